@@ -1,0 +1,57 @@
+# `make help` lists the targets. PIP_ARGS extends every installation, for instance with
+# PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu".
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS)
+FOLDER ?= outputs/default
+# Two test processes, one thread each: threads that fight for two cores are slower than one.
+WORKERS ?= 2
+export TOKENIZERS_PARALLELISM := false
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench mini debug sweep report clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+run: $(VENV)/.installed  ## WhisperRT on 60 utterances of mini: prints the table, writes the HTML report
+	$(BIN)/python -m streaming_asr.run method=whisperrt chunk=300ms limit=60
+
+test: $(VENV)/.installed-dev  ## all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+check: $(VENV)/.installed-dev  ## linter, formatter and type checker; changes nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed  ## time per chunk at chunks 5, 30 and 97, beside the naive baseline
+	$(BIN)/python -m streaming_asr.bench step
+
+mini: $(VENV)/.installed-dev  ## rebuild mini from nothing: corpus, tokenizer, model, adapters (hours)
+	$(BIN)/python -m experiments.mini.rebuild
+
+debug: $(VENV)/.installed  ## two utterances, nothing tracked, full errors
+	HYDRA_FULL_ERROR=1 $(BIN)/python -m streaming_asr.run limit=2 tracker=none name=debug
+
+sweep: $(VENV)/.installed  ## chunk sizes by methods on mini; finished cells are skipped
+	$(BIN)/python -m streaming_asr.run experiment=mini
+
+report: $(VENV)/.installed  ## table and HTML page of FOLDER (outputs/default)
+	$(BIN)/python -m streaming_asr.report $(FOLDER)
+
+clean:  ## remove the environment and caches; outputs/ stays
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist
