@@ -1,0 +1,236 @@
+"""Experiment tracking; the only file that imports wandb, and only when it is asked for.
+
+    with tracker(config, folder=cell) as track:
+        track.log({"loss": 2.1}, step=10)        # a training curve
+        track.summary({"wer": 4.2})              # the final numbers of a cell
+        track.utterances(rows)                   # one row per utterance
+        track.report(Path("report.html"))        # the HTML report, as an artifact
+
+A result never depends on the tracker: whatever goes wrong in it (not installed, a service that
+dies, a server out of reach) is one warning with its reason, and the run goes on without it.
+The tracker's files lie in `folder`/wandb.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shlex
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+INIT_TIMEOUT_S = 30  # wandb's own 90 s would stall every cell of a sweep while a server is away
+
+
+class TrackerWarning(UserWarning):
+    """The tracker failed; the run goes on without it."""
+
+
+class Tracker:
+    """The tracker that does nothing: `tracker=none`, and what is left after a failure."""
+
+    def log(self, values: Mapping[str, float], *, step: int) -> None:
+        """One point of each named curve at a training step."""
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        """Final scalars of this run; None (not measured) is left out."""
+
+    def utterances(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """A table with one row per utterance; nested values become columns `outer.inner`."""
+
+    def report(self, page: Path) -> None:
+        """The HTML report as an artifact of this run."""
+
+
+class NullTracker(Tracker):
+    """`tracker=none`."""
+
+
+class WandbTracker(Tracker):
+    """Calls into one wandb run; the first failure is told and ends the tracking."""
+
+    def __init__(self, wandb: Any, run: Any) -> None:
+        self._wandb = wandb
+        self._run = run
+        self._curves: set[str] = set()
+        self._alive = True
+
+    def log(self, values: Mapping[str, float], *, step: int) -> None:
+        def send() -> None:
+            # An x axis of our own: wandb's step must only grow, and a resumed training repeats.
+            if not self._curves:
+                self._run.define_metric("step", hidden=True)
+            for name in values.keys() - self._curves:
+                self._run.define_metric(name, step_metric="step", summary=_summary_of(name))
+                self._curves.add(name)
+            self._run.log({**values, "step": step})
+
+        self._guard("log", send)
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        def send() -> None:
+            known = {name: value for name, value in values.items() if value is not None}
+            for name in known:
+                self._run.define_metric(name, summary=_summary_of(name))
+            self._run.summary.update(known)
+
+        self._guard("summary", send)
+
+    def utterances(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        if not rows:
+            return
+
+        def send() -> None:
+            flat = [_flat(row) for row in rows]
+            columns = list(dict.fromkeys(name for row in flat for name in row))
+            data = [[row.get(name) for name in columns] for row in flat]
+            table = self._wandb.Table(columns=columns, data=data, allow_mixed_types=True)
+            self._run.log({"utterances": table})
+
+        self._guard("utterances", send)
+
+    def report(self, page: Path) -> None:
+        def send() -> None:
+            artifact = self._wandb.Artifact(f"report-{self._run.id}", type="report")
+            artifact.add_file(str(page), name="report.html")
+            self._run.log_artifact(artifact)
+
+        self._guard("report", send)
+
+    def finish(self, *, failed: bool) -> None:
+        """Closes the run; after an offline one prints the command that uploads it."""
+        offline, folder = self._run.offline, Path(self._run.dir).parent
+        # Even after a failed call: what did arrive before it is worth keeping.
+        self._alive = True
+        if self._guard("finish", lambda: self._run.finish(exit_code=int(failed))) and offline:
+            print(f"wandb run kept offline; to upload it: wandb sync {shlex.quote(str(folder))}")
+
+    def _guard(self, what: str, send: Callable[[], None]) -> bool:
+        if not self._alive:
+            return False
+        try:
+            send()
+        except Exception as error:  # the run's result must not depend on any of them
+            self._alive = False
+            _warn(f"{what} failed", error)
+        return self._alive
+
+
+@contextlib.contextmanager
+def tracker(
+    config: Any, *, folder: Path | str, experiment: str | None = None, cell: str | None = None
+) -> Iterator[Tracker]:
+    """The tracker that `config.tracker` names, closed on every way out.
+
+    config: the resolved configuration of the run (mapping, dataclass or OmegaConf node); its
+    `tracker` holds name (none | wandb), project, mode (offline | online), entity and tags.
+    experiment: the group the run belongs to; default the configuration's `name`.
+    cell: the run's name; default the folder's.
+    """
+    plain = _plain(config)
+    settings = plain.get("tracker") or {}
+    if isinstance(settings, str):
+        settings = {"name": settings}
+    name = settings.get("name") or "none"
+    if name not in ("none", "wandb"):
+        from streaming_asr.errors import UserError
+
+        raise UserError(f"tracker={name}: a tracker is none or wandb; pass tracker=none")
+    folder = Path(folder)
+    started = (
+        _start(plain, settings, folder, experiment or plain.get("name"), cell or folder.name)
+        if name == "wandb"
+        else None
+    )
+    if started is None:
+        yield NullTracker()
+        return
+    failed = True
+    try:
+        yield started
+        failed = False
+    finally:
+        started.finish(failed=failed)
+
+
+def _start(
+    config: dict[str, Any],
+    settings: Mapping[str, Any],
+    folder: Path,
+    group: str | None,
+    name: str,
+) -> WandbTracker | None:
+    try:
+        import wandb
+    except Exception as error:  # not installed, or installed and broken
+        _warn("import wandb failed (pip install wandb, or tracker=none)", error)
+        return None
+    wanted: Any = settings.get("mode") or "offline"
+    # An unreachable server still leaves a run that can be uploaded later.
+    for mode in dict.fromkeys((wanted, "offline")):
+        try:
+            run = wandb.init(
+                project=settings.get("project") or "streaming-asr",
+                entity=settings.get("entity"),
+                tags=list(settings.get("tags") or ()),
+                mode=mode,
+                group=group,
+                name=name,
+                dir=str(folder),
+                config=config,
+                reinit="finish_previous",
+                settings=wandb.Settings(
+                    init_timeout=INIT_TIMEOUT_S,
+                    silent=True,
+                    console="off",
+                    disable_code=True,
+                    disable_git=True,
+                    x_disable_stats=True,  # its sampling would run beside the timed steps
+                ),
+            )
+        except Exception as error:
+            _warn(f"wandb.init(mode={mode}) failed", error)
+        else:
+            return WandbTracker(wandb, run)
+    return None
+
+
+def _summary_of(name: str) -> str | None:
+    """What wandb keeps of a curve: the best value of a metric; None is its default, the last."""
+    from streaming_asr.metrics import METRICS
+
+    metric = METRICS.get(name)
+    if metric is None or metric.better is None:
+        return None
+    return {"lower": "min", "higher": "max"}[metric.better]
+
+
+def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = str(value) if isinstance(value, (list, tuple)) else value
+    return flat
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    if isinstance(config, Mapping):
+        return dict(config)
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return dataclasses.asdict(config)
+    from omegaconf import OmegaConf
+
+    plain = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _warn(what: str, error: Exception) -> None:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    warnings.warn(
+        f"tracker: {what}: {reason}; the run goes on without it", TrackerWarning, stacklevel=3
+    )

@@ -1,0 +1,195 @@
+"""The tracker: offline runs read back, failures that never reach the run."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_asr.errors import UserError
+from streaming_asr.track import NullTracker, TrackerWarning, tracker
+
+CONFIG = {"name": "grid", "chunk": "300ms", "tracker": {"name": "wandb", "mode": "offline"}}
+
+
+@pytest.fixture(autouse=True)
+def wandb_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATA", "CACHE", "CONFIG"):
+        monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name.lower()))
+
+
+def records(path: Path) -> Iterator[Any]:
+    """The records of an offline run: a 7-byte header, then LevelDB's log format (32 KiB blocks)."""
+    from wandb.proto import wandb_internal_pb2
+
+    data, at, whole = path.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, size, kind = struct.unpack_from("<IHB", data, at)
+        whole += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # a full record, or the last piece of one
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(whole)
+            yield record
+            whole = b""
+
+
+def fake_wandb(**parts: Any) -> types.SimpleNamespace:
+    return types.SimpleNamespace(Settings=lambda **_: None, **parts)
+
+
+class FakeRun:
+    """A run whose service has died: everything but finish raises."""
+
+    offline = False
+    dir = "/nowhere/files"
+
+    def __init__(self) -> None:
+        self.exit_codes: list[int] = []
+        self.summary = self
+
+    def finish(self, exit_code: int) -> None:
+        self.exit_codes.append(exit_code)
+
+    def __getattr__(self, name: str) -> Any:
+        raise ConnectionError("service is gone")
+
+
+def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("wandb")
+    page = tmp_path / "report.html"
+    page.write_text("<p>report</p>")
+    cell = tmp_path / "my cell"
+    cell.mkdir()
+    with tracker(CONFIG, folder=cell) as track:
+        track.log({"loss": 3.5}, step=10)
+        track.log({"loss": 2.25}, step=20)
+        track.summary({"wer": 4.25, "cer": None})
+        track.utterances([{"utt": "a", "latency": {"p50": 0.5}}, {"utt": "b", "wer": 1.0}])
+        track.report(page)
+
+    (log,) = cell.glob("wandb/offline-run-*/*.wandb")
+    assert f"wandb sync '{log.parent}'" in capsys.readouterr().out
+    runs, curve, summary, metrics, artifacts = [], [], {}, {}, []
+    for record in records(log):
+        kind = record.WhichOneof("record_type")
+        if kind == "run":
+            runs.append(record.run)
+        elif kind == "history":
+            point = {
+                "/".join(item.nested_key): json.loads(item.value_json)
+                for item in record.history.item
+            }
+            if "loss" in point:
+                curve.append((point["step"], point["loss"]))
+        elif kind == "summary":
+            summary |= {item.key: item.value_json for item in record.summary.update if item.key}
+        elif kind == "metric":
+            metrics[record.metric.name] = record.metric
+        elif kind == "artifact":
+            artifacts.append(record.artifact.type)
+    assert (runs[0].run_group, runs[0].display_name) == ("grid", "my cell")
+    config = {item.key: item.value_json for item in runs[0].config.update}
+    assert config["chunk"] == '"300ms"'
+    assert curve == [(10, 3.5), (20, 2.25)]
+    assert metrics["loss"].step_metric == "step"
+    assert metrics["wer"].summary.min
+    assert json.loads(summary["wer"]) == 4.25
+    assert "cer" not in summary
+    assert "report" in artifacts
+    (table,) = log.parent.glob("files/media/table/*.json")
+    assert json.loads(table.read_text()) == {
+        "columns": ["utt", "latency.p50", "wer"],
+        "data": [["a", 0.5, None], ["b", None, 1.0]],
+    }
+
+
+def test_tracker_none_never_imports_wandb(tmp_path: Path) -> None:
+    code = (
+        "import sys; from streaming_asr.track import tracker, NullTracker\n"
+        "with tracker({'tracker': {'name': 'none'}}, folder=sys.argv[1]) as track:\n"
+        "    assert type(track) is NullTracker\n"
+        "    track.log({'loss': 1.0}, step=1); track.summary({'wer': 1.0})\n"
+        "assert 'wandb' not in sys.modules and 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_wandb_installed_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with (
+        pytest.warns(TrackerWarning, match=r"import wandb failed .*tracker=none"),
+        tracker(CONFIG, folder=tmp_path) as track,
+    ):
+        assert type(track) is NullTracker
+
+
+def test_an_unreachable_server_leaves_an_offline_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+
+    def init(*, mode: str, **_: Any) -> FakeRun:
+        modes.append(mode)
+        if mode == "online":
+            raise TimeoutError("no answer after 30 s")
+        return FakeRun()
+
+    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=init))
+    config = {"tracker": {"name": "wandb", "mode": "online"}}
+    with (
+        pytest.warns(TrackerWarning, match="mode=online.*no answer after 30 s"),
+        tracker(config, folder=tmp_path),
+    ):
+        pass
+    assert modes == ["online", "offline"]
+
+
+def test_a_dying_service_is_told_once_and_the_run_is_still_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = FakeRun()
+    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=lambda **_: run))
+    with (
+        pytest.warns(TrackerWarning, match="log failed: ConnectionError: service is gone") as told,
+        tracker(CONFIG, folder=tmp_path) as track,
+    ):
+        track.log({"loss": 1.0}, step=1)
+        track.log({"loss": 1.0}, step=2)
+        track.summary({"wer": 1.0})
+    assert len(told) == 1
+    assert run.exit_codes == [0]
+
+
+def test_a_run_that_raises_is_closed_as_failed_and_its_error_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = FakeRun()
+    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=lambda **_: run))
+    with pytest.raises(KeyboardInterrupt), tracker(CONFIG, folder=tmp_path):
+        raise KeyboardInterrupt
+    assert run.exit_codes == [1]
+
+
+def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserError, match="tracker=mlflow: a tracker is none or wandb"),
+        tracker({"tracker": "mlflow"}, folder=tmp_path),
+    ):
+        pass
