@@ -1,0 +1,157 @@
+"""The sentence generator of the mini corpus."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments" / "mini"))
+import spoken_numbers as say
+import text
+import words
+
+
+def draw(n, *, seed=0, **kind):
+    rng = random.Random(seed)
+    return [text.sentence(rng, **kind) for _ in range(n)]
+
+
+def written_words(sentences):
+    return {text._letters_only(u.written) for s in sentences for u in s.units}
+
+
+def test_the_same_seed_gives_the_same_sentences_and_another_seed_others():
+    assert draw(50, seed=3) == draw(50, seed=3)
+    assert draw(50, seed=3) != draw(50, seed=4)
+
+
+def test_sentences_seldom_repeat():
+    assert len({s.written for s in draw(5000)}) > 4950
+
+
+def test_vocabulary_and_templates_reach_the_sizes_promised():
+    assert len(text.vocabulary()) >= 1500
+    assert len(text.TRAIN) >= 60
+    assert len(text.HELD_OUT) >= 10
+    assert len(text.vocabulary(heldout=True)) >= 150
+    assert len(text.FINANCE) >= 15
+
+
+def test_drawn_words_belong_to_the_counted_vocabulary():
+    without_digits = {
+        text._letters_only(u.written)
+        for s in draw(3000)
+        for u in s.units
+        if not re.search(r"\d", u.written)
+    }
+    assert without_digits <= text.vocabulary() | {"am", "pm", "a", "an"}
+
+
+def test_held_out_word_lists_never_meet_training():
+    listed = {w.lower() for entries in words.HELD_OUT.values() for e in entries for w, _ in e}
+    assert not listed & text.vocabulary()
+    assert not listed & written_words(draw(5000))
+
+
+def test_every_held_out_sentence_has_a_held_out_template_or_word():
+    train = text.vocabulary() | {"am", "pm", "a", "an"}
+    for s in draw(1000, heldout=True):
+        assert s.heldout
+        new = {
+            text._letters_only(u.written) for u in s.units if not re.search(r"\d", u.written)
+        } - train
+        assert new or s.template.startswith("h"), s.written
+    assert not any(s.heldout or "h" in s.template for s in draw(1000))
+
+
+@pytest.mark.parametrize("kind", [{}, {"heldout": True}, {"domain": "finance"}])
+def test_units_are_single_tokens_voiced_by_plain_lower_case_words(kind):
+    for s in draw(3000, **kind):
+        assert 6 <= len(s.spoken.split()) <= 22
+        assert s.written.split() == [u.written for u in s.units]
+        assert s.written[0].isupper() or s.written[0].isdigit() or s.written[0] == "$"
+        assert s.written[-1] in ".?!" and not s.written.endswith("..")
+        for u in s.units:
+            assert u.spoken
+            assert all(re.fullmatch(r"[a-z']+", w) for w in u.spoken), u
+
+
+def test_finance_has_its_own_templates_and_company_names():
+    companies = {w.lower() for entry in words.FINANCE["company"] for w, _ in entry}
+    assert not companies & (text.vocabulary() | text.vocabulary(heldout=True))
+    assert companies & written_words(draw(300, domain="finance"))
+    assert not companies & written_words(draw(3000))
+    assert len(text.vocabulary("finance") - text.vocabulary()) >= 100
+
+
+def test_unknown_domain_and_held_out_finance_are_refused():
+    with pytest.raises(ValueError, match="'law' is unknown; give 'general' or 'finance'"):
+        text.sentence(random.Random(0), domain="law")
+    with pytest.raises(ValueError, match="finance has no held-out"):
+        text.sentence(random.Random(0), domain="finance", heldout=True)
+
+
+@pytest.mark.parametrize(
+    ("voiced", "expected"),
+    [
+        (say.cardinal(0), "zero"),
+        (say.cardinal(10), "ten"),
+        (say.cardinal(347), "three hundred forty seven"),
+        (say.cardinal(2350), "two thousand three hundred fifty"),
+        (say.cardinal(20_000), "twenty thousand"),
+        (say.ordinal(3), "third"),
+        (say.ordinal(12), "twelfth"),
+        (say.ordinal(20), "twentieth"),
+        (say.ordinal(31), "thirty first"),
+        (say.year(1984), "nineteen eighty four"),
+        (say.year(1905), "nineteen oh five"),
+        (say.year(1900), "nineteen hundred"),
+        (say.year(2004), "two thousand four"),
+        (say.year(2016), "twenty sixteen"),
+        (say.decade(1980), "nineteen eighties"),
+        (say.clock(7, 45), "seven forty five"),
+        (say.clock(12, 5), "twelve oh five"),
+        (say.digits("555-0142"), "five five five oh one four two"),
+        (say.decimal(35), "three point five"),
+        (say.decimal(7), "zero point seven"),
+        (say.money(4, 50), "four dollars and fifty cents"),
+        (say.money(1, 1), "one dollar and one cent"),
+        (say.money(1200), "one thousand two hundred dollars"),
+    ],
+)
+def test_numbers_are_voiced_as_people_say_them(voiced, expected):
+    assert " ".join(voiced) == expected
+
+
+def test_numbers_are_written_as_whisper_writes_them():
+    assert [say.write_cardinal(n) for n in (2, 9, 10, 2350)] == ["two", "nine", "10", "2,350"]
+    assert [say.write_ordinal(n) for n in (11, 12, 21, 22, 23, 30)] == (
+        ["11th", "12th", "21st", "22nd", "23rd", "30th"]
+    )
+    assert say.write_money(4, 5) == "$4.05"
+    assert say.write_money(1200) == "$1,200"
+
+
+def test_the_article_follows_the_sound_of_the_next_word():
+    heard = [text._article(w) for w in ("umbrella", "uniform", "honest", "hat", "eight", "one")]
+    assert heard == ["an", "a", "an", "a", "an", "a"]
+    for s in draw(3000):
+        for unit, following in zip(s.units, s.units[1:], strict=False):
+            if unit.written.lower() in ("a", "an"):
+                assert unit.written.lower() == text._article(following.spoken[0])
+
+
+def test_plurals_and_verb_forms_are_grammatical():
+    forms = {name: {e[0][0] for e in entries} for name, entries in words.TRAIN.items()}
+    assert {"geese", "mice", "wolves", "pennies", "brushes", "zoos"} - forms["animals"] == (
+        {"pennies", "brushes", "zoos"}
+    )
+    assert {"pennies", "boxes", "radios", "scarves"} & forms["things"] == (
+        {"pennies", "radios", "scarves"}
+    )
+    assert {"grabbing", "stealing", "forgetting", "using"} <= forms["vt_ing"]
+    assert {"catches", "carries", "buys"} <= forms["vt_s"]
