@@ -147,11 +147,7 @@ def test_the_article_follows_the_sound_of_the_next_word():
 
 def test_plurals_and_verb_forms_are_grammatical():
     forms = {name: {e[0][0] for e in entries} for name, entries in words.TRAIN.items()}
-    assert {"geese", "mice", "wolves", "pennies", "brushes", "zoos"} - forms["animals"] == (
-        {"pennies", "brushes", "zoos"}
-    )
-    assert {"pennies", "boxes", "radios", "scarves"} & forms["things"] == (
-        {"pennies", "radios", "scarves"}
-    )
+    assert {"geese", "mice", "wolves", "ponies", "foxes", "sheep"} <= forms["animals"]
+    assert {"pennies", "torches", "radios", "scarves"} <= forms["things"]
     assert {"grabbing", "stealing", "forgetting", "using"} <= forms["vt_ing"]
     assert {"catches", "carries", "buys"} <= forms["vt_s"]

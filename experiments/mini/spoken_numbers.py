@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+# fmt: off
 _ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen",
+)
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _ORDINALS = {
     "one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth",
     "nine": "ninth", "twelve": "twelfth",
-}  # fmt: skip
+}
 # Letters that the synthesisers read alike when given their names; H, I, O, U, W, Y are left out.
 LETTERS = {
-    "A": "ay", "B": "bee", "C": "see", "D": "dee", "E": "ee", "F": "eff", "G": "gee", "J": "jay",
+    "A": "eigh", "B": "bee", "C": "see", "D": "dee", "E": "ee", "F": "ef", "G": "gee", "J": "jay",
     "K": "kay", "L": "el", "M": "em", "N": "en", "P": "pee", "Q": "cue", "R": "ar", "S": "ess",
     "T": "tee", "V": "vee", "X": "ex", "Z": "zee",
-}  # fmt: skip
+}
+# fmt: on
 
 
 def cardinal(n: int) -> tuple[str, ...]:
@@ -87,7 +90,7 @@ def decimal(tenths: int) -> tuple[str, ...]:
 
 
 def money(dollars: int, cents: int = 0) -> tuple[str, ...]:
-    """(4, 50) -> four dollars and fifty cents; cents None or 0 are not said."""
+    """(4, 50) -> four dollars and fifty cents; 0 cents are not said."""
     said = (*cardinal(dollars), "dollar" if dollars == 1 else "dollars")
     if not cents:
         return said
@@ -95,4 +98,5 @@ def money(dollars: int, cents: int = 0) -> tuple[str, ...]:
 
 
 def write_money(dollars: int, cents: int = 0) -> str:
+    """(4, 5) -> $4.05; (1200, 0) -> $1,200."""
     return f"${dollars:,}.{cents:02d}" if cents else f"${dollars:,}"

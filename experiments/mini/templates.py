@@ -37,7 +37,7 @@ I knew the new {job} would buy wood by {day}.
 Write the right number, {bignum}, on each {color} {thing}.
 Our {job} will be here within {num} {span} and one hour.
 A weak {job} {vt_past} {small} {things} last week.
-{first} read the red {thing}, then {vt_past} the blue {thing}.
+{first} hid the red {thing}, then {vt_past} the blue {thing}.
 The {color} {animal} blew a whistle while {first} {vi_past}.
 No, I know {num} {jobs} who {vt_base} {material} {things}.
 {first} rode a {animal} along the road from {city} to {city}.

@@ -75,7 +75,7 @@ def _clock(rng: random.Random) -> list[Unit]:
 
 
 def _ampm(rng: random.Random) -> list[Unit]:
-    return [rng.choice((Unit("a.m.", ("ay", "em")), Unit("p.m.", ("pee", "em"))))]
+    return [rng.choice((Unit("a.m.", ("eigh", "em")), Unit("p.m.", ("pee", "em"))))]
 
 
 def _price(rng: random.Random) -> list[Unit]:
