@@ -1,0 +1,1 @@
+"""Methods of streaming recognition: one YAML file and one Python module or folder each."""

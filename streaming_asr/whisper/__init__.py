@@ -1,0 +1,1 @@
+"""One Whisper backbone for all methods, on Hugging Face weights."""

@@ -1,0 +1,172 @@
+"""LoRA adapters: find, merge, and read the form WhisperRT's authors publish.
+
+A peft folder holds adapter_config.json and adapter_model.safetensors. The authors' checkpoints are
+torch files with OpenAI's key names (encoder.blocks.0.attn.query) whose lora_A is (in, rank) and
+lora_B (rank, out), the transpose of peft's, scaled by alpha / rank = 1.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from streaming_asr.errors import UserError
+
+PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
+_ATTENTION = {"attn": "self_attn", "cross_attn": "encoder_attn"}
+_NORMS = {"attn_ln": "self_attn_layer_norm", "cross_attn_ln": "encoder_attn_layer_norm"}
+_PLAIN = {
+    "encoder.positional_embedding": "encoder.embed_positions.weight",
+    "encoder.ln_post": "encoder.layer_norm",
+    "encoder.conv1": "encoder.conv1",
+    "encoder.conv2": "encoder.conv2",
+    "decoder.token_embedding": "decoder.embed_tokens",
+    "decoder.positional_embedding": "decoder.embed_positions.weight",
+    "decoder.ln": "decoder.layer_norm",
+}
+
+
+def find_adapter(
+    adapter: str | None, model_path: str, method: str, chunk_s: float
+) -> Path | None:
+    """Resolve `adapter`: None or "none", a path, or "auto".
+
+    auto looks in <model>/adapters/<method> and beside the model folder, then in outputs/train, for
+    a folder whose name ends in the exact chunk ("300ms"), then for one that says "random".
+    Raises UserError that says what exists and how to train one.
+    """
+    if adapter is None or adapter == "none":
+        return None
+    if adapter != "auto":
+        path = Path(adapter).expanduser()
+        if not path.exists():
+            raise UserError(
+                f"adapter {adapter!r}: nothing there; give a peft folder, a published checkpoint, "
+                "adapter=auto or adapter=none"
+            )
+        return path
+    chunk = f"{round(chunk_s * 1000)}ms"
+    model = Path(model_path).expanduser()
+    places = [model / "adapters" / method, model.parent / "adapters" / method]
+    places.append(Path("outputs") / "train")
+    found: list[Path] = []
+    for place in places:
+        here = sorted(p.parent for p in place.glob("**/adapter_config.json"))
+        if place.name == "train":
+            here = [p for p in here if method in str(p.relative_to(place))]
+        found += here
+        exact = [p for p in here if re.search(rf"(^|\D){chunk}$", p.name)]
+        mixed = [p for p in here if "random" in p.name]
+        if exact or mixed:
+            return (exact or mixed)[0]
+    names = ", ".join(str(p) for p in found) or "none"
+    raise UserError(
+        f"adapter=auto: no {method} adapter for chunk={chunk} and none for random chunks beside "
+        f"{model_path!r}; adapters found: {names}. Train one with\n"
+        f"  python -m streaming_asr.train method={method} chunk={chunk}\n"
+        "or run the un-adapted model with method.adapter=none"
+    )
+
+
+def merge_adapter(model: Any, adapter: str | Path) -> Any:
+    """`model` with the adapter's low-rank updates added to its weights."""
+    path = Path(adapter)
+    if path.is_file():
+        return merge_published(model, path)
+    if not (path / "adapter_config.json").is_file():
+        raise UserError(
+            f"adapter {str(path)!r}: no adapter_config.json there; give the folder that peft's "
+            "save_pretrained wrote, or a checkpoint file of WhisperRT's authors"
+        )
+    from peft import PeftModel
+
+    try:
+        return PeftModel.from_pretrained(model, str(path)).merge_and_unload()
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise UserError(
+            f"adapter {str(path)!r} does not fit this model: {str(error).splitlines()[0]}; use the "
+            "model it was trained on"
+        ) from error
+
+
+def merge_published(model: Any, path: Path) -> Any:
+    """Add a published WhisperRT checkpoint (weights and low-rank updates) to `model`."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise UserError(
+            f"checkpoint {str(path)!r} is not a plain file of tensors: "
+            f"{str(error).splitlines()[0]}; save its state_dict alone with torch.save"
+        ) from error
+    own = model.model.state_dict()
+    low_rank: dict[str, dict[str, torch.Tensor]] = {}
+    changes: dict[str, torch.Tensor] = {}
+    unknown = []
+    for key, tensor in _tensors(content):
+        name, leaf = _our_name(key)
+        if name is None:
+            unknown.append(key)
+        elif leaf in ("lora_A", "lora_B"):
+            low_rank.setdefault(name, {})[leaf] = tensor
+        else:
+            changes[name if leaf == "" else f"{name}.{leaf}"] = tensor
+    if not low_rank:
+        raise UserError(
+            f"checkpoint {str(path)!r} holds no lora_A / lora_B keys; it is not a WhisperRT adapter"
+        )
+    updated = {name: value.to(own[name]) for name, value in changes.items() if name in own}
+    for name, pair in low_rank.items():
+        weight = f"{name}.weight"
+        delta = (pair["lora_A"].float() @ pair["lora_B"].float()).T
+        if weight not in own or delta.shape != own[weight].shape:
+            raise UserError(
+                f"checkpoint {str(path)!r}: update {name} is {tuple(delta.shape)}, this model has "
+                f"{tuple(own[weight].shape) if weight in own else 'no such weight'}; "
+                "load it on the size it was trained on"
+            )
+        base = updated.get(weight, own[weight])
+        updated[weight] = (base.float() + delta.to(base.device)).to(own[weight].dtype)
+    if unknown:
+        raise UserError(f"checkpoint {str(path)!r}: unknown key {unknown[0]!r}")
+    model.model.load_state_dict(updated, strict=False)
+    return model
+
+
+def _tensors(content: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """Model tensors of a checkpoint, whatever dictionary they lie in, without a model. prefix."""
+    if not isinstance(content, Mapping):
+        return
+    for key, value in content.items():
+        if isinstance(value, torch.Tensor):
+            if not key.endswith("mask"):  # buffers, rebuilt from the chunk
+                yield key.removeprefix("model."), value
+        elif isinstance(value, Mapping):
+            yield from _tensors(value)
+
+
+def _our_name(key: str) -> tuple[str | None, str]:
+    """OpenAI's key -> (module path below model.model, leaf); (None, "") for an unknown one."""
+    block = re.fullmatch(r"(encoder|decoder)\.blocks\.(\d+)\.(.+)", key)
+    if block is None:
+        stem, _, leaf = key.rpartition(".")
+        if key in _PLAIN:
+            return _PLAIN[key], ""
+        return (_PLAIN[stem], leaf) if stem in _PLAIN else (None, "")
+    side, index, rest = block.groups()
+    layer = f"{side}.layers.{index}"
+    attention = re.fullmatch(
+        r"(attn|cross_attn)\.(query|key|value|out)\.(?:\w+\.)*?"
+        r"(lora_A|lora_B|weight|bias)(?:\.(?:default\.)?weight)?",
+        rest,
+    )
+    if attention:
+        kind, projection, leaf = attention.groups()
+        return f"{layer}.{_ATTENTION[kind]}.{PROJECTIONS[projection]}", leaf
+    stem, _, leaf = rest.rpartition(".")
+    names = {**_NORMS, "mlp.0": "fc1", "mlp.2": "fc2", "mlp_ln": "final_layer_norm"}
+    return (f"{layer}.{names[stem]}", leaf) if stem in names else (None, "")

@@ -1,0 +1,193 @@
+"""Whisper's encoder in four forms over the same Hugging Face weights.
+
+`encode_padded`   the offline encoder on exactly its context;
+`encode_short`    the same on fewer frames, nothing padded;
+`encode_masked`   block-causal over a whole input in one pass (training, tests);
+`StreamingEncoder` block-causal, block by block, keys and values kept: equal to `encode_masked`.
+
+transformers' own WhisperEncoder insists on its full context and drops masks, so the layers are
+looped here. Dropout is not applied. Shapes: mel (batch, n_mels, mel frames), frames of 20 ms out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from streaming_asr.errors import UserError
+from streaming_asr.whisper.masks import block_ends, mask_from_ends
+
+Rows = slice | torch.Tensor
+"""Rows of a pool of streams: a slice (views, no copy) or an index tensor."""
+
+
+def encoder_of(model: Any) -> Any:
+    """The WhisperEncoder inside a WhisperForConditionalGeneration, wrapped by peft or not."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return base.model.encoder
+
+
+def split_heads(x: torch.Tensor, n_heads: int) -> torch.Tensor:
+    """(batch, n, d) -> (batch, heads, n, d / heads)."""
+    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
+
+
+def merge_heads(x: torch.Tensor) -> torch.Tensor:
+    """(batch, heads, n, d / heads) -> (batch, n, d)."""
+    return x.transpose(1, 2).flatten(-2)
+
+
+def _feed_forward(layer: Any, x: torch.Tensor) -> torch.Tensor:
+    return x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
+
+
+def _convolve(encoder: Any, mel: torch.Tensor, *, at_start: bool) -> torch.Tensor:
+    """Two convolutions, (batch, n_mels, frames) -> (batch, n, d).
+
+    At the start of a window mel begins with frame 0 and zeros stand left of it; later it begins
+    with frame 2s - 2 for the first wanted encoder frame s, and nothing is padded.
+    """
+    conv1, conv2 = encoder.conv1, encoder.conv2
+    if at_start:
+        mel = F.pad(mel, (1, 0))
+    x = F.gelu(F.conv1d(mel, conv1.weight, conv1.bias))
+    if at_start:
+        x = F.pad(x, (1, 0))
+    return F.gelu(F.conv1d(x, conv2.weight, conv2.bias, stride=2)).transpose(1, 2)
+
+
+def _check_length(n_frames: int, encoder: Any) -> None:
+    context = encoder.embed_positions.weight.shape[0]
+    if n_frames > context:
+        raise UserError(
+            f"{n_frames} encoder frames ({n_frames * 0.02:.2f} s), but this model's context is "
+            f"{context} frames ({context * 0.02:.2f} s); cut the audio into windows"
+        )
+
+
+def _encode(model: Any, mel: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    encoder = encoder_of(model)
+    n_frames = mel.shape[-1] // 2
+    _check_length(n_frames, encoder)
+    if mel.shape[-1] == 2 * n_frames:  # no frame to the right: the convolution sees zero there
+        mel = F.pad(mel, (0, 1))
+    x = _convolve(encoder, mel.to(encoder.conv1.weight.dtype), at_start=True)
+    x = x + encoder.embed_positions.weight[:n_frames]
+    for layer in encoder.layers:
+        attention = layer.self_attn
+        h = layer.self_attn_layer_norm(x)
+        q, k, v = (
+            split_heads(project(h), attention.num_heads)
+            for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+        )
+        h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = _feed_forward(layer, x + attention.out_proj(merge_heads(h)))
+    hidden: torch.Tensor = encoder.layer_norm(x)
+    return hidden
+
+
+def encode_masked(
+    model: Any,
+    mel: torch.Tensor,
+    chunk_frames: int | None = None,
+    first_chunk_frames: int | None = None,
+    *,
+    ends: Sequence[int] | None = None,
+) -> torch.Tensor:
+    """Block-causal encoding in one pass (WhisperRT eq. 8, 37): (batch, F, d).
+
+    mel of 2F + 1 frames (or 2F: then the last frame sees a zero to its right, as at the end of the
+    context). Blocks by chunk_frames and first_chunk_frames, or by their `ends`, the last one = F.
+    Any prefix of the result that ends at a block's end is what a stream has at that moment.
+    Gradients flow; weights wrapped by peft work.
+    """
+    n_frames = mel.shape[-1] // 2
+    if ends is None:
+        if chunk_frames is None:
+            raise ValueError("encode_masked wants chunk_frames (and first_chunk_frames), or ends")
+        ends = block_ends(n_frames, chunk_frames, first_chunk_frames or chunk_frames)
+    if not ends or ends[-1] != n_frames:
+        raise ValueError(f"blocks end at {list(ends)[-3:]}, but mel holds {n_frames} frames")
+    mask = mask_from_ends(ends, mel.device) if len(ends) > 1 else None
+    return _encode(model, mel, mask)
+
+
+def encode_short(model: Any, mel: torch.Tensor) -> torch.Tensor:
+    """The bidirectional encoder on exactly the frames given, unpadded: (batch, mel // 2, d)."""
+    return _encode(model, mel, None)
+
+
+def encode_padded(model: Any, mel: torch.Tensor) -> torch.Tensor:
+    """The offline encoder on mel of exactly its context, (batch, n_mels, 2 * context)."""
+    context = encoder_of(model).embed_positions.weight.shape[0]
+    if mel.shape[-1] != 2 * context:
+        raise UserError(
+            f"mel of {mel.shape[-1]} frames where the context is {2 * context}; pad the audio with "
+            f"zeros to {context * 320} samples before the features"
+        )
+    return _encode(model, mel, None)
+
+
+class StreamingEncoder:
+    """Keys and values of a pool of streams, and the pass that appends blocks to them.
+
+    `keys[l]`, `values[l]`: (batch, heads, context, d / heads), allocated once. Rows advance
+    together when they stand at the same position; the caller knows the positions.
+    """
+
+    def __init__(self, model: Any, batch: int = 1, context_frames: int | None = None) -> None:
+        self._encoder = encoder_of(model)
+        first = self._encoder.layers[0].self_attn
+        weight = self._encoder.conv1.weight
+        self.context_frames = context_frames or self._encoder.embed_positions.weight.shape[0]
+        shape = (
+            batch,
+            first.num_heads,
+            self.context_frames,
+            weight.shape[0] // first.num_heads,
+        )
+        self.keys = [weight.new_empty(shape) for _ in self._encoder.layers]
+        self.values = [weight.new_empty(shape) for _ in self._encoder.layers]
+
+    @torch.inference_mode()
+    def append(
+        self,
+        mel: torch.Tensor,
+        start: int,
+        ends: Sequence[int],
+        rows: Rows = slice(None),
+    ) -> torch.Tensor:
+        """Encode frames start..ends[-1] of `rows` as blocks that end at `ends`: (rows, n, d).
+
+        mel: (rows, n_mels, k), mel frames 2 start - 2 .. 2 ends[-1] (0 .. at the start), so that
+        nothing is padded but the left edge of the window.
+        """
+        encoder = self._encoder
+        stop = ends[-1]
+        _check_length(stop, encoder)
+        x = _convolve(encoder, mel.to(encoder.conv1.weight.dtype), at_start=start == 0)
+        if x.shape[1] != stop - start:
+            raise ValueError(
+                f"mel of {mel.shape[-1]} frames gives {x.shape[1]} encoder frames where blocks "
+                f"{start}..{stop} want {stop - start}; hand over mel 2*start-2 .. 2*stop"
+            )
+        x = x + encoder.embed_positions.weight[start:stop]
+        mask = None
+        if len(ends) > 1:
+            mask = mask_from_ends([start, *ends] if start else ends, mel.device)[start:]
+        for i, layer in enumerate(encoder.layers):
+            attention = layer.self_attn
+            h = layer.self_attn_layer_norm(x)
+            q = split_heads(attention.q_proj(h), attention.num_heads)
+            keys, values = self.keys[i], self.values[i]
+            keys[rows, :, start:stop] = split_heads(attention.k_proj(h), attention.num_heads)
+            values[rows, :, start:stop] = split_heads(attention.v_proj(h), attention.num_heads)
+            h = F.scaled_dot_product_attention(
+                q, keys[rows, :, :stop], values[rows, :, :stop], attn_mask=mask
+            )
+            x = _feed_forward(layer, x + attention.out_proj(merge_heads(h)))
+        hidden: torch.Tensor = encoder.layer_norm(x)
+        return hidden

@@ -1,0 +1,156 @@
+"""Whisper's log-mel spectrogram: offline, in blocks, and sample by sample as a stream.
+
+Frame m is the window of 400 samples centred on sample 160 m, so it needs samples up to
+160 m + 200. On the left the audio is reflected by 200 samples, as centre=True does. On the right,
+offline audio is padded with zeros to the context before the transform; a stream that ends is
+therefore continued with zeros, which gives the same frames.
+
+Whisper clamps the log-mel at 8 below its maximum over the whole input, which no stream can know.
+The rule here, one function for training and inference (`clamp_running`): the floor of a block is
+the maximum over everything seen so far, this block included, minus 8. Frames once normalised are
+never normalised again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
+SAMPLE_RATE = 16_000
+N_FFT = 400
+HOP_SAMPLES = 160
+FRAME_SAMPLES = 320
+"""One encoder frame: two mel frames."""
+LOOKAHEAD_SAMPLES = 200
+"""Encoder frame i needs mel 2i-2..2i+2, and mel 2i+2 needs 200 samples past the frame's end."""
+
+
+@functools.lru_cache(maxsize=8)
+def _mel_filters(n_mels: int, device: torch.device) -> torch.Tensor:
+    """Slaney filters of transformers' feature extractor, (n_mels, 201) float32."""
+    from transformers import WhisperFeatureExtractor
+
+    filters = WhisperFeatureExtractor(feature_size=n_mels).mel_filters
+    return torch.as_tensor(filters.T, dtype=torch.float32, device=device).contiguous()
+
+
+@functools.lru_cache(maxsize=8)
+def _window(device: torch.device) -> torch.Tensor:
+    return torch.hann_window(N_FFT, device=device)
+
+
+def _log10_mel(windowed: torch.Tensor, n_mels: int) -> torch.Tensor:
+    """(..., n) samples, frame m starting at sample 160 m -> (..., n_mels, frames) log10 power."""
+    spectrum = torch.stft(
+        windowed,
+        N_FFT,
+        HOP_SAMPLES,
+        window=_window(windowed.device),
+        center=False,
+        return_complex=True,
+    )
+    power = spectrum.abs() ** 2
+    return (_mel_filters(n_mels, windowed.device) @ power).clamp(min=1e-10).log10()
+
+
+def log_mel_raw(audio: torch.Tensor, n_mels: int, n_frames: int | None = None) -> torch.Tensor:
+    """Log10 mel power before the clamp, (..., n) float32 -> (..., n_mels, frames).
+
+    Without `n_frames`: n // 160 frames, reflected at both ends, as transformers computes them.
+    With `n_frames`: exactly so many, the audio continued with zeros where they need more.
+    """
+    if n_frames is None:
+        n_frames = audio.shape[-1] // HOP_SAMPLES
+        shape = audio.shape
+        flat = audio.reshape(-1, shape[-1])
+        padded = F.pad(flat, (N_FFT // 2, N_FFT // 2), mode="reflect").reshape(*shape[:-1], -1)
+    else:
+        needed = max((n_frames - 1) * HOP_SAMPLES + N_FFT // 2, N_FFT // 2 + 1)
+        audio = F.pad(audio, (0, max(0, needed - audio.shape[-1])))
+        left = audio[..., 1 : N_FFT // 2 + 1].flip(-1)
+        padded = torch.cat([left, audio], dim=-1)
+    return _log10_mel(padded, n_mels)[..., :n_frames]
+
+
+def clamp_running(
+    log_mel_raw: torch.Tensor,
+    block_ends: Sequence[int],
+    running_max: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Clamp block by block at the running maximum minus 8, then scale as Whisper does.
+
+    log_mel_raw: (..., n_mels, frames); block_ends: ends in mel frames, the last one = frames;
+    running_max: (...,) of what came before. Returns the normalised frames and the new maximum.
+    One call with all the ends equals one call per block that hands the maximum on.
+    """
+    done: list[torch.Tensor] = []
+    start = 0
+    for end in block_ends:
+        block = log_mel_raw[..., start:end]
+        peak = block.amax(dim=(-2, -1))
+        running_max = peak if running_max is None else torch.maximum(running_max, peak)
+        done.append((torch.maximum(block, running_max[..., None, None] - 8.0) + 4.0) / 4.0)
+        start = end
+    if running_max is None:
+        raise ValueError("block_ends is empty: name at least one block")
+    return torch.cat(done, dim=-1), running_max
+
+
+def mel_block_ends(encoder_block_ends: Sequence[int], n_mel_frames: int) -> list[int]:
+    """Mel frames known when each encoder block is complete: 2 e + 1 for a block that ends at e."""
+    return [min(2 * end + 1, n_mel_frames) for end in encoder_block_ends[:-1]] + [n_mel_frames]
+
+
+def log_mel(
+    audio: torch.Tensor,
+    n_mels: int,
+    *,
+    n_frames: int | None = None,
+    block_ends: Sequence[int] | None = None,
+) -> torch.Tensor:
+    """Normalised log-mel, (..., n) -> (..., n_mels, frames).
+
+    Offline (no `block_ends`): clamped at the maximum of the whole input, equal to transformers'
+    WhisperFeatureExtractor on audio padded to the context. With `block_ends` (encoder frames): as
+    a stream of these blocks sees it, n_frames = 2 * block_ends[-1] + 1 unless given.
+    """
+    if block_ends is None:
+        raw = log_mel_raw(audio, n_mels, n_frames)
+        return clamp_running(raw, [raw.shape[-1]])[0]
+    raw = log_mel_raw(audio, n_mels, n_frames or 2 * block_ends[-1] + 1)
+    return clamp_running(raw, mel_block_ends(block_ends, raw.shape[-1]))[0]
+
+
+class StreamingLogMel:
+    """Log-mel of `batch` streams in phase; every push is one block of the running maximum."""
+
+    def __init__(self, n_mels: int, batch: int = 1, device: torch.device | str = "cpu") -> None:
+        self.n_mels = n_mels
+        self.n_frames = 0
+        """Mel frames given out so far."""
+        self.running_max: torch.Tensor | None = None
+        """(batch,) maximum of the raw log-mel so far."""
+        self._pending = torch.zeros(batch, 0, device=device)
+        self._started = False
+
+    def push(self, samples: torch.Tensor) -> torch.Tensor:
+        """(batch, n) new samples -> (batch, n_mels, k) frames that are complete now, k >= 0."""
+        pending = torch.cat([self._pending, samples.to(self._pending)], dim=-1)
+        if not self._started:
+            if pending.shape[-1] <= N_FFT // 2:
+                self._pending = pending
+                return pending.new_zeros(pending.shape[0], self.n_mels, 0)
+            pending = torch.cat([pending[:, 1 : N_FFT // 2 + 1].flip(-1), pending], dim=-1)
+            self._started = True
+        n_new = (pending.shape[-1] - N_FFT) // HOP_SAMPLES + 1
+        if n_new < 1:
+            self._pending = pending
+            return pending.new_zeros(pending.shape[0], self.n_mels, 0)
+        raw = _log10_mel(pending[:, : (n_new - 1) * HOP_SAMPLES + N_FFT], self.n_mels)
+        self._pending = pending[:, n_new * HOP_SAMPLES :]
+        self.n_frames += n_new
+        frames, self.running_max = clamp_running(raw, [n_new], self.running_max)
+        return frames

@@ -1,0 +1,157 @@
+"""Load Whisper weights from a Hugging Face folder or hub name, with a LoRA adapter merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from streaming_asr.errors import UserError
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+class Whisper:
+    """A model ready for inference, its tokenizer and the numbers every method asks for."""
+
+    sample_rate = 16_000
+    frame_samples = 320
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.config = model.config
+        self.generation = model.generation_config
+        self.n_mels: int = model.config.num_mel_bins
+        self.context_frames: int = model.config.max_source_positions
+        self.max_tokens: int = model.config.max_target_positions
+        self.device: torch.device = model.device
+        self.eot = self._id("<|endoftext|>")
+        self.sot = self._id("<|startoftranscript|>")
+        self.multilingual = self._is_multilingual()
+
+    @property
+    def context_s(self) -> float:
+        """Length of the model's window in seconds."""
+        return self.context_frames * self.frame_samples / self.sample_rate
+
+    def _id(self, token: str) -> int:
+        found = self.tokenizer.convert_tokens_to_ids(token)
+        unknown = found == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token
+        if found is None or unknown:
+            raise UserError(
+                f"the tokenizer has no token {token!r}; a Whisper tokenizer has all control tokens"
+            )
+        return int(found)
+
+    def _is_multilingual(self) -> bool:
+        declared = getattr(self.generation, "is_multilingual", None)
+        return bool(self.config.vocab_size >= 51865 if declared is None else declared)
+
+    def prompt(
+        self,
+        language: str | None = None,
+        timestamps: bool = False,
+        previous: Sequence[int] = (),
+    ) -> list[int]:
+        """Control tokens before the text; `previous` token ids stand before them as context.
+
+        Multilingual models: sot, language (default en), transcribe; English-only ones: sot.
+        Then <|notimestamps|> unless `timestamps`.
+        """
+        ids = [self._id("<|startofprev|>"), *previous] if previous else []
+        ids.append(self.sot)
+        if self.multilingual:
+            ids += [self._language_id(language or "en"), self._id("<|transcribe|>")]
+        if not timestamps:
+            ids.append(self._id("<|notimestamps|>"))
+        return ids
+
+    def _language_id(self, language: str) -> int:
+        token = f"<|{language}|>"
+        known = getattr(self.generation, "lang_to_id", None) or {}
+        if known and token not in known:
+            names = ", ".join(sorted(name.strip("<|>") for name in known))
+            raise UserError(f"language {language!r}: this model knows {names}")
+        return int(known[token]) if token in known else self._id(token)
+
+    @cached_property
+    def suppressed(self) -> torch.Tensor:
+        """(vocabulary,) float32: -inf on control, timestamp and configured tokens, 0 elsewhere."""
+        bias = torch.zeros(self.config.vocab_size, device=self.device)
+        bias[self.eot + 1 :] = -torch.inf
+        listed = [i for i in (self.generation.suppress_tokens or []) if 0 <= i != self.eot]
+        bias[torch.tensor(listed, dtype=torch.long, device=self.device)] = -torch.inf
+        return bias
+
+    @cached_property
+    def alignment_heads(self) -> list[tuple[int, int]]:
+        """(decoder layer, head) pairs whose cross-attention follows time.
+
+        From the generation config; where it names none, all heads of the last half of the layers.
+        """
+        heads = getattr(self.generation, "alignment_heads", None)
+        if heads:
+            return [(int(layer), int(head)) for layer, head in heads]
+        n_layers, n_heads = self.config.decoder_layers, self.config.decoder_attention_heads
+        return [(i, h) for i in range(n_layers // 2, n_layers) for h in range(n_heads)]
+
+    @cached_property
+    def detokenizer(self) -> Any:
+        """Turns token ids into words (`words.Detokenizer`)."""
+        from streaming_asr.whisper.words import Detokenizer
+
+        return Detokenizer(self.tokenizer, self.eot)
+
+    def decode_words(self, ids: Sequence[int]) -> list[str]:
+        """Texts of the words that `ids` spell, spaces included."""
+        return [word.text for word in self.detokenizer.words(ids)]
+
+
+def load_whisper(
+    path: str | Path,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    adapter: str | Path | None = None,
+) -> Whisper:
+    """Load `path` (folder or hub name), merge `adapter` (peft folder or published checkpoint).
+
+    Raises UserError where the model or the adapter is missing or of another form.
+    """
+    from transformers import AutoTokenizer, WhisperForConditionalGeneration
+    from transformers.utils import logging
+
+    if dtype not in DTYPES:
+        raise UserError(f"dtype={dtype!r}: one of {', '.join(DTYPES)}")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")
+    path = str(path)
+    looks_local = path.startswith((".", "/", "~")) or Path(path).exists() or path.count("/") > 1
+    if looks_local and not (Path(path).expanduser() / "config.json").is_file():
+        raise UserError(
+            f"model {path!r}: no folder with a config.json there; give a Hugging Face folder or a "
+            "hub name such as openai/whisper-tiny.en"
+        )
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        source = str(Path(path).expanduser()) if looks_local else path
+        model = WhisperForConditionalGeneration.from_pretrained(source, dtype=DTYPES[dtype])
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"model {path!r} could not be loaded: {str(error).splitlines()[0]}\n"
+            "Give a local Hugging Face folder, or a hub name where the network can be reached."
+        ) from error
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+    if adapter is not None:
+        from streaming_asr.whisper.adapters import merge_adapter
+
+        model = merge_adapter(model, adapter)
+    return Whisper(model.to(device), tokenizer)

@@ -1,0 +1,51 @@
+"""Block structure of a causal encoder: which frames a frame may look at.
+
+Frames are encoder frames of 20 ms. A stream is a row of blocks: the first of
+`first_chunk_frames`, every later one of `chunk_frames`. A frame sees every frame up to the end of
+its own block (WhisperRT eq. 37; equal to it where the first block is a multiple of the chunk).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from streaming_asr.errors import UserError
+
+
+def block_ends(n_frames: int, chunk_frames: int, first_chunk_frames: int) -> list[int]:
+    """Ends (exclusive) of the blocks that cover `n_frames`; the last one may be cut short."""
+    if chunk_frames < 1 or first_chunk_frames < 1:
+        raise UserError(
+            f"chunk_frames={chunk_frames}, first_chunk_frames={first_chunk_frames}: a block holds "
+            "at least one frame of 20 ms; give a chunk of 20 ms or more"
+        )
+    if n_frames <= 0:
+        return []
+    ends = list(range(first_chunk_frames, n_frames, chunk_frames))
+    return [*ends, n_frames]
+
+
+def visible_until(ends: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
+    """For every frame the end of its block, (n_frames,) int64, where n_frames = ends[-1]."""
+    edges = torch.tensor([0, *ends], device=device)
+    return torch.repeat_interleave(edges[1:], edges[1:] - edges[:-1])
+
+
+def mask_from_ends(ends: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
+    """Boolean mask (n_frames, n_frames) of blocks that end at `ends`; True where i may see j."""
+    until = visible_until(ends, device)
+    return torch.arange(until.numel(), device=device)[None, :] < until[:, None]
+
+
+def block_causal_mask(
+    n_frames: int,
+    chunk_frames: int,
+    first_chunk_frames: int,
+    device: torch.device | str = "cpu",
+) -> torch.Tensor:
+    """WhisperRT's mask M(k, tau, tau0) (eq. 37), (n_frames, n_frames) bool, True = visible."""
+    if n_frames == 0:
+        return torch.zeros(0, 0, dtype=torch.bool, device=device)
+    return mask_from_ends(block_ends(n_frames, chunk_frames, first_chunk_frames), device)

@@ -1,0 +1,169 @@
+"""The encoder's forms against each other, against transformers, and its cost."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from streaming_asr.errors import UserError
+from streaming_asr.whisper.encoder import (
+    StreamingEncoder,
+    encode_masked,
+    encode_padded,
+    encode_short,
+)
+from streaming_asr.whisper.features import StreamingLogMel, log_mel
+from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.masks import block_causal_mask, block_ends
+from tests.tiny import noise, tiny_folder
+
+
+@pytest.fixture(scope="module")
+def whisper():
+    return load_whisper(tiny_folder())
+
+
+def test_the_mask_is_equation_37_written_out():
+    assert block_causal_mask(6, 2, 4).int().tolist() == [
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 1, 1, 1, 1],
+        [1, 1, 1, 1, 1, 1],
+    ]
+
+
+def test_the_mask_equals_the_ceilings_of_the_paper():
+    n, tau, tau0 = 47, 5, 15
+    mask = block_causal_mask(n, tau, tau0)
+    for i in range(1, n + 1):
+        for j in range(1, n + 1):
+            visible = -(-i // tau) >= -(-j // tau) or (i <= tau0 and j <= tau0)
+            assert mask[i - 1, j - 1].item() == visible
+
+
+def test_blocks_cover_the_frames_and_the_last_may_be_short():
+    assert block_ends(50, 15, 30) == [30, 45, 50]
+    assert block_ends(30, 15, 30) == [30]
+    assert block_ends(7, 15, 30) == [7]
+    assert block_ends(0, 15, 30) == []
+    with pytest.raises(UserError, match="at least one frame"):
+        block_ends(10, 0, 5)
+
+
+def test_padded_encoding_equals_transformers(whisper):
+    mel = torch.randn(2, whisper.n_mels, 2 * whisper.context_frames)
+    with torch.inference_mode():
+        expected = whisper.model.model.encoder(mel).last_hidden_state
+        torch.testing.assert_close(encode_padded(whisper.model, mel), expected, atol=1e-5, rtol=0)
+
+
+def test_one_block_over_the_context_equals_transformers(whisper):
+    mel = torch.randn(1, whisper.n_mels, 2 * whisper.context_frames)
+    with torch.inference_mode():
+        expected = whisper.model.model.encoder(mel).last_hidden_state
+        masked = encode_masked(whisper.model, mel, whisper.context_frames)
+    torch.testing.assert_close(masked, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("chunk", "first"), [(2, 30), (15, 30), (5, 5), (7, 11)])
+def test_block_by_block_from_samples_equals_the_masked_pass(whisper, chunk, first):
+    ends = block_ends(60, chunk, first)
+    audio = torch.from_numpy(noise(2.0))[None]
+    mel_stream = StreamingLogMel(whisper.n_mels)
+    encoder = StreamingEncoder(whisper.model)
+    mels, hidden, start, taken = [], [], 0, 0
+    for end in ends:
+        upto = end * 320 + 200
+        mels.append(mel_stream.push(audio[:, taken:upto]))
+        taken = upto
+        mel = torch.cat(mels, dim=-1)
+        hidden.append(encoder.append(mel[..., max(0, 2 * start - 2) :], start, [end]))
+        start = end
+    one_shot_mel = log_mel(audio, whisper.n_mels, block_ends=ends)
+    torch.testing.assert_close(torch.cat(mels, -1), one_shot_mel, atol=1e-5, rtol=0)
+    with torch.inference_mode():
+        one_shot = encode_masked(whisper.model, one_shot_mel, chunk, first)
+    assert one_shot.shape == (1, 60, 32)
+    assert one_shot.std() > 0.1
+    torch.testing.assert_close(torch.cat(hidden, 1), one_shot, atol=1e-5, rtol=0)
+
+
+def test_several_blocks_in_one_append_equal_one_append_each(whisper):
+    mel = torch.randn(1, whisper.n_mels, 2 * 40 + 1)
+    ends = [10, 15, 20, 33, 40]
+    together, apart = StreamingEncoder(whisper.model), StreamingEncoder(whisper.model)
+    first = together.append(mel[..., :31], 0, ends[:2])
+    rest = together.append(mel[..., 28:], 15, ends[2:])
+    start, hidden = 0, []
+    for end in ends:
+        block = mel[..., max(0, 2 * start - 2) : 2 * end + 1]
+        hidden.append(apart.append(block, start, [end]))
+        start = end
+    torch.testing.assert_close(torch.cat([first, rest], 1), torch.cat(hidden, 1))
+    with torch.inference_mode():
+        one_shot = encode_masked(whisper.model, mel, ends=ends)
+    torch.testing.assert_close(torch.cat(hidden, 1), one_shot, atol=1e-5, rtol=0)
+
+
+def test_rows_of_a_pool_equal_streams_of_their_own(whisper):
+    mel = torch.randn(3, whisper.n_mels, 61)
+    pool = StreamingEncoder(whisper.model, batch=3)
+    pool.append(mel[..., :41], 0, [20])
+    rows = torch.tensor([0, 2])
+    pooled = pool.append(mel[rows][..., 38:], 20, [30], rows)
+    with torch.inference_mode():
+        alone = encode_masked(whisper.model, mel, ends=[20, 30])
+    torch.testing.assert_close(pooled, alone[rows, 20:], atol=1e-5, rtol=0)
+
+
+def test_the_future_does_not_reach_a_finished_block(whisper):
+    mel = torch.randn(1, whisper.n_mels, 81)
+    other = mel.clone()
+    other[..., 2 * 20 + 1 :] += 1.0
+    with torch.inference_mode():
+        a, b = (encode_masked(whisper.model, m, 10, 20) for m in (mel, other))
+        short_a, short_b = (encode_short(whisper.model, m) for m in (mel, other))
+    assert torch.equal(a[:, :20], b[:, :20])
+    assert not torch.allclose(a[:, 20:], b[:, 20:])
+    assert not torch.allclose(short_a[:, :20], short_b[:, :20])
+
+
+def test_gradients_flow_through_the_masked_encoder():
+    model = load_whisper(tiny_folder()).model.requires_grad_(True)
+    encode_masked(model, torch.randn(1, 80, 41), 5, 10).square().sum().backward()
+    assert model.model.encoder.layers[0].self_attn.q_proj.weight.grad.abs().sum() > 0
+
+
+def test_a_wrong_length_names_the_remedy(whisper):
+    with pytest.raises(UserError, match="pad the audio"):
+        encode_padded(whisper.model, torch.zeros(1, 80, 100))
+    with pytest.raises(UserError, match=r"201 encoder frames.*windows"):
+        encode_short(whisper.model, torch.zeros(1, 80, 402))
+
+
+def test_counted_flops_equal_torchs_counter(whisper):
+    config = whisper.config
+    # The projections and convolutions are counted by torch; its count of fused attention is
+    # absent on CPU, so attention is forced onto the plain path.
+    mel = torch.randn(1, whisper.n_mels, 2 * 50 + 1)
+    with (
+        torch.inference_mode(),
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+        FlopCounterMode(display=False) as one_shot,
+    ):
+        encode_short(whisper.model, mel)
+    assert one_shot.get_total_flops() > 0
+    assert one_shot.get_total_flops() == pytest.approx(encoder_flops(config, 50), rel=0.02)
+    streaming = StreamingEncoder(whisper.model)
+    streaming.append(mel[..., :61], 0, [30])
+    with (
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+        FlopCounterMode(display=False) as chunk,
+    ):
+        streaming.append(mel[..., 58:], 30, [50])
+    assert chunk.get_total_flops() > 0
+    assert chunk.get_total_flops() == pytest.approx(encoder_flops(config, 20, 50), rel=0.02)
