@@ -1,0 +1,150 @@
+"""From a log to the time at which each word was seen, in every clock.
+
+Step k of a stream has received a_k seconds of audio and took c_k seconds of compute. The
+computation-unaware clock (CU) says it was seen at a_k; the computation-aware one (CA) at
+
+    f_k = max(a_k, f_{k-1}) + c_k,
+
+a queue that serves chunks in their order. With the feed `best_effort` the next chunk is cut when
+the last is done, so a_k >= f_{k-1} and f_k = a_k + c_k follows, except after the end of the audio,
+where the queue still holds. The rules of other tools are views of the same two sequences.
+
+All times are float64 seconds in arrays of shape (K,), K steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from streaming_asr.events import Step
+from streaming_asr.method import SAMPLE_RATE
+
+Times: TypeAlias = npt.NDArray[np.float64]
+
+QUEUE_BUDGET_S = 1.0  # the longest wait of a chunk that still counts as keeping up
+GROWTH_TOLERANCE = 1e-3  # seconds of wait per second of audio taken as no growth
+
+
+def audio_times(steps: Sequence[Step]) -> Times:
+    """a_k: the audio received up to each step."""
+    return np.array([step.audio_samples for step in steps], dtype=np.float64) / SAMPLE_RATE
+
+
+def compute_times(steps: Sequence[Step]) -> Times:
+    """c_k: the compute of each step."""
+    return np.array([step.compute_ns["wall"] for step in steps], dtype=np.float64) / 1e9
+
+
+def unaware(a: Times, c: Times) -> Times:
+    """CU: a_k, as if computing took no time."""
+    return a.copy()
+
+
+def fifo(a: Times, c: Times) -> Times:
+    """CA: f_k = max(a_k, f_{k-1}) + c_k with f_0 = 0.
+
+    In closed form f_k = C_k + max over j <= k of (a_j - C_{j-1}), where C is the running sum of c:
+    the queue was last empty at the j that attains the maximum.
+    """
+    total = np.cumsum(c)
+    return total + np.maximum.accumulate(a - (total - c))
+
+
+def elapsed(a: Times, c: Times) -> Times:
+    """SimulEval's rule: audio received plus all compute so far, as if nothing ran in parallel."""
+    return a + np.cumsum(c)
+
+
+def last_step(a: Times, c: Times) -> Times:
+    """The rule of FBK's simulstream: audio received plus this step's compute, without a queue."""
+    return a + c
+
+
+CLOCKS: dict[str, Callable[[Times, Times], Times]] = {
+    "cu": unaware,
+    "ca": fifo,
+    "simuleval": elapsed,
+    "fbk": last_step,
+}
+
+
+def step_times(steps: Sequence[Step], clock: str) -> Times:
+    """When each step was seen; `clock` is a key of CLOCKS."""
+    return CLOCKS[clock](audio_times(steps), compute_times(steps))
+
+
+def displays(steps: Sequence[Step]) -> list[list[str]]:
+    """D_k after each step: the committed words so far and then the partial ones, as logged."""
+    committed: list[str] = []
+    result: list[list[str]] = []
+    for step in steps:
+        committed = committed[: max(len(committed) - step.retracted, 0)] + step.committed
+        result.append(committed + step.partial)
+    return result
+
+
+def committed_words(steps: Sequence[Step]) -> list[tuple[str, int]]:
+    """The final committed text as (word, index of the step that committed it)."""
+    words: list[tuple[str, int]] = []
+    for k, step in enumerate(steps):
+        words = words[: max(len(words) - step.retracted, 0)]
+        words += [(word, k) for word in step.committed]
+    return words
+
+
+def queue_wait(a: Times, c: Times) -> Times:
+    """How long each step's audio waits before its turn: max(a_k, f_{k-1}) - a_k."""
+    f = fifo(a, c)
+    return np.maximum(np.concatenate([[0.0], f[:-1]])[: len(a)] - a, 0.0)
+
+
+def queue_growth(a: Times, c: Times) -> float:
+    """Growth of the wait over the second half, in seconds per second of audio.
+
+    The median wait of the last quarter of the steps less that of the third, over the audio between
+    the two: medians, since one late chunk is not growth. 0 with fewer than four steps.
+    """
+    n = len(a)
+    if n < 4:
+        return 0.0
+    wait = queue_wait(a, c)
+    third, last = slice(n // 2, n - n // 4), slice(n - n // 4, n)
+    audio_s = float(np.median(a[last]) - np.median(a[third]))
+    rise_s = float(np.median(wait[last]) - np.median(wait[third]))
+    return rise_s / audio_s if audio_s > 0 else 0.0
+
+
+def headroom(traces: Iterable[tuple[Times, Times]], budget_s: float = QUEUE_BUDGET_S) -> float:
+    """How many times slower the machine may be: the largest s such that with s * c_k the queue of
+    every trace (a, c) stays bounded, its waits within `budget_s` and without growth.
+
+    Below 1 the machine at hand does not keep up. Infinite where nothing takes any time.
+    """
+    kept = list(traces)
+
+    def bounded(s: float) -> bool:
+        return all(
+            float(np.max(queue_wait(a, s * c), initial=0.0)) <= budget_s
+            and queue_growth(a, s * c) <= GROWTH_TOLERANCE
+            for a, c in kept
+        )
+
+    low, high = 0.0, 1.0
+    while bounded(high):
+        low, high = high, 2 * high
+        if high > 1e9:
+            return math.inf
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if bounded(middle) else (low, middle)
+    return low
+
+
+def median_trace(traces: Sequence[Times]) -> Times:
+    """The per-step median of the compute of several runs of one stream, (K,) each."""
+    return np.median(np.stack(traces), axis=0)

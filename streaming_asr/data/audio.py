@@ -1,0 +1,112 @@
+"""Reads audio files: any rate, any number of channels, to 16 kHz mono float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples
+
+SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")  # soundfile reads
+# A lossy codec overshoots full scale a little; a file of integers stored as floats by a lot.
+MAX_PEAK = 2.0
+
+
+def load_audio(path: str | Path) -> Samples:
+    """The samples of `path`, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
+
+    Channels are averaged; other rates are resampled by a polyphase filter. Raises UserError where
+    the file is missing, unreadable, empty, or holds values that are no audio.
+    """
+    import soundfile
+
+    try:
+        data, rate = soundfile.read(str(path), dtype="float32", always_2d=True)  # (n, channels)
+    except (soundfile.SoundFileError, OSError) as error:
+        if not Path(path).is_file():
+            raise UserError(f"{path}: no such audio file; correct the path.") from error
+        raise UserError(
+            f"{path}: not readable as audio ({error}); convert it, for instance: "
+            f"ffmpeg -i {Path(path).name} -ar 16000 -ac 1 {Path(path).stem}.wav"
+        ) from error
+    return to_mono_16k(data, rate, path)
+
+
+def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samples:
+    """`data`, (n, channels) at `rate` Hz, as checked mono 16 kHz; `name` is for the errors."""
+    if data.size == 0:
+        raise UserError(f"{name}: holds 0 samples; an utterance needs audio: remove or replace it.")
+    peak = float(np.max(np.abs(data)))  # NaN and infinity survive the maximum
+    if not np.isfinite(peak):
+        raise UserError(f"{name}: holds NaN or infinite samples; export the audio again.")
+    if peak > MAX_PEAK:
+        raise UserError(
+            f"{name}: samples reach {peak:g}, audio lies in [-1, 1]; 16-bit values stored as "
+            "floats must be divided by 32768."
+        )
+    mono = data.mean(axis=1)
+    if rate != SAMPLE_RATE:
+        from scipy.signal import resample_poly
+
+        shared = gcd(rate, SAMPLE_RATE)
+        mono = resample_poly(mono, SAMPLE_RATE // shared, rate // shared)
+    return np.ascontiguousarray(np.clip(mono, -1.0, 1.0), dtype=np.float32)
+
+
+def duration_s(path: str | Path) -> float:
+    """The length that the file's header states, or 0.0 where it has none that can be read.
+
+    Not an error here: listing a corpus should not fail for one bad file, loading that file does.
+    """
+    import soundfile
+
+    try:
+        info = soundfile.info(str(path))
+    except (soundfile.SoundFileError, OSError):
+        return 0.0
+    return float(info.frames / info.samplerate)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A recording in a file. Called, it gives the samples (so do the other two here)."""
+
+    path: Path
+
+    def __call__(self) -> Samples:
+        return load_audio(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """Recordings joined into one, each followed by its pause, made when it is loaded."""
+
+    parts: Sequence[tuple[Path, float]]  # (audio, silence after it in seconds)
+
+    def __call__(self) -> Samples:
+        pieces: list[Samples] = []
+        for path, gap_s in self.parts:
+            pieces.append(load_audio(path))
+            pieces.append(np.zeros(round(gap_s * SAMPLE_RATE), dtype=np.float32))
+        return np.concatenate(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Noisy:
+    """A recording with noise mixed in when it is loaded; the same seed gives the same samples."""
+
+    clean: File | Composed
+    kind: str
+    snr_db: float
+    seed: int
+
+    def __call__(self) -> Samples:
+        from streaming_asr.data.noise import mix
+
+        return np.asarray(mix(self.clean(), self.kind, self.snr_db, self.seed), dtype=np.float32)

@@ -1,0 +1,150 @@
+"""Corpora: named sets of utterances that conf/data/*.yaml chooses."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from streaming_asr.data.audio import SUFFIXES, File, duration_s
+from streaming_asr.data.manifest import audio_files, manifest_text, read_manifest
+from streaming_asr.data.utterance import Utterance
+from streaming_asr.errors import UserError
+
+MINI = Path(__file__).parent / "mini"
+
+
+class Corpus(Protocol):
+    """What `run` needs of a corpus."""
+
+    name: str
+    split: str
+
+    def utterances(self, limit: int | None = None) -> list[Utterance]:
+        """The utterances; `limit` takes that many of them, see `choose`."""
+
+    def data_hash(self) -> str:
+        """Changes when the references or the sizes of the audio files change."""
+
+
+def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance]:
+    """`limit` of the utterances, in their order; None takes all.
+
+    Those with the smallest hashes of their ids: corpora are sorted by speaker, so the first ones
+    would be the voice of one person. A larger limit contains every smaller one.
+    """
+    if limit is None or limit >= len(utterances):
+        return list(utterances)
+    if limit < 1:
+        raise UserError(f"limit={limit}: it must be 1 or more; leave it out to take everything.")
+    ranked = sorted(utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
+    chosen = {utterance.id for utterance in ranked[:limit]}
+    return [utterance for utterance in utterances if utterance.id in chosen]
+
+
+class Manifest:
+    """The utterances of one manifest file; see `manifest.py` for its fields."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        split: str | None = None,
+        limit: int | None = None,
+        snr_db: float | None = None,
+    ) -> None:
+        """`snr_db` replaces the signal-to-noise ratio of the lines that have `noise`."""
+        self.path = Path(path).expanduser()
+        self.split = split or self.path.stem
+        self.name = name or self.path.parent.name or "manifest"
+        self.limit = limit
+        self.snr_db = snr_db
+
+    def utterances(self, limit: int | None = None) -> list[Utterance]:
+        utterances = read_manifest(self.path, snr_db=self.snr_db)
+        if self.snr_db is not None and '"noise"' not in manifest_text(self.path):
+            raise UserError(
+                f"snr_db={self.snr_db:g}: no line of {self.path} has `noise` whose ratio it could "
+                "set; leave snr_db out, or take a split with noise (mini: split=other)."
+            )
+        return choose(utterances, self.limit if limit is None else limit)
+
+    def data_hash(self) -> str:
+        return _hash(manifest_text(self.path), audio_files(self.path))
+
+
+class Mini(Manifest):
+    """The embedded corpus of synthetic speech, with exact word times."""
+
+    def __init__(
+        self, split: str = "clean", limit: int | None = None, snr_db: float | None = None
+    ) -> None:
+        path = MINI / f"{split}.jsonl"
+        if not path.is_file():
+            there = ", ".join(sorted(file.stem for file in MINI.glob("*.jsonl"))) or "none"
+            raise UserError(f"data.split={split}: mini has no such split; there are: {there}.")
+        super().__init__(path, name="mini", split=split, limit=limit, snr_db=snr_db)
+
+
+class Folder:
+    """A folder of recordings, each with its text beside it (talk.wav, talk.txt) or none with one.
+
+    Ids are the paths below the folder without the ending. Without texts nothing can be scored for
+    accuracy, but latency and cost can.
+    """
+
+    def __init__(
+        self, path: str | Path, *, name: str | None = None, limit: int | None = None
+    ) -> None:
+        self.path = Path(path).expanduser()
+        self.name = name or self.path.name or "folder"
+        self.split = "all"
+        self.limit = limit
+
+    def utterances(self, limit: int | None = None) -> list[Utterance]:
+        files = self._files()
+        without = [file for file in files if not file.with_suffix(".txt").is_file()]
+        if without and len(without) < len(files):
+            raise UserError(
+                f"{without[0]}: no text beside it, though others have one; add "
+                f"{without[0].with_suffix('.txt').name} (empty where nothing is said)."
+            )
+        utterances = [
+            Utterance(
+                id=file.relative_to(self.path).with_suffix("").as_posix(),
+                text="" if without else " ".join(manifest_text(file.with_suffix(".txt")).split()),
+                audio=File(file),
+                duration_s=duration_s(file),
+                audio_path=str(file),
+            )
+            for file in files
+        ]
+        return choose(utterances, self.limit if limit is None else limit)
+
+    def data_hash(self) -> str:
+        files = self._files()
+        texts = [file.with_suffix(".txt") for file in files]
+        return _hash("\0".join(manifest_text(text) for text in texts if text.is_file()), files)
+
+    def _files(self) -> list[Path]:
+        if not self.path.is_dir():
+            raise UserError(f"{self.path}: no such folder; give the folder that holds the audio.")
+        files = sorted(file for file in self.path.rglob("*") if file.suffix.lower() in SUFFIXES)
+        if not files:
+            raise UserError(f"{self.path}: no audio in it; endings read: {', '.join(SUFFIXES)}.")
+        by_stem: dict[Path, Path] = {}
+        for file in files:
+            other = by_stem.setdefault(file.with_suffix(""), file)
+            if other != file:
+                raise UserError(f"{file}: {other.name} has the same name; rename one of them.")
+        return files
+
+
+def _hash(text: str, files: Iterable[Path]) -> str:
+    """Over the references and the files' names and sizes: reading all audio would be slow."""
+    digest = hashlib.sha256(text.encode())
+    for file in files:
+        digest.update(f"\0{file.name}\0{file.stat().st_size}".encode())
+    return digest.hexdigest()

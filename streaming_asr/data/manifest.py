@@ -1,0 +1,163 @@
+"""Reads manifests: one JSON object per line, one line per utterance.
+
+Fields (times in seconds, paths relative to the manifest or absolute):
+
+- `audio_filepath`: the recording; or `parts`: [{"audio_filepath", "gap_s"}, ...], recordings to be
+  joined, each followed by `gap_s` of silence
+- `text`: the reference as written; "" where nothing is said
+- `id`, optional: the file's stem otherwise (with `parts` it is needed)
+- `duration`, optional: read from the file's header otherwise
+- `speaker`, `language`, optional
+- `words`, optional: [[word, start, end], ...]
+- `noise`, optional: {"kind", "snr_db", "seed"}, mixed in at loading
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.data.audio import Composed, File, Noisy, duration_s
+from streaming_asr.data.utterance import TimedWord, Utterance
+from streaming_asr.errors import UserError
+
+
+def read_manifest(path: str | Path, *, snr_db: float | None = None) -> list[Utterance]:
+    """The utterances of a manifest, in its order; audio is checked to exist, not read.
+
+    `snr_db` takes the place of the ratio of every line's `noise`. Raises UserError, with the line
+    number, for a line that is not a JSON object, lacks a field or points nowhere.
+    """
+    path = Path(path)
+    utterances: list[Utterance] = []
+    first_line: dict[str, int] = {}
+    for number, line in enumerate(manifest_text(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        utterance = _utterance(_json_object(line, where), path.parent, where, snr_db)
+        if utterance.id in first_line:
+            raise UserError(
+                f"{where}: id {utterance.id!r} stands in line {first_line[utterance.id]} already; "
+                "ids must differ: give each line its own `id`."
+            )
+        first_line[utterance.id] = number
+        utterances.append(utterance)
+    if not utterances:
+        raise UserError(f"{path}: no utterance in it; write one JSON object per line.")
+    return utterances
+
+
+def manifest_text(path: Path) -> str:
+    """The text of a manifest. Raises UserError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such manifest; correct the path.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not readable as a UTF-8 text file ({error}).") from error
+
+
+def audio_files(path: Path) -> list[Path]:
+    """Every audio file that a manifest names, without repetition, in its order."""
+    files: dict[Path, None] = {}
+    for number, line in enumerate(manifest_text(path).splitlines(), start=1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            for file, _ in _files(_json_object(line, where), path.parent, where):
+                files[file] = None
+    return list(files)
+
+
+def _json_object(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{where}: not JSON ({error}): {line[:60]!r}; write one JSON object per line."
+        ) from error
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
+    return row
+
+
+def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, float]]:
+    """The row's recordings, each with the silence after it in seconds."""
+    parts = row.get("parts", [row])
+    if not isinstance(parts, list) or not parts or not all(isinstance(p, dict) for p in parts):
+        raise UserError(f"{where}: `parts` must be a list of objects with an `audio_filepath`.")
+    files: list[tuple[Path, float]] = []
+    for part in parts:
+        name = part.get("audio_filepath")
+        if not isinstance(name, str) or not name:
+            raise UserError(f"{where}: no `audio_filepath`; name the recording's file.")
+        file = folder / name
+        if not file.is_file():
+            raise UserError(
+                f"{where}: {name!r} points nowhere ({file}); paths are relative to the manifest."
+            )
+        files.append((file, float(part.get("gap_s", 0.0)) if "parts" in row else 0.0))
+    return files
+
+
+def _utterance(row: dict[str, Any], folder: Path, where: str, snr_db: float | None) -> Utterance:
+    files = _files(row, folder, where)
+    composed = "parts" in row
+    text, name = row.get("text"), row.get("id", None if composed else files[0][0].stem)
+    if not isinstance(text, str):
+        raise UserError(f'{where}: no `text`; write the reference, or "" where nothing is said.')
+    if not isinstance(name, str) or not name:
+        raise UserError(f"{where}: `id` is {name!r}; a line needs a text that names it.")
+    length_s = row.get("duration")
+    if length_s is None:
+        length_s = sum(duration_s(file) + gap_s for file, gap_s in files)
+    elif isinstance(length_s, bool) or not isinstance(length_s, int | float) or length_s < 0:
+        raise UserError(f"{where}: `duration` is {length_s!r}; write the length in seconds.")
+    clean = Composed(tuple(files)) if composed else File(files[0][0])
+    noise = row.get("noise")
+    return Utterance(
+        id=name,
+        text=text,
+        audio=clean if noise is None else _noisy(clean, noise, snr_db, where),
+        duration_s=float(length_s),
+        speaker=_optional_text(row, "speaker", where),
+        language=_optional_text(row, "language", where),
+        words=_words(row["words"], where) if row.get("words") is not None else None,
+        audio_path=None if composed else str(files[0][0]),
+    )
+
+
+def _noisy(clean: File | Composed, noise: Any, snr_db: float | None, where: str) -> Noisy:
+    try:
+        ratio_db = float(noise["snr_db"]) if snr_db is None else snr_db
+        return Noisy(clean, str(noise["kind"]), ratio_db, int(noise["seed"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f'{where}: `noise` is {noise!r}; write {{"kind": "white", "snr_db": 10, "seed": 1}}.'
+        ) from error
+
+
+def _optional_text(row: dict[str, Any], key: str, where: str) -> str | None:
+    value = row.get(key)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)  # LibriSpeech's speakers are numbers
+    if value is not None and not isinstance(value, str):
+        raise UserError(f"{where}: `{key}` is {value!r}; write a text.")
+    return value
+
+
+def _words(rows: Any, where: str) -> tuple[TimedWord, ...]:
+    try:
+        words = tuple(TimedWord(str(text), float(start), float(end)) for text, start, end in rows)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"{where}: `words` must be a list of [word, start, end], times in seconds."
+        ) from error
+    for word in words:
+        if not 0.0 <= word.start <= word.end:
+            raise UserError(
+                f"{where}: the word {word.text!r} runs from {word.start} to {word.end} s; "
+                "a word starts at 0 or later and ends after it starts."
+            )
+    return words

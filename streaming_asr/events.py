@@ -1,0 +1,323 @@
+"""events.jsonl: the contract between running and scoring (docs/events.md, events.schema.json).
+
+One JSON object per line. A header, then for each utterance a line that opens it, one line per
+step and a line that closes it. What is written is on disk line by line, so a run that is killed
+leaves a log that `read_log` reads and `resume` continues.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from streaming_asr.data.utterance import TimedWord
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
+
+SCHEMA = 1  # raised whenever a reader of the old form would misread the new one
+SCHEMA_FILE = Path(__file__).with_name("events.schema.json")
+STEP_KINDS = ("audio", "endpoint", "flush")
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of a method. `committed` is what this step added, `partial` all that is shown
+    after the committed text."""
+
+    kind: str  # one of STEP_KINDS
+    audio_samples: int  # received so far, this step's included
+    compute_ns: dict[str, int]  # "wall" and the parts that were measured within it
+    frames_real: int = 0
+    frames_computed: int = 0
+    decode_steps: int = 0
+    beam_sum: int = 0
+    encoder_flops: float = 0.0
+    committed: list[str] = field(default_factory=list)
+    partial: list[str] = field(default_factory=list)
+    # [start, end, probability] of each committed word, or None where the method knows none
+    words: list[list[float | None]] | None = None
+    retracted: int = 0  # committed words taken back, before `committed` was added
+
+    @property
+    def audio_s(self) -> float:
+        return self.audio_samples / SAMPLE_RATE
+
+    @property
+    def compute_s(self) -> float:
+        return self.compute_ns["wall"] / 1e9
+
+
+@dataclass(slots=True)
+class UtteranceLog:
+    """Everything logged about one utterance."""
+
+    utt: str
+    text: str  # the reference
+    duration_samples: int
+    words: list[TimedWord] | None = None
+    speaker: str | None = None
+    language: str | None = None
+    audio_hash: str | None = None
+    audio_path: str | None = None
+    feed: str = "fixed"
+    batch: int = 1  # streams advanced together; above 1 the times say nothing about latency
+    steps: list[Step] = field(default_factory=list)
+    status: str = "ok"  # or "failed"
+    error: str | None = None
+    memory_peak_bytes: int | None = None
+    commit_violations: int = 0  # steps that took committed words back
+
+    @property
+    def duration_s(self) -> float:
+        return self.duration_samples / SAMPLE_RATE
+
+
+@dataclass(slots=True)
+class Log:
+    header: dict[str, Any]
+    utterances: list[UtteranceLog]  # those that are closed, in the order of the log
+
+
+class EventWriter:
+    """Appends to a log, line by line; continues after the last closed utterance if there is one.
+
+    `closed` holds the ids of the utterances already in the log. Use as a context manager.
+    """
+
+    def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
+        """`header` gives config, versions, machine and metrics_version; an existing log keeps its
+        own. Raises UserError where the file cannot be written."""
+        self.path = Path(path)
+        self.closed: set[str] = resume(self.path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 (closed by close())
+        except OSError as error:
+            raise UserError(
+                f"{self.path}: cannot be written ({error.strerror}); choose another output folder "
+                "or change its permissions."
+            ) from error
+        if self._file.seekable() and self._file.tell() == 0:
+            self._write({"kind": "header", "schema": SCHEMA, **header})
+
+    def open_utterance(self, utterance: UtteranceLog) -> None:
+        """Write the line that opens `utterance` (its steps and result are not looked at)."""
+        line = {
+            "kind": "utterance",
+            "utt": utterance.utt,
+            "text": utterance.text,
+            "words": utterance.words,
+            "speaker": utterance.speaker,
+            "language": utterance.language,
+            "duration_samples": utterance.duration_samples,
+            "audio_hash": utterance.audio_hash,
+            "feed": utterance.feed,
+            "batch": utterance.batch,
+        }
+        if utterance.audio_path is not None:
+            line["audio_path"] = utterance.audio_path
+        self._write(line)
+
+    def step(self, utt: str, step: Step) -> None:
+        self._write(
+            {
+                "kind": step.kind,
+                "utt": utt,
+                "audio_samples": step.audio_samples,
+                "compute_ns": step.compute_ns,
+                "frames_real": step.frames_real,
+                "frames_computed": step.frames_computed,
+                "decode_steps": step.decode_steps,
+                "beam_sum": step.beam_sum,
+                "encoder_flops": step.encoder_flops,
+                "committed": step.committed,
+                "partial": step.partial,
+                "words": step.words,
+                "retracted": step.retracted,
+            }
+        )
+
+    def close_utterance(
+        self,
+        utt: str,
+        *,
+        error: str | None = None,
+        memory_peak_bytes: int | None = None,
+        commit_violations: int = 0,
+    ) -> None:
+        """Write the line that closes an utterance, failed where there is an `error`."""
+        self._write(
+            {
+                "kind": "end",
+                "utt": utt,
+                "status": "ok" if error is None else "failed",
+                "error": error,
+                "memory_peak_bytes": memory_peak_bytes,
+                "commit_violations": commit_violations,
+            }
+        )
+        self.closed.add(utt)
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as failure:
+            if self.path.is_file():  # a pipe or a device has nothing to synchronise
+                raise self._full(failure) from failure
+
+    def write_utterance(self, utterance: UtteranceLog) -> None:
+        """Write a whole utterance at once."""
+        self.open_utterance(utterance)
+        for step in utterance.steps:
+            self.step(utterance.utt, step)
+        self.close_utterance(
+            utterance.utt,
+            error=utterance.error,
+            memory_peak_bytes=utterance.memory_peak_bytes,
+            commit_violations=utterance.commit_violations,
+        )
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> EventWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        data = memoryview(text.encode() + b"\n")
+        try:
+            while data:  # an unbuffered write may take only a part, on a disk that is nearly full
+                data = data[self._file.write(data) :]
+        except OSError as error:
+            raise self._full(error) from error
+
+    def _full(self, error: OSError) -> UserError:
+        return UserError(
+            f"{self.path}: cannot be written any further ({error.strerror}); the events written "
+            "so far are kept: make room and give the same command again to continue."
+        )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """(line number, offset of the line's end in bytes, the line), a torn last line left out."""
+    offset = 0
+    decode = json.JSONDecoder().decode
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                offset += len(line)
+                if not line.endswith(b"\n"):
+                    return  # the writer was killed within it
+                try:
+                    row = decode(line.decode())
+                except ValueError as error:
+                    raise UserError(
+                        f"{path}, line {number}: not JSON ({error}); the log is damaged: remove "
+                        "it and run again."
+                    ) from error
+                if number == 1:
+                    _check_header(row, path)
+                yield number, offset, row
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a log's path.") from error
+
+
+def _check_header(row: Any, path: Path) -> None:
+    if not isinstance(row, dict) or row.get("kind") != "header":
+        raise UserError(f"{path}: its first line is no header; is this an events.jsonl?")
+    if row.get("schema") != SCHEMA:
+        raise UserError(
+            f"{path}: written in schema {row.get('schema')}, this version reads schema {SCHEMA}; "
+            "use the version that wrote it, or run again."
+        )
+
+
+def resume(path: str | Path) -> set[str]:
+    """Cut a log after its last closed utterance and return the ids of those closed.
+
+    A torn last line and an utterance without an end go; where not even the header is whole, all
+    goes. A path without a file gives the empty set. Raises UserError for a damaged log.
+    """
+    path = Path(path)
+    if not path.is_file():
+        return set()
+    closed: set[str] = set()
+    keep = 0
+    for _, end, row in _lines(path):
+        if row["kind"] == "end":
+            closed.add(row["utt"])
+        if row["kind"] in ("header", "end"):
+            keep = end
+    if keep < path.stat().st_size:
+        try:
+            os.truncate(path, keep)
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot be written ({error.strerror}); change its permissions or choose "
+                "another output folder."
+            ) from error
+    return closed
+
+
+def read_log(path: str | Path) -> Log:
+    """The closed utterances of a log; one that is still open at its end is left out.
+
+    Raises UserError for a file that is no log, of another schema, or damaged in the middle.
+    """
+    path = Path(path)
+    collecting = gc.isenabled()
+    gc.disable()  # nothing here is garbage, and looking for it takes half of the time
+    try:
+        return _read(path)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _read(path: Path) -> Log:
+    header: dict[str, Any] | None = None
+    utterances: list[UtteranceLog] = []
+    current: UtteranceLog | None = None
+    for number, _, row in _lines(path):
+        kind = row.pop("kind", None)
+        try:
+            if kind in STEP_KINDS:
+                if current is None or row.pop("utt") != current.utt:
+                    raise ValueError("a step of an utterance that is not open")
+                current.steps.append(Step(kind, **row))
+            elif kind == "utterance":
+                if current is not None:
+                    raise ValueError(f"utterance {current.utt!r} is still open")
+                words = row.pop("words", None)
+                current = UtteranceLog(**row, words=words and [TimedWord(*word) for word in words])
+            elif kind == "end":
+                if current is None or row.pop("utt") != current.utt:
+                    raise ValueError("the end of an utterance that is not open")
+                for name, value in row.items():
+                    setattr(current, name, value)
+                utterances.append(current)
+                current = None
+            elif kind == "header" and header is None:
+                header = row
+            else:
+                raise ValueError(f"unknown kind {kind!r}")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{path}, line {number}: {error}; the log is damaged: remove it and run again."
+            ) from error
+    if header is None:
+        raise UserError(f"{path}: empty; run again to fill it.")
+    return Log(header, utterances)
