@@ -55,7 +55,8 @@ class Update:
     committed: tuple[Word, ...] = ()
     partial: tuple[Word, ...] = ()
     endpoint: bool = False  # the method closed a segment here
-    retracted: int = 0  # committed words taken back, from the end; 0 in every default config
+    retracted: int = 0  # committed words taken back, off the end of the
+    # committed text, before `committed` is added; 0 in every default config
 
 
 def display_text(words: Iterable[Word]) -> str:

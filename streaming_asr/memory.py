@@ -1,0 +1,73 @@
+"""The memory that a stream takes."""
+
+from __future__ import annotations
+
+import sys
+from threading import Event, Thread
+from types import TracebackType
+from typing import Any
+
+PERIOD_S = 0.02  # between two samples: rare enough to cost nothing, often enough to see a buffer
+
+
+class MemoryMeter:
+    """Peak memory since `reset`, while the `with` block runs.
+
+    On the CPU: the largest resident set sampled, less the one at the block's start, when the model
+    is loaded already (ru_maxrss would report the loading). Where a CUDA device is in use: the peak
+    of what torch allocated on it, the weights included.
+    """
+
+    def __init__(self) -> None:
+        import psutil
+
+        self._process = psutil.Process()
+        self._baseline = self._peak = 0
+        self._stop = Event()
+        self._thread: Thread | None = None
+
+    def __enter__(self) -> MemoryMeter:
+        self._baseline = self._peak = self._resident()
+        if _cuda() is None:
+            self._thread = Thread(target=self._watch, name="memory", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def reset(self) -> None:
+        cuda = _cuda()
+        if cuda is not None:
+            cuda.reset_peak_memory_stats()
+        self._peak = self._resident()
+
+    def sample(self) -> None:
+        self._peak = max(self._peak, self._resident())
+
+    def peak_bytes(self) -> int:
+        cuda = _cuda()
+        if cuda is not None:
+            return int(cuda.max_memory_allocated())
+        self.sample()
+        return max(self._peak - self._baseline, 0)
+
+    def _resident(self) -> int:
+        return int(self._process.memory_info().rss)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(PERIOD_S):
+            self.sample()
+
+
+def _cuda() -> Any | None:
+    """torch.cuda where a device is in use; torch is never imported for the question."""
+    torch = sys.modules.get("torch")
+    return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
