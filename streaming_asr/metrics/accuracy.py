@@ -1,0 +1,132 @@
+"""Error rates: of the final text, and of what was displayed while the speaker spoke.
+
+Counting is by rapidfuzz, which is also what jiwer counts with; every rate pools errors and
+reference words over the corpus (micro average) and is None where there is no reference word.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rapidfuzz.distance import Levenshtein
+
+from streaming_asr.metrics.trace import Trace, ratio
+from streaming_asr.text import Normaliser
+
+GRID_PER_S = 10  # arwer_grid looks at the screen every 100 ms
+
+
+class Errors(NamedTuple):
+    """Substitutions, deletions and insertions, and the reference words they are counted against."""
+
+    errors: int
+    words: int
+
+    def percent(self) -> float | None:
+        return ratio(self.errors, self.words, 100.0)
+
+
+def total(counts: Sequence[Errors]) -> Errors:
+    """The sum over utterances."""
+    return Errors(sum(c.errors for c in counts), sum(c.words for c in counts))
+
+
+def count(reference: Sequence[str], hypothesis: Sequence[str]) -> Errors:
+    """The edit distance of two lists of words (or of two strings: of characters)."""
+    return Errors(Levenshtein.distance(reference, hypothesis), len(reference))
+
+
+def word_errors(trace: Trace, normalise: Normaliser) -> Errors:
+    """WER: of the normalised committed text after the last step."""
+    return count(normalise.words(trace.reference), normalise.words(trace.hypothesis))
+
+
+def character_errors(trace: Trace, normalise: Normaliser) -> Errors:
+    """CER: the same in characters, the single spaces between words included (as jiwer.cer)."""
+    return count(normalise(trace.reference), normalise(trace.hypothesis))
+
+
+def formatted_word_errors(trace: Trace) -> Errors:
+    """WER of whitespace tokens as written: case, punctuation and written forms must be right."""
+    return count(trace.reference.split(), trace.hypothesis.split())
+
+
+def real_time_word_errors(
+    trace: Trace, normalise: Normaliser, *, committed: bool = False
+) -> Errors:
+    """RWER: at every step, what is displayed against equally many words of the reference.
+
+    sum_k ED(ref[:len D_k], D_k) over sum_k len(ref[:len D_k]), both normalised first. A system
+    that stays silent scores nothing (None), not 0.
+    """
+    reference = normalise.words(trace.reference)
+    errors = words = 0
+    before, at_step = None, Errors(0, 0)
+    for text in _texts(trace, committed):
+        if text != before:
+            shown = normalise.words(text)
+            at_step = count(reference[: len(shown)], shown)
+            before = text
+        errors += at_step.errors
+        words += at_step.words
+    return Errors(errors, words)
+
+
+class AlignedWordErrors:
+    """ARWER of one utterance: what is displayed against the words spoken by then.
+
+    The reference at time t is the words whose end is strictly before t, normalised apart from the
+    display. Raises ValueError for an utterance without word times.
+    """
+
+    def __init__(self, trace: Trace, normalise: Normaliser) -> None:
+        if trace.words is None:
+            raise ValueError(f"{trace.utt} has no word times; aligned errors need them")
+        self._trace = trace
+        self._normalise = normalise
+        self._ends = sorted(word.end for word in trace.words)
+        self._prefixes: dict[int, tuple[str, ...]] = {}
+        self._counts: dict[tuple[int, str], Errors] = {}
+
+    def per_step(self, clock: str, *, committed: bool = False) -> Errors:
+        """Sampled when each step happened, as the paper does: a_k on "cu"; f_k on "ca" is ours."""
+        texts = _texts(self._trace, committed)
+        times = self._trace.times(clock)
+        return total([self._at(t, text) for t, text in zip(times, texts, strict=True)])
+
+    def on_grid(self, clock: str) -> Errors:
+        """Sampled every 100 ms from 0.1 s to the end of the audio, whatever the chunk size.
+
+        D(t) is the last display that happened at or before t. So late words cost as deletions,
+        also for a method that is perfect whenever it speaks.
+        """
+        texts = [step.displayed for step in self._trace.steps]
+        times = self._trace.times(clock)
+        counts = []
+        k = 0  # steps that happened by t
+        for tick in range(1, int(self._trace.duration_s * GRID_PER_S + 1e-6) + 1):
+            t = tick / GRID_PER_S
+            while k < len(times) and times[k] <= t:
+                k += 1
+            counts.append(self._at(t, texts[k - 1] if k else ""))
+        return total(counts)
+
+    def _at(self, t: float, text: str) -> Errors:
+        n_ended = bisect_left(self._ends, t)
+        key = (n_ended, text)
+        if key not in self._counts:
+            self._counts[key] = count(self._prefix(n_ended), self._normalise.words(text))
+        return self._counts[key]
+
+    def _prefix(self, n_ended: int) -> tuple[str, ...]:
+        if n_ended not in self._prefixes:
+            assert self._trace.words is not None
+            spoken = " ".join(word.text for word in self._trace.words[:n_ended])
+            self._prefixes[n_ended] = self._normalise.words(spoken)
+        return self._prefixes[n_ended]
+
+
+def _texts(trace: Trace, committed: bool) -> list[str]:
+    return [step.committed if committed else step.displayed for step in trace.steps]

@@ -1,0 +1,178 @@
+"""All metrics of a corpus of traces, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streaming_asr.metrics import accuracy, cost, latency, stability
+from streaming_asr.metrics.accuracy import AlignedWordErrors
+from streaming_asr.metrics.latency import SEEN, WordLatency
+from streaming_asr.metrics.table import METRICS
+from streaming_asr.metrics.trace import Trace, mean, ratio
+from streaming_asr.text import normaliser
+
+CLOCKS = ("cu", "ca")
+Figures = dict[str, float | None]
+
+
+def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
+    """Every metric of METRICS over a corpus; None where one is undefined, never NaN or 0.
+
+    Where streams were advanced together they shared their compute, so what depends on the time of
+    one step is None: latency, every figure on the compute clock, steps, queue. `frame_s` is the
+    audio of one encoder frame.
+    """
+    timed = {trace.utt: WordLatency(trace) for trace in traces if trace.words is not None}
+    figures = (
+        _accuracy(traces)
+        | _first_and_last(traces, timed)
+        | _word_latency(list(timed.values()))
+        | _lagging(traces)
+        | _stability(traces)
+        | cost.real_time_factors(traces)
+        | cost.step_times_ms(traces)
+        | cost.queue(traces)
+        | cost.encoder_work(traces, frame_s)
+        | cost.beams(traces)
+    )
+    figures["memory_peak_mib"] = cost.memory_peak_mib(traces)
+    figures["commit_violations"] = sum(trace.commit_violations for trace in traces)
+    figures["retracted_words"] = sum(step.retracted for trace in traces for step in trace.steps)
+    batched = any(trace.batch > 1 for trace in traces)
+    return {name: None if batched and needs_batch_1(name) else figures[name] for name in METRICS}
+
+
+def needs_batch_1(name: str) -> bool:
+    """Whether a metric means nothing where several streams shared a step."""
+    times = ("first_", "word_latency_", "finalise_", "al_", "laal_", "dal_", "ap_", "step_")
+    queues = ("queue_", "headroom", "rtf_chunk")
+    return (name.startswith(times + queues) or "_ca" in name) and name != "word_latency_coverage"
+
+
+def _accuracy(traces: Sequence[Trace]) -> Figures:
+    totals: dict[str, list[accuracy.Errors]] = {
+        name: [] for name in METRICS if name.startswith(("wer", "cer", "rwer", "arwer"))
+    }
+    for trace in traces:
+        normalise = normaliser(trace.language)
+        totals["wer"].append(accuracy.word_errors(trace, normalise))
+        totals["cer"].append(accuracy.character_errors(trace, normalise))
+        totals["wer_formatted"].append(accuracy.formatted_word_errors(trace))
+        for suffix, committed in (("", False), ("_committed", True)):
+            rwer = accuracy.real_time_word_errors(trace, normalise, committed=committed)
+            totals[f"rwer{suffix}"].append(rwer)
+        if trace.words is None:
+            continue
+        aligned = AlignedWordErrors(trace, normalise)
+        for clock in CLOCKS:
+            totals[f"arwer_{clock}"].append(aligned.per_step(clock))
+            totals[f"arwer_committed_{clock}"].append(aligned.per_step(clock, committed=True))
+            totals[f"arwer_grid_{clock}"].append(aligned.on_grid(clock))
+    return {name: accuracy.total(counts).percent() for name, counts in totals.items()}
+
+
+def _first_and_last(traces: Sequence[Trace], timed: dict[str, WordLatency]) -> Figures:
+    found: dict[str, list[float]] = {
+        name: [] for name in METRICS if name.startswith(("first_", "finalise_"))
+    }
+
+    def add(name: str, value: float | None) -> None:
+        if value is not None:
+            found[name].append(value)
+
+    for trace in traces:
+        if not trace.steps:
+            continue
+        add("finalise_compute_s", sum(s.compute_s for s in trace.steps if s.kind == "flush"))
+        add("finalise_tail_s", trace.steps[-1].finished_s - trace.duration_s)
+        words = timed.get(trace.utt)
+        for clock in CLOCKS:
+            firsts = {"first_token": latency.first_token_s(trace, clock)}
+            if words is not None:
+                firsts["first_correct_word"] = words.first_correct_s(clock)
+                add(f"finalise_last_word_{clock}_s", words.last_word_s(clock))
+            for event, time_s in firsts.items():
+                if time_s is None:
+                    continue
+                add(f"{event}_start_{clock}_s", time_s)
+                if trace.words:
+                    add(f"{event}_word_start_{clock}_s", time_s - trace.words[0].start)
+                    add(f"{event}_word_end_{clock}_s", time_s - trace.words[0].end)
+    return {name: mean(values) for name, values in found.items()}
+
+
+def _word_latency(timed: Sequence[WordLatency]) -> Figures:
+    figures: Figures = {
+        "word_latency_coverage": ratio(
+            sum(len(words.hits) for words in timed),
+            sum(len(words.spoken) for words in timed),
+            100.0,
+        )
+    }
+    for seen in SEEN:
+        for clock in CLOCKS:
+            pooled = [value for words in timed for value in words.latencies(seen, clock)]
+            for figure, value in latency.summary(pooled).items():
+                figures[f"word_latency_{seen}_{figure}_{clock}_s"] = value
+    return figures
+
+
+def _lagging(traces: Sequence[Trace]) -> Figures:
+    figures: Figures = {}
+    for clock in CLOCKS:
+        found: dict[str, list[float | None]] = {"al": [], "laal": [], "dal": [], "ap": []}
+        for trace in traces:
+            delays = latency.commit_delays_ms(trace, clock)
+            n_words, duration_ms = len(trace.reference.split()), trace.duration_s * 1000.0
+            found["al"].append(latency.average_lagging(delays, n_words, duration_ms))
+            found["laal"].append(
+                latency.length_adaptive_average_lagging(delays, n_words, duration_ms)
+            )
+            found["dal"].append(latency.differentiable_average_lagging(delays, duration_ms))
+            found["ap"].append(latency.average_proportion(delays, n_words, duration_ms))
+        for name, values in found.items():
+            suffix = "" if name == "ap" else "_ms"
+            figures[f"{name}_{clock}{suffix}"] = mean([v for v in values if v is not None])
+    return figures
+
+
+def _stability(traces: Sequence[Trace]) -> Figures:
+    counts = [stability.flicker(trace) for trace in traces]
+    final = sum(count.final for count in counts)
+    return {
+        "normalised_erasure": ratio(sum(count.erased for count in counts), final),
+        "unstable_words_per_word": ratio(sum(count.lost for count in counts), final),
+    }
+
+
+def utterance_line(trace: Trace) -> dict[str, object]:
+    """What utterances.jsonl says of one utterance."""
+    normalise = normaliser(trace.language)
+    errors = accuracy.word_errors(trace, normalise)
+    times: dict[str, float | None] = {}
+    coverage = None
+    if trace.words is not None:
+        words = WordLatency(trace)
+        coverage = ratio(len(words.hits), len(words.spoken), 100.0)
+        if trace.batch == 1:
+            for seen in SEEN:
+                for clock in CLOCKS:
+                    figures = latency.summary(words.latencies(seen, clock))
+                    times[f"{seen}_p50_{clock}_s"] = figures["p50"]
+                    times[f"{seen}_p90_{clock}_s"] = figures["p90"]
+    return {
+        "utt": trace.utt,
+        "speaker": trace.speaker,
+        "reference": trace.reference,
+        "hypothesis": trace.hypothesis,
+        "reference_normalised": normalise(trace.reference),
+        "hypothesis_normalised": normalise(trace.hypothesis),
+        "errors": errors.errors,
+        "n_words": errors.words,
+        "wer": errors.percent(),
+        "latency": times,
+        "coverage": coverage,
+        "audio_s": trace.duration_s,
+        "compute_s": cost.compute_s(trace) if trace.steps else None,
+        "failed": trace.error,
+    }

@@ -1,0 +1,120 @@
+"""What a method costs: compute per audio, time per step, the queue, encoder work, memory.
+
+All pool over the corpus; a figure is None where nothing was measured, never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from streaming_asr import clocks
+from streaming_asr.metrics.trace import Trace, mean, pooled, ratio
+
+MIB = 2**20
+
+
+def compute_s(trace: Trace) -> float:
+    """All compute of one utterance."""
+    return sum(step.compute_s for step in trace.steps)
+
+
+def real_time_factors(traces: Sequence[Trace]) -> dict[str, float | None]:
+    """rtf_total = sum c / sum T; rtfx, its inverse; rtf_chunk = mean of c_k / (a_k - a_{k-1}).
+
+    Only utterances with steps count. Steps that received no audio are left out of rtf_chunk.
+    """
+    done = [trace for trace in traces if trace.steps]
+    compute = sum(compute_s(trace) for trace in done)
+    audio = sum(trace.duration_s for trace in done)
+    return {
+        "rtf_total": ratio(compute, audio),
+        "rtfx": ratio(audio, compute),
+        "rtf_chunk": mean(pooled(done, _chunk_factors)),
+    }
+
+
+def step_times_ms(traces: Sequence[Trace]) -> dict[str, float | None]:
+    """Mean and percentiles of c_k over all steps."""
+    times = [step.compute_s * 1000.0 for trace in traces for step in trace.steps]
+    if not times:
+        return dict.fromkeys(("step_mean_ms", "step_p50_ms", "step_p90_ms", "step_p99_ms"))
+    p50, p90, p99 = np.percentile(times, (50, 90, 99))
+    return {
+        "step_mean_ms": float(np.mean(times)),
+        "step_p50_ms": float(p50),
+        "step_p90_ms": float(p90),
+        "step_p99_ms": float(p99),
+    }
+
+
+def queue(traces: Sequence[Trace]) -> dict[str, float | None]:
+    """The wait of audio for the step before: its longest, the mean of the last step's, its mean
+    growth (clocks.queue_growth), and headroom, how many times slower a machine still keeps up
+    with every utterance (clocks.headroom; None where nothing bounds it)."""
+    times = [
+        (
+            np.array([step.audio_s for step in trace.steps]),
+            np.array([step.compute_s for step in trace.steps]),
+        )
+        for trace in traces
+        if trace.steps
+    ]
+    if not times:
+        return dict.fromkeys(("queue_max_s", "queue_final_s", "queue_growth", "headroom"))
+    room = clocks.headroom(times)
+    return {
+        "queue_max_s": max(pooled(traces, lambda trace: [step.wait_s for step in trace.steps])),
+        "queue_final_s": mean([trace.steps[-1].wait_s for trace in traces if trace.steps]),
+        "queue_growth": mean([clocks.queue_growth(a, c) for a, c in times]),
+        "headroom": room if math.isfinite(room) else None,
+    }
+
+
+def encoder_work(traces: Sequence[Trace], frame_s: float) -> dict[str, float | None]:
+    """Encoder GFLOPs per second of audio, encoded seconds per second of audio, share of padding.
+
+    `frame_s` is the audio one encoder frame stands for (20 ms in Whisper). 1 MAC = 2 FLOPs.
+    """
+    steps = pooled(traces, lambda trace: trace.steps)
+    audio = sum(trace.duration_s for trace in traces if trace.steps)
+    flops = sum(step.encoder_flops for step in steps)
+    real = sum(step.frames_real for step in steps)
+    computed = sum(step.frames_computed for step in steps)
+    return {
+        "encoder_gflops_per_s": ratio(flops, audio, 1e-9) if flops else None,
+        "reencoding": ratio(computed * frame_s, audio) if computed else None,
+        "padding_share": 1.0 - real / computed if computed else None,
+    }
+
+
+def beams(traces: Sequence[Trace]) -> dict[str, float | None]:
+    """Mean beam width over decoder steps, and the share of them made at width 1.
+
+    The log holds decoder steps and the sum of their widths per step of the method, so a decoder
+    step counts as width 1 where all decoder steps of that step were.
+    """
+    steps = pooled(traces, lambda trace: trace.steps)
+    n_steps = sum(step.decode_steps for step in steps)
+    at_one = sum(step.decode_steps for step in steps if step.beam_sum == step.decode_steps)
+    return {
+        "mean_beam": ratio(sum(step.beam_sum for step in steps), n_steps),
+        "beam1_share": ratio(at_one, n_steps),
+    }
+
+
+def memory_peak_mib(traces: Sequence[Trace]) -> float | None:
+    """The largest memory peak of any utterance."""
+    peaks = [trace.memory_peak_bytes for trace in traces if trace.memory_peak_bytes is not None]
+    return max(peaks) / MIB if peaks else None
+
+
+def _chunk_factors(trace: Trace) -> list[float]:
+    factors, heard_s = [], 0.0
+    for step in trace.steps:
+        if step.audio_s > heard_s:
+            factors.append(step.compute_s / (step.audio_s - heard_s))
+        heard_s = step.audio_s
+    return factors

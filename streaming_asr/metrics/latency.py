@@ -1,0 +1,215 @@
+"""When words appeared: first token, every word, the end, and the lagging family.
+
+Every time is asked on a clock: "cu" (step k happens when its audio is there, a_k) or "ca" (when
+its computation is done, f_k). Words are compared by the light key of `streaming_asr.text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from rapidfuzz.distance import LCSseq, Levenshtein
+
+from streaming_asr.metrics.stability import common_prefix
+from streaming_asr.metrics.trace import Trace, ratio
+from streaming_asr.text import light_key, light_words
+
+SEEN = ("shown", "stable", "committed")
+
+
+@dataclass(frozen=True)
+class WordTimes:
+    """At which step each word of the final text was first shown, stable since, and committed.
+
+    shown: the first display that holds the word. stable: the display since which it was never
+    away again. committed: the step since which the committed text agrees with the final text up
+    to and including the word. Each is a list of step indices, one per word of `words`.
+    """
+
+    words: tuple[str, ...]
+    shown: list[int]
+    stable: list[int]
+    committed: list[int]
+
+    @classmethod
+    def of(cls, trace: Trace) -> WordTimes:
+        final = light_words(trace.hypothesis)
+        shown, stable = [-1] * len(final), [-1] * len(final)
+        for k, text in trace.displays:
+            held = _held(light_words(text), final)
+            for i, is_held in enumerate(held):
+                if not is_held:
+                    stable[i] = -1
+                elif stable[i] < 0:
+                    stable[i] = k
+                    if shown[i] < 0:
+                        shown[i] = k
+        committed = [-1] * len(final)
+        agreed, before = 0, ""
+        for k, step in enumerate(trace.steps):
+            if step.committed == before:
+                continue
+            before = step.committed
+            now = common_prefix(light_words(step.committed), final)
+            committed[agreed:now] = [k] * max(now - agreed, 0)
+            agreed = now
+        # Where the partial text ran into the committed one, no display held the word as such.
+        shown = [c if k < 0 else k for k, c in zip(shown, committed, strict=True)]
+        stable = [c if k < 0 else k for k, c in zip(stable, committed, strict=True)]
+        return cls(final, shown, stable, committed)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A final word that is right: its place in the final text, and when it was spoken."""
+
+    word: int
+    start_s: float
+    end_s: float
+
+
+class WordLatency:
+    """The times of one utterance's words against when they were spoken.
+
+    Needs word times: raises ValueError where the trace has none.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        if trace.words is None:
+            raise ValueError(f"{trace.utt} has no word times; word latency needs them")
+        self._trace = trace
+        self.spoken = [word for word in trace.words if light_key(word.text)]
+        self.steps = WordTimes.of(trace)
+
+    @cached_property
+    def hits(self) -> tuple[Hit, ...]:
+        """The words the Levenshtein alignment of final text and reference finds equal."""
+        reference = [light_key(word.text) for word in self.spoken]
+        found = []
+        for block in Levenshtein.opcodes(reference, self.steps.words):
+            if block.tag == "equal":
+                for i in range(block.src_start, block.src_end):
+                    word = self.spoken[i]
+                    place = block.dest_start + i - block.src_start
+                    found.append(Hit(place, word.start, word.end))
+        return tuple(found)
+
+    def latencies(self, seen: str, clock: str) -> list[float]:
+        """Seconds from the end of each hit to when it was `seen` (of SEEN); may be negative."""
+        times = self._trace.times(clock)
+        steps: list[int] = getattr(self.steps, seen)
+        return [times[steps[hit.word]] - hit.end_s for hit in self.hits]
+
+    def first_correct_s(self, clock: str) -> float | None:
+        """The first time a word was shown that the final text holds and that is right."""
+        times = self._trace.times(clock)
+        return min((times[self.steps.shown[hit.word]] for hit in self.hits), default=None)
+
+    def last_word_s(self, clock: str) -> float | None:
+        """The commit of the last final word, after the end of the last spoken word."""
+        if not self.steps.words or not self.spoken:
+            return None
+        return self._trace.times(clock)[self.steps.committed[-1]] - self.spoken[-1].end
+
+
+def first_token_s(trace: Trace, clock: str) -> float | None:
+    """The first time anything is displayed; None where nothing ever is."""
+    for k, text in trace.displays:
+        if text:
+            return trace.times(clock)[k]
+    return None
+
+
+def summary(latencies: Sequence[float]) -> dict[str, float | None]:
+    """Mean and percentiles (linear interpolation) of pooled latencies; None of nothing."""
+    if not latencies:
+        return dict.fromkeys(("mean", "p50", "p90", "p95", "p99"))
+    values = np.asarray(latencies)
+    p50, p90, p95, p99 = (float(value) for value in np.percentile(values, (50, 90, 95, 99)))
+    return {"mean": float(values.mean()), "p50": p50, "p90": p90, "p95": p95, "p99": p99}
+
+
+def commit_delays_ms(trace: Trace, clock: str) -> list[float]:
+    """d_i: when each whitespace token of the final text was committed, in milliseconds.
+
+    A token counts as committed since the step from which the committed text never again held
+    fewer tokens.
+    """
+    times = trace.times(clock)
+    delays: list[float] = []
+    before = ""
+    for k, step in enumerate(trace.steps):
+        if step.committed == before:
+            continue
+        before = step.committed
+        n_tokens = len(step.committed.split())
+        del delays[n_tokens:]
+        delays += [times[k] * 1000.0] * (n_tokens - len(delays))
+    return delays
+
+
+def average_lagging(delays: Sequence[float], n_reference: int, duration: float) -> float | None:
+    """AL (Ma et al. 2019, STACL, equation 7) as SimulEval's ALScorer computes it.
+
+    `delays` and `duration` share a unit, which is the answer's. The oracle emits `n_reference`
+    words evenly over the duration; words after the first one at or past the end do not count.
+    None without words, reference or duration.
+    """
+    return _lagging(delays, n_reference, duration)
+
+
+def length_adaptive_average_lagging(
+    delays: Sequence[float], n_reference: int, duration: float
+) -> float | None:
+    """LAAL (Papi et al. 2022; Polak et al. 2022): AL with the longer of both texts as pace."""
+    return _lagging(delays, max(len(delays), n_reference), duration)
+
+
+def _lagging(delays: Sequence[float], n_words: int, duration: float) -> float | None:
+    if not delays or n_words == 0 or duration <= 0:
+        return None
+    if delays[0] > duration:
+        return delays[0]
+    lags = []
+    for i, delay in enumerate(delays):
+        lags.append(delay - i * duration / n_words)
+        if delay >= duration:
+            break
+    return sum(lags) / len(lags)
+
+
+def differentiable_average_lagging(delays: Sequence[float], duration: float) -> float | None:
+    """DAL (Arivazhagan et al. 2019, equation 13): every word takes at least duration / n_words."""
+    if not delays or duration <= 0:
+        return None
+    pace = duration / len(delays)
+    lags, earliest = [], 0.0
+    for i, delay in enumerate(delays):
+        moved = max(delay, earliest)
+        lags.append(moved - i * pace)
+        earliest = moved + pace
+    return sum(lags) / len(lags)
+
+
+def average_proportion(delays: Sequence[float], n_reference: int, duration: float) -> float | None:
+    """AP (Cho and Esipova 2016): the mean delay as a share of the duration, per reference word."""
+    return ratio(sum(delays), n_reference * duration) if delays else None
+
+
+def _held(displayed: tuple[str, ...], final: tuple[str, ...]) -> list[bool]:
+    """Which words of `final` the display holds, in order: the common prefix, then a longest
+    common subsequence that takes the earliest places."""
+    n_prefix = common_prefix(displayed, final)
+    held = [True] * n_prefix + [False] * (len(final) - n_prefix)
+    tail, rest = displayed[n_prefix:], final[n_prefix:]
+    if tail and rest:
+        # The two closing marks differ, which keeps a common suffix from claiming the latest
+        # places: an early "the" is the first "the" of the final text, not the last.
+        for block in LCSseq.opcodes([*tail, "\0"], [*rest, "\1"]):
+            if block.tag == "equal":
+                for i in range(block.dest_start, block.dest_end):
+                    held[n_prefix + i] = True
+    return held

@@ -1,0 +1,169 @@
+"""The one table of metrics: name, unit, direction, definition, source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+# Raised whenever a change can alter any score of an existing log.
+METRICS_VERSION = 1
+
+Better = Literal["lower", "higher"] | None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One reported number: `better` is None where neither direction is good in itself."""
+
+    name: str
+    unit: str
+    better: Better
+    definition: str
+    source: str
+
+
+WHISPERRT = "WhisperRT (arXiv 2508.12301)"
+OURS = "this project"
+COMMON = "common use"
+
+CLOCKS = {
+    "cu": "computation-unaware: a step happens when its audio has arrived (a_k)",
+    "ca": "computation-aware: a step happens when its computation is done (f_k)",
+}
+_AT = {"cu": "on the audio clock a_k", "ca": "on the compute clock f_k"}
+
+
+def _accuracy() -> list[Metric]:
+    rows = [
+        ("wer", "(S+D+I)/N of normalised words, pooled over the corpus", COMMON),
+        ("cer", "the same of normalised characters, spaces included", COMMON),
+        ("wer_formatted", "WER of whitespace tokens as written: case, punctuation, digits", OURS),
+        (
+            "rwer",
+            "sum_k ED(ref[:len D_k], D_k) / sum_k len ref[:len D_k], displayed text",
+            WHISPERRT,
+        ),
+        ("rwer_committed", "RWER of the committed text alone", OURS),
+    ]
+    for form, what in (("arwer", "displayed"), ("arwer_committed", "committed")):
+        for clock, at in _AT.items():
+            rows.append(
+                (
+                    f"{form}_{clock}",
+                    f"{what} text at every step against the words that ended before it, {at}",
+                    WHISPERRT if (form, clock) == ("arwer", "cu") else OURS,
+                )
+            )
+    for clock, at in _AT.items():
+        rows.append(
+            (
+                f"arwer_grid_{clock}",
+                f"ARWER of the displayed text sampled every 100 ms, {at}; compares chunk sizes",
+                OURS,
+            )
+        )
+    return [Metric(name, "%", "lower", definition, source) for name, definition, source in rows]
+
+
+def _latency() -> list[Metric]:
+    found = []
+    zeros = {"start": "the start of the audio", "word_start": "the start of the first spoken word"}
+    zeros["word_end"] = "the end of the first spoken word"
+    events = {
+        "first_token": "first time anything is displayed",
+        "first_correct_word": "first time a word is displayed that the final text holds rightly",
+    }
+    for event, what in events.items():
+        for zero, since in zeros.items():
+            for clock, at in _AT.items():
+                name = f"{event}_{zero}_{clock}_s"
+                definition = f"{what}, minus {since}, {at}; mean over utterances"
+                found.append(Metric(name, "s", "lower", definition, OURS))
+    kinds = {
+        "shown": "first displayed",
+        "stable": "displayed ever since",
+        "committed": "committed",
+    }
+    for kind, what in kinds.items():
+        for figure in ("mean", "p50", "p90", "p95", "p99"):
+            for clock, at in _AT.items():
+                name = f"word_latency_{kind}_{figure}_{clock}_s"
+                definition = f"{figure} over right words of: {what}, minus its spoken end, {at}"
+                found.append(Metric(name, "s", "lower", definition, OURS))
+    found += [
+        Metric(
+            "word_latency_coverage",
+            "%",
+            "higher",
+            "share of spoken words that word latency covers: those the final text holds rightly",
+            OURS,
+        ),
+        Metric(
+            "finalise_compute_s",
+            "s",
+            "lower",
+            "compute of the flush after the last audio, mean over utterances",
+            OURS,
+        ),
+        Metric(
+            "finalise_tail_s",
+            "s",
+            "lower",
+            "end of the last step on the compute clock minus the audio's duration, mean",
+            OURS,
+        ),
+    ]
+    for clock, at in _AT.items():
+        found.append(
+            Metric(
+                f"finalise_last_word_{clock}_s",
+                "s",
+                "lower",
+                f"commit of the last word minus the end of the last spoken word, {at}, mean",
+                OURS,
+            )
+        )
+    lagging = {
+        "al": ("ms", "average lagging behind an even emission of the reference", "Ma et al. 2019"),
+        "laal": ("ms", "AL at the pace of the longer of text and reference", "Papi et al. 2022"),
+        "dal": ("ms", "differentiable AL: a word takes its time", "Arivazhagan et al. 2019"),
+        "ap": ("", "mean delay as a share of the duration", "Cho and Esipova 2016"),
+    }
+    for name, (unit, what, source) in lagging.items():
+        suffix = f"_{unit}" if unit else ""
+        for clock, at in _AT.items():
+            definition = f"{what}, of commit times {at}; mean over utterances with words"
+            found.append(Metric(f"{name}_{clock}{suffix}", unit, "lower", definition, source))
+    return found
+
+
+def _cost() -> list[Metric]:
+    rows: list[tuple[str, str, Better, str, str]] = [
+        ("rtf_total", "", "lower", "all compute / all audio", COMMON),
+        ("rtf_chunk", "", "lower", "mean of step compute / audio received in it", WHISPERRT),
+        ("rtfx", "", "higher", "all audio / all compute", COMMON),
+        ("step_mean_ms", "ms", "lower", "mean compute of a step", COMMON),
+        ("step_p50_ms", "ms", "lower", "median compute of a step", COMMON),
+        ("step_p90_ms", "ms", "lower", "90th percentile of the compute of a step", COMMON),
+        ("step_p99_ms", "ms", "lower", "99th percentile of the compute of a step", COMMON),
+        ("queue_max_s", "s", "lower", "longest wait of audio for the step before it", OURS),
+        ("queue_final_s", "s", "lower", "wait at the last step, mean over utterances", OURS),
+        ("queue_growth", "s/s", "lower", "growth of the wait over the last half, mean", OURS),
+        ("headroom", "x", "higher", "how many times slower a machine every queue bears", OURS),
+        ("normalised_erasure", "", "lower", "words rewritten / final words", "Arivazhagan 2020"),
+        ("unstable_words_per_word", "", "lower", "words shown, then lost / final words", OURS),
+        ("encoder_gflops_per_s", "GFLOP/s", "lower", "encoder work per second of audio", OURS),
+        ("reencoding", "x", "lower", "encoded seconds / audio seconds", OURS),
+        ("padding_share", "", "lower", "encoder frames computed that carry no audio", OURS),
+        ("mean_beam", "", None, "mean beam width over decoder steps", "WhisperFlow, Table 4"),
+        ("beam1_share", "", None, "share of decoder steps at width 1", "WhisperFlow, Table 4"),
+        ("memory_peak_mib", "MiB", "lower", "largest memory peak above the loaded model", OURS),
+        ("commit_violations", "", "lower", "committed words a method tried to change", OURS),
+        ("retracted_words", "", "lower", "committed words taken back by the method", OURS),
+    ]
+    return [Metric(*row) for row in rows]
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric for metric in (*_accuracy(), *_latency(), *_cost())
+}

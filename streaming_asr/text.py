@@ -1,0 +1,89 @@
+"""One text normaliser for every method, and the light key that latency and stability use.
+
+Error rates compare normalised words: Whisper's own normalisers (Radford et al. 2022, appendix C),
+whose name and version stand beside every score. Latency and stability compare raw words under a
+light key instead, because Whisper's English normaliser is not prefix-monotone ("one oh" becomes
+10, "one oh one" becomes 101) and would manufacture flicker out of a text that only grows.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from functools import cache, lru_cache
+from importlib.metadata import version
+
+ENGLISH = frozenset({"en", "english"})
+# Written without spaces: every letter counts as a word (Whisper paper, appendix C).
+UNSPACED = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
+
+
+class Normaliser:
+    """A named, versioned text normaliser: text -> tuple of normalised words.
+
+    The answers of one text are remembered: a streaming log shows the same prefix again and again.
+    """
+
+    def __init__(self, name: str, package_version: str, normalise: Callable[[str], str]) -> None:
+        self.name = name
+        self.version = package_version
+        self._normalise = lru_cache(maxsize=16_384)(lambda text: tuple(normalise(text).split()))
+
+    def words(self, text: str) -> tuple[str, ...]:
+        """The normalised words of `text`; no words for empty text."""
+        # Every normaliser here starts by lower-casing, so texts that differ in case share an entry.
+        return self._normalise(text.lower()) if text else ()
+
+    def __call__(self, text: str) -> str:
+        """`text` normalised, words joined by one space."""
+        return " ".join(self.words(text))
+
+
+@cache
+def normaliser(language: str | None) -> Normaliser:
+    """The normaliser of a language; a corpus that names no language is taken as English.
+
+    English gets Whisper's EnglishTextNormalizer, every other language its BasicTextNormalizer.
+    A missing package is an ImportError, never a silent second choice: scores under two
+    normalisers cannot be compared.
+    """
+    package_version = version("whisper-normalizer")
+    code = (language or "en").lower()
+    if code in ENGLISH:
+        from whisper_normalizer.english import EnglishTextNormalizer
+
+        return Normaliser(
+            "whisper_normalizer.EnglishTextNormalizer", package_version, EnglishTextNormalizer()
+        )
+    from whisper_normalizer.basic import BasicTextNormalizer
+
+    if code in UNSPACED:
+        return Normaliser(
+            "whisper_normalizer.BasicTextNormalizer(split_letters)",
+            package_version,
+            BasicTextNormalizer(split_letters=True),
+        )
+    return Normaliser(
+        "whisper_normalizer.BasicTextNormalizer", package_version, BasicTextNormalizer()
+    )
+
+
+@lru_cache(maxsize=65_536)
+def light_key(word: str) -> str:
+    """`word` case-folded, without punctuation at its edges: '"Hello,' -> 'hello', '$4.50.' ->
+    '$4.50'. A percent sign is part of the number and stays. Pure punctuation gives ''."""
+    first, last = 0, len(word)
+    while first < last and _is_edge(word[first]):
+        first += 1
+    while last > first and _is_edge(word[last - 1]):
+        last -= 1
+    return word[first:last].casefold()
+
+
+def light_words(text: str) -> tuple[str, ...]:
+    """The light keys of the whitespace tokens of `text`; tokens that are pure punctuation drop."""
+    return tuple(key for word in text.split() if (key := light_key(word)))
+
+
+def _is_edge(character: str) -> bool:
+    return character != "%" and unicodedata.category(character).startswith("P")
