@@ -1,0 +1,221 @@
+"""Build the `mini` corpus.
+
+python experiments/mini/corpus.py train --hours 14 --out DIR [--workers 2] [--seed 0]
+python experiments/mini/corpus.py finance-train --hours 2 --out DIR
+python experiments/mini/corpus.py splits --out streaming_asr/data/mini
+
+Training data are shards of about an hour, each of all engines in random order, so that the
+first shards can be used while the others are made. A shard is two files:
+
+    shard-000.npy     int16, one dimension: the samples of its utterances, joined, 16 kHz
+    shard-000.jsonl   one line per utterance: offset and n (samples), text (written), speaker,
+                      words [[written, start_s, end_s], ...]
+
+The index appears when its audio is complete, and a file DONE with the totals at the end.
+`load_shards` reads them. The splits are described in README.md beside this file; their audio is
+the reference, since espeak-ng does not give bit-equal output from call to call.
+
+A sentence whose spoken text hashes to 0 modulo 20 is reserved for dev and test, all others are
+for training (`reserved`). The rule holds for each sentence of an utterance of two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import random
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+SAMPLE_RATE = 16_000
+MIN_S, MAX_S = 2.0, 9.0
+HELD_OUT_SHARE = 0.15
+JOINED_SHARE = 0.25
+_ABBREVIATIONS = {"a.m.", "p.m.", "mr.", "mrs.", "ms.", "dr.", "st."}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One training utterance; `samples()` reads it from the shard."""
+
+    text: str
+    words: tuple[tuple[str, float, float], ...]
+    speaker: str
+    offset: int
+    n: int
+    shard: np.ndarray = field(repr=False, compare=False)
+
+    def samples(self) -> np.ndarray:
+        """float32 (n,), mono at 16 kHz, in [-1, 1]."""
+        return self.shard[self.offset : self.offset + self.n].astype(np.float32) / 32768
+
+
+def load_shards(folder: str | Path) -> list[Item]:
+    """The utterances of the complete shards of a folder, in order; audio is memory-mapped."""
+    items = []
+    for index in sorted(Path(folder).glob("shard-*.jsonl")):
+        shard = np.load(index.with_suffix(".npy"), mmap_mode="r")
+        for line in index.read_text("utf-8").splitlines():
+            row = json.loads(line)
+            words = tuple((w, a, b) for w, a, b in row["words"])
+            items.append(
+                Item(row["text"], words, row["speaker"], row["offset"], row["n"], shard)
+            )
+    return items
+
+
+def reserved(spoken: str) -> bool:
+    """Whether a sentence is kept for dev and test, by a hash of what is said."""
+    return zlib.crc32(spoken.encode()) % 20 == 0
+
+
+def spoken_sentences(units: Iterable) -> list[str]:
+    """The spoken text of each sentence of an utterance."""
+    sentences: list[str] = []
+    current: list[str] = []
+    for unit in units:
+        current += unit.spoken
+        if unit.written[-1] in ".?!" and unit.written.lower() not in _ABBREVIATIONS:
+            sentences.append(" ".join(current))
+            current = []
+    if current:
+        sentences.append(" ".join(current))
+    return sentences
+
+
+@dataclass
+class Made:
+    """A sentence, spoken."""
+
+    text: str
+    spoken: str
+    speaker: str
+    samples: np.ndarray
+    words: list[list]
+    heldout: bool
+
+
+def make(sentence, speaker: str, seed: str, rejected: collections.Counter) -> Made | None:
+    """Speak one sentence; None, with the reason counted, when it cannot be used."""
+    import voices
+
+    words, spans, pauses = [], [], []
+    for unit in sentence.units:
+        spans.append((len(words), len(words) + len(unit.spoken) - 1))
+        words += unit.spoken
+        if unit.written[-1] in ",.?!;:":
+            pauses.append(len(words) - 1)
+    voice = voices.voice(speaker)
+    spoken = voices.speak(words, voice, seed, frozenset(pauses) - {len(words) - 1})
+    if spoken is None:
+        rejected[f"{voice.engine}: word events"] += 1
+        return None
+    if not MIN_S <= len(spoken.samples) / SAMPLE_RATE <= MAX_S:
+        rejected[f"{voice.engine}: length"] += 1
+        return None
+    timed = [
+        [unit.written, round(spoken.times[a][0], 4), round(spoken.times[b][1], 4)]
+        for unit, (a, b) in zip(sentence.units, spans, strict=True)
+    ]
+    return Made(
+        sentence.written, sentence.spoken, speaker, spoken.samples, timed, sentence.heldout
+    )
+
+
+def _train_shard(folder: Path, shard: int, hours: float, seed: int, domain: str) -> dict:
+    import text
+    import voices
+
+    rng = random.Random(f"{domain}/{seed}/{shard}")
+    rejected: collections.Counter[str] = collections.Counter()
+    wanted = int(hours * 3600 * SAMPLE_RATE)
+    pieces: list[np.ndarray] = []
+    rows, offset = [], 0
+    while offset < wanted:
+        sentence = text.sentence(rng, domain=domain)
+        if any(reserved(s) for s in spoken_sentences(sentence.units)):
+            rejected["reserved"] += 1
+            continue
+        made = make(sentence, voices.train_speaker(rng), f"{seed}/{shard}/{len(rows)}", rejected)
+        if made is None:
+            continue
+        pieces.append(np.round(made.samples * 32767).astype(np.int16))
+        n = len(pieces[-1])
+        row = {"offset": offset, "n": n, "text": made.text, "speaker": made.speaker}
+        rows.append({**row, "words": made.words})
+        offset += n
+    path = folder / f"shard-{shard:03d}.npy"
+    temporary = folder / f"tmp-{shard:03d}.npy"
+    np.save(temporary, np.concatenate(pieces))
+    temporary.rename(path)
+    index = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    temporary.with_suffix(".jsonl").write_text(index, "utf-8")
+    temporary.with_suffix(".jsonl").rename(path.with_suffix(".jsonl"))
+    return {"shard": shard, "n": len(rows), "samples": offset, "rejected": dict(rejected)}
+
+
+def train(folder: Path, hours: float, workers: int, seed: int, domain: str) -> None:
+    """Write the shards that are not there yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    n_shards = max(1, round(hours))
+    missing = [k for k in range(n_shards) if not (folder / f"shard-{k:03d}.jsonl").exists()]
+    began, done = time.time(), n_shards - len(missing)
+    rejected: collections.Counter[str] = collections.Counter()
+    with concurrent.futures.ProcessPoolExecutor(workers) as pool:
+        jobs = [
+            pool.submit(_train_shard, folder, k, hours / n_shards, seed, domain) for k in missing
+        ]
+        for job in concurrent.futures.as_completed(jobs):
+            result = job.result()
+            rejected.update(result["rejected"])
+            done += 1
+            print(
+                f"shard {result['shard']:3d}: {result['n']} utterances, "
+                f"{result['samples'] / SAMPLE_RATE / 3600:.2f} h; {done}/{n_shards} shards "
+                f"in {time.time() - began:.0f} s",
+                flush=True,
+            )
+    items = load_shards(folder)
+    totals = {
+        "hours": round(sum(i.n for i in items) / SAMPLE_RATE / 3600, 3),
+        "utterances": len(items),
+        "speakers": len({i.speaker for i in items}),
+        "rejected": dict(rejected),
+        "seconds": round(time.time() - began),
+    }
+    (folder / "DONE").write_text(json.dumps(totals) + "\n")
+    print(json.dumps(totals), flush=True)
+
+
+def _main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, hours in (("train", 14.0), ("finance-train", 2.0)):
+        command = commands.add_parser(name)
+        command.add_argument("--hours", type=float, default=hours)
+        command.add_argument("--out", type=Path, required=True)
+        command.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+        command.add_argument("--seed", type=int, default=0)
+    command = commands.add_parser("splits")
+    command.add_argument("--out", type=Path, required=True)
+    command.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args(arguments)
+    if args.command == "splits":
+        import splits
+
+        splits.build(args.out, args.seed)
+    else:
+        domain = "finance" if args.command == "finance-train" else "general"
+        train(args.out, args.hours, args.workers, args.seed, domain)
+
+
+if __name__ == "__main__":
+    _main()
