@@ -22,11 +22,11 @@ def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
     one step is None: latency, every figure on the compute clock, steps, queue. `frame_s` is the
     audio of one encoder frame.
     """
-    timed = {trace.utt: WordLatency(trace) for trace in traces if trace.words is not None}
+    timed = [WordLatency(trace) if trace.words is not None else None for trace in traces]
     figures = (
         _accuracy(traces)
         | _first_and_last(traces, timed)
-        | _word_latency(list(timed.values()))
+        | _word_latency([words for words in timed if words is not None])
         | _lagging(traces)
         | _stability(traces)
         | cost.real_time_factors(traces)
@@ -71,7 +71,7 @@ def _accuracy(traces: Sequence[Trace]) -> Figures:
     return {name: accuracy.total(counts).percent() for name, counts in totals.items()}
 
 
-def _first_and_last(traces: Sequence[Trace], timed: dict[str, WordLatency]) -> Figures:
+def _first_and_last(traces: Sequence[Trace], timed: Sequence[WordLatency | None]) -> Figures:
     found: dict[str, list[float]] = {
         name: [] for name in METRICS if name.startswith(("first_", "finalise_"))
     }
@@ -80,12 +80,11 @@ def _first_and_last(traces: Sequence[Trace], timed: dict[str, WordLatency]) -> F
         if value is not None:
             found[name].append(value)
 
-    for trace in traces:
+    for trace, words in zip(traces, timed, strict=True):
         if not trace.steps:
             continue
         add("finalise_compute_s", sum(s.compute_s for s in trace.steps if s.kind == "flush"))
         add("finalise_tail_s", trace.steps[-1].finished_s - trace.duration_s)
-        words = timed.get(trace.utt)
         for clock in CLOCKS:
             firsts = {"first_token": latency.first_token_s(trace, clock)}
             if words is not None:

@@ -1,0 +1,163 @@
+"""Stability, compute, queue and encoder work on cases counted by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from traces import a_trace
+
+from streaming_asr.metrics import METRICS, TraceStep, compute, queued
+from streaming_asr.metrics.corpus import needs_batch_1
+
+
+def test_erasure_counts_words_behind_the_first_difference_and_lost_words_only_those_gone() -> None:
+    steps = [
+        (1.0, 0.0, "", "cat sat"),
+        (2.0, 0.0, "", "the cat sat"),  # both words rewritten, none lost
+        (3.0, 0.0, "", "the hat sat"),  # "cat sat" rewritten, "cat" lost
+        (4.0, 0.0, "the hat sat down", ""),
+    ]
+    figures = compute([a_trace("the hat sat down", steps)])
+    assert figures["normalised_erasure"] == 4 / 4
+    assert figures["unstable_words_per_word"] == 1 / 4
+
+
+def test_a_text_that_only_grows_has_no_erasure_whatever_its_case_and_commas() -> None:
+    steps = [(1.0, 0.0, "", "one"), (2.0, 0.0, "", "One, oh"), (3.0, 0.0, "One oh one.", "")]
+    figures = compute([a_trace("One oh one.", steps)])
+    assert figures["normalised_erasure"] == 0.0
+    assert figures["unstable_words_per_word"] == 0.0
+
+
+def test_a_display_that_is_wiped_is_lost() -> None:
+    steps = [(1.0, 0.0, "", "the cat"), (2.0, 0.0, "", ""), (3.0, 0.0, "the cat", "")]
+    assert compute([a_trace("the cat", steps)])["unstable_words_per_word"] == 1.0
+
+
+def test_erasure_of_a_corpus_without_final_words_is_none() -> None:
+    steps = [(1.0, 0.0, "", "the"), (2.0, 0.0, "", "")]
+    assert compute([a_trace("the cat", steps)])["normalised_erasure"] is None
+
+
+def test_three_real_time_factors_each_by_its_name() -> None:
+    # c = 0.3, 0.06, 0.1 on 0.6, 0.3, 0.1 s of audio, then 0.04 s on none.
+    steps = [(0.6, 0.3, "", ""), (0.9, 0.06, "", ""), (1.0, 0.1, "", ""), (1.0, 0.04, "a", "")]
+    figures = compute([a_trace("a", steps)])
+    assert figures["rtf_total"] == pytest.approx(0.5)
+    assert figures["rtfx"] == pytest.approx(2.0)
+    assert figures["rtf_chunk"] == pytest.approx((0.5 + 0.2 + 1.0) / 3)
+
+
+def test_step_times_are_in_milliseconds_over_all_steps() -> None:
+    steps = [(k + 1.0, c, "", "") for k, c in enumerate((0.010, 0.020, 0.030, 0.060))]
+    figures = compute([a_trace("a", steps)])
+    assert figures["step_mean_ms"] == pytest.approx(30.0)
+    assert figures["step_p50_ms"] == pytest.approx(25.0)
+    assert figures["step_p90_ms"] == pytest.approx(51.0)  # 30 + 0.7 * 30
+
+
+def test_the_queue_of_steps_slower_than_their_audio_grows_by_their_excess() -> None:
+    # 1 s chunks, 1.5 s compute each: the fourth is done at 7.0 s, waits are 0, 0.5, 1, 1.5.
+    steps = [(float(k), 1.5, "", "") for k in range(1, 5)]
+    trace = a_trace("a", steps)
+    assert [step.finished_s for step in trace.steps] == [2.5, 4.0, 5.5, 7.0]
+    figures = compute([trace])
+    assert figures["queue_max_s"] == pytest.approx(1.5)
+    assert figures["queue_final_s"] == pytest.approx(1.5)
+    assert figures["queue_growth"] == pytest.approx(0.5)
+    assert figures["headroom"] == pytest.approx(2 / 3, rel=1e-2)
+
+
+def test_headroom_is_the_slowdown_at_which_a_step_takes_its_chunk() -> None:
+    steps = [(k / 2, 0.125, "", "") for k in range(1, 41)]
+    assert compute([a_trace("a", steps)])["headroom"] == pytest.approx(4.0, rel=1e-2)
+
+
+def test_headroom_is_that_of_the_slowest_utterance() -> None:
+    fast = a_trace("a", [(k / 2, 0.05, "", "") for k in range(1, 41)])
+    slow = a_trace("a", [(k / 2, 0.25, "", "") for k in range(1, 41)])
+    assert compute([fast, slow])["headroom"] == pytest.approx(2.0, rel=1e-2)
+
+
+def counted() -> tuple[TraceStep, ...]:
+    """Two seconds: 50 real frames of 75 computed, then 50 of 125."""
+    first = TraceStep(1.0, 0.1, "", "", frames_real=50, frames_computed=75)
+    second = TraceStep(2.0, 0.1, "", "", frames_real=50, frames_computed=125)
+    return queued(
+        (
+            replace(first, encoder_flops=3e9, decode_steps=4, beam_sum=4),
+            replace(second, encoder_flops=5e9, decode_steps=2, beam_sum=10),
+        )
+    )
+
+
+def test_encoder_work_is_per_second_of_audio() -> None:
+    figures = compute([replace(a_trace("a", []), steps=counted(), duration_s=2.0)])
+    assert figures["encoder_gflops_per_s"] == pytest.approx(4.0)
+    assert figures["reencoding"] == pytest.approx(2.0)  # 200 frames of 20 ms in 2 s
+    assert figures["padding_share"] == pytest.approx(0.5)
+
+
+def test_beam_width_is_a_mean_over_decoder_steps() -> None:
+    # WhisperFlow's relation at widths 5 and 1: mean = 5 - 4 * share; here 14/6 and 4/6.
+    figures = compute([replace(a_trace("a", []), steps=counted(), duration_s=2.0)])
+    assert figures["mean_beam"] == pytest.approx(14 / 6)
+    assert figures["beam1_share"] == pytest.approx(4 / 6)
+    assert figures["mean_beam"] == pytest.approx(5 - 4 * 4 / 6)
+
+
+def test_what_a_method_does_not_count_is_none_not_zero() -> None:
+    figures = compute([a_trace("a", [(1.0, 0.1, "a", "")])])
+    for name in ("encoder_gflops_per_s", "reencoding", "padding_share", "mean_beam"):
+        assert figures[name] is None, name
+    assert figures["beam1_share"] is None and figures["memory_peak_mib"] is None
+
+
+def test_memory_is_the_largest_peak_and_violations_add_up() -> None:
+    one = a_trace("a", [(1.0, 0.1, "a", "")], memory_peak_bytes=3 * 2**20, commit_violations=2)
+    two = a_trace("a", [(1.0, 0.1, "a", "")], memory_peak_bytes=5 * 2**20, commit_violations=1)
+    two = replace(two, steps=(replace(two.steps[0], retracted=4),))
+    figures = compute([one, two])
+    assert figures["memory_peak_mib"] == 5.0
+    assert figures["commit_violations"] == 3
+    assert figures["retracted_words"] == 4
+
+
+def test_an_empty_corpus_has_every_metric_and_none_of_them_a_value() -> None:
+    figures = compute([])
+    assert list(figures) == list(METRICS)
+    counts = {"commit_violations", "retracted_words"}
+    assert {name for name, value in figures.items() if value is not None} == counts
+
+
+def test_a_batched_run_reports_no_latency_but_its_accuracy_and_throughput() -> None:
+    trace = a_trace("a b", [(0.5, 0.1, "", "a"), (1.0, 0.1, "a b", "")], ends=(0.4, 0.8))
+    alone, batched = compute([trace]), compute([replace(trace, batch=8)])
+    for name in METRICS:
+        assert batched[name] == (None if needs_batch_1(name) else alone[name]), name
+    for name in ("wer", "rwer", "arwer_cu", "arwer_grid_cu", "rtf_total", "rtfx", "reencoding"):
+        assert not needs_batch_1(name), name
+    for name in (
+        "arwer_ca",
+        "arwer_grid_ca",
+        "first_token_start_cu_s",
+        "word_latency_shown_p50_cu_s",
+        "finalise_tail_s",
+        "al_cu_ms",
+        "ap_ca",
+        "rtf_chunk",
+        "step_p50_ms",
+        "queue_max_s",
+        "headroom",
+    ):
+        assert needs_batch_1(name), name
+
+
+def test_every_metric_has_a_unit_that_its_name_agrees_with() -> None:
+    for name, metric in METRICS.items():
+        assert metric.name == name and metric.definition and metric.source
+        if name.endswith("_ms"):
+            assert metric.unit == "ms", name
+        if name.endswith("_s") and not name.endswith("per_s"):
+            assert metric.unit == "s", name

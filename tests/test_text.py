@@ -1,0 +1,60 @@
+"""The normalisers and the light key."""
+
+from __future__ import annotations
+
+import pytest
+
+from streaming_asr.text import light_key, light_words, normaliser
+
+
+@pytest.mark.parametrize(
+    ("written", "normalised"),
+    [
+        ("Mr. Smith can't pay.", "mister smith can not pay"),
+        ("It costs four dollars, and fifty cents!", "it costs $4.50"),
+        ("twenty one", "21"),
+        ("The colour [laughs] of it", "the color of it"),
+        ("um, well", "well"),
+        ("", ""),
+    ],
+)
+def test_english_is_normalised_as_whisper_does(written: str, normalised: str) -> None:
+    assert normaliser("en")(written) == normalised
+
+
+def test_the_normaliser_is_not_prefix_monotone_which_is_why_the_light_key_exists() -> None:
+    assert normaliser("en").words("one oh") == ("10",)
+    assert normaliser("en").words("one oh one") == ("101",)
+    assert light_words("one oh one")[:2] == light_words("one oh")
+
+
+def test_other_languages_get_the_basic_normaliser_and_say_so() -> None:
+    german = normaliser("de")
+    assert german("Zwanzig Äpfel, bitte!") == "zwanzig äpfel bitte"
+    assert german.name == "whisper_normalizer.BasicTextNormalizer"
+    assert normaliser("zh").words("你好吗") == ("你", "好", "吗")
+
+
+def test_a_corpus_without_a_language_is_english_and_names_its_normaliser() -> None:
+    assert normaliser(None).name == "whisper_normalizer.EnglishTextNormalizer"
+    assert normaliser(None).version == normaliser("en").version != ""
+
+
+@pytest.mark.parametrize(
+    ("word", "key"),
+    [
+        ('"Hello,', "hello"),
+        ("$4.50.", "$4.50"),
+        ("5%,", "5%"),
+        ("o'clock", "o'clock"),
+        ("STRASSE", "strasse"),
+        ("Straße", "strasse"),
+        ("--", ""),
+    ],
+)
+def test_the_light_key_folds_case_and_strips_punctuation_at_the_edges(word: str, key: str) -> None:
+    assert light_key(word) == key
+
+
+def test_tokens_of_pure_punctuation_are_no_words() -> None:
+    assert light_words(" Well - yes . ") == ("well", "yes")

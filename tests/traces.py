@@ -1,0 +1,38 @@
+"""Traces by hand: short to write, so that a test shows its whole input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streaming_asr.data.utterance import TimedWord
+from streaming_asr.metrics import Trace, TraceStep, queued
+
+
+def a_trace(
+    reference: str,
+    steps: Sequence[tuple[float, float, str, str]],
+    *,
+    ends: Sequence[float] | None = None,
+    **fields: Any,
+) -> Trace:
+    """`steps` are (audio_s, compute_s, whole committed text, partial text); the last is the flush.
+
+    `ends` are the end times of the reference's words, each 0.2 s long.
+    """
+    made = [
+        TraceStep(
+            audio_s=audio_s,
+            compute_s=compute_s,
+            committed=committed,
+            displayed=f"{committed} {partial}".strip(),
+            kind="flush" if k == len(steps) - 1 else "audio",
+        )
+        for k, (audio_s, compute_s, committed, partial) in enumerate(steps)
+    ]
+    words = None
+    if ends is not None:
+        pairs = zip(reference.split(), ends, strict=True)
+        words = tuple(TimedWord(text, end - 0.2, end) for text, end in pairs)
+    fields.setdefault("duration_s", steps[-1][0] if steps else 1.0)
+    return Trace("u1", reference, steps=queued(made), words=words, **fields)
