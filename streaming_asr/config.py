@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, InstantiationException, MissingConfigException
 from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
@@ -127,12 +127,13 @@ def _cell_name(method: str, chunk: str, overrides: Sequence[str]) -> str:
 
 def _register() -> None:
     ConfigStore.instance().store(name="run_schema", node=RunConfig)
-    for name, resolver in {
+    resolvers: dict[str, Callable[..., Any]] = {
         "duration_s": lambda text: parse_duration(text) / 1000,
         "first_chunk_s": lambda chunk, first: first_chunk_ms(chunk, first) / 1000,
         "package_data": lambda path: str(HERE / "data" / path),
         "cell_name": _cell_name,
-    }.items():
+    }
+    for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
@@ -153,7 +154,7 @@ def compose(
 def compose_raw(
     overrides: Sequence[str] = (), *, config_name: str = "run", config_dir: str | None = None
 ) -> DictConfig:
-    """As Hydra composes it: unresolved, its own `hydra` node in it. `config_dir` is searched too."""
+    """As Hydra composes it: unresolved, its `hydra` node in it. `config_dir` is searched too."""
     extra = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     try:
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
@@ -162,9 +163,7 @@ def compose_raw(
         raise explain(error, overrides, config_name) from error
 
 
-def explain(
-    error: Exception, overrides: Sequence[str] = (), config_name: str = "run"
-) -> UserError:
+def explain(error: Exception, overrides: Sequence[str] = (), config_name: str = "run") -> UserError:
     """Hydra's refusal as value, rule and remedy, with the nearest name where there is one."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
@@ -174,7 +173,9 @@ def explain(
             f"there are {', '.join(options) or 'none'}"
         )
     text = f"{error}\n{error.__cause__ or ''}"
-    missing = re.search(r"Could not (?:override|append to config at) '([^']+)'|full_key: (\S+)", text)
+    missing = re.search(
+        r"Could not (?:override|append to config at) '([^']+)'|full_key: (\S+)", text
+    )
     if "not in" in text and missing:
         key = next(group for group in missing.groups() if group)
         given = [o for o in overrides if o.lstrip("+~").startswith(f"{key}=")]
@@ -188,7 +189,9 @@ def explain(
         last = key.rpartition(".")[2]
         where = key.rpartition(".")[0] or config_name
         known = f"; {where} has {', '.join(names)}" if names else ""
-        return UserError(f"{given[0] if given else key}: no such key{did_you_mean(last, names)}{known}")
+        return UserError(
+            f"{given[0] if given else key}: no such key{did_you_mean(last, names)}{known}"
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [f"{line.partition(': ')[2]}: " for line in lines if line.startswith("full_key")]
     told = [
@@ -236,6 +239,8 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
             "so streams cannot share one; use batch=1"
         )
     method_name = str(choices["method"])
+    for key in sorted(OmegaConf.missing_keys(config)):
+        raise UserError(f"{key}: has no default; give {key}=<value>")
     try:
         OmegaConf.resolve(config)
         _check_model(config)
@@ -335,14 +340,13 @@ def _adapter_key(name: str) -> str:
 def build(node: DictConfig | Mapping[str, Any], **extra: Any) -> Any:
     """The object a node with `_target_` describes: the only place where configuration becomes code.
 
-    Raises the target's own UserError where it has one; UserError for options it does not take.
+    Raises what the target raises, not Hydra's wrapping of it.
     """
     try:
         return instantiate(node, _convert_="all", **extra)
-    except HydraException as error:
-        known = _cause(error)
-        if known is not None:
-            raise known from error
+    except InstantiationException as error:
+        if isinstance(error.__cause__, Exception):
+            raise error.__cause__ from None
         raise
 
 

@@ -1,0 +1,7 @@
+"""`python -m streaming_asr X ...` is `streaming-asr X ...`."""
+
+import sys
+
+from streaming_asr.cli import main
+
+sys.exit(main())

@@ -1,0 +1,157 @@
+"""The cells of a run or a sweep: planned before anything runs, kept while they still hold."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, ValueType
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from streaming_asr.config import compose_raw, explain, settle
+from streaming_asr.errors import UserError
+
+BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One cell that a command will run: its folder and its settled configuration."""
+
+    folder: Path
+    config: DictConfig
+
+
+def plan(
+    overrides: Sequence[str], *, multirun: bool = False, config_dir: str | None = None
+) -> list[Planned]:
+    """The cells of a command line, all checked. Raises UserError for the first that is wrong.
+
+    A sweep is asked for by `multirun`, or by an experiment file with `hydra.mode: MULTIRUN`.
+    Sweepers other than Hydra's own choose their cells as they go: for those the list is empty.
+    """
+    swept = [override for override in _parsed(overrides) if override.is_sweep_override()]
+    given = [_values(override) for override in _parsed(overrides)]
+    full = compose_raw([values[0] for values in given], config_dir=config_dir)
+    if not multirun and full.hydra.mode != RunMode.MULTIRUN:
+        if swept:
+            raise UserError(
+                f"{swept[0].input_line}: several values make a sweep; add -m to run one cell for "
+                "each, or give one value"
+            )
+        return [_planned(full, "hydra.run.dir")]
+    if full.hydra.sweeper.get("_target_") != BASIC_SWEEPER:
+        return []
+    # The axes of the experiment file come first, so that the command line has the last word.
+    axes = [f"{key}={value}" for key, value in (full.hydra.sweeper.params or {}).items()]
+    by_key = {o.get_key_element(): _values(o) for o in _parsed([*axes, *overrides])}
+    return [
+        _planned(compose_raw(cell, config_dir=config_dir), "hydra.sweep.dir", "hydra.sweep.subdir")
+        for cell in itertools.product(*by_key.values())
+    ]
+
+
+def _parsed(overrides: Sequence[str]) -> list[Override]:
+    try:
+        return OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise UserError(
+            f"{' '.join(overrides)}: not key=value ({str(error).splitlines()[0]}); "
+            "quote values that hold blanks or brackets"
+        ) from error
+
+
+def _values(override: Override) -> list[str]:
+    """The override once for each of its values."""
+    if not override.is_sweep_override():
+        return [override.input_line or ""]
+    if not override.is_discrete_sweep() or override.value_type == ValueType.GLOB_CHOICE_SWEEP:
+        raise UserError(
+            f"{override.input_line}: a sweep lists its values, as in chunk=100ms,300ms, or counts "
+            "them, as in seed=range(0,3)"
+        )
+    return [f"{override.get_key_element()}={v}" for v in override.sweep_string_iterator()]
+
+
+def _planned(full: DictConfig, *folder_keys: str) -> Planned:
+    config = settle(full, full.hydra.runtime.choices)
+    try:
+        folder = Path(*(str(OmegaConf.select(full, key)) for key in folder_keys))
+    except OmegaConfBaseException as error:
+        raise explain(error) from error
+    return Planned(folder, config)
+
+
+def check_writable(folder: Path) -> None:
+    """Raises UserError where no file can be written in `folder`, which is made if need be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"{folder}: results cannot be written there ({error.strerror}); "
+            "name another folder with output=<folder>"
+        ) from error
+
+
+# -- what a cell's folder holds -------------------------------------------------------------
+
+
+def hashes_of(folder: Path) -> dict[str, str] | None:
+    """The hashes a log was begun with; None without a log, or with one whose header is torn."""
+    try:
+        with (folder / "events.jsonl").open(encoding="utf-8") as log:
+            header = json.loads(log.readline())
+    except (OSError, ValueError):
+        return None
+    return header.get("hashes") or {}
+
+
+def finished(folder: Path, hashes: Mapping[str, str], metrics_version: int) -> bool:
+    """Whether the folder holds the whole result of exactly this, scored by these metrics."""
+    try:
+        result = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return result.get("hashes") == dict(hashes) and result["metrics_version"] == metrics_version
+
+
+def set_aside(folder: Path) -> Path:
+    """Rename a cell's folder to the first free `<cell>.old-<n>` and make an empty one."""
+    n = 1
+    while (old := folder.with_name(f"{folder.name}.old-{n}")).exists():
+        n += 1
+    folder.rename(old)
+    folder.mkdir()
+    return old
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Keeps a second process out of the cell. The system frees it when the process dies."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows, where the second writer fails to open the log anyway
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise UserError(
+            f"{folder}: another process is writing this cell; wait for it or stop it"
+        ) from error
+    finally:
+        os.close(descriptor)

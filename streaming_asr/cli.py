@@ -1,0 +1,66 @@
+"""The console script: `streaming-asr X ...` is `python -m streaming_asr.X ...`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from streaming_asr.errors import UserError
+
+COMMANDS = {
+    "run": "one method over one corpus, or a sweep (the default)",
+    "train": "train what a method needs: an adapter, a model",
+    "score": "score the logs of a folder again",
+    "report": "table and HTML page of a folder of results",
+    "bench": "time per chunk, beside a naive baseline",
+}
+
+HELP = """\
+streaming-asr compares methods of streaming speech recognition on equal terms.
+
+  streaming-asr method=whisperrt chunk=300ms limit=60
+      run WhisperRT on 60 utterances of the embedded corpus
+  streaming-asr -m method=offline,whisperrt chunk=100ms,300ms,1s
+      a sweep of six cells; give the command again to go on after an interruption
+  streaming-asr report outputs/default
+      table and HTML page of what ran
+  streaming-asr --cfg job
+      the configuration; run --help lists methods, models, data and settings
+
+commands (streaming-asr X ... is python -m streaming_asr.X ...; X --help says more)
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Dispatches; returns the exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv in ([], ["-h"], ["--help"], ["help"]):
+        print(HELP + "\n".join(f"  {name:8} {text}" for name, text in COMMANDS.items()))
+        return 0
+    command = "run"
+    if argv[0] in COMMANDS:
+        command = argv.pop(0)
+    elif "=" not in argv[0] and not argv[0].startswith(("-", "~")):
+        from streaming_asr.config import did_you_mean
+
+        print(
+            f"error: {argv[0]}: no such command{did_you_mean(argv[0], COMMANDS)}; "
+            f"there are {', '.join(COMMANDS)}, and bare key=value runs",
+            file=sys.stderr,
+        )
+        return 2
+    module = importlib.import_module(f"streaming_asr.{command}")
+    before = sys.argv
+    sys.argv = [f"streaming-asr {command}", *argv]
+    try:
+        return int(module.main() or 0)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    finally:
+        sys.argv = before
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""What a finished result stands for: a result is kept only while none of these has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+# The code that can change what a method answers. Scoring is not in it: it can be repeated from
+# the log, and METRICS_VERSION says when it must be.
+CODE = ("methods", "whisper", "method.py", "simulate.py", "data/audio.py", "data/noise.py")
+
+# Settings that cannot change a result.
+NEUTRAL = ("tracker", "name", "output")
+
+WHOLE_BYTES = 64 * 2**20  # files up to this size are hashed whole, larger ones by size and ends
+END_BYTES = 2**20
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Of the settled configuration (plain containers) without what cannot change a result."""
+    kept = {key: value for key, value in config.items() if key not in NEUTRAL}
+    return _short(hashlib.sha256(json.dumps(kept, sort_keys=True).encode()))
+
+
+def code_hash(target: str | None = None) -> str:
+    """Of this project's code that can change a result; of `target`'s file too, if outside."""
+    files = [
+        file
+        for name in CODE
+        for file in sorted((HERE / name).rglob("*.py") if (HERE / name).is_dir() else [HERE / name])
+    ]
+    if target and not target.startswith("streaming_asr."):
+        files.append(_file_of(target))
+    return _files_hash(files)
+
+
+def model_hash(config: Mapping[str, Any]) -> str:
+    """Of the model's and the adapter's files; of the name where the model comes from the hub."""
+    paths = [
+        str(path)
+        for path in (
+            (config.get("model") or {}).get("path"),
+            (config.get("method") or {}).get("adapter"),
+        )
+        if path
+    ]
+    local = [Path(path).expanduser() for path in paths]
+    files = [
+        file
+        for path in local
+        for file in (sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [])
+    ]
+    hub = [name for name, path in zip(paths, local, strict=True) if not path.is_dir()]
+    return _files_hash(files, hub)
+
+
+def _file_of(target: str) -> Path:
+    from hydra.utils import get_object
+
+    return Path(inspect.getfile(get_object(target)))
+
+
+def _files_hash(files: Iterable[Path], names: Iterable[str] = ()) -> str:
+    digest = hashlib.sha256("\0".join(names).encode())
+    for file in files:
+        if not file.is_file():
+            continue
+        size = file.stat().st_size
+        digest.update(f"\0{file.name}\0{size}\0".encode())
+        with file.open("rb") as stream:
+            if size <= WHOLE_BYTES:
+                digest.update(stream.read())
+            else:
+                digest.update(stream.read(END_BYTES))
+                stream.seek(-END_BYTES, 2)
+                digest.update(stream.read(END_BYTES))
+    return _short(digest)
+
+
+def _short(digest: Any) -> str:
+    return str(digest.hexdigest()[:16])

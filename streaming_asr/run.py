@@ -1,0 +1,341 @@
+"""Runs one method over one corpus: configuration -> method -> simulate -> score -> save.
+
+    python -m streaming_asr.run method=whisperrt chunk=300ms limit=60
+    python -m streaming_asr.run -m method=offline,whisperrt chunk=100ms,300ms,1s
+
+A cell is one such run; its results lie in <output>/<name>/<cell>/. A cell that is finished is
+skipped while its configuration, code, model and data are what they were; where one of them
+changed, the old folder is renamed and the cell begins anew. A cell that was stopped, however
+abruptly, goes on at the first utterance whose log is not closed. A cell that fails in a sweep
+leaves failed.json, and the sweep goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from streaming_asr import cells
+from streaming_asr.config import CONF_DIR, build, parse_duration, settle
+from streaming_asr.errors import UserError
+from streaming_asr.hashes import code_hash, config_hash, model_hash
+from streaming_asr.method import SAMPLE_RATE
+
+EXIT_BAD_INPUT, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
+WIDTH = 100  # of tables where the output is not a terminal
+
+
+def run_cell(
+    config: DictConfig,
+    folder: Path,
+    *,
+    hydra_node: Any,
+    launcher: str = "basic",
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Runs, resumes or skips one cell; returns the content of its metrics.json.
+
+    config: settled (`config.settle`). folder: where its results lie. hydra_node: Hydra's own
+    configuration, which says what was chosen. Raises UserError for bad input and
+    KeyboardInterrupt; what was logged until then stays and is resumed.
+    """
+    from streaming_asr.metrics import METRICS_VERSION
+
+    plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    for group in ("method", "model", "data"):  # the choices' names, for those who read the result
+        plain[group] = {"name": str(hydra_node.runtime.choices[group])} | plain[group]
+    cell = folder.name
+    cells.check_writable(folder)
+    corpus = build(config.data)
+    hashes = {
+        "config": config_hash(plain),
+        "code": code_hash(plain["method"]["_target_"]),
+        "model": model_hash(plain),
+        "data": corpus.data_hash(),
+    }
+    with ExitStack() as stack:
+        stack.enter_context(cells.lock(folder))
+        begun_with = cells.hashes_of(folder)
+        if begun_with is not None and begun_with != hashes:
+            changed = [key for key in hashes if begun_with.get(key) != hashes[key]]
+            old = cells.set_aside(folder)
+            say(f"{cell}: {' and '.join(changed)} changed; the old results are now {old}")
+            stack.enter_context(cells.lock(folder))
+        elif cells.finished(folder, hashes, METRICS_VERSION):
+            say(f"{cell}: finished earlier, skipped")
+            return dict(json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
+        with suppress(FileNotFoundError):
+            (folder / "failed.json").unlink()
+        _save_configuration(folder, config, hydra_node)
+        _simulate(config, plain, folder, corpus, hashes, launcher, say, cell)
+        return _score(plain, folder, hashes, cell)
+
+
+def _simulate(
+    config: DictConfig,
+    plain: dict[str, Any],
+    folder: Path,
+    corpus: Any,
+    hashes: Mapping[str, str],
+    launcher: str,
+    say: Callable[[str], None],
+    cell: str,
+) -> None:
+    from streaming_asr import machine
+    from streaming_asr.events import EventWriter, resume
+    from streaming_asr.metrics import METRICS_VERSION
+    from streaming_asr.simulate import simulate
+
+    utterances = corpus.utterances(config.limit)
+    path = folder / "events.jsonl"
+    closed = resume(path)
+    todo = [utterance for utterance in utterances if utterance.id not in closed]
+    if config.language is not None:
+        todo = [replace(utterance, language=config.language) for utterance in todo]
+    if not todo:
+        return
+    if closed:
+        say(f"{cell}: goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances")
+    method, synchronise = _method(config)
+    header = {
+        "config": plain,
+        "hashes": dict(hashes),
+        "versions": machine.versions(),
+        "machine": machine.machine(device=config.device, launcher=launcher),
+        "metrics_version": METRICS_VERSION,
+    }
+    with EventWriter(path, header) as writer, _progress(cell, len(utterances)) as advance:
+        advance(len(utterances) - len(todo))
+        try:
+            simulate(
+                method,
+                todo,
+                writer=writer,
+                feed=config.feed,
+                chunk_samples=_samples(config.chunk),
+                first_chunk_samples=_samples(config.first_chunk),
+                batch=config.batch,
+                synchronise=synchronise,
+                on_utterance=lambda utterance, error: advance(1),
+            )
+        except KeyboardInterrupt:
+            say(
+                f"stopped after {len(writer.closed)} of {len(utterances)} utterances; "
+                "the same command goes on from there"
+            )
+            raise
+
+
+def _method(config: DictConfig) -> tuple[Any, Callable[[], None]]:
+    """The method, seeded, and what waits for its device."""
+    import random
+
+    random.seed(config.seed)
+    if str(config.method._target_).startswith("streaming_asr.") or config.device != "cpu":
+        import torch
+
+        if config.device.startswith("cuda") and not torch.cuda.is_available():
+            raise UserError(f"device={config.device}: torch finds no CUDA GPU; use device=cpu")
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        torch.manual_seed(config.seed)
+    method = build(config.method)
+    if config.device.startswith("cuda"):
+        return method, lambda: torch.cuda.synchronize(config.device)
+    return method, lambda: None
+
+
+def _score(
+    plain: dict[str, Any], folder: Path, hashes: dict[str, str], cell: str
+) -> dict[str, Any]:
+    from streaming_asr.score import score_folder
+
+    result = score_folder(folder, config=plain, hashes=hashes, experiment=plain["name"], cell=cell)
+    if (plain["tracker"] or {}).get("name", "none") != "none":
+        from streaming_asr.track import tracker
+
+        with tracker(plain, folder=folder, experiment=plain["name"], cell=cell) as track:
+            track.summary(result["metrics"])
+            lines = (folder / "utterances.jsonl").read_text(encoding="utf-8").splitlines()
+            track.utterances([json.loads(line) for line in lines])
+            track.report(_report(folder))
+    return result
+
+
+def _report(folder: Path) -> Path:
+    from streaming_asr.report import build as build_report
+
+    return Path(build_report(folder))
+
+
+def _samples(duration: str) -> int:
+    return parse_duration(duration) * SAMPLE_RATE // 1000
+
+
+def _save_configuration(folder: Path, config: DictConfig, hydra_node: Any) -> None:
+    """What Hydra would write, once the folder is known to be this cell's."""
+    place = folder / ".hydra"
+    place.mkdir(exist_ok=True)
+    OmegaConf.save(config, place / "config.yaml")
+    OmegaConf.save(hydra_node.overrides.task, place / "overrides.yaml")
+    OmegaConf.save(hydra_node, place / "hydra.yaml")
+
+
+class _progress:
+    """A bar on a terminal, nothing elsewhere; yields the function that advances it."""
+
+    def __init__(self, cell: str, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        self._bar = Progress(
+            "{task.description}",
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(cell if len(cell) <= 50 else f"{cell[:49]}…", total=total)
+
+    def __enter__(self) -> Callable[[int], None]:
+        self._bar.start()
+        return lambda n: self._bar.advance(self._task, n)
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+# -- the program ----------------------------------------------------------------------------
+
+
+def job(config: DictConfig) -> dict[str, Any] | None:
+    """One cell as Hydra calls it, in this process or in a launcher's."""
+    node = HydraConfig.get()
+    folder = Path(os.path.relpath(node.runtime.output_dir))
+    sweeping = node.mode == RunMode.MULTIRUN
+    launcher = str(node.launcher._target_).rsplit(".", 2)[-1] if sweeping else "basic"
+    if sweeping:
+        print(f"[{node.job.num + 1}] {folder.name}", flush=True)
+    try:
+        settled = settle(config, node.runtime.choices)
+        result = run_cell(settled, folder, hydra_node=node, launcher=launcher)
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    except Exception as error:
+        expected = isinstance(error, UserError)
+        _save_failure(folder, str(error) if expected else f"{type(error).__name__}: {error}")
+        if not sweeping and not expected:
+            raise
+        if not expected:
+            import traceback
+
+            traceback.print_exc()
+        print(f"error: {folder.name if sweeping else ''}{': ' * sweeping}{error}", file=sys.stderr)
+        if not sweeping:
+            raise SystemExit(EXIT_BAD_INPUT) from None
+        return None
+    if not sweeping:
+        show(folder)
+    return {"cell": result["cell"], "wer": result["metrics"].get("wer")}
+
+
+def _save_failure(folder: Path, error: str) -> None:
+    with suppress(OSError):  # a full disk may be what failed
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"status": "failed", "error": error}, ensure_ascii=False)
+        (folder / "failed.json").write_text(text + "\n", encoding="utf-8")
+
+
+def show(folder: Path) -> None:
+    """The table of the cells under `folder`, and where the HTML page is."""
+    from rich.console import Console
+
+    from streaming_asr.report import table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    console.print(table(folder))
+    page = _report(folder)
+    print(f"results: {folder}\nreport:  {page}")
+
+
+class ReportSweep(Callback):  # type: ignore[misc]
+    """After a sweep: the table of all its cells, and the page."""
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        folder = Path(config.hydra.sweep.dir)
+        if any(folder.glob("*/metrics.json")):
+            show(folder)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line. Returns its exit status: 0, 1 where a cell failed, 2 bad input, 130."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        planned = _plan(argv)
+        for folder in {cell.folder.parent for cell in planned}:
+            cells.check_writable(folder)
+        for cell in planned:
+            with suppress(FileNotFoundError):
+                (cell.folder / "failed.json").unlink()
+        _hydra(argv)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    failed = [cell.folder for cell in planned if (cell.folder / "failed.json").exists()]
+    if failed:
+        print(f"{len(failed)} of {len(planned)} cells failed:", file=sys.stderr)
+        for folder in failed:
+            reason = json.loads((folder / "failed.json").read_text(encoding="utf-8"))["error"]
+            print(f"  {folder}: {reason}", file=sys.stderr)
+        return EXIT_FAILED
+    return 0
+
+
+def _plan(argv: Sequence[str]) -> list[cells.Planned]:
+    """The cells this command line runs; none where it only asks something (--help, --cfg)."""
+    overrides, multirun, config_dir = [], False, None
+    rest = iter(argv)
+    for argument in rest:
+        if argument in ("-m", "--multirun"):
+            multirun = True
+        elif argument in ("-cd", "--config-dir"):
+            config_dir = next(rest, None)
+        elif argument.startswith("-"):
+            return []
+        else:
+            overrides.append(argument)
+    return cells.plan(overrides, multirun=multirun, config_dir=config_dir)
+
+
+def _hydra(argv: Sequence[str]) -> None:
+    before = sys.argv
+    sys.argv = ["run", *argv]
+    try:
+        hydra.main(config_path=str(CONF_DIR), config_name="run", version_base="1.3")(job)()
+    finally:
+        sys.argv = before
+
+
+if __name__ == "__main__":
+    # As the module that the launchers' processes import, not as __main__.
+    from streaming_asr import run
+
+    sys.exit(run.main())
