@@ -103,8 +103,12 @@ class EventWriter:
                 f"{self.path}: cannot be written ({error.strerror}); choose another output folder "
                 "or change its permissions."
             ) from error
-        if self._file.seekable() and self._file.tell() == 0:
-            self._write({"kind": "header", "schema": SCHEMA, **header})
+        if self._file.tell() == 0:
+            try:
+                self._write({"kind": "header", "schema": SCHEMA, **header})
+            except BaseException:
+                self.close()
+                raise
 
     def open_utterance(self, utterance: UtteranceLog) -> None:
         """Write the line that opens `utterance` (its steps and result are not looked at)."""
@@ -166,8 +170,7 @@ class EventWriter:
         try:
             os.fsync(self._file.fileno())
         except OSError as failure:
-            if self.path.is_file():  # a pipe or a device has nothing to synchronise
-                raise self._full(failure) from failure
+            raise self._full(failure) from failure
 
     def write_utterance(self, utterance: UtteranceLog) -> None:
         """Write a whole utterance at once."""

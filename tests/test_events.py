@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from streaming_asr.data import TimedWord
+from streaming_asr.errors import UserError
+from streaming_asr.events import SCHEMA_FILE, EventWriter, Step, UtteranceLog, read_log, resume
+
+HEADER: dict[str, Any] = {
+    "config": {"chunk": "300ms"},
+    "versions": {"numpy": "2"},
+    "machine": {"cpu": "?"},
+    "metrics_version": 1,
+}
+
+
+def example(utt: str = "u1", n_steps: int = 2) -> UtteranceLog:
+    steps = [
+        Step(
+            "audio" if k < n_steps - 1 else "flush",
+            4800 * (k + 1),
+            {"wall": 3000 + k, "encode": 1000},
+            frames_real=15,
+            frames_computed=18,
+            decode_steps=3,
+            beam_sum=9,
+            encoder_flops=1e9,
+            committed=[" Käse,", " 3"],
+            partial=[" \u2028odd"],
+            words=[[0.1, 0.2, 0.5], [None, None, None]],
+        )
+        for k in range(n_steps)
+    ]
+    return UtteranceLog(
+        utt,
+        "Käse, 3",
+        4800 * n_steps,
+        words=[TimedWord("Käse,", 0.1, 0.25), TimedWord("3", 0.25, 0.5)],
+        speaker="s1",
+        language="de",
+        audio_hash="ab",
+        audio_path="a.wav",
+        steps=steps,
+        memory_peak_bytes=12,
+    )
+
+
+def write(path: Path, *utterances: UtteranceLog) -> None:
+    with EventWriter(path, HEADER) as writer:
+        for utterance in utterances:
+            writer.write_utterance(utterance)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    failed = UtteranceLog("u2", "", 0, status="failed", error="no audio", batch=8)
+    write(tmp_path / "new" / "events.jsonl", example(), failed)
+    log = read_log(tmp_path / "new" / "events.jsonl")
+    assert log.header == {"schema": 1, **HEADER}
+    assert log.utterances == [example(), failed]
+    assert log.utterances[0].steps[1].audio_s == 0.6
+    assert log.utterances[0].steps[1].compute_s == 3001e-9
+    assert log.utterances[0].duration_s == 0.6
+
+
+def test_every_line_obeys_the_published_schema(tmp_path: Path) -> None:
+    write(tmp_path / "events.jsonl", example(), UtteranceLog("u2", "", 0, error="x"))
+    check = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
+    lines = (tmp_path / "events.jsonl").read_bytes().split(b"\n")[:-1]
+    assert len(lines) == 1 + 4 + 2
+    for line in lines:
+        check.validate(json.loads(line))
+    with pytest.raises(jsonschema.ValidationError):
+        check.validate({**json.loads(lines[2]), "audio_samples": 0.5})
+
+
+def test_each_line_is_on_disk_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventWriter(path, HEADER) as writer:
+        writer.open_utterance(example())
+        writer.step("u1", example().steps[0])
+        assert path.read_bytes().count(b"\n") == 3
+
+
+@pytest.mark.parametrize("torn_bytes", [1, 40, 10_000])
+def test_resume_cuts_after_the_last_closed_utterance(tmp_path: Path, torn_bytes: int) -> None:
+    path, whole = tmp_path / "events.jsonl", tmp_path / "whole.jsonl"
+    write(path, example("u1"))
+    write(whole, example("u1"), example("u2", 30))
+    kept = path.read_bytes()
+    path.write_bytes(whole.read_bytes()[:-torn_bytes] if torn_bytes < 5000 else kept + b'{"kind"')
+    assert [u.utt for u in read_log(path).utterances] == ["u1"]
+    assert resume(path) == {"u1"}
+    assert path.read_bytes() == kept
+    with EventWriter(path, HEADER) as writer:
+        assert writer.closed == {"u1"}
+        writer.write_utterance(example("u2", 30))
+    assert path.read_bytes() == whole.read_bytes()
+
+
+def test_resume_starts_afresh_where_the_header_is_torn(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"kind":"header","sch')
+    assert resume(path) == set()
+    assert resume(tmp_path / "missing.jsonl") == set()
+    write(path, example())
+    assert read_log(path).header["schema"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b'{"kind":"header","schema":2}\n', "schema 2, this version reads schema 1"),
+        (b'{"kind":"audio"}\n', "no header"),
+        (b"[1]\n", "no header"),
+        (b'{"kind":"header","schema":1}\n{"kind"\n', "line 2: not JSON"),
+        (b'{"kind":"header","schema":1}\n\xff\n', "line 2: not JSON"),
+        (b'{"kind":"header","schema":1}\n{"kind":"end","utt":"u"}\n', "line 2: the end of an"),
+        (b'{"kind":"header","schema":1}\n{"kind":"audio","utt":"u"}\n', "line 2: a step of an"),
+        (b'{"kind":"header","schema":1}\n{"kind":"dance"}\n', "unknown kind 'dance'"),
+        (b'{"kind":"header","schema":1}\n{"kind":"utterance","utt":"u"}\n', "duration_samples"),
+    ],
+)
+def test_a_damaged_log_is_refused_with_the_place(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read_log(path)
+
+
+def test_a_missing_log_is_a_user_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="No such file"):
+        read_log(tmp_path / "events.jsonl")
+
+
+def test_a_folder_that_cannot_be_made_is_a_user_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="choose another output folder"):
+        EventWriter(tmp_path / "file" / "events.jsonl", HEADER)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_a_user_error_that_says_so() -> None:
+    with pytest.raises(UserError, match="No space left"):
+        EventWriter("/dev/full", HEADER)
+
+
+def test_what_was_written_before_the_disk_filled_stays_readable(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with EventWriter(path, HEADER) as writer:
+        writer.write_utterance(example("u1"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, hard))
+        try:
+            with pytest.raises(UserError, match="are kept"):
+                writer.write_utterance(example("u2"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not path.read_bytes().endswith(b"\n")  # a torn line, as on a disk that is full
+    assert read_log(path).utterances == [example("u1")]
+    write(path, example("u2"))
+    assert read_log(path).utterances == [example("u1"), example("u2")]
+
+
+def test_a_value_that_is_no_number_is_never_written(tmp_path: Path) -> None:
+    with (
+        EventWriter(tmp_path / "e.jsonl", HEADER) as writer,
+        pytest.raises(ValueError, match="JSON"),
+    ):
+        writer.step("u1", Step("audio", 0, {"wall": 1}, encoder_flops=float("nan")))
+
+
+def test_a_log_of_twenty_thousand_steps_is_read_in_well_under_a_second(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    write(path, example("u1"))
+    header, *lines = path.read_bytes().splitlines(keepends=True)
+    opening, step, end = lines[0], lines[1], lines[-1]
+    path.write_bytes(header + opening + step * 20_000 + end)
+    begin = time.process_time()
+    assert len(read_log(path).utterances[0].steps) == 20_000
+    assert time.process_time() - begin < 1.5
