@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -205,3 +206,24 @@ def test_scoring_imports_nothing_heavy(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_metrics_page_names_every_metric_and_no_other() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = {
+        name for cell in cells for text in re.findall(r"`(.+?)`", cell) for name in spell(text)
+    }
+    assert named == set(METRICS)
+
+
+def spell(text: str) -> list[str]:
+    """'a_{x,y}' -> ['a_x', 'a_y']"""
+    found = re.search(r"\{(.+?)\}", text)
+    if found is None:
+        return [text]
+    return [
+        name
+        for choice in found[1].split(",")
+        for name in spell(text[: found.start()] + choice + text[found.end() :])
+    ]
