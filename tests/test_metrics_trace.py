@@ -48,6 +48,11 @@ def test_the_text_of_a_failed_utterance_is_not_looked_at() -> None:
 
 def test_a_display_that_runs_into_the_committed_text_still_has_word_times() -> None:
     # A partial text without its space: "The" is on screen as "Then", so it counts when committed.
-    steps = [Step("audio", 16_000, {"wall": 0}, committed=["The"], partial=["n"])]
-    log = UtteranceLog("u1", "The", 16_000, [TimedWord("The", 0.1, 0.4)], steps=steps)
-    assert compute([trace(log)])["word_latency_shown_p50_cu_s"] == pytest.approx(0.6)
+    steps = [
+        Step("audio", 16_000, {"wall": 0}, committed=["The"], partial=["n"]),
+        Step("flush", 32_000, {"wall": 0}, partial=["n"]),
+    ]
+    log = UtteranceLog("u1", "The", 32_000, [TimedWord("The", 0.1, 0.4)], steps=steps)
+    figures = compute([trace(log)])
+    assert figures["word_latency_shown_p50_cu_s"] == pytest.approx(0.6)
+    assert figures["word_latency_stable_p50_cu_s"] == pytest.approx(0.6)
