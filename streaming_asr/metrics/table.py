@@ -26,10 +26,6 @@ WHISPERRT = "WhisperRT (arXiv 2508.12301)"
 OURS = "this project"
 COMMON = "common use"
 
-CLOCKS = {
-    "cu": "computation-unaware: a step happens when its audio has arrived (a_k)",
-    "ca": "computation-aware: a step happens when its computation is done (f_k)",
-}
 _AT = {"cu": "on the audio clock a_k", "ca": "on the compute clock f_k"}
 
 
