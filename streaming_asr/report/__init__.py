@@ -1,0 +1,43 @@
+"""A folder of results -> a table in the terminal, and one self-contained HTML page.
+
+    python -m streaming_asr.report outputs/grid [--out page.html]
+
+Reads what `score` left (metrics.json, utterances.jsonl) and the event logs; no model, no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from streaming_asr.errors import UserError
+from streaming_asr.report.page import build
+from streaming_asr.report.terminal import table
+
+__all__ = ["build", "main", "table"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="streaming-asr report",
+        description="Show the results under a folder: a table here, and one HTML page.",
+    )
+    parser.add_argument("folder", type=Path, help="a folder that run wrote, e.g. outputs/default")
+    parser.add_argument("--out", type=Path, help="the page; default FOLDER/report.html")
+    arguments = parser.parse_args(argv)
+    try:
+        from rich.console import Console
+
+        console = Console()
+        if not console.is_terminal:  # rich would cut a pipe or a file at 80
+            console.width = 100
+        console.print(table(arguments.folder))
+        # print, not rich: rich would break a long path over lines
+        print(f"report: {build(arguments.folder, arguments.out)}")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0

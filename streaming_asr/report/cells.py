@@ -1,0 +1,198 @@
+"""A folder of results -> cells: what ran, its numbers, and what speaks against comparing them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+
+SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
+
+# Folders of results that a changed configuration, code or corpus has put out of date.
+SET_ASIDE = re.compile(r"\.old-\d+$")
+
+# Overrides that have a column of their own; the others of a cell's name are its variant.
+_COLUMNS = frozenset({"method", "chunk", "data", "data.split"})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of one method over one corpus, or what is left of it.
+
+    chunk_s: seconds, None where unknown. metrics: empty when `error` says why.
+    notes: what a reader must know before comparing this row with the others.
+    """
+
+    folder: Path
+    name: str
+    method: str
+    variant: str
+    chunk_s: float | None
+    split: str
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+    document: Mapping[str, Any] = field(default_factory=dict)  # metrics.json as it is
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} {self.variant}".strip()
+
+
+def read_cells(folder: Path | str) -> list[Cell]:
+    """All cells under `folder`, by method, variant, split and chunk.
+
+    Raises UserError where there is no such folder or no result in it.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise UserError(f"{root}: no such folder; report takes a folder that run wrote")
+    found = {
+        path.parent
+        for name in ("metrics.json", "failed.json")
+        for path in root.rglob(name)
+        if not any(SET_ASIDE.search(part) for part in path.parent.relative_to(root).parts)
+    }
+    if not found:
+        raise UserError(
+            f"{root}: no metrics.json in it or below it; report shows finished runs, "
+            "so run first: python -m streaming_asr.run method=whisperrt chunk=300ms"
+        )
+    cells = [_read_cell(path, root) for path in found]
+    cells.sort(
+        key=lambda cell: (cell.method, cell.variant, cell.split, cell.chunk_s or 0.0, cell.name)
+    )
+    return _marked(cells)
+
+
+def _read_cell(folder: Path, root: Path) -> Cell:
+    name = folder.relative_to(root).as_posix() if folder != root else folder.name
+    notes: list[str] = []
+    error: str | None = None
+    document: dict[str, Any] = {}
+    failure = _failure(folder / "failed.json")
+    path = folder / "metrics.json"
+    if path.is_file():
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            metrics = {str(key): value for key, value in document["metrics"].items()}
+        except (ValueError, KeyError, AttributeError, TypeError) as reason:
+            document, metrics = {}, {}
+            error = f"metrics.json is unreadable ({type(reason).__name__}: {reason}); score again"
+        else:
+            if (schema := document.get("schema")) != SCHEMA:
+                error = f"metrics.json has schema {schema}, this report reads {SCHEMA}; score again"
+                metrics = {}
+            elif failure:
+                notes.append(f"a later run failed: {failure}")
+    else:
+        metrics, error = {}, failure
+    config = document.get("config") or _saved_config(folder)
+    overrides = _overrides(folder.name)
+    if n_failed := document.get("n_failed"):
+        notes.append(f"{n_failed} of {document.get('n_utterances')} utterances failed")
+    if config.get("feed") == "best_effort":
+        notes.append("feed best_effort: the text depends on the machine")
+    if (config.get("batch") or 1) != 1:
+        notes.append(f"batch {config['batch']}: no latency")
+    return Cell(
+        folder=folder,
+        name=name,
+        method=overrides.get("method") or _method(config) or name,
+        variant=" ".join(
+            f"{key.rsplit('.', 1)[-1]}={value}"
+            for key, value in overrides.items()
+            if key not in _COLUMNS
+        ),
+        chunk_s=_seconds(config.get("chunk", overrides.get("chunk"))),
+        split=_split(config, overrides),
+        metrics=metrics,
+        error=error,
+        notes=tuple(notes),
+        document=document,
+    )
+
+
+def _marked(cells: list[Cell]) -> list[Cell]:
+    """The cells, each noted where it was scored or measured unlike the majority of the others."""
+    marked = cells
+    for what, value in (
+        ("scored by metrics version", lambda cell: cell.document.get("metrics_version")),
+        ("measured on another machine:", lambda cell: _machine(cell.document.get("machine"))),
+    ):
+        values = [value(cell) for cell in marked if cell.metrics]
+        if len(set(values)) < 2:
+            continue
+        usual = max(values, key=values.count)
+        marked = [
+            _noted(cell, f"{what} {value(cell)}, most others {usual}")
+            if cell.metrics and value(cell) != usual
+            else cell
+            for cell in marked
+        ]
+    return marked
+
+
+def _noted(cell: Cell, note: str) -> Cell:
+    return replace(cell, notes=(*cell.notes, note))
+
+
+def _machine(machine: Any) -> str:
+    """What of a machine changes a timing; its free memory or uptime would split equal ones."""
+    if not isinstance(machine, Mapping):
+        return str(machine)
+    keys = [key for key in ("cpu", "gpu", "cores", "threads") if key in machine]
+    return " ".join(str(machine[key]) for key in keys or sorted(machine))
+
+
+def _failure(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["error"])
+    except (ValueError, KeyError, TypeError):
+        return "failed.json is unreadable"
+
+
+def _saved_config(folder: Path) -> Mapping[str, Any]:
+    """What a run saved of its configuration before it began: all that a failed one leaves."""
+    path = folder / ".hydra" / "config.yaml"
+    if not path.is_file():
+        return {}
+    import yaml
+
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError:
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _overrides(name: str) -> dict[str, str]:
+    """`chunk=300ms,method=whisperrt` -> its keys; a comma inside a value stays in it."""
+    parts = re.split(r",(?=[+~\w./@]+=)", name)
+    return dict(part.lstrip("+~").split("=", 1) for part in parts if "=" in part)
+
+
+def _method(config: Mapping[str, Any]) -> str | None:
+    """streaming_asr.methods.whisperrt.WhisperRT -> whisperrt"""
+    target = str((config.get("method") or {}).get("_target_", "")).split(".")
+    return target[target.index("methods") + 1] if "methods" in target[:-1] else None
+
+
+def _split(config: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
+    data = config.get("data") or {}
+    corpus = data.get("name") or str(data.get("_target_", "")).rpartition(".")[2].lower()
+    split = data.get("split") or overrides.get("data.split")
+    return " ".join(str(part) for part in (corpus, split) if part)
+
+
+def _seconds(chunk: Any) -> float | None:
+    """`300ms` -> 0.3. Not config.parse_duration: a foreign log may hold what run would refuse."""
+    match = re.fullmatch(r"(\d+\.?\d*)\s*(ms|s)", str(chunk).strip())
+    return float(match[1]) / (1000 if match[2] == "ms" else 1) if match else None

@@ -1,0 +1,654 @@
+'use strict';
+(() => {
+const data = JSON.parse(document.getElementById('data').textContent);
+const byId = (id) => document.getElementById(id);
+const SVG = 'http://www.w3.org/2000/svg';
+
+/* -- elements: text only ever enters as text nodes, so no transcript can become markup ------- */
+
+function make(namespace, name, attributes, children) {
+  const node = namespace ? document.createElementNS(SVG, name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key.startsWith('on')) node.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) {
+      node.setAttribute(key, value);
+    }
+  }
+  for (const child of children || []) {
+    if (child !== null && child !== undefined) node.append(child);
+  }
+  return node;
+}
+const el = (name, attributes, ...children) => make(false, name, attributes, children);
+const svg = (name, attributes, ...children) => make(true, name, attributes, children);
+
+/* -- state, kept in the address so that a view can be sent to someone ------------------------ */
+
+const state = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+function remember(changes) {
+  Object.assign(state, changes);
+  for (const key of Object.keys(state)) if (!state[key]) delete state[key];
+  try {
+    history.replaceState(null, '', '#' + new URLSearchParams(state));
+  } catch { /* a viewer that forbids it loses only the link */ }
+}
+
+/* -- theme ----------------------------------------------------------------------------------- */
+
+const THEMES = ['auto', 'light', 'dark'];
+function setTheme(theme) {
+  if (theme === 'auto') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  byId('theme').textContent = 'Theme: ' + theme;
+  remember({ theme: theme === 'auto' ? '' : theme });
+}
+byId('theme').addEventListener('click', () => {
+  setTheme(THEMES[(THEMES.indexOf(state.theme || 'auto') + 1) % THEMES.length]);
+});
+setTheme(THEMES.includes(state.theme) ? state.theme : 'auto');
+
+/* -- one colour a method, one shape and dash a variant of it --------------------------------- */
+
+// Known methods keep their colour in every report, whoever else is in it; 7 is the grey one.
+const KNOWN = { whisperrt: 0, ufal: 1, simul_whisper: 2, hush_word: 3, star: 4, u2: 5,
+  chunkformer: 6, offline: 7 };
+const methods = [...new Set(data.cells.map((cell) => cell.method))];
+const free = [0, 1, 2, 3, 4, 5, 6].filter((at) => !methods.some((name) => KNOWN[name] === at));
+const hues = {};
+for (const name of methods) hues[name] = KNOWN[name] ?? free.shift() ?? 7;
+const colour = (cell) => `var(--c${hues[cell.method]})`;
+const SHAPES = ['circle', 'square', 'triangle', 'diamond', 'cross'];
+const DASHES = ['', '6 3', '2 3', '8 3 2 3', '12 4'];
+const seriesKey = (cell) => cell.label;
+const variants = {};
+for (const cell of data.cells) {
+  const list = (variants[cell.method] ??= []);
+  if (!list.includes(cell.variant)) list.push(cell.variant);
+}
+const variantAt = (cell) => variants[cell.method].indexOf(cell.variant) % SHAPES.length;
+
+function marker(cell, x, y, size) {
+  const fill = { fill: colour(cell), stroke: 'var(--ground)', 'stroke-width': 1 };
+  const s = size || 5;
+  const path = {
+    square: `M${x - s},${y - s}h${2 * s}v${2 * s}h${-2 * s}z`,
+    triangle: `M${x},${y - s * 1.2}l${s * 1.2},${s * 2.1}h${-s * 2.4}z`,
+    diamond: `M${x},${y - s * 1.3}l${s * 1.3},${s * 1.3}l${-s * 1.3},${s * 1.3}` +
+      `l${-s * 1.3},${-s * 1.3}z`,
+    cross: `M${x - s},${y - 1.8}h${s - 1.8}v${1.8 - s}h3.6v${s - 1.8}h${s - 1.8}v3.6h${1.8 - s}` +
+      `v${s - 1.8}h-3.6v${1.8 - s}h${1.8 - s}z`,
+  }[SHAPES[variantAt(cell)]];
+  return path ? svg('path', { d: path, ...fill }) : svg('circle', { cx: x, cy: y, r: s, ...fill });
+}
+
+const format = (value, digits) => {
+  if (value === null || value === undefined) return '–';
+  if (digits !== null && digits !== undefined) return value.toFixed(digits);
+  return Number.isInteger(value) ? String(value) : String(+value.toPrecision(4));
+};
+const chunkText = (cell) => cell.chunk_s === null ? '' : +(cell.chunk_s * 1000).toFixed(1) + ' ms';
+
+/* -- the table ------------------------------------------------------------------------------- */
+
+const textColumns = [
+  { name: 'label', heading: 'Method', value: (cell) => cell.label, text: true },
+  { name: 'chunk', heading: 'Chunk', value: (cell) => cell.chunk_s, title: 'audio per step' },
+  { name: 'split', heading: 'Data', value: (cell) => cell.split, text: true },
+];
+const numberColumns = data.columns.map((column) => ({
+  ...column, value: (cell) => cell.metrics[column.name] ?? null,
+}));
+const splits = [...new Set(data.cells.map((cell) => cell.split))];
+byId('split').append(el('option', { value: '' }, 'all'),
+  ...splits.map((split) => el('option', { value: split }, split || 'unnamed')));
+
+function visibleCells() {
+  const wanted = (state.filter || '').toLowerCase().split(/\s+/).filter(Boolean);
+  return data.cells.filter((cell) => {
+    if (state.split && cell.split !== state.split) return false;
+    const text = [cell.name, cell.label, chunkText(cell), cell.split, cell.error || '',
+      ...cell.notes].join(' ').toLowerCase();
+    return wanted.every((word) => text.includes(word));
+  });
+}
+
+function sorted(cells, columns) {
+  const [name, direction] = (state.sort || '').split(':');
+  const column = columns.find((each) => each.name === name);
+  if (!column) return cells;
+  const sign = direction === 'desc' ? -1 : 1;
+  return [...cells].sort((one, other) => {
+    const a = column.value(one);
+    const b = column.value(other);
+    // What was not measured stays last in both directions.
+    if (a === null || b === null) return (a === null) - (b === null);
+    return sign * (typeof a === 'string' ? a.localeCompare(b) : a - b);
+  });
+}
+
+function drawTable() {
+  const shown = numberColumns.filter((column) => column.headline || state.all);
+  const columns = [...textColumns, ...shown];
+  const cells = visibleCells();
+  const best = {};
+  const worse = {}; // where all are equal, none is best
+  for (const cell of cells) {
+    for (const column of shown) {
+      const value = column.value(cell);
+      const key = cell.split + '\n' + column.name;
+      if (value === null || !column.better) continue;
+      const wins = column.better === 'lower' ? value < best[key] : value > best[key];
+      if (key in best && value !== best[key]) worse[key] = true;
+      if (!(key in best) || wins) best[key] = value;
+    }
+  }
+  const [sortName, sortDirection] = (state.sort || '').split(':');
+  const order = (column) => column.name !== sortName ? 'none'
+    : sortDirection === 'desc' ? 'descending' : 'ascending';
+  const head = el('tr', {}, ...columns.map((column) => el('th',
+    { scope: 'col', 'aria-sort': order(column), class: column.text ? 'text' : null,
+      title: column.title },
+    el('button', { type: 'button', 'data-sort': column.name, onclick: () => {
+      const next = order(column) === 'ascending' ? 'desc' : 'asc';
+      remember({ sort: `${column.name}:${next}` });
+      drawTable();
+      byId('results').querySelector(`[data-sort="${CSS.escape(column.name)}"]`).focus();
+    } }, column.heading))), el('th', { scope: 'col', class: 'text' }, 'Notes'));
+  const rows = sorted(cells, columns).map((cell) => {
+    const at = data.cells.indexOf(cell);
+    const name = hasTimelines(at)
+      ? el('button', { type: 'button', title: 'show its utterances', onclick: () => choose(at) },
+        cell.label)
+      : el('span', {}, cell.label);
+    const swatch = el('span', { class: 'swatch' });
+    swatch.style.background = colour(cell);
+    const notes = [...(cell.error ? ['failed: ' + cell.error] : []), ...cell.notes].join('; ');
+    return el('tr', { 'data-cell': cell.name,
+      class: [cell.error ? 'failed' : '', String(at) === state.cell ? 'selected' : '']
+        .join(' ').trim() || null },
+      el('td', { class: 'text', title: cell.name }, swatch, name),
+      el('td', {}, chunkText(cell)),
+      el('td', { class: 'text' }, cell.split),
+      ...shown.map((column) => {
+        const value = column.value(cell);
+        const key = cell.split + '\n' + column.name;
+        const wins = value !== null && worse[key] && value === best[key];
+        return el('td', { class: wins ? 'best' : null }, format(value, column.digits));
+      }),
+      el('td', { class: 'notes' }, notes));
+  });
+  byId('results').replaceChildren(el('thead', {}, head), el('tbody', {}, ...rows));
+  byId('count').textContent = `${cells.length} of ${data.cells.length} runs`;
+}
+
+/* -- figures --------------------------------------------------------------------------------- */
+
+const WIDTH = 460;
+const HEIGHT = 310;
+const EDGE = { left: 50, right: 18, top: 14, bottom: 42 };
+
+function linearTicks(low, high, count) {
+  const raw = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
+  const ticks = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-6; at++) {
+    ticks.push(+(at * step).toPrecision(12));
+  }
+  return { ticks, step };
+}
+
+/** Linear axes hold zero, so that a distance on paper is a ratio; log axes say that they are. */
+function scale(values, axis, from, to) {
+  let low = Math.min(...values);
+  let high = Math.max(...values);
+  let ticks;
+  if (axis.log) {
+    low = Math.min(low, axis.keep ?? low);
+    high = Math.max(high, axis.keep ?? high);
+    const pad = Math.max((high / low) ** 0.06, 1.12);
+    low /= pad;
+    high *= pad;
+    ticks = axis.ticks || [];
+    for (let p = Math.floor(Math.log10(low)); !axis.ticks && p <= Math.log10(high); p++) {
+      for (const m of high / low < 300 ? [1, 2, 5] : [1]) ticks.push(m * 10 ** p);
+    }
+    ticks = ticks.filter((tick) => tick >= low && tick <= high);
+  } else {
+    low = Math.min(0, low);
+    high = Math.max(high, 0) || 1;
+    const { step } = linearTicks(low, high, 5);
+    low = Math.floor(low / step + 1e-9) * step;
+    high = Math.ceil(high / step + 0.15) * step;
+    ticks = linearTicks(low, high, 6).ticks;
+  }
+  const f = axis.log ? Math.log : (v) => v;
+  const at = (v) => from + (f(v) - f(low)) / (f(high) - f(low)) * (to - from);
+  return { at, ticks };
+}
+
+const overlaps = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
+
+/** A chart of points joined by series; a label that would cover another is left to the tooltip. */
+function chart(cells, spec) {
+  const points = cells.map((cell) => ({ cell, x: spec.x.value(cell), y: spec.y.value(cell) }))
+    .filter((p) => p.x !== null && p.y !== null && (!spec.x.log || p.x > 0) &&
+      (!spec.y.log || p.y > 0));
+  const missing = cells.filter((cell) => !cell.error).length - points.length;
+  const caption = el('figcaption', {}, spec.note + (missing > 0
+    ? ` Not drawn, for want of a number: ${missing}.` : ''));
+  const title = el('h3', {}, spec.title);
+  if (!points.length) return el('figure', {}, title, el('p', { class: 'muted' }, 'No numbers.'));
+  const right = WIDTH - EDGE.right;
+  const bottom = HEIGHT - EDGE.bottom;
+  const xTicks = spec.x.ticks ? spec.x.ticks(points) : null;
+  const x = scale(points.map((p) => p.x), { ...spec.x, ticks: xTicks }, EDGE.left, right);
+  const y = scale(points.map((p) => p.y), { ...spec.y, ticks: null }, bottom, EDGE.top);
+  const canvas = svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'group',
+    'aria-label': `${spec.title}: ${spec.y.label} against ${spec.x.label}` });
+  for (const tick of y.ticks) {
+    canvas.append(
+      svg('line', { class: 'grid', x1: EDGE.left, x2: right, y1: y.at(tick), y2: y.at(tick) }),
+      svg('text', { class: 'faint', x: EDGE.left - 6, y: y.at(tick) + 4, 'text-anchor': 'end' },
+        format(tick)));
+  }
+  let lastEnd = -Infinity;
+  for (const tick of x.ticks) {
+    const text = spec.x.text ? spec.x.text(tick) : format(tick);
+    const half = text.length * 3.2;
+    canvas.append(svg('line', { class: 'grid', x1: x.at(tick), x2: x.at(tick), y1: bottom,
+      y2: bottom + 4 }));
+    if (x.at(tick) - half < lastEnd + 4) continue;
+    lastEnd = x.at(tick) + half;
+    canvas.append(svg('text', { class: 'faint', x: x.at(tick), y: bottom + 16,
+      'text-anchor': 'middle' }, text));
+  }
+  canvas.append(
+    svg('text', { x: (EDGE.left + right) / 2, y: HEIGHT - 6, 'text-anchor': 'middle' },
+      spec.x.label),
+    svg('text', { x: 0, y: 0, 'text-anchor': 'middle',
+      transform: `translate(11 ${(EDGE.top + bottom) / 2}) rotate(-90)` }, spec.y.label));
+  if (spec.y.keep) {
+    canvas.append(
+      svg('line', { class: 'real-time', x1: EDGE.left, x2: right, y1: y.at(spec.y.keep),
+        y2: y.at(spec.y.keep) }),
+      svg('text', { class: 'bad', x: right, y: y.at(spec.y.keep) - 4, 'text-anchor': 'end' },
+        'real time'));
+  }
+  const series = new Map();
+  for (const p of points) {
+    const key = seriesKey(p.cell);
+    if (!series.has(key)) series.set(key, []);
+    series.get(key).push(p);
+  }
+  const taken = points.map((p) => ({ x: x.at(p.x) - 6, y: y.at(p.y) - 6, w: 12, h: 12 }));
+  const crossed = []; // what the lines cover: a label avoids it where it can
+  const marks = [];
+  const labels = [];
+  for (const list of series.values()) {
+    list.sort((a, b) => (a.cell.chunk_s ?? 0) - (b.cell.chunk_s ?? 0));
+    if (list.length > 1) {
+      canvas.append(svg('polyline', { fill: 'none', stroke: colour(list[0].cell),
+        'stroke-width': 1.6, 'stroke-dasharray': DASHES[variantAt(list[0].cell)] || null,
+        points: list.map((p) => `${x.at(p.x)},${y.at(p.y)}`).join(' ') }));
+      for (let n = 1; n < list.length; n++) {
+        const [a, b] = [list[n - 1], list[n]];
+        for (let part = 0; part <= 40; part++) {
+          const px = x.at(a.x) + (x.at(b.x) - x.at(a.x)) * part / 40;
+          const py = y.at(a.y) + (y.at(b.y) - y.at(a.y)) * part / 40;
+          crossed.push({ x: px - 1, y: py - 1, w: 2, h: 2 });
+        }
+      }
+    }
+    for (const p of list) {
+      const at = data.cells.indexOf(p.cell);
+      const words = `${p.cell.label} ${chunkText(p.cell)}: ${spec.y.name} ${format(p.y)}, ` +
+        `${spec.x.name} ${spec.x.text ? spec.x.text(p.x) : format(p.x)}`;
+      const open = () => { if (hasTimelines(at)) choose(at); };
+      marks.push(svg('g', { class: 'point', tabindex: 0, role: 'button', 'aria-label': words,
+        onclick: open, onkeydown: (event) => {
+          if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); open(); }
+        } }, svg('title', {}, words), marker(p.cell, x.at(p.x), y.at(p.y))));
+    }
+    labels.push(...spec.labels(list));
+  }
+  canvas.append(...marks);
+  for (const { point, text } of labels) {
+    const w = text.length * 6.1;
+    const px = x.at(point.x);
+    const py = y.at(point.y);
+    const spots = [[px + 9, py - 6], [px - 9 - w, py - 6], [px - w / 2, py - 22],
+      [px - w / 2, py + 8], [px + 6, py - 20], [px + 6, py + 7], [px - 6 - w, py + 7],
+      [px - 6 - w, py - 20]];
+    const allowed = spots.map(([left, top]) => ({ x: left, y: top, w, h: 13 })).filter((box) =>
+      box.x > EDGE.left && box.x + w < WIDTH - 2 && box.y > 0 && box.y + 13 < bottom &&
+      !taken.some((other) => overlaps(box, other)));
+    const spot = allowed.find((box) => !crossed.some((other) => overlaps(box, other))) ??
+      allowed[0];
+    if (!spot) continue;
+    taken.push(spot);
+    const label = svg('text', { x: spot.x, y: spot.y + 10 }, text);
+    label.style.fill = colour(point.cell);
+    canvas.append(label);
+  }
+  return el('figure', {}, title, canvas, caption);
+}
+
+const metric = (name) => (cell) => cell.metrics[name] ?? null;
+const chunkAxis = {
+  name: 'chunk', label: 'Chunk (ms, log scale)', log: true,
+  value: (cell) => cell.chunk_s === null ? null : cell.chunk_s * 1000,
+  text: (value) => String(+value.toFixed(1)),
+  ticks: (points) => [...new Set(points.map((p) => p.x))].sort((a, b) => a - b),
+};
+const everyChunk = (list) => list.map((point) => ({ point, text: chunkText(point.cell) }));
+const seriesName = (list) => [{ point: list[list.length - 1], text: list[0].cell.label }];
+const FIGURES = [
+  { title: 'Word error rate against word latency', labels: everyChunk,
+    note: 'Lower left is better. Each point is one run, its chunk beside it.',
+    x: { name: 'latency', label: 'Word latency, committed, median (s, with compute)',
+      value: metric('word_latency_committed_p50_ca_s'), text: (v) => v.toFixed(2) },
+    y: { name: 'WER', label: 'WER (%)', value: metric('wer') } },
+  { title: 'What is on screen: ARWER against chunk size', labels: seriesName,
+    note: 'Lower is better: the screen every 100 ms against what was spoken by then.',
+    x: chunkAxis,
+    y: { name: 'ARWER', label: 'Grid ARWER (%, with compute)', value: metric('arwer_grid_ca') } },
+  { title: 'Compute: real-time factor against chunk size', labels: seriesName,
+    note: 'Lower is better; above the dashed line the machine cannot keep up.',
+    x: chunkAxis,
+    y: { name: 'RTF', label: 'RTF, compute / audio (log scale)', log: true, keep: 1,
+      value: metric('rtf_total') } },
+];
+
+function drawFigures() {
+  const cells = visibleCells();
+  const parts = [];
+  const legend = el('ul', { class: 'legend', 'aria-label': 'Legend' });
+  for (const key of new Set(cells.filter((cell) => !cell.error).map(seriesKey))) {
+    const cell = cells.find((each) => seriesKey(each) === key);
+    legend.append(el('li', {}, svg('svg', { viewBox: '0 0 34 14', 'aria-hidden': 'true' },
+      svg('line', { x1: 0, x2: 34, y1: 7, y2: 7, stroke: colour(cell), 'stroke-width': 1.6,
+        'stroke-dasharray': DASHES[variantAt(cell)] || null }), marker(cell, 17, 7)), key));
+  }
+  parts.push(legend);
+  for (const split of splits) {
+    const here = cells.filter((cell) => cell.split === split && !cell.error);
+    if (!here.length) continue;
+    if (splits.length > 1) parts.push(el('h3', {}, 'Data: ' + (split || 'unnamed')));
+    parts.push(el('div', { class: 'figures' }, ...FIGURES.map((spec) => chart(here, spec))));
+  }
+  byId('figures').replaceChildren(...parts);
+}
+
+/* -- timelines: what was on the screen when -------------------------------------------------- */
+
+const timelinesOf = (at) => data.timelines.filter((line) => line.cell === at);
+const hasTimelines = (at) => timelinesOf(at).length > 0;
+const LEFT = 150;
+const RIGHT = 78;
+const LANE = 1180;
+const ROW = 21;
+let player = null; // the utterance on show: its lanes, its audio, its time
+
+/** The screen after each step: [time heard, time seen, text, n committed characters]. */
+function screens(line) {
+  let text = '';
+  return line.steps.map(([heard, seen, kept, added, final]) => {
+    text = text.slice(0, kept) + added;
+    return { heard, seen, text, final };
+  });
+}
+
+function lane(line, clock, end) {
+  const cell = data.cells[line.cell];
+  const steps = screens(line);
+  const when = (k) => clock === 'cu' ? steps[k].heard : steps[k].seen;
+  const height = 24 + line.rows.length * ROW + 6;
+  const x = (s) => LEFT + s / end * (LANE - LEFT - RIGHT);
+  const canvas = svg('svg', { viewBox: `0 0 ${LANE} ${height}`, role: 'img',
+    'aria-label': `${cell.label} ${chunkText(cell)}: when each word was spoken, shown, ` +
+      'changed and committed' });
+  for (const tick of linearTicks(0, end, 12).ticks) {
+    if (tick > end) continue;
+    canvas.append(
+      svg('line', { class: 'grid', x1: x(tick), x2: x(tick), y1: 20, y2: height }),
+      svg('text', { class: 'faint', x: x(tick), y: 13, 'text-anchor': 'middle' }, `${tick} s`));
+  }
+  canvas.append(svg('text', { class: 'faint', x: LANE, y: 13, 'text-anchor': 'end' }, 'after end'));
+  const audioEnd = svg('line', { x1: x(line.duration_s), x2: x(line.duration_s), y1: 16,
+    y2: height, stroke: 'var(--muted)', 'stroke-dasharray': '1 3' });
+  audioEnd.append(svg('title', {}, `the audio ends at ${line.duration_s.toFixed(2)} s`));
+  canvas.append(audioEnd);
+  line.rows.forEach((row, at) => {
+    const y = 24 + at * ROW + ROW / 2;
+    const group = svg('g', {});
+    const label = svg('text', { x: LEFT - 10, y: y + 4, 'text-anchor': 'end' });
+    const short = (text) => text.length > 11 ? text.slice(0, 10) + '…' : text;
+    const wrong = row.kind !== 'hit';
+    if (row.word !== null && wrong) {
+      label.append(svg('tspan', { class: 'struck' }, short(row.word)));
+    }
+    if (row.kind === 'substitution') label.append(' ');
+    if (row.final !== null) label.append(svg('tspan', { class: wrong ? 'bad' : null },
+      (row.kind === 'insertion' ? '+ ' : '') + short(row.final)));
+    const told = [];
+    if (row.word !== null) told.push(`reference: ${row.word}`);
+    if (row.final !== null) told.push(`final text: ${row.final}`);
+    if (wrong) told.push(row.kind);
+    group.append(label);
+    if (row.start !== null) {
+      told.push(`spoken ${row.start.toFixed(2)}–${row.end.toFixed(2)} s`);
+      group.append(svg('rect', { x: x(row.start), y: y - 5, rx: 2, height: 10,
+        width: Math.max(x(row.end) - x(row.start), 1.5), fill: 'var(--spoken)' }));
+    }
+    const committed = row.committed === null ? null : when(row.committed);
+    const until = committed ?? end;
+    row.changes.forEach(([k, text], n) => {
+      const from = when(k);
+      const to = n + 1 < row.changes.length ? when(row.changes[n + 1][0]) : until;
+      told.push(`${from.toFixed(2)} s: ${n ? 'changed to' : 'first shown as'} ` +
+        (text ? `“${text}”` : 'nothing'));
+      const settled = n + 1 === row.changes.length;
+      if (text && to > from) {
+        group.append(svg('line', { x1: x(from), x2: x(to), y1: y, y2: y, stroke: colour(cell),
+          'stroke-width': settled ? 2.5 : 1.5, 'stroke-dasharray': settled ? null : '2 3' }));
+      }
+      if (n) {
+        group.append(svg('line', { x1: x(from), x2: x(from), y1: y - 6, y2: y + 6,
+          stroke: 'var(--change)', 'stroke-width': 2.5 }));
+      }
+    });
+    if (row.changes.length) {
+      group.append(svg('circle', { cx: x(when(row.changes[0][0])), cy: y, r: 4,
+        fill: 'var(--ground)', stroke: colour(cell), 'stroke-width': 1.8 }));
+    }
+    if (committed !== null) {
+      told.push(`committed ${committed.toFixed(2)} s`);
+      group.append(svg('path', { fill: colour(cell),
+        d: `M${x(committed)},${y - 5.5}l5.5,5.5l-5.5,5.5l-5.5,-5.5z` }));
+      if (row.end !== null) {
+        const late = committed - row.end;
+        group.append(svg('text', { x: LANE, y: y + 4, 'text-anchor': 'end',
+          class: wrong ? 'faint' : null },
+        `${late < 0 ? '−' : '+'}${Math.abs(late).toFixed(2)} s`));
+      }
+    } else if (row.kind === 'deletion') {
+      group.append(svg('text', { class: 'bad', x: LANE, y: y + 4, 'text-anchor': 'end' },
+        'missed'));
+    }
+    group.append(svg('rect', { x: 0, y: y - ROW / 2, width: LANE, height: ROW,
+      fill: 'transparent' }), svg('title', {}, told.join('\n')));
+    canvas.append(group);
+  });
+  const cursor = svg('line', { class: 'cursor', y1: 16, y2: height });
+  canvas.append(cursor);
+  return {
+    line, cell, canvas,
+    show(t) {
+      cursor.setAttribute('x1', x(t));
+      cursor.setAttribute('x2', x(t));
+      let now = { text: '', final: 0 };
+      steps.forEach((step, k) => { if (when(k) <= t) now = step; });
+      return now;
+    },
+  };
+}
+
+const pick = (id, label, options, onchange) => el('label', {}, label + ' ',
+  el('select', { id, onchange: (event) => onchange(event.target.value) }, ...options));
+const cellText = (at) => {
+  const cell = data.cells[at];
+  return [cell.label, chunkText(cell), cell.split].filter(Boolean).join(' · ');
+};
+const short = (text, n) => text.length > n ? text.slice(0, n - 1) + '…' : text;
+
+function choose(at) {
+  remember({ cell: String(at), t: '' });
+  drawTable();
+  drawTimelines();
+  byId('timeline-title').scrollIntoView({ behavior: 'instant', block: 'start' });
+}
+
+function drawTimelines() {
+  if (player) player.stop();
+  player = null;
+  const shown = data.cells.map((_, at) => at).filter(hasTimelines);
+  if (!shown.length) {
+    byId('timelines').replaceChildren(el('p', { class: 'muted' },
+      'No event logs beside these results, so there is nothing to draw.'));
+    return;
+  }
+  const at = shown.includes(+state.cell) && state.cell ? +state.cell : shown[0];
+  const lines = timelinesOf(at);
+  const line = lines.find((each) => each.utt === state.utt) || lines[0];
+  const others = data.timelines.filter((each) => each.utt === line.utt && each.cell !== at &&
+    data.cells[each.cell].split === data.cells[at].split);
+  const other = others.find((each) => String(each.cell) === state.with);
+  const clock = state.clock === 'cu' ? 'cu' : 'ca';
+  const change = (key) => (value) => { remember({ [key]: value, t: '' }); drawTimelines(); };
+  const option = (value, text, isSelected) => el('option', { value, selected: isSelected }, text);
+  const controls = el('div', { class: 'controls' },
+    pick('cell', 'Run', shown.map((k) => option(k, cellText(k), k === at)),
+      (value) => choose(+value)),
+    pick('utt', 'Utterance', lines.map((each) => option(each.utt,
+      `${short(each.utt, 28)}: ${each.why}`, each === line)), change('utt')),
+    others.length ? pick('with', 'Beside', [option('', 'no other', !other),
+      ...others.map((each) => option(each.cell, cellText(each.cell), each === other))],
+    change('with')) : null,
+    pick('clock', 'Clock', [option('', 'with compute (as seen)', clock === 'ca'),
+      option('cu', 'audio alone', clock === 'cu')], change('clock')));
+
+  const end = Math.max(line.end_s, other ? other.end_s : 0, 0.1);
+  const lanes = [line, ...(other ? [other] : [])].map((each) => lane(each, clock, end));
+  const play = el('button', { type: 'button', id: 'play' }, 'Play');
+  const slider = el('input', { type: 'range', id: 'time', min: 0, max: end, step: 0.01,
+    'aria-label': 'Time in the recording' });
+  const reading = el('output', { for: 'time' });
+  const spoken = el('dd', { id: 'spoken' });
+  const seen = lanes.map(() => el('dd', { class: 'seen' }));
+  const screen = el('dl', { class: 'screen' }, el('dt', {}, 'Spoken'), spoken,
+    ...lanes.flatMap((each, n) => [el('dt', {}, `${each.cell.label} ${chunkText(each.cell)}`),
+      seen[n]]));
+  const sound = line.audio ? el('audio', { src: data.audio[line.audio], preload: 'auto' }) : null;
+  const words = line.rows.filter((row) => row.word !== null);
+  let t = 0;
+  let timer = 0;
+
+  function show(time) {
+    t = Math.min(Math.max(time, 0), end);
+    slider.value = t;
+    reading.textContent = `${t.toFixed(2)} s`;
+    if (line.timed) {
+      const first = words.findIndex((row) => row.start > t);
+      const n = first < 0 ? words.length : first;
+      spoken.replaceChildren(words.slice(0, n).map((row) => row.word).join(' ') + ' ',
+        el('span', { class: 'later' }, words.slice(n).map((row) => row.word).join(' ')));
+    } else spoken.textContent = line.reference;
+    lanes.forEach((each, n) => {
+      const now = each.show(t);
+      seen[n].replaceChildren(now.text.slice(0, now.final),
+        el('span', { class: 'partial' }, now.text.slice(now.final)));
+    });
+  }
+  function stop() {
+    clearInterval(timer);
+    timer = 0;
+    if (sound) sound.pause();
+    play.textContent = 'Play';
+  }
+  function start() {
+    if (t >= end - 0.005) show(0);
+    play.textContent = 'Pause';
+    let before = performance.now();
+    if (sound && t < (sound.duration || line.duration_s)) {
+      sound.currentTime = t;
+      sound.play().catch(() => { /* refused by the browser: the cursor moves in silence */ });
+    }
+    // Not an animation frame: those rest while the page is hidden, and the sound would run ahead.
+    timer = setInterval(() => {
+      const now = performance.now();
+      // The sound is the clock while it plays; compute may go on after it ends.
+      const playing = sound && !sound.paused && !sound.ended;
+      show(playing ? sound.currentTime : t + (now - before) / 1000);
+      before = now;
+      if (t >= end) stop();
+    }, 30);
+  }
+  play.addEventListener('click', () => { if (timer) stop(); else start(); });
+  slider.addEventListener('input', () => {
+    show(+slider.value);
+    if (sound && timer) sound.currentTime = Math.min(t, sound.duration || t);
+  });
+  slider.addEventListener('change', () => remember({ t: t.toFixed(2) }));
+  player = { stop };
+
+  const key = (kind) => {
+    const parts = {
+      spoken: svg('rect', { x: 3, y: 3, width: 28, height: 8, rx: 2, fill: 'var(--spoken)' }),
+      shown: svg('circle', { cx: 17, cy: 7, r: 4, fill: 'var(--ground)', stroke: 'var(--ink)',
+        'stroke-width': 1.8 }),
+      changed: svg('line', { x1: 17, x2: 17, y1: 1, y2: 13, stroke: 'var(--change)',
+        'stroke-width': 2.5 }),
+      unsettled: svg('line', { x1: 0, x2: 34, y1: 7, y2: 7, stroke: 'var(--ink)',
+        'stroke-width': 1.5, 'stroke-dasharray': '2 3' }),
+      settled: svg('line', { x1: 0, x2: 34, y1: 7, y2: 7, stroke: 'var(--ink)',
+        'stroke-width': 2.5 }),
+      committed: svg('path', { d: 'M17,1.5l5.5,5.5l-5.5,5.5l-5.5,-5.5z', fill: 'var(--ink)' }),
+    };
+    return svg('svg', { viewBox: '0 0 34 14', 'aria-hidden': 'true' }, parts[kind]);
+  };
+  const legend = el('ul', { class: 'legend' }, ...[['spoken', 'spoken'], ['shown', 'first shown'],
+    ['unsettled', 'will still change'], ['changed', 'changed'], ['settled', 'shown as it stays'],
+    ['committed', 'committed']].map(([kind, text]) => el('li', {}, key(kind), text)));
+  const silence = line.audio
+    ? 'The sound is the stored recording: noise that a corpus mixes in when it loads is not in it.'
+    : `No sound: ${line.silent || 'no recording'}; the cursor still moves.`;
+  byId('timelines').replaceChildren(controls,
+    el('p', { class: 'muted' }, `Shown because: ${line.why}. ${silence}` +
+      (line.timed ? '' : ' This corpus has no word times.')),
+    line.error ? el('p', {}, `This utterance failed: ${line.error}`) : '',
+    el('div', { class: 'player' }, el('div', { class: 'bar' }, play, slider, reading), screen),
+    legend,
+    ...lanes.flatMap((each) => [el('h3', {}, cellText(each.line.cell)),
+      el('div', { class: 'lanes', tabindex: 0, role: 'region',
+        'aria-label': cellText(each.line.cell) }, each.canvas)]),
+    ...(sound ? [sound] : []));
+  show(Number.isFinite(+state.t) ? +state.t : 0);
+  if (!state.t) show(end);
+  byId('details').textContent = JSON.stringify(data.cells[at].details, null, 1);
+}
+
+/* -- start ----------------------------------------------------------------------------------- */
+
+const filter = byId('filter');
+filter.value = state.filter || '';
+byId('split').value = state.split || '';
+byId('all').checked = Boolean(state.all);
+const narrow = (changes) => { remember(changes); drawTable(); drawFigures(); };
+filter.addEventListener('input', () => narrow({ filter: filter.value }));
+byId('split').addEventListener('change', (event) => narrow({ split: event.target.value }));
+byId('all').addEventListener('change', (event) => narrow({ all: event.target.checked ? '1' : '' }));
+drawTable();
+drawFigures();
+drawTimelines();
+})();

@@ -1,0 +1,179 @@
+"""The HTML page: one file, no network, everything it shows in one JSON block."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.report.cells import Cell, read_cells
+from streaming_asr.report.terminal import HEADLINE
+from streaming_asr.report.timelines import choose, timeline
+
+HERE = Path(__file__).parent
+# What browsers play; anything else would be a player that stays silent.
+MEDIA = {
+    ".ogg": "audio/ogg",
+    ".opus": "audio/ogg",
+    ".flac": "audio/flac",
+    ".wav": "audio/wav",
+    ".mp3": "audio/mpeg",
+    ".m4a": "audio/mp4",
+}
+MAX_AUDIO_BYTES = 24_000_000  # of all audio in a page; base64 adds a third
+
+
+def build(folder: Path | str, out: Path | str | None = None) -> Path:
+    """Writes the page of the results under `folder` to `out` (default `folder`/report.html).
+
+    Raises UserError where `folder` holds no result.
+    """
+    from jinja2 import Environment, FileSystemLoader
+    from markupsafe import Markup
+
+    root = Path(folder)
+    data = page_data(root)
+    template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template(
+        "page.html.j2"
+    )
+    n_failed = sum(cell["error"] is not None for cell in data["cells"])
+    page = template.render(
+        title=data["title"],
+        subtitle=f"{len(data['cells'])} runs" + (f", {n_failed} failed" if n_failed else ""),
+        css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
+        data=Markup(_script_safe(data)),
+    )
+    path = Path(out) if out is not None else root / "report.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def page_data(folder: Path | str) -> dict[str, Any]:
+    """Everything the page shows: columns, cells, timelines, audio by name."""
+    from streaming_asr.metrics import METRICS
+
+    cells = read_cells(folder)
+    headline = [name for name, _, _ in HEADLINE]
+    others = [name for name in METRICS if name not in headline]
+    headings = {name: heading.replace("-\n", "") for name, heading, _ in HEADLINE}
+    digits = {name: n for name, _, n in HEADLINE}
+    columns = [
+        {
+            "name": name,
+            "heading": headings.get(name, name),
+            "digits": digits.get(name),
+            "better": METRICS[name].better if name in METRICS else None,
+            "title": _definition(METRICS.get(name), name),
+            "headline": name in headline,
+        }
+        for name in (*headline, *others)
+    ]
+    timelines, audio = _timelines(cells)
+    names = {cell.document.get("experiment") for cell in cells} - {None}
+    title = names.pop() if len(names) == 1 else Path(folder).resolve().name
+    return {
+        "title": str(title),
+        "columns": columns,
+        "cells": [_cell(cell) for cell in cells],
+        "timelines": timelines,
+        "audio": audio,
+    }
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    document = {key: value for key, value in cell.document.items() if key != "metrics"}
+    return {
+        "name": cell.name,
+        "method": cell.method,
+        "variant": cell.variant,
+        "label": cell.label,
+        "chunk_s": cell.chunk_s,
+        "split": cell.split,
+        "error": cell.error,
+        "notes": list(cell.notes),
+        "metrics": {name: _number(value) for name, value in cell.metrics.items()},
+        "details": document,
+    }
+
+
+def _timelines(cells: list[Cell]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The chosen utterances of every cell, and the audio files they name, each once.
+
+    A cell whose log cannot be read is replaced in `cells` by one with a note.
+    """
+    from streaming_asr.events import read_log
+    from streaming_asr.metrics import trace
+
+    chosen = choose(cells)
+    shown: list[dict[str, Any]] = []
+    audio: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    room = MAX_AUDIO_BYTES
+    for at, cell in enumerate(cells):
+        wanted = chosen.get(cell.folder, {})
+        log_path = cell.folder / "events.jsonl"
+        if not wanted or not log_path.is_file():
+            continue
+        try:
+            log = read_log(log_path)
+        except UserError as error:  # the numbers stand; only the pictures are missing
+            cells[at] = replace(cell, notes=(*cell.notes, f"no timelines: {error}"))
+            continue
+        for logged in log.utterances:
+            if logged.utt not in wanted:
+                continue
+            name = logged.audio_path
+            if name and name not in audio and name not in refused:
+                url, reason = _audio(Path(name), cell.folder, room)
+                if url is None:
+                    refused[name] = reason
+                else:
+                    audio[name] = url
+                    room -= len(url) * 3 // 4
+            shown.append(
+                {
+                    "cell": at,
+                    "why": wanted[logged.utt],
+                    "audio": name if name in audio else None,
+                    "silent": refused.get(name or "", None if name else "no single audio file"),
+                    **timeline(trace(logged)),
+                }
+            )
+    return shown, audio
+
+
+def _audio(path: Path, folder: Path, room: int) -> tuple[str | None, str]:
+    """The file as a data URL, or None and why not."""
+    found = next((p for p in (path, folder / path) if p.is_file()), None)
+    if found is None:
+        return None, "the audio file is not on this machine"
+    media = MEDIA.get(found.suffix.lower())
+    if media is None:
+        return None, f"browsers do not play {found.suffix}"
+    if found.stat().st_size > room:
+        return None, "the page is full of audio already"
+    encoded = base64.b64encode(found.read_bytes()).decode("ascii")
+    return f"data:{media};base64,{encoded}", ""
+
+
+def _definition(metric: Any, name: str) -> str:
+    return f"{name} ({metric.unit}): {metric.definition}" if metric else name
+
+
+def _number(value: Any) -> float | None:
+    """JSON has no NaN; five digits are more than any of these numbers means."""
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(f"{value:.5g}")
+
+
+def _script_safe(data: Any) -> str:
+    """JSON that no text in it can leave: `</script>` and `<!--` need the `<`."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,0 +1,71 @@
+"""The headline columns as a table for the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streaming_asr.report.cells import read_cells
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# metrics.json's name, heading, digits; the headings' units are part of them.
+HEADLINE = (
+    ("wer", "WER\n%", 1),
+    ("arwer_grid_ca", "ARWER\ngrid %", 1),
+    ("word_latency_committed_p50_ca_s", "commit\np50 s", 2),
+    ("word_latency_committed_p90_ca_s", "commit\np90 s", 2),
+    ("word_latency_shown_p50_ca_s", "shown\np50 s", 2),
+    ("word_latency_coverage", "cover-\nage %", 0),
+    ("rtf_total", "RTF", 3),
+    ("normalised_erasure", "era-\nsure", 2),
+)
+
+
+def table(folder: Path | str) -> Table:
+    """The results under `folder`, one row per cell; at most 100 columns wide.
+
+    Word latency is after the end of the word, with compute (the FIFO clock). Raises UserError
+    where `folder` holds no result.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = read_cells(folder)
+    grid = Table(
+        title=Text(str(folder)),
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    grid.add_column("method", overflow="fold", max_width=24)
+    grid.add_column("chunk", justify="right", no_wrap=True)
+    grid.add_column("split", overflow="fold", max_width=11)
+    for _, heading, _ in HEADLINE:
+        grid.add_column(heading, justify="right", no_wrap=True)
+    remarks = []
+    for cell in cells:
+        notes = [*cell.notes, *([f"failed: {cell.error}"] if cell.error else [])]
+        mark = ""
+        if notes:
+            remarks.append("; ".join(notes))
+            mark = f" [{len(remarks)}]"
+        chunk = "" if cell.chunk_s is None else f"{cell.chunk_s * 1000:.0f} ms"
+        numbers = [
+            "failed" if cell.error and at == 0 else shown(cell.metrics.get(name), digits)
+            for at, (name, _, digits) in enumerate(HEADLINE)
+        ]
+        # Text, not str: a cell's name may hold what rich reads as markup.
+        row = [cell.label + mark, chunk, cell.split, *numbers]
+        grid.add_row(*map(Text, row), style="red" if cell.error else None)
+    if remarks:
+        grid.caption = Text("\n".join(f"[{at}] {text}" for at, text in enumerate(remarks, 1)))
+    return grid
+
+
+def shown(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"  # noqa: RUF001 (a dash is meant)

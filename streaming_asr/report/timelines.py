@@ -1,0 +1,196 @@
+"""Which utterances the page shows, and what happened to each of their words when."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rapidfuzz.distance import Levenshtein
+
+from streaming_asr.metrics import Trace
+from streaming_asr.metrics.latency import WordTimes
+from streaming_asr.report.cells import Cell
+from streaming_asr.text import light_key
+
+MAX_DURATION_S = 180.0  # a longer recording is more rows than a reader can follow
+
+
+
+def choose(cells: Sequence[Cell]) -> dict[Path, dict[str, str]]:
+    """Cell folder -> utterance id -> why it is shown; at most six utterances a cell.
+
+    Cells of one split share four (two worst by mean WER, the median, the slowest), so that they
+    can be compared on them; each adds its own worst and its own slowest.
+    """
+    rows = {cell.folder: _results(cell) for cell in cells if cell.metrics}
+    chosen: dict[Path, dict[str, str]] = {folder: {} for folder in rows}
+    for split in {cell.split for cell in cells}:
+        folders = [cell.folder for cell in cells if cell.split == split and cell.folder in rows]
+        if not folders:
+            continue
+        common = set.intersection(*(set(rows[folder]) for folder in folders))
+        mean = {
+            utt: tuple(
+                statistics.fmean(rows[folder][utt][at] for folder in folders) for at in (0, 1)
+            )
+            for utt in common
+        }
+        shared = _extremes(mean, n_worst=2, median=True, whose="over all methods")
+        for folder in folders:
+            own = _extremes(rows[folder], n_worst=1, median=False, whose="in this run")
+            chosen[folder] = dict(shared)
+            for utt, why in own.items():
+                chosen[folder][utt] = f"{shared[utt]}; {why}" if utt in shared else why
+    return chosen
+
+
+def _extremes(
+    rows: Mapping[str, Sequence[float]], *, n_worst: int, median: bool, whose: str
+) -> dict[str, str]:
+    """(WER, latency) by utterance -> the ones worth a look, each with the reason."""
+    if not rows:
+        return {}
+    by_wer = sorted(rows, key=lambda utt: (-rows[utt][0], utt))
+    picked = {utt: f"worst WER {whose}" for utt in by_wer[:n_worst]}
+    if median:
+        picked.setdefault(by_wer[len(by_wer) // 2], f"median WER {whose}")
+    slowest = min(rows, key=lambda utt: (-rows[utt][1], utt))
+    picked[slowest] = "; ".join(filter(None, (picked.get(slowest), f"slowest {whose}")))
+    return picked
+
+
+def _results(cell: Cell) -> dict[str, tuple[float, float]]:
+    """Utterance -> (WER, p90 of its commit latency in s, 0 where unknown), utterances.jsonl."""
+    path = cell.folder / "utterances.jsonl"
+    if not path.is_file():
+        return {}
+    results = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if row["audio_s"] <= MAX_DURATION_S:
+            late_s = row["latency"].get("committed_p90_ca_s") or 0.0
+            results[row["utt"]] = (row["wer"] or 0.0, late_s)
+    return results
+
+
+def timeline(trace: Trace) -> dict[str, Any]:
+    """What the page draws of one utterance.
+
+    steps: [a_k, f_k, n, text, m] of every step that changed the screen: keep n characters of the
+    display before, add text; the first m characters are committed. Seconds.
+    rows: one per word of the aligned reference and final text: word, start, end (null for an
+    insertion); final, shown, stable, committed, changes (null for a deletion), all in indices of
+    `steps`; changes are [step, text at this place], from the first text shown on.
+    """
+    steps: list[list[Any]] = []
+    at_step: list[int] = []  # step k -> the entry of `steps` that holds what was on screen then
+    displayed = committed = ""
+    for step in trace.steps:
+        if (step.displayed, step.committed) != (displayed, committed):
+            n_kept = _n_common(displayed, step.displayed)
+            n_final = len(step.committed) if step.displayed.startswith(step.committed) else 0
+            times = [round(step.audio_s, 4), round(step.finished_s, 4)]
+            steps.append([*times, n_kept, step.displayed[n_kept:], n_final])
+            displayed, committed = step.displayed, step.committed
+        at_step.append(len(steps) - 1)
+    final = [word for word in trace.hypothesis.split() if light_key(word)]
+    seen = WordTimes.of(trace)
+    changes = _changes(trace, final, at_step)
+
+    def spoken(i: int) -> dict[str, Any]:
+        if trace.words is None:
+            return {"word": reference[i], "start": None, "end": None}
+        word = words[i]
+        return {"word": word.text, "start": round(word.start, 3), "end": round(word.end, 3)}
+
+    def heard(j: int) -> dict[str, Any]:
+        times = {
+            name: at_step[steps_of[j]] if steps_of[j] >= 0 else None
+            for name, steps_of in (
+                ("shown", seen.shown),
+                ("stable", seen.stable),
+                ("committed", seen.committed),
+            )
+        }
+        return {"final": final[j], "changes": changes[j], **times}
+
+    words = [word for word in trace.words or () if light_key(word.text)]
+    reference = (
+        [word for word in trace.reference.split() if light_key(word)]
+        if trace.words is None
+        else [word.text for word in words]
+    )
+    nothing = {"final": None, "changes": [], "shown": None, "stable": None, "committed": None}
+    rows: list[dict[str, Any]] = []
+    keys = [light_key(word) for word in reference]
+    for tag, i, i_end, j, j_end in Levenshtein.opcodes(keys, [light_key(word) for word in final]):
+        if tag in ("equal", "replace"):
+            kind = "hit" if tag == "equal" else "substitution"
+            rows += [
+                {"kind": kind, **spoken(i + at), **heard(j + at)} for at in range(i_end - i)
+            ]
+        elif tag == "delete":
+            rows += [{"kind": "deletion", **spoken(at), **nothing} for at in range(i, i_end)]
+        else:
+            unspoken = {"word": None, "start": None, "end": None}
+            rows += [{"kind": "insertion", **unspoken, **heard(at)} for at in range(j, j_end)]
+    last_s = trace.steps[-1].finished_s if trace.steps else 0.0
+    return {
+        "utt": trace.utt,
+        "reference": trace.reference,
+        "speaker": trace.speaker,
+        "duration_s": round(trace.duration_s, 3),
+        "end_s": round(max(trace.duration_s, last_s), 3),
+        "timed": trace.words is not None,
+        "error": trace.error,
+        "steps": steps,
+        "rows": rows,
+    }
+
+
+def _changes(
+    trace: Trace, final: Sequence[str], at_step: Sequence[int]
+) -> list[list[tuple[int, str]]]:
+    """For each final word, what stood at its place: (entry of steps, text) at every change.
+
+    The place is found by aligning each display with the start of the final text that it is
+    nearest to; what the display does not have yet is no change, what it no longer has is a change
+    to "".
+    """
+    keys = [light_key(word) for word in final]
+    changes: list[list[tuple[int, str]]] = [[] for _ in final]
+    for k, text in trace.displays:
+        shown = [word for word in text.split() if light_key(word)]
+        shown_keys = [light_key(word) for word in shown]
+        there = dict.fromkeys(range(len(final)), "")
+        for tag, i, i_end, j, _ in Levenshtein.opcodes(shown_keys, _start_like(shown_keys, keys)):
+            if tag in ("equal", "replace"):
+                there |= {j + at: shown[i + at] for at in range(i_end - i)}
+        for j, word in there.items():
+            before = changes[j][-1][1] if changes[j] else ""
+            if light_key(word) != light_key(before):
+                changes[j].append((at_step[k], word))
+    return changes
+
+
+def _start_like(shown: Sequence[str], final: Sequence[str]) -> Sequence[str]:
+    """The prefix of `final` that is nearest to `shown`: aligned with the whole, a misheard last
+    word would stand for the last word of the recording."""
+    n = len(shown)
+    return min(
+        (final[:m] for m in range(max(n - 3, 0), min(n + 3, len(final)) + 1)),
+        key=lambda start: (Levenshtein.distance(shown, start), abs(len(start) - n)),
+        default=final,
+    )
+
+
+def _n_common(one: Iterable[str], other: Iterable[str]) -> int:
+    n = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        n += 1
+    return n

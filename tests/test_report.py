@@ -1,0 +1,492 @@
+"""The report: cells read and marked, the page self-contained, sorted, filtered and played."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_asr.errors import UserError
+from streaming_asr.report import build, main, table
+from streaming_asr.report.cells import read_cells
+from streaming_asr.report.page import page_data
+
+SENTENCE = "the harbour opens at nine on friday"
+TAXI = "call a taxi for $25 please"
+
+
+def steps_of(
+    utt: str, words: Sequence[str], *, chunk_s: float, duration_s: float, compute_s: float, ahead: int
+) -> list[dict[str, Any]]:
+    """A fake run: one word each 0.4 s; `ahead` words are shown, the first of them misheard."""
+    lines, committed, audio_s = [], 0, 0.0
+    while audio_s < duration_s:
+        audio_s = min(audio_s + chunk_s, duration_s)
+        last = audio_s >= duration_s
+        heard = len(words) if last else int(audio_s / 0.4)
+        final = heard if last else max(heard - ahead, committed)
+        partial = [] if last else [f" {word}" for word in words[final:heard]]
+        if len(partial) > 1:
+            partial[-1] += "z"
+        lines.append(
+            {
+                "kind": "flush" if last else "audio",
+                "utt": utt,
+                "audio_samples": round(audio_s * 16000),
+                "compute_ns": {"wall": round(compute_s * 1e9)},
+                "committed": [f" {word}" for word in words[committed:final]],
+                "partial": partial,
+            }
+        )
+        committed = final
+    return lines
+
+
+def write_cell(
+    folder: Path,
+    *,
+    chunk: str = "300ms",
+    split: str = "clean",
+    texts: Mapping[str, tuple[str, str]] | None = None,
+    compute_s: float = 0.02,
+    ahead: int = 2,
+    audio_path: Path | None = None,
+) -> Path:
+    """A cell as run leaves it, scored by the real scorer. texts: utt -> (reference, hypothesis)."""
+    from streaming_asr.score import score_folder
+
+    folder.mkdir(parents=True)
+    if texts is None:
+        texts = {"u1": (SENTENCE, SENTENCE), "u2": (TAXI, "call a tax for $25 please now")}
+    name = dict(part.split("=") for part in folder.name.split(",") if "=" in part)
+    method = name.get("method", "fake")
+    config = {
+        "method": {"_target_": f"streaming_asr.methods.{method}.Fake"},
+        "data": {"_target_": "streaming_asr.data.Mini", "split": split},
+        "chunk": chunk,
+        "feed": "fixed",
+        "batch": 1,
+    }
+    lines: list[dict[str, Any]] = [
+        {"kind": "header", "schema": 1, "config": config, "versions": {"python": "3"},
+         "machine": {"cpu": "abacus", "cores": 2}, "metrics_version": 1}
+    ]  # fmt: skip
+    chunk_s = float(chunk.removesuffix("ms")) / 1000
+    for utt, (reference, hypothesis) in texts.items():
+        words = [
+            [word, round(0.1 + 0.4 * i, 3), round(0.4 + 0.4 * i, 3)]
+            for i, word in enumerate(reference.split())
+        ]
+        duration_s = 0.4 * len(words) + 0.3
+        line = {"kind": "utterance", "utt": utt, "text": reference, "words": words,
+                "speaker": "s1", "language": "en",
+                "duration_samples": round(duration_s * 16000)}  # fmt: skip
+        if audio_path is not None:
+            line["audio_path"] = str(audio_path)
+        lines.append(line)
+        lines += steps_of(utt, hypothesis.split(), chunk_s=chunk_s, duration_s=duration_s,
+                          compute_s=compute_s, ahead=ahead)  # fmt: skip
+        lines.append({"kind": "end", "utt": utt, "status": "ok", "error": None,
+                      "memory_peak_bytes": None, "commit_violations": 0})  # fmt: skip
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "events.jsonl").write_text(text, encoding="utf-8")
+    score_folder(folder, experiment="grid", cell=folder.name)
+    return folder
+
+
+def write_grid(root: Path, audio_path: Path | None = None) -> Path:
+    """Two methods, three chunks, two splits, one failed cell."""
+    for method, ahead, slow in (("whisperrt", 1, 1.0), ("ufal", 3, 4.0)):
+        for chunk in ("100ms", "300ms", "1000ms"):
+            for split in ("clean", "other"):
+                wrong = "call a taxi four $25 peas" if split == "other" else TAXI
+                texts = {
+                    "u1": (SENTENCE, SENTENCE if chunk != "100ms" else SENTENCE + " all right"),
+                    "u2": (TAXI, wrong),
+                    "u3": ("good morning", "good morning"),
+                    "u4": (f"{SENTENCE} {TAXI}", f"{SENTENCE} {TAXI}"),
+                }
+                write_cell(
+                    root / f"method={method},chunk={chunk},data.split={split}",
+                    chunk=chunk,
+                    split=split,
+                    texts=texts,
+                    compute_s=0.02 * slow,
+                    ahead=ahead,
+                    audio_path=audio_path,
+                )
+    failed = root / "method=star,chunk=300ms,data.split=clean"
+    failed.mkdir()
+    (failed / "failed.json").write_text('{"error": "UserError: no such adapter"}')
+    return root
+
+
+def tone(path: Path) -> Path:
+    import numpy as np
+    import soundfile
+
+    times = np.arange(16000 * 3) / 16000
+    soundfile.write(path, 0.1 * np.sin(880 * times), 16000, format="OGG", subtype="OPUS")
+    return path
+
+
+# -- the cells and the terminal's table ------------------------------------------------------
+
+
+def rendered(folder: Path) -> str:
+    from rich.console import Console
+
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(table(folder))
+    return captured.get()
+
+
+def test_the_table_fits_in_100_columns_and_shows_the_numbers_as_scored(tmp_path: Path) -> None:
+    write_cell(
+        tmp_path / "method=whisperrt,chunk=300ms,method.beam=3,method.decoder_cache=true",
+        texts={"u1": ("cats eat fresh fish", "cats eat flesh fish")},
+    )
+    text = rendered(tmp_path)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "whisperrt beam=3" in text
+    row = next(line for line in text.splitlines() if "25.0" in line)
+    assert "300 ms" in row
+    assert "mini clean" in row
+
+
+def test_a_failed_cell_is_a_row_with_its_reason(tmp_path: Path) -> None:
+    write_cell(tmp_path / "method=whisperrt,chunk=300ms")
+    failed = tmp_path / "method=ufal,chunk=[bold]"
+    (failed / ".hydra").mkdir(parents=True)
+    (failed / ".hydra" / "config.yaml").write_text("data: {name: mini, split: other}\nchunk: 1s\n")
+    (failed / "failed.json").write_text('{"error": "UserError: no adapter [here]"}')
+    cell = next(cell for cell in read_cells(tmp_path) if cell.method == "ufal")
+    assert (cell.chunk_s, cell.split, cell.metrics) == (1.0, "mini other", {})
+    text = rendered(tmp_path)
+    assert "failed: UserError: no adapter [here]" in text
+    data = page_data(tmp_path)
+    assert [cell["error"] for cell in data["cells"]] == ["UserError: no adapter [here]", None]
+
+
+def test_another_schema_and_a_damaged_file_are_marked_rows_without_numbers(tmp_path: Path) -> None:
+    write_cell(tmp_path / "a")
+    later = write_cell(tmp_path / "b") / "metrics.json"
+    later.write_text(later.read_text().replace('"schema": 1', '"schema": 2'))
+    (write_cell(tmp_path / "c") / "metrics.json").write_text('{"schema": 1, "met')
+    cells = {cell.name: cell for cell in read_cells(tmp_path)}
+    a, b, c = (cells[name] for name in "abc")
+    assert a.error is None
+    assert b.error == "metrics.json has schema 2, this report reads 1; score again"
+    assert c.error is not None
+    assert c.error.startswith("metrics.json is unreadable (JSONDecodeError")
+    assert (b.metrics, c.metrics) == ({}, {})
+
+
+def test_what_speaks_against_comparing_rows_is_noted(tmp_path: Path) -> None:
+    for name, old, new in (
+        ("a", '"metrics_version": 1', '"metrics_version": 1'),
+        ("b", '"metrics_version": 1', '"metrics_version": 1'),
+        ("c", '"metrics_version": 1', '"metrics_version": 0'),
+        ("d", '"abacus"', '"slide rule"'),
+        ("e", '"best_effort"', '"best_effort"'),
+    ):
+        path = write_cell(tmp_path / name) / "metrics.json"
+        text = path.read_text().replace(old, new)
+        if name == "e":
+            text = text.replace('"fixed"', '"best_effort"').replace('"n_failed": 0', '"n_failed": 2')
+        path.write_text(text)
+    notes = {cell.name: cell.notes for cell in read_cells(tmp_path)}
+    assert notes["a"] == notes["b"] == ()
+    assert notes["c"] == ("scored by metrics version 0, most others 1",)
+    assert notes["d"] == ("measured on another machine: slide rule 2, most others abacus 2",)
+    assert notes["e"] == (
+        "2 of 2 utterances failed",
+        "feed best_effort: the text depends on the machine",
+    )
+
+
+def test_results_that_were_set_aside_are_no_rows(tmp_path: Path) -> None:
+    write_cell(tmp_path / "method=whisperrt,chunk=300ms")
+    write_cell(tmp_path / "method=whisperrt,chunk=300ms.old-1")
+    assert [cell.name for cell in read_cells(tmp_path)] == ["method=whisperrt,chunk=300ms"]
+
+
+@pytest.mark.parametrize("name", ["empty", "missing"])
+def test_a_folder_without_results_is_the_users_error(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=name):
+        build(tmp_path / name)
+    assert main([str(tmp_path / name)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path / name}: no ")
+
+
+def test_the_command_needs_no_torch_and_says_where_the_page_is(tmp_path: Path) -> None:
+    write_cell(tmp_path / "method=whisperrt,chunk=300ms")
+    code = (
+        "import sys; from streaming_asr.report import main\n"
+        "status = main(sys.argv[1:])\n"
+        "assert not {'torch', 'transformers', 'matplotlib', 'wandb'} & set(sys.modules)\n"
+        "sys.exit(status)"
+    )
+    page = tmp_path / "pages" / "out.html"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), "--out", str(page)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"report: {page}" in done.stdout
+    assert page.is_file()
+
+
+# -- the page's data -------------------------------------------------------------------------
+
+
+def embedded(page: Path) -> dict[str, Any]:
+    text = page.read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def test_the_page_holds_the_numbers_of_metrics_json(tmp_path: Path) -> None:
+    folder = write_cell(tmp_path / "method=whisperrt,chunk=300ms")
+    scored = json.loads((folder / "metrics.json").read_text())["metrics"]
+    (cell,) = embedded(build(tmp_path))["cells"]
+    assert cell["metrics"] == {
+        name: value if value is None else pytest.approx(value, rel=1e-4)
+        for name, value in scored.items()
+    }
+    assert (cell["chunk_s"], cell["method"], cell["split"]) == (0.3, "whisperrt", "mini clean")
+
+
+def test_the_page_fetches_nothing(tmp_path: Path) -> None:
+    text = build(write_grid(tmp_path / "grid", tone(tmp_path / "a.ogg"))).read_text()
+    addresses = set(re.findall(r"(?:https?:)?//[\w.]+\.[a-z]{2,}[^\s'\"]*", text))
+    assert addresses == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"(?:src|href)=[\"'](?!data:)|@import|\bfetch\(|XMLHttpRequest", text)
+
+
+def test_audio_is_embedded_once_and_unplayable_files_say_so(tmp_path: Path) -> None:
+    sound = tone(tmp_path / "a.ogg")
+    for name, path in (("a", sound), ("b", sound), ("c", tmp_path / "gone.ogg")):
+        write_cell(tmp_path / "grid" / name, audio_path=path)
+    data = embedded(build(tmp_path / "grid"))
+    (url,) = data["audio"].values()
+    media, _, coded = url.partition(";base64,")
+    assert media == "data:audio/ogg"
+    assert base64.b64decode(coded) == sound.read_bytes()
+    silent = {line["cell"]: line["silent"] for line in data["timelines"]}
+    assert silent == {0: None, 1: None, 2: "the audio file is not on this machine"}
+
+
+def test_the_shown_utterances_are_the_worst_the_median_and_the_slowest(tmp_path: Path) -> None:
+    right = "cats eat fresh fish on friday"
+    texts = {f"u{n}": (right, right) for n in range(9)}
+    texts["u3"] = (right, "cats eat")
+    texts["u5"] = (right, "cats eat fresh fish")
+    write_cell(tmp_path / "a", texts=texts)
+    texts["u7"] = (right, "friday")
+    write_cell(tmp_path / "b", texts={**texts, "u3": texts["u0"]})
+    lines = embedded(build(tmp_path))["timelines"]
+    why = {(line["cell"], line["utt"]): line["why"] for line in lines}
+    assert why[0, "u3"] == "worst WER over all methods; worst WER in this run"
+    assert why[1, "u7"] == "worst WER over all methods; worst WER in this run"
+    assert why[0, "u7"] == "worst WER over all methods"
+    assert any("median WER" in text for text in why.values())
+    assert any("slowest" in text for text in why.values())
+    assert all(sum(cell == at for cell, _ in why) <= 6 for at in (0, 1))
+
+
+def test_a_timeline_tells_when_each_word_was_spoken_shown_changed_and_committed() -> None:
+    from streaming_asr.data.utterance import TimedWord
+    from streaming_asr.metrics import Trace, TraceStep, queued
+    from streaming_asr.report.timelines import timeline
+
+    def step(audio_s: float, committed: str, displayed: str) -> TraceStep:
+        return TraceStep(
+            audio_s=audio_s, compute_s=0.1, committed=committed, displayed=displayed
+        )
+
+    trace = Trace(
+        utt="u",
+        reference="Hello, big world today",
+        duration_s=2.0,
+        words=(
+            TimedWord("Hello,", 0.0, 0.5),
+            TimedWord("big", 0.5, 1.0),
+            TimedWord("world", 1.0, 1.5),
+            TimedWord("today", 1.5, 2.0),
+        ),
+        steps=queued(
+            [
+                step(0.5, "", "yellow"),
+                step(1.0, "", "yellow"),
+                step(1.5, "Hello,", "Hello, word"),
+                step(2.0, "Hello, world today now", "Hello, world today now"),
+            ]
+        ),
+    )
+    shown = timeline(trace)
+    assert shown["steps"] == [
+        [0.5, 0.6, 0, "yellow", 0],
+        [1.5, 1.6, 0, "Hello, word", 6],
+        [2.0, 2.1, 10, "ld today now", 22],
+    ]
+    nothing = {"final": None, "changes": [], "shown": None, "stable": None, "committed": None}
+    assert shown["rows"] == [
+        {"kind": "hit", "word": "Hello,", "start": 0.0, "end": 0.5, "final": "Hello,",
+         "changes": [(0, "yellow"), (1, "Hello,")], "shown": 1, "stable": 1, "committed": 1},
+        {"kind": "deletion", "word": "big", "start": 0.5, "end": 1.0, **nothing},
+        {"kind": "hit", "word": "world", "start": 1.0, "end": 1.5, "final": "world",
+         "changes": [(1, "word"), (2, "world")], "shown": 2, "stable": 2, "committed": 2},
+        {"kind": "hit", "word": "today", "start": 1.5, "end": 2.0, "final": "today",
+         "changes": [(2, "today")], "shown": 2, "stable": 2, "committed": 2},
+        {"kind": "insertion", "word": None, "start": None, "end": None, "final": "now",
+         "changes": [(2, "now")], "shown": 2, "stable": 2, "committed": 2},
+    ]  # fmt: skip
+    assert shown["end_s"] == 2.1
+
+
+# -- the page in a browser -------------------------------------------------------------------
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+in_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt install chromium")
+
+
+def browse(page: Path, fragment: str = "", *, script: str = "") -> str:
+    """The page's DOM after its scripts ran; `script` runs last. Fails on any console message."""
+    assert CHROMIUM
+    if script:
+        text = page.read_text(encoding="utf-8")
+        page = page.with_name("scripted.html")
+        page.write_text(text.replace("</body>", f"<script>{script}</script></body>"))
+    done = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+         "--no-first-run", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync", "--disable-dev-shm-usage", "--enable-logging=stderr",
+         "--autoplay-policy=no-user-gesture-required", "--mute-audio",
+         "--virtual-time-budget=4000", f"--user-data-dir={page.parent / 'profile'}",
+         "--dump-dom", f"{page.as_uri()}{fragment and '#' + fragment}"],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert [line for line in done.stderr.splitlines() if ":CONSOLE" in line] == []
+    return done.stdout
+
+
+def rows_of(dom: str) -> list[str]:
+    return re.findall(r'<tr data-cell="([^"]+)"', dom)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("page")
+    return build(write_grid(root / "grid", tone(root / "a.ogg")), root / "page.html")
+
+
+@in_browser
+def test_the_page_draws_a_row_a_cell_three_figures_a_split_and_a_timeline(page: Path) -> None:
+    dom = browse(page)
+    assert len(rows_of(dom)) == 13
+    assert dom.count("<figure>") == 6
+    assert dom.count('class="point"') == 36
+    assert 'class="failed"' in dom
+    assert "no such adapter" in dom
+    assert len(re.findall(r"<audio src=\"data:audio/ogg", dom)) == 1
+    assert '<dd id="spoken">' in dom
+
+
+@in_browser
+def test_the_address_sorts_and_filters_with_unmeasured_rows_last(page: Path) -> None:
+    up = rows_of(browse(page, "sort=rtf_total:asc&filter=clean"))
+    down = rows_of(browse(page, "sort=rtf_total:desc&filter=clean"))
+    assert len(up) == 7
+    assert all("clean" in name for name in up)
+    assert up[0].startswith("method=whisperrt,chunk=1000ms")
+    assert down[0].startswith("method=ufal,chunk=100ms")
+    assert up[-1] == down[-1] == "method=star,chunk=300ms,data.split=clean"
+    assert up[:-1] == down[-2::-1]
+
+
+@in_browser
+def test_a_click_on_a_heading_sorts_and_keeps_the_keyboard_there(page: Path) -> None:
+    dom = browse(
+        page,
+        script="""
+        const press = () => document.querySelector('[data-sort="chunk"]').click();
+        press(); press();
+        document.body.dataset.focus = document.activeElement.dataset.sort;
+        const field = document.getElementById('filter');
+        field.value = 'ufal 300'; field.dispatchEvent(new Event('input'));
+        """,
+    )
+    assert 'data-focus="chunk"' in dom
+    assert re.findall(r'<th[^>]* aria-sort="descending"[^>]*><button[^>]*>(\w+)', dom) == ["Chunk"]
+    assert "2 of 13 runs" in dom
+    assert rows_of(dom) == [f"method=ufal,chunk=300ms,data.split={s}" for s in ("clean", "other")]
+
+
+@in_browser
+def test_moving_in_time_moves_the_screen_of_both_runs(page: Path) -> None:
+    cells = [cell["name"] for cell in embedded(page)["cells"]]
+    ufal, whisperrt = (
+        cells.index(f"method={m},chunk=300ms,data.split=clean") for m in ("ufal", "whisperrt")
+    )
+    dom = browse(page, f"cell={ufal}&with={whisperrt}&utt=u1&t=1.6")
+    seen = re.findall(r'<dd class="seen">(.*?)</dd>', dom)
+    # At 1.6 s the step of 1.5 s of audio is done: three words heard; ufal keeps three back.
+    assert seen == [
+        '<span class="partial">the harbour opensz</span>',
+        'the harbour<span class="partial"> opens</span>',
+    ]
+    assert '<dd id="spoken">the harbour opens at <span class="later">nine on friday</span>' in dom
+    assert dom.count('class="cursor"') == 2
+
+
+@in_browser
+def test_playing_moves_the_cursor_to_the_end_and_stops(page: Path) -> None:
+    dom = browse(
+        page,
+        "utt=u3&t=0.1",
+        script="""
+        document.getElementById('play').click();
+        document.body.dataset.playing = document.getElementById('play').textContent;
+        // The virtual clock of a headless browser does not drive sound: take it away.
+        document.querySelector('audio').pause();
+        setTimeout(() => {
+          const time = document.getElementById('time');
+          document.body.dataset.played = String(time.value === time.max ||
+            Math.abs(time.value - time.max) < 0.02);
+        }, 3000);
+        """,
+    )
+    assert 'data-playing="Pause"' in dom
+    assert 'data-played="true"' in dom
+    assert ">Play</button>" in dom
+
+
+@in_browser
+def test_text_from_a_log_never_becomes_markup(tmp_path: Path) -> None:
+    nasty = "</script><script>document.title='owned'</script> <img src=x> &amp; <!--"
+    folder = tmp_path / "method=whisperrt,chunk=300ms"
+    write_cell(folder, texts={nasty: (nasty, nasty)})
+    failed = tmp_path / "method=star,chunk=300ms"
+    failed.mkdir()
+    (failed / "failed.json").write_text(json.dumps({"error": nasty}))
+    page = build(tmp_path, tmp_path / "page.html")
+    assert [line["reference"] for line in embedded(page)["timelines"]] == [nasty]
+    dom = browse(page, "t=99")
+    assert "<title>grid" in dom
+    assert "<img" not in dom.partition('id="results"')[2].partition('id="data"')[0]
+    assert "&lt;img src=x&gt;" in dom
