@@ -1,0 +1,177 @@
+"""Trains a base model from scratch on a corpus with word times (the recipe of experiments/mini).
+
+Early on the batches hold single utterances, padded to the longest of them; later, windows padded to
+the whole context, as Whisper's own training has it, so that unpadded input is as strange to the model
+as it is to Whisper. A frame-level cross-entropy on tokens placed by the known word times, on top of
+the encoder, starts the training where CTC stays on its plateau; its head is thrown away at the end.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...data import read_manifest
+from ...data.shards import Item, read_shards
+from ...errors import UserError
+from ...text import normaliser
+from ...whisper.features import log_mel
+from ...whisper.load import load_whisper
+from .batch import transcribe_batch
+from .windows import Targets, Window, WindowOptions, draw_window
+
+
+class _Trained(nn.Module):
+    """The network and the frame head that exists only in training."""
+
+    def __init__(self, whisper: nn.Module, n_frame_labels: int) -> None:
+        super().__init__()
+        self.whisper = whisper
+        self.frame_head = nn.Linear(whisper.config.d_model, n_frame_labels)
+
+    def forward(self, mel: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """mel (B, n_mels, 2T), tokens (B, L) -> token logits (B, L, V), frame logits (B, T, C)."""
+        encoder, decoder = self.whisper.model.encoder, self.whisper.model.decoder
+        x = F.gelu(encoder.conv2(F.gelu(encoder.conv1(mel)))).transpose(1, 2)
+        x = x + encoder.embed_positions.weight[: x.shape[1]]
+        for layer in encoder.layers:
+            x = layer(x, None)
+        x = encoder.layer_norm(x)
+        hidden = decoder(input_ids=tokens, encoder_hidden_states=x, use_cache=False)
+        return self.whisper.proj_out(hidden.last_hidden_state), self.frame_head(x)
+
+
+class OfflineRecipe:
+    """`train method=offline`: a whole network on windows of several utterances.
+
+    Raises UserError where the corpus is missing or has no word times."""
+
+    def __init__(
+        self,
+        model_path: str,
+        train_data: str,
+        dev_manifest: str,
+        *,
+        batch: int = 5,
+        short_batch: int = 10,
+        short_until: float = 0.3,
+        padded_early: float = 0.1,
+        frame_weight: float = 0.5,
+        frame_weight_late: float = 0.2,
+        label_smoothing: float = 0.05,
+        spec_augment: float = 0.5,
+        n_dev: int = 48,
+        seed: int = 0,
+    ) -> None:
+        loaded = load_whisper(model_path)
+        self.whisper, self.path, self.seed = loaded, model_path, seed
+        self.items: list[Item] = sorted(read_shards(Path(train_data)), key=lambda i: i.n_samples)
+        if not self.items:
+            raise UserError(f"train_data={train_data} holds no utterance; make it with `make mini`")
+        self.voices: dict[str, list[Item]] = {}
+        for item in self.items:
+            self.voices.setdefault(item.speaker, []).append(item)
+        self.targets = Targets(loaded.tokenizer)
+        self.model = _Trained(loaded.model.requires_grad_(True), self.targets.eot + 1)
+        self.context_s = loaded.context_frames * 0.02
+        self.options = WindowOptions(self.context_s)
+        self.n_batch, self.n_short, self.short_until = batch, short_batch, short_until
+        self.padded_early, self.spec_augment = padded_early, spec_augment
+        self.frame_weights, self.label_smoothing = (frame_weight, frame_weight_late), label_smoothing
+        self.dev = read_manifest(Path(dev_manifest))[:n_dev]
+
+    def batch(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Any]:
+        shared = random.Random(f"{self.seed}-{step}")  # all ranks pad alike, or one waits for the other
+        own = random.Random(f"{self.seed}-{step}-{rank}")
+        padded = progress >= self.short_until or shared.random() < self.padded_early
+        where = shared.random()
+        if padded:
+            anchors = [self.items[own.randrange(len(self.items))] for _ in range(self.n_batch)]
+            options = self.options
+        else:
+            # neighbours in length, so that little of the batch is padding
+            centre = int(where * len(self.items))
+            near = self.items[max(0, centre - 200) : centre + 200]
+            anchors = [near[own.randrange(len(near))] for _ in range(self.n_short)]
+            options = WindowOptions(self.context_s, several=0.0, crop_end=0.25)
+        windows = [draw_window(own, a, self.voices[a.speaker], options) for a in anchors]
+        longest = max(len(w.audio) for w in windows)
+        n_frames = -(-longest // 320)
+        if padded:
+            n_frames = self.whisper.context_frames
+        frame_weight = self.frame_weights[int(progress >= self.short_until)]
+        return self._collate(windows, n_frames, own, progress) | {"frame_weight": frame_weight}
+
+    def _collate(
+        self, windows: Sequence[Window], n_frames: int, rng: random.Random, progress: float
+    ) -> dict[str, Any]:
+        audio = np.zeros((len(windows), n_frames * 320), np.float32)
+        for row, window in zip(audio, windows, strict=True):
+            row[: len(window.audio)] = window.audio[: len(row)]
+        mel = log_mel(torch.from_numpy(audio), self.whisper.n_mels)
+        self._spec_augment(mel, windows, rng)
+        sequences = [self.targets.sequence(w, self.context_s) for w in windows]
+        width = max(len(s) for s, _ in sequences)
+        tokens = torch.full((len(windows), width), self.targets.eot)
+        labels = torch.full((len(windows), width), -100)
+        for i, (sequence, n_fixed) in enumerate(sequences):
+            tokens[i, : len(sequence)] = torch.tensor(sequence)
+            labels[i, n_fixed : len(sequence) - 1] = torch.tensor(sequence[n_fixed + 1 :])
+        frames = np.stack([self.targets.frames(w, n_frames) for w in windows])
+        for row, window in zip(frames, windows, strict=True):
+            row[-(-len(window.audio) // 320) :] = -100  # nothing to learn in the padding
+        return {"mel": mel, "tokens": tokens, "labels": labels, "frames": torch.from_numpy(frames)}
+
+    def _spec_augment(self, mel: Tensor, windows: Sequence[Window], rng: random.Random) -> None:
+        """Two bands of up to 12 mels and two spans of up to 15 frames a 3 s, filled with the mean."""
+        for row, window in zip(mel, windows, strict=True):
+            if rng.random() >= self.spec_augment:
+                continue
+            fill = float(row.mean())
+            for _ in range(2):
+                low = rng.randrange(mel.shape[1] - 12)
+                row[low : low + rng.randint(0, 12)] = fill
+            n = max(1, len(window.audio) // 160)
+            for _ in range(max(1, 2 * n // 300)):
+                first = rng.randrange(n)
+                row[:, first : first + rng.randint(0, 15)] = fill
+
+    def loss(self, model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, dict[str, float]]:
+        logits, frame_logits = model(batch["mel"], batch["tokens"])
+        token_loss = F.cross_entropy(
+            logits.flatten(0, 1), batch["labels"].flatten(), label_smoothing=self.label_smoothing
+        )
+        frame_loss = F.cross_entropy(frame_logits.flatten(0, 1), batch["frames"].flatten())
+        logs = {"token_loss": float(token_loss.detach()), "frame_loss": float(frame_loss.detach())}
+        return token_loss + batch["frame_weight"] * frame_loss, logs
+
+    def evaluate(self) -> dict[str, float]:
+        """WER in percent of greedy decoding on dev, padded to the context."""
+        began = time.perf_counter()
+        texts = transcribe_batch(self.whisper, [u.load() for u in self.dev])
+        import jiwer
+
+        normalise = normaliser(self.dev[0].language)
+        wer = 100 * jiwer.wer([normalise(u.text) for u in self.dev], [normalise(t) for t in texts])
+        return {"score": wer, "wer": wer, "seconds": time.perf_counter() - began}
+
+    def save(self, folder: Path) -> None:
+        """A Hugging Face folder in fp16 with tokenizer and feature extractor."""
+        import copy
+        import shutil
+
+        half = copy.deepcopy(self.whisper.model).half()
+        half.save_pretrained(folder)
+        for name in ("tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"):
+            source = Path(self.path) / name
+            if source.exists():
+                shutil.copy(source, folder / name)
+

@@ -1,0 +1,222 @@
+"""Training windows for the base model: what makes a small model behave as Whisper does.
+
+The streaming policies sit on Whisper's habits, so the windows teach them: input padded to the whole
+context, several utterances with pauses, audio that starts or ends in the middle of a word, silence
+with empty text, timestamps, and a prompt of earlier text. A word cut by the end of the audio stays in
+the target with a probability equal to the share of it that was heard: a wrong last word must exist
+for the policies to repair.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...data.noise import KINDS
+from ...data.shards import Item
+
+SAMPLE_RATE = 16_000
+FRAME_SAMPLES = 320  # one encoder position, 20 ms
+
+
+@dataclass(frozen=True)
+class Window:
+    """One training example; `words` are (text, start_s, end_s, utterance index) in window time."""
+
+    audio: np.ndarray  # (n,) float32
+    words: list[tuple[str, float, float, int]]
+    prompt: str  # text before the window, "" for none
+    timestamps: bool
+    cut_end: bool  # the audio stops in the middle of its last utterance
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """Shares of the examples that get each treatment."""
+
+    context_s: float
+    several: float = 0.55
+    crop_end: float = 0.35
+    crop_start: float = 0.15
+    empty: float = 0.04
+    timestamps: float = 0.5
+    prompt: float = 0.33
+    noise: float = 0.6
+    noise_snr_db: tuple[float, float] = (4.0, 40.0)
+    gain_db: tuple[float, float] = (-12.0, 4.0)
+
+
+def draw_window(
+    rng: random.Random, anchor: Item, same_voice: Sequence[Item], options: WindowOptions
+) -> Window:
+    """A window that starts with `anchor`; further utterances come from `same_voice`."""
+    noise_seed = rng.getrandbits(31)
+    if rng.random() < options.empty:
+        return _empty(rng, anchor, options, noise_seed)
+    pieces: list[np.ndarray] = []
+    words: list[tuple[str, float, float, int]] = []
+    n_wanted = rng.randint(2, 4) if rng.random() < options.several else 1
+    item, n = anchor, 0
+    limit = int(options.context_s * SAMPLE_RATE)
+    for index in range(n_wanted):
+        samples = item.samples()
+        if index and n + len(samples) > limit:
+            # let the last utterance run over the context's edge half of the time, as speech does
+            if rng.random() < 0.5:
+                break
+            samples = samples[: limit - n]
+        offset = n / SAMPLE_RATE
+        words += [(w, s + offset, e + offset, index) for w, s, e in item.words]
+        pieces.append(samples)
+        n += len(samples)
+        if index + 1 == n_wanted or n >= limit:
+            break
+        pause = np.zeros(int(rng.uniform(0.1, 1.8) * SAMPLE_RATE), np.float32)
+        pieces.append(pause)
+        n += len(pause)
+        item = same_voice[rng.randrange(len(same_voice))]
+    audio = np.concatenate(pieces)[:limit]
+    prompt = anchor_prompt = ""
+    cut_end = False
+    if rng.random() < options.crop_start and len(audio) > SAMPLE_RATE:
+        start = rng.uniform(0.1, 0.7) * len(audio) / SAMPLE_RATE
+        anchor_prompt = " ".join(w for w, _, e, _ in words if e <= start)
+        audio = audio[int(start * SAMPLE_RATE) :]
+        words = [
+            (w, max(0.0, s - start), e - start, u)
+            for w, s, e, u in words
+            if e > start and (s >= start or rng.random() < (e - start) / (e - s))
+        ]
+    if rng.random() < options.crop_end and len(audio) > SAMPLE_RATE // 2:
+        keep = int(rng.uniform(0.3 * SAMPLE_RATE, len(audio)))
+        audio = audio[:keep]
+    end = len(audio) / SAMPLE_RATE
+    if words and words[-1][2] > end + 0.01:
+        cut_end = True
+        words = [
+            (w, s, min(e, end), u)
+            for w, s, e, u in words
+            if s < end and (e <= end or rng.random() < (end - s) / (e - s))
+        ]
+    if rng.random() < options.prompt:
+        other = same_voice[rng.randrange(len(same_voice))]
+        prompt = anchor_prompt if anchor_prompt and rng.random() < 0.7 else other.text
+    return Window(
+        _augment(rng, audio, options, noise_seed),
+        words,
+        prompt,
+        rng.random() < options.timestamps,
+        cut_end,
+    )
+
+
+def _empty(
+    rng: random.Random, anchor: Item, options: WindowOptions, noise_seed: int
+) -> Window:
+    n = int(rng.uniform(0.3, options.context_s) * SAMPLE_RATE)
+    audio = np.zeros(n, np.float32)
+    if rng.random() < 0.7:
+        level = 10 ** (rng.uniform(-70, -25) / 20)
+        audio = np.random.default_rng(noise_seed).standard_normal(n).astype(np.float32) * level
+    prompt = anchor.text if rng.random() < options.prompt else ""
+    return Window(audio, [], prompt, rng.random() < options.timestamps, False)
+
+
+def _augment(
+    rng: random.Random, audio: np.ndarray, options: WindowOptions, noise_seed: int
+) -> np.ndarray:
+    power = float(np.mean(np.square(audio)))
+    if rng.random() < options.noise and power > 0:
+        kinds = sorted(KINDS)
+        bank = _noise_bank(kinds[noise_seed % len(kinds)])
+        first = rng.randrange(len(bank) - len(audio))
+        level = (power / 10 ** (rng.uniform(*options.noise_snr_db) / 10)) ** 0.5
+        audio = audio + np.float32(level) * bank[first : first + len(audio)]
+    gain = 10 ** (rng.uniform(*options.gain_db) / 20)
+    return np.clip(audio * np.float32(gain), -1, 1).astype(np.float32)
+
+
+@cache
+def _noise_bank(kind: str) -> np.ndarray:
+    """Two minutes of noise of unit power, made once: fresh noise for each window would cost more
+    than the training step."""
+    parts = [KINDS[kind](2**18, np.random.default_rng([seed, 7])) for seed in range(7)]
+    return np.concatenate([p / np.sqrt(np.mean(p**2)) for p in parts]).astype(np.float32)
+
+
+class Targets:
+    """Windows -> token sequences and frame labels, for one tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        ids = tokenizer.convert_tokens_to_ids
+        self.eot, self.sot = ids("<|endoftext|>"), ids("<|startoftranscript|>")
+        self.prev, self.no_speech = ids("<|startofprev|>"), ids("<|nospeech|>")
+        self.no_timestamps = ids("<|notimestamps|>")
+        self.tokenizer = tokenizer
+        self._words: dict[str, list[int]] = {}
+        self._sizes: dict[int, int] = {}
+
+    def word(self, text: str) -> list[int]:
+        """Tokens of a word with its leading space; a text's tokens are its words' tokens in turn."""
+        tokens = self._words.get(text)
+        if tokens is None:
+            tokens = self.tokenizer(" " + text, add_special_tokens=False).input_ids
+            self._words[text] = tokens
+        return tokens
+
+    def _size(self, token: int) -> int:
+        if token not in self._sizes:
+            self._sizes[token] = max(1, len(self.tokenizer.decode([token]).strip()))
+        return self._sizes[token]
+
+    def stamp(self, seconds: float) -> int:
+        return self.no_timestamps + 1 + round(seconds / 0.02)
+
+    def sequence(self, window: Window, context_s: float) -> tuple[list[int], int]:
+        """Decoder tokens from prompt to <|endoftext|>, and how many of them are not to be learned."""
+        head: list[int] = []
+        if window.prompt:
+            previous = [t for w in window.prompt.split() for t in self.word(w)]
+            head = [self.prev, *previous[-100:]]
+        n_fixed = len(head)
+        if not window.words and window.timestamps:
+            return [*head, self.sot, self.no_speech, self.eot], n_fixed
+        body: list[int] = []
+        if window.timestamps:
+            body = self._with_timestamps(window, context_s)
+        else:
+            body = [self.no_timestamps] + [t for w, *_ in window.words for t in self.word(w)]
+        return [*head, self.sot, *body, self.eot], n_fixed
+
+    def _with_timestamps(self, window: Window, context_s: float) -> list[int]:
+        """<|start|> text <|end|> per utterance. Whisper's own rule at the context's edge: of a last
+        utterance that is cut there, only the start time is given (it is heard again in the next window)."""
+        at_edge = window.cut_end and len(window.audio) / SAMPLE_RATE > context_s - 0.05
+        body: list[int] = []
+        utterances = sorted({u for *_, u in window.words})
+        for u in utterances:
+            mine = [(w, s, e) for w, s, e, v in window.words if v == u]
+            body.append(self.stamp(mine[0][1]))
+            if at_edge and u == utterances[-1] and len(utterances) > 1:
+                break
+            body += [t for w, _, _ in mine for t in self.word(w)]
+            body.append(self.stamp(min(mine[-1][2], context_s)))
+        return body
+
+    def frames(self, window: Window, n_frames: int) -> np.ndarray:
+        """(n_frames,) token spoken in each encoder frame, <|endoftext|> where none is. A word's span
+        is shared among its tokens by their number of characters."""
+        labels = np.full(n_frames, self.eot, np.int64)
+        for w, start, end, _ in window.words:
+            tokens = self.word(w)
+            sizes = [self._size(t) for t in tokens]
+            edges = start + (end - start) * np.cumsum([0, *sizes]) / sum(sizes)
+            bounds = np.round(edges / 0.02).astype(int)
+            for token, a, b in zip(tokens, bounds[:-1], bounds[1:], strict=True):
+                labels[a : max(b, a + 1)] = token
+        return labels

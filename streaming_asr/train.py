@@ -1,0 +1,111 @@
+"""Trains what a method needs: `python -m streaming_asr.train method=whisperrt chunk=300ms`.
+
+conf/recipe/<method>.yaml holds the hyperparameters and names the recipe class. A killed training
+goes on from its last checkpoint when the same command is given again. The result lies in
+<output>/train/<model>/<method>/<entry>, where `run` looks for it; checkpoints and the learning
+curve in <output>/training/<model>/<method>/<entry>.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
+
+from streaming_asr.config import CONF_DIR, build, first_chunk_ms, format_duration, parse_duration
+from streaming_asr.errors import UserError
+
+
+@dataclass
+class TrainConfig:
+    """The top level of conf/train.yaml. A key that is not here is refused."""
+
+    method: Any = MISSING
+    recipe: Any = MISSING  # target: the recipe class and its options; fit: see training.FitConfig
+    model: Any = MISSING
+    tracker: Any = MISSING
+    output: str = "outputs"
+    entry: str = MISSING  # name of what is trained: 300ms, random, base ...
+    chunk: str = "300ms"
+    first_chunk: str | None = None
+    train_data: str = MISSING  # folder of training shards
+    dev_manifest: str = MISSING
+    processes: int = 1
+    seed: int = 0
+
+
+ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+
+
+@hydra.main(config_path=str(CONF_DIR), config_name="train", version_base="1.3")
+def _program(config: DictConfig) -> None:
+    try:
+        train(config, HydraConfig.get().runtime.choices["method"])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def train(config: DictConfig, method: str) -> dict[str, float]:
+    """Runs one recipe to its end; returns the last figures on dev. Raises UserError."""
+    chunk_ms = parse_duration(config.chunk)
+    config.chunk = format_duration(chunk_ms)
+    config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
+    with open_dict(config):
+        del config["method"]  # how the method streams, of which training needs nothing
+    OmegaConf.resolve(config)
+    if not Path(config.train_data).is_dir():
+        raise UserError(
+            f"train_data={config.train_data}: no such folder; make mini's with "
+            "`python experiments/mini/corpus.py train --hours 14 --out outputs/mini/train`, "
+            "or name a folder of training shards"
+        )
+
+    # torch loads from here on: everything the user can get wrong has been looked at
+    import torch
+
+    from streaming_asr.training import FitConfig, fit, launch
+
+    code = launch(config.processes)
+    if code is not None:
+        if code:
+            sys.exit(code)
+        return {}
+    if config.processes > 1:
+        torch.set_num_threads(1)
+    model_name = str(config.model.get("name", "model"))
+    place = Path(model_name) / method / config.entry
+    work = Path(config.output) / "training" / place
+    settings = FitConfig(out=str(work), seed=config.seed, **config.recipe.fit)
+    recipe = build(config.recipe.target)
+    from streaming_asr.track import tracker
+
+    with tracker(
+        OmegaConf.to_container(config), folder=work, experiment="train", cell=str(place)
+    ) as track:
+        figures = fit(recipe, settings, log=lambda row, step: track.log(row, step=step))
+        track.summary(figures)
+    if int(os.environ.get("RANK", 0)) != 0:
+        return figures
+    done = Path(config.output) / "train" / place
+    if done.exists():
+        shutil.rmtree(done)
+    shutil.copytree(work / config.recipe.keep, done)
+    print(f"trained: {done}  ({', '.join(f'{k} {v:.4g}' for k, v in figures.items())})")
+    return figures
+
+
+def main() -> None:
+    _program()
+
+
+if __name__ == "__main__":
+    main()

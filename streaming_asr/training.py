@@ -1,0 +1,272 @@
+"""The training loop that every recipe shares: one process or many, resumable, logged.
+
+A recipe says what is trained (`model`), what a step sees (`batch`), what it minimises (`loss`),
+how good it is (`evaluate`) and what it leaves behind (`save`). `batch(step, ...)` is a pure function
+of the seed, the step and the rank, so a run that was killed goes on in the middle of an epoch with
+the very batches it would have seen.
+
+Averaging over processes is accelerate's (gloo on CPU, NCCL on GPUs). Two single-threaded processes
+beat two OpenMP threads on small CPUs: a preempted thread stalls every operation of its process.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from .errors import UserError
+
+Log = Callable[[Mapping[str, float], int], None]
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """How long and how fast; everything that is not of one recipe alone.
+
+    Training ends at `max_steps` or `max_minutes` (wall clock, resumed time counted in), whichever
+    comes first; `progress`, the share done of the nearer limit, drives schedule and curriculum."""
+
+    out: str
+    max_steps: int
+    max_minutes: float
+    lr: float = 1e-3
+    schedule: str = "linear_tail"  # "linear_tail" | "plateau" | "constant"
+    tail: float = 0.35  # linear_tail: share of progress over which lr falls linearly
+    final_lr_ratio: float = 0.04
+    warmup_steps: int = 100
+    plateau_factor: float = 0.5  # plateau: ReduceLROnPlateau's factor, one patience = one evaluation
+    plateau_patience: int = 2
+    weight_decay: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.98
+    grad_clip: float = 1.0
+    accumulate: int = 1
+    mixed_precision: str = "no"  # "no" | "bf16"; bf16 is slower than fp32 on CPUs without AMX
+    seed: int = 0
+    log_every: int = 50
+    evaluate_every: int = 500
+    checkpoint_minutes: float = 5.0
+
+
+class Recipe(Protocol):
+    """What one method trains. `model` holds every parameter that can need a gradient."""
+
+    model: nn.Module
+
+    def batch(self, step: int, *, rank: int, world: int, progress: float) -> Any: ...
+
+    def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, float]]:
+        """`model` is the wrapped `self.model`; call it, never `self.model`, to get gradients averaged."""
+        ...
+
+    def evaluate(self) -> dict[str, float]:
+        """Figures on dev; the key `score` (lower is better) chooses the best checkpoint."""
+        ...
+
+    def save(self, folder: Path) -> None: ...
+
+
+def lr_factor(config: FitConfig, step: int, progress: float) -> float:
+    """Multiplier of `lr`: linear warm-up, then flat, then (linear_tail) a linear fall."""
+    warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
+    if config.schedule != "linear_tail" or progress <= 1 - config.tail:
+        return warm
+    left = max(0.0, (1 - progress) / config.tail)
+    return warm * (config.final_lr_ratio + (1 - config.final_lr_ratio) * left)
+
+
+def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[str, float]:
+    """Trains until a limit is reached; returns the last evaluation. Resumes from `out/checkpoint.pt`.
+
+    Leaves `out/final` and `out/best` (whatever `recipe.save` writes), `out/curve.jsonl` and the
+    checkpoint. Raises UserError for an unknown schedule or a folder that belongs to another run."""
+    if config.schedule not in ("linear_tail", "plateau", "constant"):
+        raise UserError(
+            f"schedule={config.schedule!r} is unknown; use linear_tail, plateau or constant"
+        )
+    accelerator = Accelerator(
+        cpu=not torch.cuda.is_available(), mixed_precision=config.mixed_precision
+    )
+    rank, world = accelerator.process_index, accelerator.num_processes
+    out = Path(config.out)
+    out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(config.seed)
+    trainable = [p for p in recipe.model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(
+        trainable, config.lr, (config.beta1, config.beta2), weight_decay=config.weight_decay
+    )
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, factor=config.plateau_factor, patience=config.plateau_patience
+    )
+    step, spent_s, best = 0, 0.0, math.inf
+    checkpoint = out / "checkpoint.pt"
+    if checkpoint.exists():
+        saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        _same_run(saved["config"], config, checkpoint)
+        named = dict(recipe.model.named_parameters())
+        with torch.no_grad():
+            for name, value in saved["model"].items():
+                named[name].copy_(value)
+        optimizer.load_state_dict(saved["optimizer"])
+        plateau.load_state_dict(saved["plateau"])
+        step, spent_s, best = saved["step"], saved["spent_s"], saved["best"]
+    model, wrapped = accelerator.prepare(recipe.model, optimizer)
+    started = time.monotonic() - spent_s
+    if accelerator.is_main_process:
+        print(
+            f"training: {sum(p.numel() for p in trainable) / 1e6:.2f} M parameters, "
+            f"{world} process(es), at most {config.max_steps} steps or {config.max_minutes:g} min"
+            + (f"; resumed at step {step} ({spent_s / 60:.1f} min spent)" if step else ""),
+            flush=True,
+        )
+
+    def save_checkpoint() -> None:
+        state = {
+            "config": asdict(config),
+            "model": {n: p.detach() for n, p in recipe.model.named_parameters() if p.requires_grad},
+            "optimizer": optimizer.state_dict(),
+            "plateau": plateau.state_dict(),
+            "step": step,
+            "spent_s": time.monotonic() - started,
+            "best": best,
+        }
+        torch.save(state, checkpoint.with_suffix(".tmp"))
+        checkpoint.with_suffix(".tmp").replace(checkpoint)
+
+    def evaluate() -> dict[str, float]:
+        recipe.model.eval()
+        with torch.no_grad():
+            figures = recipe.evaluate()
+        recipe.model.train()
+        return figures
+
+    figures: dict[str, float] = {}
+    sums: dict[str, float] = {}
+    n_summed = 0
+    last_checkpoint = time.monotonic()
+    recipe.model.train()
+    done = False
+    while not done:
+        # one clock for all ranks, or they would disagree about the last step
+        clock = torch.tensor([time.monotonic() - started], dtype=torch.float64)
+        clock = accelerator.reduce(clock.to(accelerator.device).float(), "mean")
+        progress = max(step / config.max_steps, float(clock) / 60 / config.max_minutes)
+        done = progress >= 1
+        if not done:
+            factor = lr_factor(config, step, progress)
+            for group in optimizer.param_groups:
+                scale = group.get("plateau_scale", 1.0)
+                group["lr"] = config.lr * factor * scale
+            for part in range(config.accumulate):
+                batch = recipe.batch(
+                    step * config.accumulate + part, rank=rank, world=world, progress=progress
+                )
+                loss, logs = recipe.loss(model, batch)
+                accelerator.backward(loss / config.accumulate)
+            accelerator.clip_grad_norm_(trainable, config.grad_clip)
+            wrapped.step()
+            wrapped.zero_grad()
+            step += 1
+            for key, value in {"loss": float(loss.detach()), **logs}.items():
+                sums[key] = sums.get(key, 0.0) + value
+            n_summed += 1
+        evaluated = done or step % config.evaluate_every == 0
+        if evaluated:
+            figures = evaluate()  # on every rank: the same figures, and nobody waits at a barrier
+            if config.schedule == "plateau":
+                before = optimizer.param_groups[0]["lr"]
+                plateau.step(figures["score"])
+                for group in optimizer.param_groups:
+                    scale = group.get("plateau_scale", 1.0)
+                    group["plateau_scale"] = scale * group["lr"] / before if before else scale
+        if accelerator.is_main_process:
+            if (step % config.log_every == 0 or evaluated) and sums:
+                row = {key: value / n_summed for key, value in sums.items()}
+                row |= {"lr": optimizer.param_groups[0]["lr"], "minutes": float(clock) / 60}
+                row |= {f"dev/{key}": value for key, value in figures.items()} if evaluated else {}
+                sums, n_summed = {}, 0
+                _append(out / "curve.jsonl", {"step": step, **row})
+                print(
+                    f"step {step:6d} {progress:6.1%} "
+                    + " ".join(f"{key} {value:.4g}" for key, value in row.items()),
+                    flush=True,
+                )
+                if log is not None:
+                    log(row, step)
+            if evaluated and figures.get("score", math.inf) <= best:
+                best = figures["score"]
+                recipe.save(out / "best")
+            if done or time.monotonic() - last_checkpoint > 60 * config.checkpoint_minutes:
+                save_checkpoint()
+                last_checkpoint = time.monotonic()
+    if accelerator.is_main_process:
+        recipe.save(out / "final")
+    accelerator.end_training()
+    return figures
+
+
+def _append(path: Path, row: Mapping[str, float]) -> None:
+    with path.open("a") as f:
+        f.write(json.dumps({k: float(f"{v:.6g}") for k, v in row.items()}) + "\n")
+
+
+def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
+    """A checkpoint goes on under its own settings only; the two limits may be raised."""
+    free = {"max_steps", "max_minutes", "log_every", "evaluate_every", "checkpoint_minutes", "out"}
+    for key, value in asdict(config).items():
+        if key not in free and saved.get(key) != value:
+            raise UserError(
+                f"{path} was trained with {key}={saved.get(key)!r}, this run asks for {value!r}; "
+                f"use another name= for the new settings, or remove that folder to start over"
+            )
+
+
+def launch(processes: int) -> int | None:
+    """Starts this very command once per process; None where it should just go on itself.
+
+    Under torchrun or `accelerate launch` (RANK is set) and for one process there is nothing to do."""
+    if processes <= 1 or "RANK" in os.environ:
+        return None
+    import socket
+
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    common = {
+        **os.environ,
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "ACCELERATE_USE_CPU": "true" if not torch.cuda.is_available() else "false",
+    }
+    command = [sys.executable, *sys.orig_argv[1:]]
+    ranks = [
+        subprocess.Popen(command, env={**common, "RANK": str(r), "LOCAL_RANK": str(r)})
+        for r in range(processes)
+    ]
+    try:
+        # a rank that fails would leave the others waiting for its gradients
+        while all(p.poll() is None for p in ranks):
+            time.sleep(0.5)
+        failed = next((p.returncode for p in ranks if p.poll()), 0)
+    except KeyboardInterrupt:
+        failed = 130
+    for p in ranks:
+        if failed:
+            p.terminate()
+        p.wait()
+    return failed or next((p.returncode for p in ranks if p.returncode), 0)
