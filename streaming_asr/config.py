@@ -160,10 +160,15 @@ def compose_raw(
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
             return hydra_compose(config_name, [*overrides, *extra], return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
-        raise explain(error, overrides, config_name) from error
+        raise explain(error, overrides, config_name, config_dir) from error
 
 
-def explain(error: Exception, overrides: Sequence[str] = (), config_name: str = "run") -> UserError:
+def explain(
+    error: Exception,
+    overrides: Sequence[str] = (),
+    config_name: str = "run",
+    config_dir: str | None = None,
+) -> UserError:
     """Hydra's refusal as value, rule and remedy, with the nearest name where there is one."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
@@ -181,7 +186,7 @@ def explain(error: Exception, overrides: Sequence[str] = (), config_name: str = 
         given = [o for o in overrides if o.lstrip("+~").startswith(f"{key}=")]
         try:
             rest = [override for override in overrides if override not in given]
-            config = compose_raw(rest, config_name=config_name)
+            config = compose_raw(rest, config_name=config_name, config_dir=config_dir)
             parent = OmegaConf.select(config, key.rpartition(".")[0]) if "." in key else config
             names = sorted(set(map(str, parent or ())) - {"hydra", "_target_"})
         except (UserError, OmegaConfBaseException):
@@ -314,7 +319,7 @@ def find_adapter(
                 return present[key]
     elif _adapter_key(wanted) in present:
         return present[_adapter_key(wanted)]
-    elif Path(wanted).expanduser().is_dir():
+    elif Path(wanted).expanduser().exists():  # a folder, or a checkpoint file of another project
         return Path(wanted).expanduser()
     chunk = format_duration(chunk_ms)
     there = ", ".join(str(path) for path in present.values()) or "none"

@@ -52,11 +52,9 @@ def model_hash(config: Mapping[str, Any]) -> str:
     ]
     local = [Path(path).expanduser() for path in paths]
     files = [
-        file
-        for path in local
-        for file in (sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [])
+        file for path in local for file in (sorted(path.rglob("*")) if path.is_dir() else [path])
     ]
-    hub = [name for name, path in zip(paths, local, strict=True) if not path.is_dir()]
+    hub = [name for name, path in zip(paths, local, strict=True) if not path.exists()]
     return _files_hash(files, hub)
 
 

@@ -31,9 +31,7 @@ def machine(*, device: str = "cpu", launcher: str = "basic") -> dict[str, Any]:
     found: dict[str, Any] = {
         "platform": platform.platform(terse=True),
         "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": len(mine) or os.cpu_count(),
         "launcher": launcher,
     }
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:

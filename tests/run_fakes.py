@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,3 +105,71 @@ class Phrases:
 
     def data_hash(self) -> str:
         return f"{self.version}-{self.n}-{self.split}"
+
+
+# -- the program, with these fakes in its configuration -------------------------------------
+
+CONF = {
+    "method/parrot.yaml": """
+_target_: run_fakes.Parrot
+chunk_s: ${duration_s:${chunk}}
+first_chunk_s: ${first_chunk_s:${chunk},${first_chunk}}
+kill_at: null
+counter: null
+fail: null
+wrong_every: 3
+""",
+    "data/phrases.yaml": """
+_target_: run_fakes.Phrases
+n: 5
+version: '1'
+split: clean
+""",
+    "model/none.yaml": "name: none\npath: null\n",
+    "experiment/grid.yaml": """
+# @package _global_
+name: grid
+hydra:
+  mode: MULTIRUN
+  sweeper:
+    params:
+      chunk: 20ms,100ms,200ms,300ms
+      seed: 1,2
+""",
+}
+
+
+def arguments(folder: Path, *overrides: str) -> list[str]:
+    """The command line that runs the fakes; writes their configuration into `folder`/conf."""
+    conf = folder / "conf"
+    for name, text in CONF.items():
+        (conf / name).parent.mkdir(parents=True, exist_ok=True)
+        (conf / name).write_text(text, encoding="utf-8")
+    fixed = ("method=parrot", "data=phrases", "model=none", "tracker=none")
+    given = {override.partition("=")[0] for override in overrides}
+    kept = [override for override in fixed if override.partition("=")[0] not in given]
+    return ["-cd", str(conf), *kept, *overrides]
+
+
+RUN = "import sys; from streaming_asr.run import main; sys.exit(main())"
+
+
+def program(
+    folder: Path, code: str, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`python -c code arguments` in `folder`, as a process of its own."""
+    here = Path(__file__).parent
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{here.parent}{os.pathsep}{here}",
+            "OMP_NUM_THREADS": "1",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
