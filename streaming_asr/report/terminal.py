@@ -68,4 +68,4 @@ def table(folder: Path | str) -> Table:
 
 
 def shown(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"  # noqa: RUF001 (a dash is meant)
+    return "–" if value is None else f"{value:.{digits}f}"

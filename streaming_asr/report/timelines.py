@@ -18,7 +18,6 @@ from streaming_asr.text import light_key
 MAX_DURATION_S = 180.0  # a longer recording is more rows than a reader can follow
 
 
-
 def choose(cells: Sequence[Cell]) -> dict[Path, dict[str, str]]:
     """Cell folder -> utterance id -> why it is shown; at most six utterances a cell.
 
@@ -123,15 +122,14 @@ def timeline(trace: Trace) -> dict[str, Any]:
         if trace.words is None
         else [word.text for word in words]
     )
-    nothing = {"final": None, "changes": [], "shown": None, "stable": None, "committed": None}
+    nothing: dict[str, Any] = dict.fromkeys(("final", "shown", "stable", "committed"))
+    nothing["changes"] = []
     rows: list[dict[str, Any]] = []
     keys = [light_key(word) for word in reference]
-    for tag, i, i_end, j, j_end in Levenshtein.opcodes(keys, [light_key(word) for word in final]):
+    for tag, i, i_end, j, j_end in _opcodes(keys, [light_key(word) for word in final]):
         if tag in ("equal", "replace"):
             kind = "hit" if tag == "equal" else "substitution"
-            rows += [
-                {"kind": kind, **spoken(i + at), **heard(j + at)} for at in range(i_end - i)
-            ]
+            rows += [{"kind": kind, **spoken(i + at), **heard(j + at)} for at in range(i_end - i)]
         elif tag == "delete":
             rows += [{"kind": "deletion", **spoken(at), **nothing} for at in range(i, i_end)]
         else:
@@ -166,7 +164,7 @@ def _changes(
         shown = [word for word in text.split() if light_key(word)]
         shown_keys = [light_key(word) for word in shown]
         there = dict.fromkeys(range(len(final)), "")
-        for tag, i, i_end, j, _ in Levenshtein.opcodes(shown_keys, _start_like(shown_keys, keys)):
+        for tag, i, i_end, j, _ in _opcodes(shown_keys, _start_like(shown_keys, keys)):
             if tag in ("equal", "replace"):
                 there |= {j + at: shown[i + at] for at in range(i_end - i)}
         for j, word in there.items():
@@ -174,6 +172,14 @@ def _changes(
             if light_key(word) != light_key(before):
                 changes[j].append((at_step[k], word))
     return changes
+
+
+def _opcodes(one: Sequence[str], other: Sequence[str]) -> Iterable[tuple[str, int, int, int, int]]:
+    """The edits as (tag, start, end, start, end)."""
+    return (
+        (op.tag, op.src_start, op.src_end, op.dest_start, op.dest_end)
+        for op in Levenshtein.opcodes(one, other)
+    )
 
 
 def _start_like(shown: Sequence[str], final: Sequence[str]) -> Sequence[str]:
