@@ -1,4 +1,4 @@
-"""LoRA adapters: find, merge, and read the form WhisperRT's authors publish.
+"""LoRA adapters: merge peft's, and read the form WhisperRT's authors publish.
 
 A peft folder holds adapter_config.json and adapter_model.safetensors. The authors' checkpoints are
 torch files with OpenAI's key names (encoder.blocks.0.attn.query) whose lora_A is (in, rank) and
@@ -29,48 +29,6 @@ _PLAIN = {
     "decoder.positional_embedding": "decoder.embed_positions.weight",
     "decoder.ln": "decoder.layer_norm",
 }
-
-
-def find_adapter(
-    adapter: str | None, model_path: str, method: str, chunk_s: float
-) -> Path | None:
-    """Resolve `adapter`: None or "none", a path, or "auto".
-
-    auto looks in <model>/adapters/<method> and beside the model folder, then in outputs/train, for
-    a folder whose name ends in the exact chunk ("300ms"), then for one that says "random".
-    Raises UserError that says what exists and how to train one.
-    """
-    if adapter is None or adapter == "none":
-        return None
-    if adapter != "auto":
-        path = Path(adapter).expanduser()
-        if not path.exists():
-            raise UserError(
-                f"adapter {adapter!r}: nothing there; give a peft folder, a published checkpoint, "
-                "adapter=auto or adapter=none"
-            )
-        return path
-    chunk = f"{round(chunk_s * 1000)}ms"
-    model = Path(model_path).expanduser()
-    places = [model / "adapters" / method, model.parent / "adapters" / method]
-    places.append(Path("outputs") / "train")
-    found: list[Path] = []
-    for place in places:
-        here = sorted(p.parent for p in place.glob("**/adapter_config.json"))
-        if place.name == "train":
-            here = [p for p in here if method in str(p.relative_to(place))]
-        found += here
-        exact = [p for p in here if re.search(rf"(^|\D){chunk}$", p.name)]
-        mixed = [p for p in here if "random" in p.name]
-        if exact or mixed:
-            return (exact or mixed)[0]
-    names = ", ".join(str(p) for p in found) or "none"
-    raise UserError(
-        f"adapter=auto: no {method} adapter for chunk={chunk} and none for random chunks beside "
-        f"{model_path!r}; adapters found: {names}. Train one with\n"
-        f"  python -m streaming_asr.train method={method} chunk={chunk}\n"
-        "or run the un-adapted model with method.adapter=none"
-    )
 
 
 def merge_adapter(model: Any, adapter: str | Path) -> Any:

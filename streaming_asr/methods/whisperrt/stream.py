@@ -1,10 +1,46 @@
-"""WhisperRT (arXiv 2508.12301): block-causal encoder, time-synchronous decoding."""
+"""WhisperRT (arXiv 2508.12301): a causal Whisper that decodes in step with the audio.
+
+Per chunk: log-mel of the new samples, the block-causal encoder on the new frames, then one
+verification pass of the decoder over the text so far and cached steps for what is new.
+
+What is committed (`commit`):
+  stable  at the end of a chunk the tokens older than the last n are final: never verified again,
+          never cropped. Committed are the whole words among them. The default.
+  paper   the paper's rule: the last n tokens are verified whatever was committed, so a crop may
+          take words back; `Update.retracted` counts them.
+
+At the end of the stream the last block is filled up with zeros, decoded, and all is committed.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, Recorder, Samples, Update, Word
+from streaming_asr.methods.whisperrt.beam import decode_beam
+from streaming_asr.methods.whisperrt.greedy import Row, decode_greedy
+from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
+from streaming_asr.methods.whisperrt.longform import Seam
+from streaming_asr.methods.whisperrt.state import FRAME_S, Pool, StreamState
+from streaming_asr.whisper.alignment import alignment_times
+from streaming_asr.whisper.decoder import Decoder
+from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, StreamingLogMel
+from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES, TokenWord
+
+TOKENS_PER_CHUNK_SECOND = 28
+
 
 class WhisperRT:
-    lookahead_samples = 200
+    """The method. Weights and settings; a stream's own things are in its `StreamState`."""
+
+    lookahead_samples = LOOKAHEAD_SAMPLES
 
     def __init__(
         self,
@@ -13,7 +49,7 @@ class WhisperRT:
         dtype: str = "float32",
         chunk_s: float = 0.3,
         first_chunk_s: float = 0.6,
-        adapter: str | None = "auto",
+        adapter: str | None = None,
         beam: int = 0,
         n: int = 2,
         commit: str = "stable",
@@ -22,4 +58,325 @@ class WhisperRT:
         ban_first_eot: bool = False,
         word_times: str = "emission",
     ) -> None:
-        raise NotImplementedError
+        """Load the model, with `adapter` (folder, published checkpoint, none) merged.
+
+        beam: 0 or 1 greedy, else the beam's width b. n: last tokens verified per chunk.
+        decoder_cache: keep the decoder's self-attention of tokens older than n (VI-B), an
+        approximation. max_tokens_per_chunk: default 28 per second of chunk begun, at most a
+        quarter of the decoder's positions. ban_first_eot: force a first token, as the published
+        code. word_times: emission (when a word's tokens appeared), alignment (by cross-attention;
+        one more pass per commit) or none. Raises UserError on settings out of range.
+        """
+        if commit not in ("stable", "paper"):
+            raise UserError(f"commit={commit!r}: one of stable, paper")
+        if word_times not in ("emission", "alignment", "none"):
+            raise UserError(f"word_times={word_times!r}: one of emission, alignment, none")
+        if n < 0 or beam < 0:
+            raise UserError(f"n={n}, beam={beam}: neither may be negative")
+        self._whisper = load_whisper(
+            model_path,
+            device=device,
+            dtype=dtype,
+            adapter=None if adapter in (None, "none") else adapter,
+        )
+        self._decoder = Decoder(self._whisper)
+        self._chunk_frames = _frames(chunk_s, "chunk_s")
+        self._first_frames = _frames(first_chunk_s, "first_chunk_s")
+        self._seam = Seam.of(self._whisper.context_frames, self._chunk_frames, self._first_frames)
+        self._commit_stable = commit == "stable"
+        self._word_times = word_times
+        quarter = self._whisper.max_tokens // 4
+        self._settings = Settings(
+            n=n,
+            max_new=max_tokens_per_chunk
+            or min(TOKENS_PER_CHUNK_SECOND * math.ceil(chunk_s), quarter),
+            beam=max(beam, 1),
+            keep_cache=decoder_cache,
+            ban_first_eot=ban_first_eot,
+        )
+
+    # ---- the protocol -----------------------------------------------------------------------
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
+        """A new stream. `language` is for multilingual models (default en)."""
+        return self.start_many(1, language=language, recorder=recorder)[0]
+
+    def start_many(
+        self, n: int, *, language: str | None = None, recorder: Recorder = NULL
+    ) -> list[StreamState]:
+        """`n` streams that share their passes when greedy and in phase."""
+        beam = self._settings.beam
+        prompt = self._whisper.prompt(language)
+        if beam == 1:
+            pool = Pool(self._whisper, self._decoder, n)
+            places = [(pool, row) for row in range(n)]
+        else:  # hypotheses of one stream are rows of its own pool
+            places = [(Pool(self._whisper, self._decoder, 1, beam), 0) for _ in range(n)]
+        return [
+            StreamState(
+                pool=pool,
+                row=row,
+                prompt=list(prompt),
+                language=language,
+                recorder=recorder,
+                features=StreamingLogMel(self._whisper.n_mels, device=self._whisper.device),
+                chunk_frames=self._chunk_frames,
+                next_end=self._first_frames,
+            )
+            for pool, row in places
+        ]
+
+    def step(self, state: StreamState, audio: Samples, *, last: bool) -> Update:
+        """Take in `audio`; a step that completes no chunk changes nothing."""
+        return self.step_many([state], [audio], last=[last])[0]
+
+    def step_many(
+        self, states: Sequence[StreamState], audio: Sequence[Samples], *, last: Sequence[bool]
+    ) -> list[Update]:
+        """One step of each stream; those at the same place share encoder and decoder passes."""
+        committed: dict[int, list[Word]] = {id(state): [] for state in states}
+        retracted: dict[int, int] = dict.fromkeys(committed, 0)
+        arrived = list(audio)
+        while True:
+            for i, state in enumerate(states):
+                with state.recorder.part("feature"):
+                    state.take_in(arrived[i], last[i], self._seam.limit)
+                arrived[i] = np.zeros(0, np.float32)
+            ready = [state for state in states if state.ready]
+            if not ready:
+                break
+            for group in _in_phase(ready):
+                self._encode(group)
+                self._decode(group)
+            for state in ready:
+                words, taken_back = self._settle(state)
+                committed[id(state)] += words
+                retracted[id(state)] += taken_back
+                if self._window_is_full(state):
+                    committed[id(state)] += self._cut(state)
+        for state, ends in zip(states, last, strict=True):
+            if ends:
+                with state.recorder.part("finalise"):
+                    words, taken_back = self._commit(state, everything=True)
+                committed[id(state)] += words
+                retracted[id(state)] += taken_back
+        return [
+            Update(tuple(committed[id(s)]), s.partial, retracted=retracted[id(s)]) for s in states
+        ]
+
+    # ---- one round --------------------------------------------------------------------------
+
+    def _encode(self, group: list[StreamState]) -> None:
+        state, recorder = group[0], group[0].recorder
+        start, ends = state.position, state.ready
+        with recorder.part("encode"):
+            rows = _rows(group)
+            mel = state.pool.mel[rows, :, max(0, 2 * start - 2) : 2 * ends[-1] + 1]
+            self._append(state.pool, mel, start, ends, rows)
+        config = self._whisper.config
+        for state in group:
+            for begin, end in zip([start, *ends[:-1]], ends, strict=True):
+                recorder.count(
+                    frames_computed=end - begin, encoder_flops=encoder_flops(config, end - begin, end)
+                )
+            n_real = -(-state.n_samples // FRAME_SAMPLES) - state.window_start
+            recorder.count(frames_real=max(0, min(n_real, ends[-1]) - start))
+            state.position = ends[-1]
+            state.block_ends += ends
+            state.ready = []
+
+    def _append(
+        self, pool: Pool, mel: torch.Tensor, start: int, ends: list[int], rows: slice | torch.Tensor
+    ) -> None:
+        hidden = pool.encoder.append(mel, start, ends, rows)
+        self._decoder.append_frames(pool.decoder, hidden, start, rows)
+
+    def _decode(self, group: list[StreamState]) -> None:
+        first = group[0]
+        n_frames, eot = first.position, self._whisper.eot
+        with first.recorder.part("decode"):
+            if self._settings.beam == 1:
+                rows = [
+                    Row(s.row, s.prompt, s.hypotheses[0], s.floor, s.window_start + n_frames)
+                    for s in group
+                ]
+                decode_greedy(
+                    self._decoder,
+                    first.pool.decoder,
+                    rows,
+                    n_frames,
+                    eot,
+                    self._settings,
+                    first.recorder,
+                )
+                return
+            for state in group:
+                state.hypotheses = decode_beam(
+                    self._decoder,
+                    state.pool.decoder,
+                    state.hypotheses,
+                    state.prompt,
+                    state.floor,
+                    state.window_start + n_frames,
+                    n_frames,
+                    eot,
+                    self._settings,
+                    state.recorder,
+                    raise_floor=self._commit_stable,
+                )
+
+    # ---- words ------------------------------------------------------------------------------
+
+    def _settle(self, state: StreamState) -> tuple[list[Word], int]:
+        """After a chunk: commit what is older than the last n tokens."""
+        with state.recorder.part("policy"):
+            if self._commit_stable:
+                n_tokens = len(state.hypotheses[0].tokens)
+                state.floor = max(state.floor, n_tokens - self._settings.n)
+            return self._commit(state, everything=False)
+
+    def _commit(self, state: StreamState, *, everything: bool) -> tuple[list[Word], int]:
+        hypothesis = state.hypotheses[0]
+        n_tokens = len(hypothesis.tokens)
+        words = self._spell(state)
+        texts = [word.text for word in words]
+        n_same = 0
+        while n_same < min(len(texts), len(state.emitted)) and (
+            texts[n_same] == state.emitted[n_same]
+        ):
+            n_same += 1
+        taken_back = len(state.emitted) - n_same
+        del state.emitted[n_same:]
+        n_final = state.floor if self._commit_stable else n_tokens - self._settings.n
+        target = sum(everything or word.stop < n_final for word in words)
+        new = self._emit(state, words, max(n_same, target))
+        shown = words[len(state.emitted) :]
+        state.partial = tuple(Word(word.text) for word in shown)
+        return new, taken_back
+
+    def _spell(self, state: StreamState) -> list[TokenWord]:
+        """Words of the best hypothesis; the first after a cut gets the space it may lack."""
+        words: list[TokenWord] = self._whisper.detokenizer.words(
+            state.hypotheses[0].tokens, language=state.language
+        )
+        if words and state.goes_on and state.language not in LANGUAGES_WITHOUT_SPACES:
+            first = words[0]
+            if not first.text.startswith(" "):
+                words[0] = TokenWord(" " + first.text, first.start, first.stop)
+        return words
+
+    def _emit(
+        self,
+        state: StreamState,
+        words: list[TokenWord],
+        n_words: int,
+        times: list[tuple[float, float]] | None = None,
+    ) -> list[Word]:
+        """Commit words up to the `n_words`-th of the window; `times` of tokens where known."""
+        new = words[len(state.emitted) : n_words]
+        if not new:
+            return []
+        hypothesis = state.hypotheses[0]
+        if self._word_times == "alignment":
+            times = self._align(state) if times is None else times
+        committed = []
+        for word in new:
+            start = end = None
+            if self._word_times == "emission":
+                # Known only to the chunk: from the first token's appearance to the last one's.
+                start, end = (hypothesis.born[i] * FRAME_S for i in (word.start, word.stop - 1))
+            elif self._word_times == "alignment" and times is not None:
+                offset = state.window_start * FRAME_S
+                start, end = times[word.start][0] + offset, times[word.stop - 1][1] + offset
+            if start is not None and end is not None:
+                start = min(max(start, state.last_end_s), state.heard_s)
+                end = min(max(end, start), state.heard_s)
+                state.last_end_s = end
+            log_probs = hypothesis.log_probs[word.start : word.stop]
+            probability = math.exp(min(0.0, sum(log_probs) / len(log_probs)))
+            committed.append(Word(word.text, start, end, probability))
+            state.emitted.append(word.text)
+        return committed
+
+    def _align(self, state: StreamState) -> list[tuple[float, float]]:
+        return alignment_times(
+            self._decoder,
+            state.pool.decoder,
+            self._whisper.alignment_heads,
+            state.prompt,
+            state.hypotheses[0].tokens,
+            state.position,
+            state.row,
+            0 if self._settings.beam > 1 else None,
+        )
+
+    # ---- beyond the context -----------------------------------------------------------------
+
+    def _tokens_are_full(self, state: StreamState, n_dropped: int = 0) -> bool:
+        used = len(state.prompt) + len(state.hypotheses[0].tokens) - n_dropped
+        return used + self._settings.max_new > self._whisper.max_tokens
+
+    def _window_is_full(self, state: StreamState) -> bool:
+        if not state.more_to_come:
+            return False
+        next_end = state.next_end - state.window_start
+        return next_end > self._seam.limit or self._tokens_are_full(state)
+
+    def _cut(self, state: StreamState) -> list[Word]:
+        """Move the window past a word's end and encode what is kept at its new place."""
+        with state.recorder.part("policy"):
+            words = self._spell(state)
+            times = self._align(state)
+            start, n_before = self._seam.cut(
+                [times[word.stop - 1][1] for word in words],
+                len(state.emitted),
+                state.position,
+                self._chunk_frames,
+            )
+            while n_before < len(words) and self._tokens_are_full(
+                state, words[n_before - 1].stop if n_before else 0
+            ):
+                n_before += 1
+            committed = self._emit(state, words, n_before, times)
+            n_dropped = words[n_before - 1].stop if n_before else 0
+            del state.hypotheses[1:]  # the other hypotheses may differ in what is dropped
+            hypothesis: Hypothesis = state.hypotheses[0]
+            hypothesis.drop(n_dropped)
+            state.floor = max(0, state.floor - n_dropped)
+            del state.emitted[:n_before]
+            state.goes_on = state.goes_on or n_before > 0
+            ends = state.move_window(start)
+            state.partial = tuple(
+                Word(word.text) for word in self._spell(state)[len(state.emitted) :]
+            )
+        with state.recorder.part("encode"):
+            rows = slice(state.row, state.row + 1)
+            mel = state.pool.mel[rows, :, : 2 * ends[-1] + 1]
+            self._append(state.pool, mel, 0, ends, rows)
+        state.position, state.block_ends = ends[-1], ends
+        flops = encoder_flops(self._whisper.config, ends[-1])
+        state.recorder.count(frames_computed=ends[-1], encoder_flops=flops)
+        return committed
+
+
+def _frames(duration_s: float, name: str) -> int:
+    frames = round(duration_s / FRAME_S)
+    if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
+        raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
+    return frames
+
+
+def _in_phase(states: list[StreamState]) -> list[list[StreamState]]:
+    """States that can share a pass: one pool, one place in the window, the same new blocks."""
+    groups: dict[tuple[int, int, tuple[int, ...]], list[StreamState]] = {}
+    for state in states:
+        key = (id(state.pool), state.position, tuple(state.ready))
+        groups.setdefault(key, []).append(state)
+    return [sorted(group, key=lambda state: state.row) for group in groups.values()]
+
+
+def _rows(group: list[StreamState]) -> slice | torch.Tensor:
+    rows = [state.row for state in group]
+    if rows[-1] - rows[0] == len(rows) - 1:
+        return slice(rows[0], rows[-1] + 1)
+    return torch.tensor(rows, device=group[0].pool.mel.device)

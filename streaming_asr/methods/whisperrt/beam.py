@@ -1,0 +1,177 @@
+"""Beam streaming decoding (WhisperRT Definition 3, Algorithm 2).
+
+When a chunk arrives, the last n tokens of every hypothesis are verified: a token is stable when it
+is among the b most probable ones at its position and its probability has not fallen. A hypothesis
+is expanded from its first unstable token. The search pauses as soon as a kept hypothesis predicts
+the end.
+
+Scores are sums of log-probabilities under the present audio over the tokens in which hypotheses
+can differ; what they share adds the same to each. The text shown is the hypothesis of the best
+mean. Tokens below `floor` are shared by all: a hypothesis that disagrees with the best one there
+is dropped, since committed words may not change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from streaming_asr.method import Recorder
+from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
+from streaming_asr.whisper.decoder import Decoder, DecoderCache
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A hypothesis (row `parent` of the cache) up to `stop`, and one more token."""
+
+    parent: int
+    prefix: Hypothesis
+    score: float
+    token: int
+    log_prob: float
+    scored: int
+    """Tokens in `score`, this one included."""
+
+
+def common_length(hypotheses: list[Hypothesis]) -> int:
+    """Length of the longest prefix that all share."""
+    first = hypotheses[0].tokens
+    length = min(len(h.tokens) for h in hypotheses)
+    for i in range(length):
+        if any(h.tokens[i] != first[i] for h in hypotheses):
+            return i
+    return length
+
+
+def decode_beam(
+    decoder: Decoder,
+    cache: DecoderCache,
+    beams: list[Hypothesis],
+    prompt: list[int],
+    floor: int,
+    born: int,
+    n_frames: int,
+    eot: int,
+    settings: Settings,
+    recorder: Recorder,
+    *,
+    raise_floor: bool = True,
+) -> list[Hypothesis]:
+    """Hypotheses under `n_frames` of audio, the best one first; row i of the cache is beams[i].
+
+    With `raise_floor` those that disagree with the best one on its tokens older than n are dropped.
+    """
+    branches = _verify(decoder, cache, beams, prompt, floor, n_frames, eot, settings)
+    recorder.count(decode_steps=1, beam_sum=len(beams))
+    n_passes = 1
+    while True:
+        kept = _best(branches, settings.beam)
+        room = len(prompt) + max(len(b.prefix.tokens) for b in kept) + 1 < decoder.max_tokens
+        if any(b.token == eot for b in kept) or n_passes >= settings.max_new or not room:
+            break
+        hypotheses = [_grown(branch, eot, born) for branch in kept]
+        longest = len(prompt) + max(len(h.tokens) for h in hypotheses)
+        cache.reorder([branch.parent for branch in kept], longest)
+        hidden = decoder.run(
+            cache,
+            [[h.tokens[-1]] for h in hypotheses],
+            [len(prompt) + len(h.tokens) - 1 for h in hypotheses],
+            n_frames,
+            stream=0,
+        )
+        top = decoder.log_probs(hidden)[:, 0].topk(settings.beam)
+        recorder.count(decode_steps=1, beam_sum=len(hypotheses))
+        n_passes += 1
+        branches = []
+        for i, hypothesis in enumerate(hypotheses):
+            hypothesis.filled = len(prompt) + len(hypothesis.tokens)
+            score = kept[i].score + kept[i].log_prob
+            for token, log_prob in zip(top.indices[i].tolist(), top.values[i].tolist(), strict=True):
+                branches.append(
+                    _Branch(i, hypothesis, score, token, log_prob, kept[i].scored + 1)
+                )
+    kept.sort(key=lambda b: (b.score + b.log_prob) / b.scored, reverse=True)
+    grown = [_grown(branch, eot, born) for branch in kept]
+    if raise_floor:
+        floor = max(floor, len(grown[0].tokens) - settings.n)
+        shared = grown[0].tokens[:floor]
+        keep = [i for i, h in enumerate(grown) if h.tokens[:floor] == shared]
+        kept, grown = [kept[i] for i in keep], [grown[i] for i in keep]
+    if settings.keep_cache:
+        cache.reorder([branch.parent for branch in kept], len(prompt) + max(
+            len(h.tokens) for h in grown
+        ))
+    return grown
+
+
+def _grown(branch: _Branch, eot: int, born: int) -> Hypothesis:
+    hypothesis = branch.prefix.copy()
+    if branch.token != eot:
+        hypothesis.append(branch.token, branch.log_prob, born)
+    return hypothesis
+
+
+def _best(branches: list[_Branch], width: int) -> list[_Branch]:
+    """The `width` best of different texts, by score."""
+    ordered = sorted(branches, key=lambda b: b.score + b.log_prob, reverse=True)
+    texts: set[tuple[int, ...]] = set()
+    kept: list[_Branch] = []
+    for branch in ordered:
+        text = (*branch.prefix.tokens, branch.token)
+        if text not in texts:
+            texts.add(text)
+            kept.append(branch)
+        if len(kept) == width:
+            break
+    return kept
+
+
+def _verify(
+    decoder: Decoder,
+    cache: DecoderCache,
+    beams: list[Hypothesis],
+    prompt: list[int],
+    floor: int,
+    n_frames: int,
+    eot: int,
+    settings: Settings,
+) -> list[_Branch]:
+    """The one teacher-forced pass of a chunk: every hypothesis cropped and expanded once."""
+    n_prompt = len(prompt)
+    shortest = min(len(h.tokens) for h in beams)
+    low = max(floor, min(common_length(beams), shortest - settings.n), 0)
+    sequences, starts, takes = [], [], []
+    for hypothesis in beams:
+        start = min(hypothesis.filled, n_prompt + low - 1) if settings.keep_cache else 0
+        sequences.append([*prompt, *hypothesis.tokens][start:])
+        starts.append(start)
+        takes.append([n_prompt + i - 1 - start for i in range(low, len(hypothesis.tokens) + 1)])
+    hidden = decoder.run(cache, sequences, starts, n_frames, stream=0, take=takes)
+    log_probs = decoder.log_probs(hidden)
+    if settings.ban_first_eot and low == 0:
+        log_probs[:, 0, eot] = -torch.inf
+    top = log_probs.topk(settings.beam)
+    top_tokens, top_log_probs = top.indices.tolist(), top.values.tolist()
+    branches = []
+    for r, hypothesis in enumerate(beams):
+        n_tokens = len(hypothesis.tokens)
+        tail = torch.tensor(hypothesis.tokens[low:], dtype=torch.long, device=hidden.device)
+        given = log_probs[r, : len(tail)].gather(-1, tail[:, None])[:, 0].tolist()
+        stop = n_tokens
+        for i in range(max(floor, n_tokens - settings.n, 0), n_tokens):
+            fell = given[i - low] < hypothesis.log_probs[i] - settings.tolerance
+            if fell or hypothesis.tokens[i] not in top_tokens[r][i - low]:
+                stop = i
+                break
+        prefix = hypothesis.copy()
+        prefix.filled = n_prompt + n_tokens
+        prefix.crop(stop, n_prompt)
+        prefix.log_probs[low:stop] = given[: stop - low]
+        score = sum(given[: stop - low])
+        for token, log_prob in zip(
+            top_tokens[r][stop - low], top_log_probs[r][stop - low], strict=True
+        ):
+            branches.append(_Branch(r, prefix, score, token, log_prob, stop - low + 1))
+    return branches

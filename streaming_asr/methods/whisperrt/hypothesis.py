@@ -1,0 +1,58 @@
+"""What greedy and beam decoding share: a hypothesis, and the settings of a decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of the decoding of one chunk."""
+
+    n: int
+    """Last tokens verified when a chunk arrives."""
+    max_new: int
+    """Decoder passes per chunk at most; stops a model that never predicts the end."""
+    beam: int = 1
+    keep_cache: bool = False
+    """Keep self-attention keys and values from chunk to chunk (WhisperRT VI-B)."""
+    ban_first_eot: bool = False
+    """Never predict the end before the first token, as the published code."""
+    tolerance: float = 1e-5
+    """A log-probability that fell by no more has not fallen: rounding is no evidence."""
+
+
+@dataclass(slots=True)
+class Hypothesis:
+    """Text tokens of the window (no prompt, no end) and what is known of each."""
+
+    tokens: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    """Of every token, given the audio at its last evaluation."""
+    born: list[int] = field(default_factory=list)
+    """Of every token the stream's frame up to which audio was known when it was predicted."""
+    filled: int = 0
+    """Decoder positions (prompt included) whose cached keys belong to these tokens."""
+
+    def crop(self, n_tokens: int, n_prompt: int) -> None:
+        """Keep the first `n_tokens`, in the cache too."""
+        del self.tokens[n_tokens:], self.log_probs[n_tokens:], self.born[n_tokens:]
+        self.filled = min(self.filled, n_prompt + n_tokens)
+
+    def append(self, token: int, log_prob: float, born: int) -> None:
+        self.tokens.append(token)
+        self.log_probs.append(log_prob)
+        self.born.append(born)
+
+    def drop(self, n_tokens: int) -> None:
+        """Forget the first `n_tokens`: their audio has left the window."""
+        del self.tokens[:n_tokens], self.log_probs[:n_tokens], self.born[:n_tokens]
+        self.filled = 0
+
+    def copy(self) -> Hypothesis:
+        return replace(
+            self,
+            tokens=list(self.tokens),
+            log_probs=list(self.log_probs),
+            born=list(self.born),
+        )

@@ -1,0 +1,515 @@
+"""WhisperRT against the paper's algorithms run naively, its contract, its options."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from streaming_asr.errors import UserError
+from streaming_asr.methods.whisperrt import WhisperRT
+from streaming_asr.methods.whisperrt.longform import Seam
+from streaming_asr.whisper.encoder import encode_masked
+from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.masks import block_ends
+from tests.tiny import noise, tiny_folder
+
+MODELS = [
+    {"seed": 7, "eot_logit": 3.0, "max_tokens": 256},
+    {"seed": 0, "eot_logit": 4.0, "max_tokens": 256},
+    {"seed": 4, "eot_logit": 3.0, "max_tokens": 256},
+]
+
+
+def method(model=MODELS[0], **options):
+    options = {"chunk_s": 0.1, "first_chunk_s": 0.2, "max_tokens_per_chunk": 3, **options}
+    return WhisperRT(str(tiny_folder(**model)), **options)
+
+
+def feed(audio, chunk_s=0.1, first_chunk_s=0.2, lookahead=200):
+    """Pieces as the simulator delivers them, with their `last`."""
+    sizes, start = [round(first_chunk_s * 16_000) + lookahead], 0
+    while True:
+        piece = audio[start : start + sizes[-1]]
+        start += len(piece)
+        yield piece, start >= len(audio)
+        if start >= len(audio):
+            return
+        sizes.append(round(chunk_s * 16_000))
+
+
+def run(streaming, audio, state=None, **schedule):
+    """All updates of a stream, and after each step the tokens of the best hypothesis."""
+    state = state or streaming.start()
+    updates, tokens = [], []
+    for piece, last in feed(audio, **schedule):
+        updates.append(streaming.step(state, piece, last=last))
+        tokens.append(list(state.hypotheses[0].tokens))
+    return updates, tokens
+
+
+def text(words):
+    return [word.text for word in words]
+
+
+def committed(updates):
+    return [word.text for update in updates for word in update.committed]
+
+
+class Naive:
+    """Everything from scratch for every token, by transformers: the reference to be equal to."""
+
+    def __init__(self, model, audio, chunk=5, first=10):
+        self.whisper = load_whisper(tiny_folder(**model))
+        n_frames = -(-len(audio) // 320)
+        self.ends = [first]
+        while self.ends[-1] < n_frames:
+            self.ends.append(self.ends[-1] + chunk)
+        self.audio = torch.from_numpy(audio)
+
+    def chunks(self):
+        for k in range(1, len(self.ends) + 1):
+            mel = log_mel(self.audio[None], self.whisper.n_mels, block_ends=self.ends[:k])
+            with torch.inference_mode():
+                yield encode_masked(self.whisper.model, mel, ends=self.ends[:k])
+
+    def log_probs(self, hidden, tokens):
+        """Of every text position, the next one included: (len(tokens) + 1, vocabulary)."""
+        prompt = self.whisper.prompt()
+        with torch.inference_mode():
+            ids = torch.tensor([[*prompt, *tokens]])
+            logits = self.whisper.model(encoder_outputs=(hidden,), decoder_input_ids=ids).logits[0]
+        return (logits[len(prompt) - 1 :] + self.whisper.suppressed).log_softmax(-1)
+
+    def greedy(self, n, max_new, stable):
+        """Tokens after every chunk by Definition 1 and Algorithm 1, and how often it cropped."""
+        eot, tokens, before, floor, n_crops = self.whisper.eot, [], None, 0, 0
+        for hidden in self.chunks():
+            now = self.log_probs(hidden, tokens)
+            for i in range(max(floor, len(tokens) - n, 0), len(tokens)):
+                v = tokens[i]
+                if now[i, v] < before[i, v] and now[i].argmax() != v:
+                    tokens = tokens[:i]
+                    n_crops += 1
+                    break
+            for _ in range(max_new):
+                best = int(self.log_probs(hidden, tokens)[-1].argmax())
+                if best == eot:
+                    break
+                tokens = [*tokens, best]
+            before = self.log_probs(hidden, tokens)
+            if stable:
+                floor = max(floor, len(tokens) - n)
+            yield list(tokens), n_crops
+
+    def beam(self, n, b, max_new):
+        """Tokens of the best hypothesis by Definition 3 and Algorithm 2, nothing committed."""
+        eot, beams, before = self.whisper.eot, [[]], {}
+        for hidden in self.chunks():
+            for turn in range(max_new):
+                candidates = {}
+                for tokens in beams:
+                    now = self.log_probs(hidden, tokens)
+                    stop = len(tokens)
+                    if turn == 0:
+                        for i in range(max(len(tokens) - n, 0), len(tokens)):
+                            v = tokens[i]
+                            old = before[tuple(tokens)][i]
+                            if v not in now[i].topk(b).indices or now[i, v] < old:
+                                stop = i
+                                break
+                    score = sum(float(now[i, tokens[i]]) for i in range(stop))
+                    for v in now[stop].topk(b).indices.tolist():
+                        candidates[(*tokens[:stop], v)] = score + float(now[stop, v])
+                kept = sorted(candidates, key=candidates.__getitem__, reverse=True)[:b]
+                beams = [list(c) for c in kept]
+                if any(c[-1] == eot for c in kept):
+                    break
+            low = self._shared([[t for t in beam if t != eot] for beam in beams], beams)
+            means = {}
+            for beam in beams:
+                now = self.log_probs(hidden, beam[:-1])
+                each = [float(now[i, v]) for i, v in enumerate(beam)]
+                means[tuple(beam)] = (each, low)
+            yield beams, means
+            beams = [[t for t in beam if t != eot] for beam in beams]
+            before = {
+                tuple(t for t in beam if t != eot): each for beam, (each, _) in means.items()
+            }
+
+    @staticmethod
+    def _shared(texts, beams):
+        return min(map(len, texts)) if beams else 0
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("n", "commit"), [(2, "stable"), (2, "paper"), (5, "paper"), (0, "paper")])
+def test_greedy_equals_the_papers_algorithm_run_naively(model, n, commit):
+    audio = noise(2.5, 1)
+    _, tokens = run(method(model, n=n, commit=commit), audio)
+    reference = list(Naive(model, audio).greedy(n, 3, commit == "stable"))
+    assert tokens == [expected for expected, _ in reference[: len(tokens)]]
+    assert len(reference) == len(tokens)
+    assert len(tokens[-1]) > 3
+    if n:
+        assert reference[-1][1] > 0
+
+
+def test_an_unstable_token_is_replaced_in_the_same_step():
+    streaming = method(MODELS[2], commit="paper")
+    _, tokens = run(streaming, noise(3.0, 1))
+    replaced = [
+        (a, b)
+        for a, b in zip(tokens, tokens[1:], strict=False)
+        if b[: len(a)] != a and len(b) >= len(a)
+    ]
+    assert replaced
+    for a, b in replaced:
+        i = next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+        assert len(a) - i <= 2
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("beam", [0, 3])
+@pytest.mark.parametrize("decoder_cache", [False, True])
+def test_committed_only_grows_and_all_is_committed_at_the_end(model, beam, decoder_cache):
+    streaming = method(model, beam=beam, decoder_cache=decoder_cache)
+    state = streaming.start()
+    updates, _ = run(streaming, noise(3.0, 1), state)
+    assert all(update.retracted == 0 for update in updates)
+    assert updates[-1].partial == ()
+    final = streaming._whisper.tokenizer.decode(state.hypotheses[0].tokens)
+    assert "".join(committed(updates)) == final
+    assert len(final) > 3
+    words = [word for update in updates for word in update.committed]
+    edges = [t for word in words for t in (word.start, word.end)]
+    assert edges == sorted(edges) and edges[-1] <= 3.0
+    assert all(0.0 < word.probability <= 1.0 for word in words)
+
+
+def test_what_is_shown_is_the_text_of_the_tokens():
+    streaming = method()
+    state = streaming.start()
+    shown = []
+    for piece, last in feed(noise(3.0, 1)):
+        update = streaming.step(state, piece, last=last)
+        shown += text(update.committed)
+        display = "".join(shown) + "".join(text(update.partial))
+        words = streaming._whisper.detokenizer.words(state.hypotheses[0].tokens)
+        assert display == "".join(word.text for word in words)
+
+
+def test_the_papers_commitment_takes_words_back_and_counts_them():
+    total = 0
+    for model in MODELS:
+        updates, _ = run(method(model, commit="paper"), noise(4.0, 1))
+        kept: list[str] = []
+        for update in updates:
+            if update.retracted:
+                assert update.retracted <= len(kept)
+                del kept[-update.retracted :]
+            kept += text(update.committed)
+            total += update.retracted
+    assert total > 0
+
+
+def test_the_prompt_is_never_verified_and_silence_may_stay_empty():
+    model = {"seed": 7, "eot_logit": 30.0, "max_tokens": 256}
+    updates, tokens = run(method(model), np.zeros(16_000, np.float32))
+    assert tokens[-1] == [] and committed(updates) == []
+    banned, tokens = run(method(model, ban_first_eot=True), np.zeros(16_000, np.float32))
+    assert len(tokens[0]) == 1 and committed(banned)
+
+
+def test_how_the_samples_are_cut_does_not_matter_but_chunks_do():
+    audio = noise(2.0, 3)
+    streaming = method()
+    whole, tokens = run(streaming, audio)
+    state, pieces, start = streaming.start(), [], 0
+    for size in np.random.default_rng(0).integers(0, 900, 200):
+        pieces.append(audio[start : start + size])
+        start += size
+    updates = [streaming.step(state, p, last=False) for p in pieces]
+    updates.append(streaming.step(state, audio[:0], last=True))
+    assert committed(updates) == committed(whole)
+    assert state.hypotheses[0].tokens == tokens[-1]
+
+
+def test_two_interleaved_streams_equal_each_alone():
+    streaming = method()
+    audios = [noise(2.0, 1), noise(1.7, 2)]
+    alone = [run(streaming, audio)[0] for audio in audios]
+    states = [streaming.start() for _ in audios]
+    feeds = [list(feed(audio)) for audio in audios]
+    together = [[], []]
+    for k in range(max(map(len, feeds))):
+        for i in range(2):
+            if k < len(feeds[i]):
+                piece, last = feeds[i][k]
+                together[i].append(streaming.step(states[i], piece, last=last))
+    assert together == alone
+    assert alone[0] != alone[1]
+
+
+def test_streams_that_differ_later_agree_before():
+    streaming = method()
+    audio, other = noise(2.0, 1), noise(2.0, 1)
+    other[16_000:] = noise(1.0, 9)
+    (a, _), (b, _) = run(streaming, audio), run(streaming, other)
+    heard = [3400 + 1600 * k for k in range(len(a))]
+    same = [k for k, n in enumerate(heard) if n <= 16_000]
+    assert a[: len(same)] == b[: len(same)]
+    assert a != b
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_step_many_equals_step(model):
+    streaming = method(model)
+    audios = [noise(1.0 + 0.37 * i, i) for i in range(5)]
+    alone = [run(streaming, audio)[0] for audio in audios]
+    states = streaming.start_many(5)
+    feeds = [list(feed(audio)) for audio in audios]
+    together = [[] for _ in audios]
+    for k in range(max(map(len, feeds))):
+        live = [i for i in range(5) if k < len(feeds[i])]
+        updates = streaming.step_many(
+            [states[i] for i in live],
+            [feeds[i][k][0] for i in live],
+            last=[feeds[i][k][1] for i in live],
+        )
+        for i, update in zip(live, updates, strict=True):
+            together[i].append(update)
+    for one, many in zip(alone, together, strict=True):
+        assert committed(one) == committed(many)
+        assert [text(u.partial) for u in one] == [text(u.partial) for u in many]
+    assert any(committed(one) for one in alone)
+
+
+def test_empty_audio_and_audio_shorter_than_a_chunk():
+    streaming = method()
+    nothing = streaming.step(streaming.start(), np.zeros(0, np.float32), last=True)
+    assert nothing.committed == nothing.partial == ()
+    short = streaming.step(streaming.start(), noise(0.01), last=True)
+    assert short.partial == ()
+    one_sample = streaming.step(streaming.start(), noise(0.01)[:1], last=True)
+    assert one_sample.partial == ()
+
+
+class Counter:
+    """A recorder that keeps the sums."""
+
+    def __init__(self):
+        self.sums, self.parts, self._inside = {}, [], False
+
+    def part(self, name):
+        recorder = self
+
+        class Part:
+            def __enter__(self):
+                assert not recorder._inside, "parts do not nest"
+                recorder._inside = True
+                recorder.parts.append(name)
+
+            def __exit__(self, *_):
+                recorder._inside = False
+
+        return Part()
+
+    def count(self, **counts):
+        for name, value in counts.items():
+            self.sums[name] = self.sums.get(name, 0) + value
+
+
+def test_a_step_reports_its_frames_and_parts():
+    streaming, counter = method(), Counter()
+    run(streaming, noise(1.03, 1), streaming.start(recorder=counter))
+    assert counter.sums["frames_real"] == 52  # 1.03 s
+    assert counter.sums["frames_computed"] == 55  # whole blocks of 0.1 s
+    assert counter.sums["encoder_flops"] > 0
+    assert counter.sums["decode_steps"] == counter.sums["beam_sum"] >= 10
+    assert set(counter.parts) == {"feature", "encode", "decode", "policy", "finalise"}
+
+
+# ---- beam -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("b", [2, 3])
+def test_beam_equals_the_papers_algorithm_run_naively(model, b):
+    audio = noise(1.5, 1)
+    streaming = method(model, beam=b, commit="paper")
+    state = streaming.start()
+    reference = Naive(model, audio).beam(2, b, 3)
+    eot = streaming._whisper.eot
+    for (piece, last), (beams, _) in zip(feed(audio), reference, strict=True):
+        streaming.step(state, piece, last=last)
+        ours = sorted(h.tokens for h in state.hypotheses)
+        assert ours == sorted([t for t in beam if t != eot] for beam in beams)
+    assert len(state.hypotheses[0].tokens) > 1
+
+
+def test_a_beam_of_one_is_greedy():
+    audio = noise(2.0, 1)
+    assert run(method(beam=1), audio) == run(method(beam=0), audio)
+
+
+def test_the_search_pauses_when_any_hypothesis_predicts_the_end():
+    model = {"seed": 7, "eot_logit": 30.0, "max_tokens": 256}
+    streaming, counter = method(model, beam=3), Counter()
+    run(streaming, noise(0.5, 1), streaming.start(recorder=counter))
+    assert counter.sums["decode_steps"] == 4  # one pass per chunk
+
+
+def test_kept_hypotheses_share_what_is_committed():
+    streaming = method(MODELS[2], beam=4)
+    state = streaming.start()
+    for piece, last in feed(noise(3.0, 1)):
+        streaming.step(state, piece, last=last)
+        prefixes = {tuple(h.tokens[: state.floor]) for h in state.hypotheses}
+        assert len(prefixes) == 1
+        assert all(len(h.tokens) >= state.floor for h in state.hypotheses)
+    assert state.floor > 5
+
+
+# ---- the decoder's self-attention cache -----------------------------------------------------
+
+
+@pytest.mark.parametrize("beam", [0, 3])
+def test_the_self_attention_cache_holds_the_tokens_it_says_after_crops(beam):
+    """Its cached keys of the first layer depend on tokens and positions alone: check them."""
+    streaming = method(MODELS[2], decoder_cache=True, commit="paper", beam=beam)
+    state = streaming.start()
+    decoder = streaming._decoder
+    layer = decoder.layers[0]
+    n_crops, before = 0, []
+    for piece, last in feed(noise(3.0, 1)):
+        streaming.step(state, piece, last=last)
+        tokens = state.hypotheses[0].tokens
+        n_crops += tokens[: len(before)] != before
+        before = list(tokens)
+        for row, hypothesis in enumerate(state.hypotheses):
+            sequence = [*state.prompt, *hypothesis.tokens]
+            assert hypothesis.filled <= len(sequence)
+            ids = torch.tensor(sequence[: hypothesis.filled])
+            x = decoder.embedding[ids] + decoder.positions[: len(ids)]
+            keys = layer.self_attn.k_proj(layer.self_attn_layer_norm(x))
+            kept = state.pool.decoder.keys[0][row, :, : len(ids)].transpose(0, 1).flatten(1)
+            torch.testing.assert_close(kept, keys, atol=1e-5, rtol=0)
+    assert n_crops > 2
+
+
+def test_with_nothing_new_heard_the_cache_is_exact():
+    """Where the audio is one block, cached and recomputed passes see the same."""
+    audio = noise(1.0, 1)
+    schedule = {"chunk_s": 1.0, "first_chunk_s": 1.0}
+    cached = run(method(decoder_cache=True, **schedule), audio, **schedule)
+    assert cached == run(method(**schedule), audio, **schedule)
+
+
+# ---- beyond the context ---------------------------------------------------------------------
+
+
+def test_the_window_is_cut_after_the_last_old_enough_committed_word():
+    seam = Seam.of(750, 15, 30)
+    assert (seam.limit, seam.age, seam.keep) == (650, 50, 250)
+    # Words end at 3, 11, 12.5 s; committed are two; heard 13 s.
+    assert seam.cut([3.0, 11.0, 12.5], 2, 650, 15) == (550, 2)
+    assert seam.cut([3.0, 11.0, 12.5], 3, 650, 15) == (550, 2)
+    # Where none is old enough, or none is there, the last five seconds stay.
+    assert seam.cut([12.5], 1, 650, 15) == (400, 0)
+    assert seam.cut([], 0, 650, 15) == (400, 0)
+    # Cutting after a word of 0.1 s would leave no room: what ended before the five seconds goes.
+    assert seam.cut([0.1, 8.1], 1, 650, 15) == (400, 1)
+    assert seam.cut([0.1, 7.9], 1, 650, 15) == (400, 2)
+
+
+def test_a_chunk_too_long_for_the_context_is_refused():
+    with pytest.raises(UserError, match="at most 8 s"):
+        Seam.of(750, 401, 401)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("beam", [0, 2])
+def test_audio_beyond_the_context_keeps_every_committed_word(model, beam):
+    streaming = method(model, beam=beam)
+    state = streaming.start()
+    updates, starts, kept = [], set(), []
+    for piece, last in feed(noise(14.0, 1)):
+        updates.append(streaming.step(state, piece, last=last))
+        kept += text(updates[-1].committed)
+        # What is committed and still in the window is the head of the window's text.
+        words = [word.text for word in streaming._spell(state)]
+        assert words[: len(state.emitted)] == state.emitted
+        assert kept[len(kept) - len(state.emitted) :] == state.emitted
+        assert state.position <= streaming._seam.limit
+        starts.add(state.window_start)
+    assert len(starts) > 3
+    assert updates[-1].partial == () and all(u.retracted == 0 for u in updates)
+    assert all(word.startswith(" ") for word in kept[1:])
+
+
+def test_after_a_cut_the_encoder_equals_one_masked_pass_over_the_kept_frames():
+    streaming = method()
+    state = streaming.start()
+    audio = noise(6.0, 1)
+    mel_frames = {}
+    for piece, last in feed(audio):
+        streaming.step(state, piece, last=last)
+        seen = state.pool.mel[0, :, : state.n_mel]
+        for m in range(state.n_mel):
+            absolute = 2 * state.window_start + m
+            if absolute in mel_frames:
+                assert torch.equal(seen[:, m], mel_frames[absolute])
+            mel_frames[absolute] = seen[:, m].clone()
+    assert state.window_start > 0
+    with torch.inference_mode():
+        hidden = encode_masked(
+            streaming._whisper.model,
+            state.pool.mel[:1, :, : 2 * state.position + 1],
+            ends=state.block_ends,
+        )
+        attention = streaming._decoder.layers[-1].encoder_attn
+        keys = attention.k_proj(hidden)[0]
+    kept = state.pool.decoder.cross_keys[-1][0, :, : state.position].transpose(0, 1).flatten(1)
+    torch.testing.assert_close(kept, keys, atol=1e-5, rtol=0)
+
+
+def test_the_blocks_of_a_stream_are_the_schedule():
+    streaming = method()
+    state = streaming.start()
+    run(streaming, noise(1.0, 1), state)
+    assert state.block_ends == block_ends(50, 5, 10)
+
+
+@pytest.mark.parametrize("option", [{"commit": "never"}, {"word_times": "magic"}, {"n": -1}])
+def test_settings_out_of_range_are_refused(option):
+    with pytest.raises(UserError):
+        method(**option)
+
+
+def test_a_chunk_that_is_no_whole_frame_is_refused():
+    with pytest.raises(UserError, match=r"chunk_s=0\.03"):
+        method(chunk_s=0.03)
+
+
+def test_word_times_by_alignment_are_monotone_and_heard():
+    updates, _ = run(method(word_times="alignment"), noise(6.0, 1))
+    words = [word for update in updates for word in update.committed]
+    edges = [t for word in words for t in (word.start, word.end)]
+    assert len(edges) > 4 and edges == sorted(edges) and 0 <= edges[0] and edges[-1] <= 6.0
+    unknown, _ = run(method(word_times="none"), noise(2.0, 1))
+    assert all(word.start is None for update in unknown for word in update.committed)
+    assert committed(unknown)
+
+
+def test_a_multilingual_model_takes_the_language():
+    folder = tiny_folder(multilingual=True, max_tokens=256)
+    streaming = WhisperRT(str(folder), chunk_s=0.1, first_chunk_s=0.2)
+    german = streaming.start(language="de")
+    tokens = streaming._whisper.tokenizer.convert_ids_to_tokens(german.prompt)
+    assert tokens == ["<|startoftranscript|>", "<|de|>", "<|transcribe|>", "<|notimestamps|>"]
+    with pytest.raises(UserError, match="de, en, zh"):
+        streaming.start(language="xx")
+    english = method().start()
+    assert len(english.prompt) == 2
