@@ -2,7 +2,7 @@
 
 python experiments/mini/corpus.py train --hours 14 --out DIR [--workers 2] [--seed 0]
 python experiments/mini/corpus.py finance-train --hours 2 --out DIR
-python experiments/mini/corpus.py splits --out streaming_asr/data/mini
+python experiments/mini/corpus.py splits --out streaming_asr/data/mini [--wav DIR]
 
 Training data are shards of about an hour, each of all engines in random order, so that the
 first shards can be used while the others are made. A shard is two files:
@@ -66,9 +66,7 @@ def load_shards(folder: str | Path) -> list[Item]:
         for line in index.read_text("utf-8").splitlines():
             row = json.loads(line)
             words = tuple((w, a, b) for w, a, b in row["words"])
-            items.append(
-                Item(row["text"], words, row["speaker"], row["offset"], row["n"], shard)
-            )
+            items.append(Item(row["text"], words, row["speaker"], row["offset"], row["n"], shard))
     return items
 
 
@@ -96,7 +94,7 @@ class Made:
     """A sentence, spoken."""
 
     text: str
-    spoken: str
+    sentences: list[str]  # spoken
     speaker: str
     samples: np.ndarray
     words: list[list]
@@ -126,7 +124,12 @@ def make(sentence, speaker: str, seed: str, rejected: collections.Counter) -> Ma
         for unit, (a, b) in zip(sentence.units, spans, strict=True)
     ]
     return Made(
-        sentence.written, sentence.spoken, speaker, spoken.samples, timed, sentence.heldout
+        sentence.written,
+        spoken_sentences(sentence.units),
+        speaker,
+        spoken.samples,
+        timed,
+        sentence.heldout,
     )
 
 
@@ -206,12 +209,13 @@ def _main(arguments: Sequence[str] | None = None) -> None:
         command.add_argument("--seed", type=int, default=0)
     command = commands.add_parser("splits")
     command.add_argument("--out", type=Path, required=True)
+    command.add_argument("--wav", type=Path, help="folder for uncompressed copies, to compare")
     command.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
     if args.command == "splits":
         import splits
 
-        splits.build(args.out, args.seed)
+        splits.build(args.out, args.seed, args.wav)
     else:
         domain = "finance" if args.command == "finance-train" else "general"
         train(args.out, args.hours, args.workers, args.seed, domain)

@@ -23,7 +23,7 @@ _POSITION_CHARACTER = 1
 
 
 class _Event(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012  (the form that ctypes asks for)
+    _fields_ = [
         ("type", ctypes.c_int),
         ("unique_identifier", ctypes.c_uint),
         ("text_position", ctypes.c_int),

@@ -78,8 +78,8 @@ def speak(
         f"(Parameter.set 'Duration_Stretch {stretch:.3f})"
         f'(set! u (utt.synth (Utterance Text "{text}.")))'
         "(utt.wave.resample u 16000)"
-        f"(utt.save.wave u \"{festival.wave_path}\" 'riff)"
-        "(mapcar (lambda (w) (format t \"\\n@word %s %f %f\\n\" (item.name w)"
+        f'(utt.save.wave u "{festival.wave_path}" \'riff)'
+        '(mapcar (lambda (w) (format t "\\n@word %s %f %f\\n" (item.name w)'
         ' (item.feat w "word_start") (item.feat w "word_end"))) (utt.relation.items u \'Word))'
     )
     timed = []
