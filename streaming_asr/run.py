@@ -227,7 +227,7 @@ def job(config: DictConfig) -> dict[str, Any] | None:
     node = HydraConfig.get()
     folder = Path(os.path.relpath(node.runtime.output_dir))
     sweeping = node.mode == RunMode.MULTIRUN
-    launcher = str(node.launcher._target_).rsplit(".", 2)[-1] if sweeping else "basic"
+    launcher = str(node.runtime.choices["hydra/launcher"]) if sweeping else "basic"
     if sweeping:
         print(f"[{node.job.num + 1}] {folder.name}", flush=True)
     try:

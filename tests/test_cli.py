@@ -1,0 +1,85 @@
+"""The console script: what it prints, what it refuses, what it does not import."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from run_fakes import arguments, program
+
+from streaming_asr import cli
+
+HEAVY = ("torch", "transformers", "peft", "matplotlib", "wandb", "faster_whisper", "jiwer")
+
+
+def test_help_teaches_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert "streaming-asr method=whisperrt chunk=300ms" in out
+    for command in cli.COMMANDS:
+        assert f"  {command} " in out
+
+
+@pytest.mark.parametrize("question", [["--help"], ["--cfg", "job"], ["run", "--help"]])
+def test_a_question_imports_nothing_heavy(question: list[str], tmp_path: Path) -> None:
+    code = (
+        "import json, sys\n"
+        "from streaming_asr.cli import main\n"
+        "try:\n    main()\n"
+        "finally:\n    print(json.dumps(sorted(sys.modules)), file=sys.stderr)\n"
+    )
+    asked = program(tmp_path, code, *question)
+    assert asked.returncode == 0, asked.stderr
+    assert len(asked.stdout) > 200
+    loaded = json.loads(asked.stderr.splitlines()[-1])
+    assert "streaming_asr.cli" in loaded
+    assert not set(HEAVY) & set(loaded)
+    assert not list(tmp_path.iterdir())  # asking leaves nothing behind
+
+
+def test_the_configuration_names_the_defaults_and_the_choices(tmp_path: Path) -> None:
+    code = "import sys; from streaming_asr.cli import main; sys.exit(main())"
+    asked = program(tmp_path, code, "--cfg", "job")
+    assert "_target_: streaming_asr.methods.whisperrt.WhisperRT" in asked.stdout
+    asked = program(tmp_path, code, "run", "--help")
+    assert "method: offline, reencode, whisperrt" in asked.stdout
+    assert "first_chunk:" in asked.stdout
+
+
+def test_bare_settings_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    flag, conf, *settings = arguments(tmp_path, "limit=1")
+    assert cli.main([*settings, flag, conf]) == 0
+    assert list((tmp_path / "outputs").glob("*/*/metrics.json"))
+
+
+def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["reprot", "outputs"]) == 2
+    assert "reprot: no such command; did you mean report?" in capsys.readouterr().err
+
+
+def test_bad_input_is_one_line_without_a_traceback_and_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["method=whispert"]) == 2
+    assert cli.main(["chunk=300"]) == 2
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert lines[0].startswith("error: method=whispert: no such method; did you mean whisperrt?")
+    assert lines[1] == "error: chunk=300: a duration needs a unit (ms or s); write chunk=300ms"
+    assert len(lines) == 2
+
+
+def test_every_command_that_is_offered_exists() -> None:
+    import importlib.util
+
+    for command in cli.COMMANDS:
+        assert importlib.util.find_spec(f"streaming_asr.{command}"), command
+
+
+def test_the_callers_arguments_are_left_as_they_were() -> None:
+    before = list(sys.argv)
+    cli.main(["chunk=300"])
+    assert sys.argv == before

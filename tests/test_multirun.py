@@ -1,0 +1,140 @@
+"""Sweeps: killed and completed, cells that fail, launchers, experiment files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from run_fakes import RUN, arguments, program
+from test_run import cu_scores, texts
+
+from streaming_asr import cells, run
+from streaming_asr.errors import UserError
+
+AXES = ("chunk=20ms,100ms,200ms,300ms", "seed=1,2")
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def results(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.glob("*/metrics.json"))
+
+
+def test_a_sweep_of_8_cells_killed_in_the_middle_and_completed_equals_an_unbroken_one(
+    tmp_path: Path,
+) -> None:
+    command = ["-m", *arguments(tmp_path, *AXES)]
+    killed = program(tmp_path, RUN, *command, KILL_AT="700")
+    assert killed.returncode == -9
+    broken = tmp_path / "outputs" / "default"
+    assert 0 < len(results(broken)) < 8
+
+    completed = program(tmp_path, RUN, *command)
+    assert completed.returncode == 0, completed.stderr
+    assert "finished earlier, skipped" in completed.stdout
+    assert "goes on after" in completed.stdout
+
+    assert run.main([*command, "name=unbroken"]) == 0
+    unbroken = tmp_path / "outputs" / "unbroken"
+    assert [cell.name for cell in results(broken)] == [cell.name for cell in results(unbroken)]
+    assert len(results(broken)) == 8
+    for one, other in zip(results(broken), results(unbroken), strict=True):
+        assert texts(one) == texts(other)
+        assert cu_scores(one) == cu_scores(other)
+
+
+def test_after_a_sweep_the_table_of_all_cells_and_the_page_are_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main(["-m", *arguments(tmp_path, "chunk=100ms,300ms", "name=two", "limit=1")]) == 0
+    out = capsys.readouterr().out
+    assert "100 ms" in out
+    assert "300 ms" in out
+    assert (tmp_path / "outputs" / "two" / "report.html").is_file()
+
+
+def test_a_cell_has_one_folder_in_a_sweep_and_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main(["-m", *arguments(tmp_path, "chunk=100ms,1s", "limit=1")]) == 0
+    assert run.main(arguments(tmp_path, "limit=1", "chunk=1000ms")) == 0
+    assert "finished earlier, skipped" in capsys.readouterr().out
+    assert len(results(tmp_path / "outputs" / "default")) == 2
+
+
+def test_a_cell_that_fails_does_not_lose_the_others_and_the_exit_status_tells(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "-m",
+        *arguments(tmp_path, "method.fail=broken,null", "chunk=100ms,300ms", "limit=1"),
+    ]
+    assert run.main(command) == 1
+    folder = tmp_path / "outputs" / "default"
+    assert len(results(folder)) == 2
+    assert len(list(folder.glob("*/failed.json"))) == 2
+    err = capsys.readouterr().err
+    assert "2 of 4 cells failed" in err
+    assert "RuntimeError: broken" in err
+
+
+def test_a_cell_that_failed_is_tried_again(tmp_path: Path) -> None:
+    command = ["-m", *arguments(tmp_path, "chunk=100ms,300ms", "limit=1")]
+    (tmp_path / "outputs" / "default").mkdir(parents=True)
+    planned = cells.plan(command[3:], multirun=True, config_dir=command[2])
+    planned[0].folder.mkdir()
+    (planned[0].folder / "failed.json").write_text('{"status": "failed", "error": "disk full"}')
+    assert run.main(command) == 0
+    assert not list((tmp_path / "outputs" / "default").glob("*/failed.json"))
+
+
+def test_every_cell_is_checked_before_the_first_one_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main(["-m", *arguments(tmp_path, "chunk=100ms,310ms")]) == 2
+    assert "chunk=310ms: not a multiple of 20 ms" in capsys.readouterr().err
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_an_experiment_file_is_a_sweep_of_its_own_name(tmp_path: Path) -> None:
+    _, conf, *overrides = arguments(tmp_path, "experiment=grid")
+    planned = cells.plan(overrides, config_dir=conf)
+    assert len(planned) == 8
+    assert {cell.folder.parent for cell in planned} == {Path("outputs/grid")}
+    assert len({cell.folder for cell in planned}) == 8
+    (one,) = {cell.config.chunk for cell in cells.plan([*overrides, "chunk=1s"], config_dir=conf)}
+    assert one == "1s"
+
+
+def test_the_planned_folders_are_those_that_are_written(tmp_path: Path) -> None:
+    command = arguments(tmp_path, "experiment=grid", "limit=1", "chunk=100ms")
+    planned = cells.plan(command[2:], config_dir=command[1])
+    assert run.main(command) == 0
+    assert results(Path("outputs/grid")) == sorted(cell.folder for cell in planned)
+
+
+def test_several_values_without_m_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    _, conf, *overrides = arguments(tmp_path, "chunk=100ms,300ms")
+    with pytest.raises(UserError, match=r"chunk=100ms,300ms: several values .* add -m"):
+        cells.plan(overrides, config_dir=conf)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "options"),
+    [("joblib", ["hydra.launcher.n_jobs=2"]), ("submitit_local", [])],
+)
+def test_a_sweep_runs_under_other_launchers_which_the_result_names(
+    launcher: str, options: list[str], tmp_path: Path
+) -> None:
+    command = ["-m", *arguments(tmp_path, "chunk=100ms,300ms", "limit=1")]
+    done = program(tmp_path, RUN, *command, f"hydra/launcher={launcher}", *options)
+    assert done.returncode == 0, done.stderr
+    folders = results(tmp_path / "outputs" / "default")
+    assert len(folders) == 2
+    for folder in folders:
+        machine = json.loads((folder / "metrics.json").read_text())["machine"]
+        assert machine["launcher"] == launcher

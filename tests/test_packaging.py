@@ -1,0 +1,112 @@
+"""What is shipped: the wheel holds the configuration and the embedded data, and runs by itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (built,) = place.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_configuration_file_and_the_embedded_data(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for file in (ROOT / "conf").rglob("*.yaml"):
+        assert f"streaming_asr/conf/{file.relative_to(ROOT / 'conf').as_posix()}" in names
+    for file in (ROOT / "streaming_asr").rglob("*"):
+        if file.suffix in (".py", ".json", ".jsonl", ".ogg", ".safetensors", ".j2", ".css"):
+            assert f"streaming_asr/{file.relative_to(ROOT / 'streaming_asr').as_posix()}" in names
+
+
+def test_the_wheel_holds_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"streaming_asr"}
+    assert not [name for name in names if "__pycache__" in name]
+
+
+def test_the_wheel_answers_from_another_folder_without_the_checkout(
+    wheel: Path, tmp_path: Path
+) -> None:
+    package = tmp_path / "installed"
+    zipfile.ZipFile(wheel).extractall(package)
+    code = "import sys; from streaming_asr.cli import main; sys.exit(main())"
+    asked = subprocess.run(
+        [sys.executable, "-P", "-c", code, "--cfg", "job", "--resolve"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert asked.returncode == 0, asked.stderr
+    assert f"path: {package}/streaming_asr/data/mini/model" in asked.stdout
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    return {
+        re.split(r"[<>=\[ ]", requirement)[0].lower().replace("_", "-")
+        for requirement in requirements
+    }
+
+
+def test_dependencies_have_lower_bounds_and_no_exact_pins() -> None:
+    extras = PROJECT["optional-dependencies"]
+    for requirement in [*PROJECT["dependencies"], *(r for extra in extras.values() for r in extra)]:
+        if not requirement.startswith("streaming-asr["):
+            assert ">=" in requirement
+        assert "==" not in requirement
+
+
+def test_the_constraints_name_every_core_dependency_without_a_local_version() -> None:
+    lines = [
+        line
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)  # no +cpu
+    assert names_of(PROJECT["dependencies"]) <= names_of(lines)
+
+
+def test_what_the_package_imports_is_what_it_depends_on() -> None:
+    """An import that only another package brings along would break with that package."""
+    declared = names_of(
+        [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["train"], "hydra-core"]
+    )
+    packages = metadata.packages_distributions()
+    undeclared = {}
+    for file in (ROOT / "streaming_asr").rglob("*.py"):
+        for match in re.finditer(r"^\s*(?:import|from) ([a-z]\w*)", file.read_text(), re.M):
+            module = match[1]
+            if module in sys.stdlib_module_names or module == "streaming_asr":
+                continue
+            owners = {name.lower().replace("_", "-") for name in packages.get(module, [])}
+            if owners and not owners & declared:
+                undeclared[module] = file.name
+    assert undeclared == {}
+
+
+def test_the_makefile_helps_with_each_of_its_targets() -> None:
+    told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for target in ("run", "test", "check", "bench", "mini", "debug", "sweep", "report"):
+        assert f"make {target} " in told.stdout
