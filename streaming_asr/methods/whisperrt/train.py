@@ -1,0 +1,326 @@
+"""Fine-tuning of WhisperRT (arXiv 2508.12301, section V, Algorithm 3).
+
+A LoRA adapter teaches an offline Whisper to listen block by block, and to stop writing where the
+audio heard so far stops.
+
+At a point t of a window the decoder sees the encoder frames up to t and must write the tokens that
+have ended by t (eq. 18), then <|endoftext|>. Two modes:
+
+`paper`  one optimiser step per point, as Algorithm 3: the window is encoded anew up to that point.
+`fast`   a block-causal encoding of the whole window holds the encoding of every prefix that ends
+         with a block, so one pass gives all points; one optimiser step takes the points of a whole
+         batch. The same gradients, averaged over the points instead of taken one after the other.
+
+Windows are encoded as a stream encodes them: never padded to the context, the last block filled
+up with zeros. Only complete words are targets.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...data import read_manifest
+from ...data.shards import Item, read_shards
+from ...errors import UserError
+from ...text import normaliser
+from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
+from ...whisper.load import load_whisper
+from ...whisper.masks import block_ends
+from ..offline.windows import Targets, Window, WindowOptions, draw_window
+from .prefixes import TARGET_MODULES, Batch, Example, PrefixModel, add_lora, pack
+
+FRAME_S = 0.02
+RANDOM_CHUNK_FRAMES = range(5, 51, 5)  # 0.1 .. 1.0 s
+FIRST_CHUNK_FRAMES = 30  # the first chunk: the smallest multiple of the chunk from here up
+
+
+class WhisperRTRecipe:
+    """`train method=whisperrt`: an adapter for one chunk, or for random chunks of 0.1-1.0 s.
+
+    random_chunks: each batch has one chunk, 0.1, 0.2, ... or 1.0 s with equal chances (the paper:
+    "uniformly sampled between 0.1 and 1.0 seconds"); `chunk_s` then is that of `evaluate` alone.
+    token_ends: when token j of a word's m counts as ended: `spread`, at the share (j + 1) / m of
+    the word (the paper); `word`, with the word.
+    Points per window: floor(point_fraction * blocks) + 1, at most `points_per_window`.
+    Raises UserError where the corpus is missing or has no word times.
+    """
+
+    def __init__(
+        self,
+        model_path: str,
+        train_data: str,
+        dev_manifest: str,
+        *,
+        chunk_s: float,
+        first_chunk_s: float,
+        random_chunks: bool = False,
+        rank: int = 32,
+        init: str = "paper",
+        mode: str = "fast",
+        point_fraction: float = 0.25,
+        points_per_window: int = 8,
+        token_ends: str = "spread",
+        batch: int = 8,
+        several: float = 0.4,
+        late_start: float = 0.1,
+        language: str | None = None,
+        n_dev: int = 24,
+        seed: int = 0,
+    ) -> None:
+        if mode not in ("fast", "paper"):
+            raise UserError(f"mode={mode!r}: fast (all points of a batch in one step) or paper")
+        if token_ends not in ("spread", "word"):
+            raise UserError(f"token_ends={token_ends!r}: spread (over the word) or word (its end)")
+        if not 0 < point_fraction <= 1 or points_per_window < 1 or batch < 1 or rank < 1:
+            raise UserError(
+                f"point_fraction={point_fraction}, points_per_window={points_per_window}, "
+                f"batch={batch}, rank={rank}: the fraction lies in (0, 1], the others are 1 or more"
+            )
+        self.path, self.seed, self.random_chunks = model_path, seed, random_chunks
+        self.chunk = round(chunk_s / FRAME_S)
+        self.first_chunk = round(first_chunk_s / FRAME_S)
+        self.mode, self.token_ends, self.n_batch = mode, token_ends, batch
+        self.point_fraction, self.points_per_window = point_fraction, points_per_window
+        self.late_start, self.rank, self.init = late_start, rank, init
+        self.train_data, self.dev_manifest, self.language = train_data, dev_manifest, language
+
+        self.items: list[Item] = [item for item in read_shards(Path(train_data)) if item.words]
+        if not self.items:
+            raise UserError(
+                f"train_data={train_data}: no utterance with word times there; make mini's with "
+                "experiments/mini/corpus.py, or time the words with `python -m streaming_asr.align`"
+            )
+        self.voices: dict[str, list[Item]] = {}
+        for item in self.items:
+            self.voices.setdefault(item.speaker, []).append(item)
+        self.dev = read_manifest(Path(dev_manifest))[:n_dev]
+
+        self.whisper = load_whisper(model_path)
+        self.prompt = self.whisper.prompt(language)
+        self.targets = Targets(self.whisper.tokenizer)
+        self.peft = add_lora(self.whisper.model, rank, init, seed)
+        self.model = PrefixModel(self.peft)
+        self.options = WindowOptions(
+            self.whisper.context_s,
+            several=several,
+            crop_end=0.0,
+            crop_start=0.0,
+            timestamps=0.0,
+            prompt=0.0,
+        )
+        blocks = block_ends(self.whisper.context_frames, self.chunk, self.first_chunk)
+        self.steps_per_batch = 1 if mode == "fast" else self._n_points(len(blocks))
+        self._drawn: tuple[tuple[int, int], list[Window]] | None = None
+
+    # -- data -----------------------------------------------------------------------------------
+
+    def batch(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
+        """Pure in (seed, step, rank). In paper mode windows last for `steps_per_batch` steps."""
+        index, point = divmod(step, self.steps_per_batch)
+        shared = random.Random(f"{self.seed}-{index}")  # one chunk for all ranks: equal work
+        own = random.Random(f"{self.seed}-{index}-{rank}-points")
+        chunk, first = self._schedule(shared)
+        windows = self._windows(index, rank)
+        ends = [self._blocks(window, chunk, first) for window in windows]
+        if self.mode == "fast":
+            points = [sorted(own.sample(e, self._n_points(len(e)))) for e in ends]
+        else:
+            possible = max(ends, key=len)
+            n = min(self.steps_per_batch, len(possible))
+            t = sorted(own.sample(possible, n))[point % n]
+            ends = [[end for end in e if end <= t] for e in ends]
+            points = [e[-1:] for e in ends]
+        examples = [self._example(*each) for each in zip(windows, ends, points, strict=True)]
+        return pack(examples, self.prompt, self.whisper.eot)
+
+    def _schedule(self, rng: random.Random) -> tuple[int, int]:
+        """Frames of a chunk and of the first chunk."""
+        if not self.random_chunks:
+            return self.chunk, self.first_chunk
+        chunk = rng.choice(RANDOM_CHUNK_FRAMES)
+        return chunk, -(-FIRST_CHUNK_FRAMES // chunk) * chunk
+
+    def _blocks(self, window: Window, chunk: int, first: int) -> list[int]:
+        """Ends of the window's blocks, all whole but where the context ends."""
+        n_frames = -(-len(window.audio) // FRAME_SAMPLES)
+        n_later = max(0, -(-(n_frames - first) // chunk))
+        whole = min(first + n_later * chunk, self.whisper.context_frames)
+        return block_ends(whole, chunk, first)
+
+    def _n_points(self, n_blocks: int) -> int:
+        return min(n_blocks, self.points_per_window, int(self.point_fraction * n_blocks) + 1)
+
+    def _windows(self, index: int, rank: int) -> list[Window]:
+        """Windows of batch `index`; the last are kept, since paper mode asks for them again."""
+        if self._drawn is None or self._drawn[0] != (index, rank):
+            rng = random.Random(f"{self.seed}-{index}-{rank}")
+            self._drawn = (index, rank), [self._window(rng) for _ in range(self.n_batch)]
+        return self._drawn[1]
+
+    def _window(self, rng: random.Random) -> Window:
+        """Complete words only. Some windows begin between two words, as a stream's next may."""
+        anchor = self.items[rng.randrange(len(self.items))]
+        window = draw_window(rng, anchor, self.voices[anchor.speaker], self.options)
+        audio, words = window.audio, window.words
+        if window.cut_end:
+            last = len(audio) / SAMPLE_RATE - 1e-6
+            words = [word for word in words if word[2] < last]
+        if len(words) > 1 and rng.random() < self.late_start:
+            k = rng.randrange(1, len(words))
+            start = max(words[k - 1][2], words[k][1] - rng.uniform(0.0, 0.3))
+            audio = audio[int(start * SAMPLE_RATE) :]
+            words = [(w, max(0.0, s - start), e - start, u) for w, s, e, u in words[k:]]
+        return Window(audio, words, "", False, False)
+
+    def _example(self, window: Window, ends: list[int], points: Sequence[int]) -> Example:
+        """The window as far as the blocks that end at `ends` reach, asked for at `points`."""
+        tokens, token_ends_s = self._timed_tokens(window)
+        room = self.whisper.max_tokens - len(self.prompt)
+        prefixes: list[tuple[int, list[int]]] = []
+        for heard in points:
+            n = bisect_right(token_ends_s, heard * FRAME_S + 1e-6)
+            if heard * FRAME_SAMPLES >= len(window.audio):  # rounding may put an end past it
+                n = len(tokens)
+            prefixes.append((heard, tokens[:n]))
+        if max(len(written) for _, written in prefixes) > room:
+            raise UserError(
+                f"a window of {ends[-1] * FRAME_S:.1f} s has more than the {room} tokens this "
+                "model's decoder has positions for; its transcript does not belong to its audio"
+            )
+        audio = window.audio[: ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES]
+        mel = log_mel(torch.from_numpy(audio), self.whisper.n_mels, block_ends=ends)
+        return Example(mel, ends, prefixes)
+
+    def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
+        """Text tokens and when each has ended, never before the one in front of it."""
+        tokens: list[int] = []
+        ended_s: list[float] = []
+        for word, start, end, _ in window.words:
+            ids = self.targets.word(word)
+            tokens += ids
+            for j in range(len(ids)):
+                share = (j + 1) / len(ids) if self.token_ends == "spread" else 1.0
+                ended_s.append(start + share * (end - start))
+        return tokens, list(accumulate(ended_s, max))
+
+    # -- training -------------------------------------------------------------------------------
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """Cross-entropy, the mean over the tokens and the <|endoftext|> of all rows."""
+        batch = batch.to(next(self.model.parameters()).device)
+        logits = model(batch)
+        labels = batch.labels[batch.labels >= 0]
+        right = logits.detach().argmax(-1) == labels
+        ends = labels == self.whisper.eot
+        logs = {
+            "token_accuracy": float(right.float().mean()),
+            "stop_accuracy": float(right[ends].float().mean()),
+            "audio_s": sum(e[-1] for e in batch.ends) * FRAME_S,
+        }
+        return F.cross_entropy(logits, labels), logs
+
+    def evaluate(self) -> dict[str, float]:
+        """WER in percent of greedy streaming on dev, with the adapter as `save` leaves it."""
+        import jiwer
+
+        from .stream import WhisperRT
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(Path(folder))
+            method = WhisperRT(
+                model_path=self.path,
+                adapter=folder,
+                device=str(next(self.model.parameters()).device),
+                chunk_s=self.chunk * FRAME_S,
+                first_chunk_s=self.first_chunk * FRAME_S,
+            )
+        texts = self._stream(method, [u.load() for u in self.dev])
+        normalise = normaliser(self.language or self.dev[0].language)
+        wer = 100 * jiwer.wer([normalise(u.text) for u in self.dev], [normalise(t) for t in texts])
+        return {"score": wer, "wer": wer}
+
+    def _stream(self, method: Any, audio: Sequence[np.ndarray]) -> list[str]:
+        """Committed texts, the audio fed as the simulator feeds it, all streams in phase."""
+        states = method.start_many(len(audio), language=self.language)
+        texts = [""] * len(audio)
+        active = list(range(len(audio)))
+        begin, end = 0, self.first_chunk * FRAME_SAMPLES + method.lookahead_samples
+        while active:
+            last = [end >= len(audio[i]) for i in active]
+            updates = method.step_many(
+                [states[i] for i in active], [audio[i][begin:end] for i in active], last=last
+            )
+            for i, update in zip(active, updates, strict=True):
+                texts[i] += "".join(word.text for word in update.committed)
+            active = [i for i, ended in zip(active, last, strict=True) if not ended]
+            begin, end = end, end + self.chunk * FRAME_SAMPLES
+        return [text.strip() for text in texts]
+
+    def save(self, folder: Path) -> None:
+        """A peft adapter in fp16, and training.json: how it came about."""
+        from peft import get_peft_model_state_dict
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = get_peft_model_state_dict(self.peft)
+        half = {name: value.detach().half().cpu().contiguous() for name, value in weights.items()}
+        save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+        config = self.peft.peft_config["default"].to_dict()
+        config |= {
+            "base_model_name_or_path": _name(self.path),
+            "target_modules": TARGET_MODULES,
+            "inference_mode": True,
+        }
+        config = {key: getattr(value, "value", value) for key, value in config.items()}
+        _write(folder / "adapter_config.json", config)
+        _write(
+            folder / "training.json",
+            {
+                "method": "whisperrt",
+                "chunk_s": round(self.chunk * FRAME_S, 2),
+                "first_chunk_s": round(self.first_chunk * FRAME_S, 2),
+                "random_chunks": self.random_chunks,
+                "rank": self.rank,
+                "init": self.init,
+                "mode": self.mode,
+                "token_ends": self.token_ends,
+                "point_fraction": self.point_fraction,
+                "points_per_window": self.points_per_window,
+                "batch": self.n_batch,
+                "seed": self.seed,
+                "train_data": _name(self.train_data),
+                "train_hours": round(sum(i.n_samples for i in self.items) / SAMPLE_RATE / 3600, 2),
+                "dev": _name(self.dev_manifest),
+                "n_dev": len(self.dev),
+                # step, minutes and dev/wer of now, from the curve that `fit` keeps beside it
+                "reached": _last_row(folder.parent / "curve.jsonl"),
+            },
+        )
+
+
+def _name(path: str) -> str:
+    """A path as it can stand in a published file: without what is of one machine only."""
+    return Path(path).name if Path(path).is_absolute() else path
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, sort_keys=True, default=sorted) + "\n")
+
+
+def _last_row(curve: Path) -> dict[str, float] | None:
+    if not curve.exists():
+        return None
+    row: dict[str, float] = json.loads(curve.read_text().splitlines()[-1])
+    return row
