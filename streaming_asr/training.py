@@ -154,7 +154,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
 
     figures: dict[str, float] = {}
     sums: dict[str, float] = {}
-    n_summed = 0
+    n_summed, evaluated_at = 0, -1
     last_checkpoint = time.monotonic()
     recipe.model.train()
     done = False
@@ -182,8 +182,9 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
             for key, value in {"loss": float(loss.detach()), **logs}.items():
                 sums[key] = sums.get(key, 0.0) + value
             n_summed += 1
-        evaluated = done or step % config.evaluate_every == 0
+        evaluated = step != evaluated_at and (done or step % config.evaluate_every == 0)
         if evaluated:
+            evaluated_at = step
             figures = evaluate()  # on every rank: the same figures, and nobody waits at a barrier
             if config.schedule == "plateau":
                 before = optimizer.param_groups[0]["lr"]
@@ -192,7 +193,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
                     scale = group.get("plateau_scale", 1.0)
                     group["plateau_scale"] = scale * group["lr"] / before if before else scale
         if accelerator.is_main_process:
-            if (step % config.log_every == 0 or evaluated) and sums:
+            if evaluated or (step % config.log_every == 0 and sums):
                 row = {key: value / n_summed for key, value in sums.items()}
                 row |= {"lr": optimizer.param_groups[0]["lr"], "minutes": float(clock) / 60}
                 row |= {f"dev/{key}": value for key, value in figures.items()} if evaluated else {}
