@@ -481,6 +481,18 @@ def test_playing_moves_the_cursor_to_the_end_and_stops(page: Path) -> None:
 
 
 @in_browser
+def test_a_long_recording_scrolls_with_its_words_at_their_times(tmp_path: Path) -> None:
+    text = " ".join(["gulls circle the boats"] * 20)
+    write_cell(tmp_path / "method=whisperrt,chunk=300ms", texts={"long": (text, text)})
+    dom = browse(build(tmp_path, tmp_path / "page.html"), "t=20")
+    lane = re.search(r'<svg viewBox="0 0 ([\d.]+) (\d+)" role="img" width="([\d.]+)"', dom)
+    assert lane
+    assert lane[1] == lane[3]
+    assert float(lane[1]) > 60 * 32
+    assert int(lane[2]) == 24 + 80 * 21 + 6
+
+
+@in_browser
 def test_text_from_a_log_never_becomes_markup(tmp_path: Path) -> None:
     nasty = "</script><script>document.title='owned'</script> <img src=x> &amp; <!--"
     folder = tmp_path / "method=whisperrt,chunk=300ms"

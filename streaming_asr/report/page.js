@@ -169,7 +169,9 @@ function drawTable() {
       el('td', { class: 'text', title: cell.name }, swatch, name),
       el('td', {}, chunkText(cell)),
       el('td', { class: 'text' }, cell.split),
-      ...shown.map((column) => {
+      ...shown.map((column, n) => {
+        // In the first column, since the notes may be a long way to the right.
+        if (cell.error && !n) return el('td', {}, 'failed');
         const value = column.value(cell);
         const key = cell.split + '\n' + column.name;
         const wins = value !== null && worse[key] && value === best[key];
@@ -281,6 +283,7 @@ function chart(cells, spec) {
     if (!series.has(key)) series.set(key, []);
     series.get(key).push(p);
   }
+  const isCrowded = series.size > 4; // then the legend serves better than a heap of labels
   const taken = points.map((p) => ({ x: x.at(p.x) - 6, y: y.at(p.y) - 6, w: 12, h: 12 }));
   const crossed = []; // what the lines cover: a label avoids it where it can
   const marks = [];
@@ -310,7 +313,7 @@ function chart(cells, spec) {
           if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); open(); }
         } }, svg('title', {}, words), marker(p.cell, x.at(p.x), y.at(p.y))));
     }
-    labels.push(...spec.labels(list));
+    labels.push(...spec.labels(list, isCrowded));
   }
   canvas.append(...marks);
   for (const { point, text } of labels) {
@@ -324,7 +327,7 @@ function chart(cells, spec) {
       box.x > EDGE.left && box.x + w < WIDTH - 2 && box.y > 0 && box.y + 13 < bottom &&
       !taken.some((other) => overlaps(box, other)));
     const spot = allowed.find((box) => !crossed.some((other) => overlaps(box, other))) ??
-      allowed[0];
+      (isCrowded ? null : allowed[0]);
     if (!spot) continue;
     taken.push(spot);
     const label = svg('text', { x: spot.x, y: spot.y + 10 }, text);
@@ -341,10 +344,12 @@ const chunkAxis = {
   text: (value) => String(+value.toFixed(1)),
   ticks: (points) => [...new Set(points.map((p) => p.x))].sort((a, b) => a - b),
 };
-const everyChunk = (list) => list.map((point) => ({ point, text: chunkText(point.cell) }));
+const chunks = (list, isCrowded) => list
+  .filter((_, n) => !isCrowded || n === 0 || n === list.length - 1)
+  .map((point) => ({ point, text: chunkText(point.cell) }));
 const seriesName = (list) => [{ point: list[list.length - 1], text: list[0].cell.label }];
 const FIGURES = [
-  { title: 'Word error rate against word latency', labels: everyChunk,
+  { title: 'Word error rate against word latency', labels: chunks,
     note: 'Lower left is better. Each point is one run, its chunk beside it.',
     x: { name: 'latency', label: 'Word latency, committed, median (s, with compute)',
       value: metric('word_latency_committed_p50_ca_s'), text: (v) => v.toFixed(2) },
@@ -388,6 +393,8 @@ const LEFT = 150;
 const RIGHT = 78;
 const LANE = 1180;
 const ROW = 21;
+const LONG_S = 20; // a longer recording scrolls, at so many pixels a second
+const LONG_SCALE = 60;
 let player = null; // the utterance on show: its lanes, its audio, its time
 
 /** The screen after each step: [time heard, time seen, text, n committed characters]. */
@@ -404,17 +411,23 @@ function lane(line, clock, end) {
   const steps = screens(line);
   const when = (k) => clock === 'cu' ? steps[k].heard : steps[k].seen;
   const height = 24 + line.rows.length * ROW + 6;
-  const x = (s) => LEFT + s / end * (LANE - LEFT - RIGHT);
-  const canvas = svg('svg', { viewBox: `0 0 ${LANE} ${height}`, role: 'img',
+  const isLong = end > LONG_S;
+  const width = isLong ? LEFT + RIGHT + end * LONG_SCALE : LANE;
+  const x = (s) => LEFT + s / end * (width - LEFT - RIGHT);
+  const canvas = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img',
+    width: isLong ? width : null,
     'aria-label': `${cell.label} ${chunkText(cell)}: when each word was spoken, shown, ` +
       'changed and committed' });
-  for (const tick of linearTicks(0, end, 12).ticks) {
+  for (const tick of linearTicks(0, end, isLong ? end / 2 : 12).ticks) {
     if (tick > end) continue;
     canvas.append(
       svg('line', { class: 'grid', x1: x(tick), x2: x(tick), y1: 20, y2: height }),
       svg('text', { class: 'faint', x: x(tick), y: 13, 'text-anchor': 'middle' }, `${tick} s`));
   }
-  canvas.append(svg('text', { class: 'faint', x: LANE, y: 13, 'text-anchor': 'end' }, 'after end'));
+  if (!isLong) {
+    canvas.append(svg('text', { class: 'faint', x: LANE, y: 13, 'text-anchor': 'end' },
+      'after end'));
+  }
   const audioEnd = svg('line', { x1: x(line.duration_s), x2: x(line.duration_s), y1: 16,
     y2: height, stroke: 'var(--muted)', 'stroke-dasharray': '1 3' });
   audioEnd.append(svg('title', {}, `the audio ends at ${line.duration_s.toFixed(2)} s`));
@@ -422,7 +435,13 @@ function lane(line, clock, end) {
   line.rows.forEach((row, at) => {
     const y = 24 + at * ROW + ROW / 2;
     const group = svg('g', {});
-    const label = svg('text', { x: LEFT - 10, y: y + 4, 'text-anchor': 'end' });
+    // In a long recording a word stands at its time, where the scrolled view shows it.
+    const first = Math.min(row.start ?? end, row.changes.length ? when(row.changes[0][0]) : end);
+    const label = svg('text', { x: (isLong ? x(first) : LEFT) - 10, y: y + 4,
+      'text-anchor': 'end' });
+    const margin = (text, faint) => svg('text', { class: faint, y: y + 4,
+      x: isLong ? x(Math.max(row.end, committed ?? 0)) + 10 : LANE,
+      'text-anchor': isLong ? null : 'end' }, text);
     const short = (text) => text.length > 11 ? text.slice(0, 10) + '…' : text;
     const wrong = row.kind !== 'hit';
     if (row.word !== null && wrong) {
@@ -468,15 +487,13 @@ function lane(line, clock, end) {
         d: `M${x(committed)},${y - 5.5}l5.5,5.5l-5.5,5.5l-5.5,-5.5z` }));
       if (row.end !== null) {
         const late = committed - row.end;
-        group.append(svg('text', { x: LANE, y: y + 4, 'text-anchor': 'end',
-          class: wrong ? 'faint' : null },
-        `${late < 0 ? '−' : '+'}${Math.abs(late).toFixed(2)} s`));
+        group.append(margin(`${late < 0 ? '−' : '+'}${Math.abs(late).toFixed(2)} s`,
+          wrong ? 'faint' : null));
       }
     } else if (row.kind === 'deletion') {
-      group.append(svg('text', { class: 'bad', x: LANE, y: y + 4, 'text-anchor': 'end' },
-        'missed'));
+      group.append(margin('missed', 'bad'));
     }
-    group.append(svg('rect', { x: 0, y: y - ROW / 2, width: LANE, height: ROW,
+    group.append(svg('rect', { x: 0, y: y - ROW / 2, width, height: ROW,
       fill: 'transparent' }), svg('title', {}, told.join('\n')));
     canvas.append(group);
   });
@@ -487,6 +504,11 @@ function lane(line, clock, end) {
     show(t) {
       cursor.setAttribute('x1', x(t));
       cursor.setAttribute('x2', x(t));
+      const view = canvas.parentElement;
+      if (isLong && view) {
+        const row = line.rows.findLastIndex((each) => each.start !== null && each.start <= t);
+        view.scrollTo(x(t) - view.clientWidth / 2, 24 + row * ROW - view.clientHeight / 2);
+      }
       let now = { text: '', final: 0 };
       steps.forEach((step, k) => { if (when(k) <= t) now = step; });
       return now;
@@ -561,13 +583,16 @@ function drawTimelines() {
     if (line.timed) {
       const first = words.findIndex((row) => row.start > t);
       const n = first < 0 ? words.length : first;
-      spoken.replaceChildren(words.slice(0, n).map((row) => row.word).join(' ') + ' ',
-        el('span', { class: 'later' }, words.slice(n).map((row) => row.word).join(' ')));
+      const later = el('span', { class: 'later' },
+        words.slice(n).map((row) => row.word).join(' '));
+      spoken.replaceChildren(words.slice(0, n).map((row) => row.word).join(' ') + ' ', later);
+      spoken.scrollTop = later.offsetTop - spoken.clientHeight / 2;
     } else spoken.textContent = line.reference;
     lanes.forEach((each, n) => {
       const now = each.show(t);
       seen[n].replaceChildren(now.text.slice(0, now.final),
         el('span', { class: 'partial' }, now.text.slice(now.final)));
+      seen[n].scrollTop = seen[n].scrollHeight;
     });
   }
   function stop() {
