@@ -1,9 +1,9 @@
 """The training loop that every recipe shares: one process or many, resumable, logged.
 
 A recipe says what is trained (`model`), what a step sees (`batch`), what it minimises (`loss`),
-how good it is (`evaluate`) and what it leaves behind (`save`). `batch(step, ...)` is a pure function
-of the seed, the step and the rank, so a run that was killed goes on in the middle of an epoch with
-the very batches it would have seen.
+how good it is (`evaluate`) and what it leaves behind (`save`). `batch(step, ...)` is a pure
+function of the seed, the step and the rank, so a run that was killed goes on in the middle of an
+epoch with the very batches it would have seen.
 
 Averaging over processes is accelerate's (gloo on CPU, NCCL on GPUs). Two single-threaded processes
 beat two OpenMP threads on small CPUs: a preempted thread stalls every operation of its process.
@@ -46,7 +46,9 @@ class FitConfig:
     tail: float = 0.35  # linear_tail: share of progress over which lr falls linearly
     final_lr_ratio: float = 0.04
     warmup_steps: int = 100
-    plateau_factor: float = 0.5  # plateau: ReduceLROnPlateau's factor, one patience = one evaluation
+    plateau_factor: float = (
+        0.5  # plateau: ReduceLROnPlateau's factor, one patience = one evaluation
+    )
     plateau_patience: int = 2
     weight_decay: float = 0.01
     beta1: float = 0.9
@@ -68,7 +70,7 @@ class Recipe(Protocol):
     def batch(self, step: int, *, rank: int, world: int, progress: float) -> Any: ...
 
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, float]]:
-        """`model` is the wrapped `self.model`; call it, never `self.model`, to get gradients averaged."""
+        """`model` is `self.model` wrapped: call this one, or gradients are not averaged."""
         ...
 
     def evaluate(self) -> dict[str, float]:
@@ -88,7 +90,7 @@ def lr_factor(config: FitConfig, step: int, progress: float) -> float:
 
 
 def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[str, float]:
-    """Trains until a limit is reached; returns the last evaluation. Resumes from `out/checkpoint.pt`.
+    """Trains until a limit is reached, from `out/checkpoint.pt` on; returns the last evaluation.
 
     Leaves `out/final` and `out/best` (whatever `recipe.save` writes), `out/curve.jsonl` and the
     checkpoint. Raises UserError for an unknown schedule or a folder that belongs to another run."""
@@ -122,6 +124,8 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
         optimizer.load_state_dict(saved["optimizer"])
         plateau.load_state_dict(saved["plateau"])
         step, spent_s, best = saved["step"], saved["spent_s"], saved["best"]
+        if accelerator.is_main_process:
+            _cut_curve(out / "curve.jsonl", step)
     model, wrapped = accelerator.prepare(recipe.model, optimizer)
     started = time.monotonic() - spent_s
     if accelerator.is_main_process:
@@ -223,6 +227,13 @@ def _append(path: Path, row: Mapping[str, float]) -> None:
         f.write(json.dumps({k: float(f"{v:.6g}") for k, v in row.items()}) + "\n")
 
 
+def _cut_curve(path: Path, step: int) -> None:
+    """Drops what was logged after the checkpoint: these steps are taken again."""
+    if path.exists():
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if json.loads(line)["step"] <= step))
+
+
 def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
     """A checkpoint goes on under its own settings only; the two limits may be raised."""
     free = {"max_steps", "max_minutes", "log_every", "evaluate_every", "checkpoint_minutes", "out"}
@@ -237,7 +248,7 @@ def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
 def launch(processes: int) -> int | None:
     """Starts this very command once per process; None where it should just go on itself.
 
-    Under torchrun or `accelerate launch` (RANK is set) and for one process there is nothing to do."""
+    For one process, or under torchrun or `accelerate launch` (RANK is set), nothing is to do."""
     if processes <= 1 or "RANK" in os.environ:
         return None
     import socket

@@ -1,0 +1,216 @@
+"""The training loop: resuming changes nothing, two processes equal one, one run per folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from streaming_asr.errors import UserError
+from streaming_asr.training import FitConfig, fit, lr_factor
+
+
+class Line:
+    """Least squares on 8 seeded points a step, shared out among the ranks; a frozen offset."""
+
+    def __init__(self, scores=(), stop_at=None):
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        self.model[2].bias.requires_grad_(False)
+        self.scores, self.stop_at = list(scores), stop_at
+        self.seen = []
+
+    def batch(self, step, *, rank, world, progress):
+        if step == self.stop_at:
+            raise KeyboardInterrupt
+        self.seen.append(step)
+        points = torch.randn(8, 3, generator=torch.Generator().manual_seed(step))
+        return points[rank::world]
+
+    def loss(self, model, batch):
+        error = model(batch)[:, 0] - batch.sum(1).sin()
+        return (error**2).mean(), {"n": float(len(batch))}
+
+    def evaluate(self):
+        return {"score": self.scores.pop(0) if self.scores else 1.0}
+
+    def save(self, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save(self.model.state_dict(), folder / "model.pt")
+
+
+def settings(out, **changes):
+    base = {"max_steps": 12, "max_minutes": 1e6, "lr": 0.05, "warmup_steps": 3, "log_every": 4}
+    return FitConfig(out=str(out), **(base | changes))
+
+
+def weights(folder):
+    return torch.load(Path(folder) / "model.pt")
+
+
+def curve(out):
+    return [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("schedule", ["linear_tail", "plateau"])
+def test_a_run_that_was_killed_goes_on_to_the_weights_of_an_unbroken_one(tmp_path, schedule):
+    scores = [1.0, 2.0, 2.0, 2.0, 2.0]
+    changes = {
+        "schedule": schedule, "plateau_patience": 0, "evaluate_every": 3, "checkpoint_minutes": 0.0
+    }  # fmt: skip
+    fit(Line(scores), settings(tmp_path / "whole", **changes))
+    with pytest.raises(KeyboardInterrupt):
+        fit(Line(scores, stop_at=7), settings(tmp_path / "broken", **changes))
+    second = Line(scores[2:])
+    fit(second, settings(tmp_path / "broken", **changes))
+
+    assert second.seen == [7, 8, 9, 10, 11]
+    expected = weights(tmp_path / "whole" / "final")
+    for name, value in weights(tmp_path / "broken" / "final").items():
+        assert torch.equal(value, expected[name])
+    for ours, theirs in zip(curve(tmp_path / "broken"), curve(tmp_path / "whole"), strict=False):
+        assert ours["step"] == theirs["step"] and ours["lr"] == theirs["lr"]
+
+
+def test_steps_logged_after_the_checkpoint_are_not_logged_twice(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        # a checkpoint at step 8 only, by hand, since all that follows takes no time
+        fit(Line(stop_at=8), settings(tmp_path, log_every=1, checkpoint_minutes=0.0))
+    saved = torch.load(tmp_path / "checkpoint.pt")
+    torch.save(saved | {"step": 5}, tmp_path / "checkpoint.pt")
+    fit(Line(), settings(tmp_path, log_every=1))
+    logged = [row["step"] for row in curve(tmp_path) if "loss" in row]
+    assert logged == list(range(1, 13))
+
+
+SCRIPT = """
+import sys
+import torch
+from streaming_asr.training import fit, launch
+code = launch(2)
+if code is not None:
+    sys.exit(code)
+sys.path.insert(0, sys.argv[1])
+from test_training import Line, settings
+torch.set_num_threads(1)
+fit(Line(), settings(sys.argv[2], max_steps=3))
+"""
+
+
+def test_two_processes_take_the_steps_of_one_on_the_same_batch(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    fit(Line(), settings(tmp_path / "one", max_steps=3))
+    ran = subprocess.run(
+        [sys.executable, str(script), str(Path(__file__).parent), str(tmp_path / "two")],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "2 process(es)" in ran.stdout
+    assert curve(tmp_path / "two")[-1]["step"] == 3
+    expected = weights(tmp_path / "one" / "final")
+    for name, value in weights(tmp_path / "two" / "final").items():
+        assert torch.allclose(value, expected[name], atol=1e-5), name
+
+
+def test_accumulated_gradients_equal_one_larger_batch(tmp_path):
+    class Halves(Line):
+        def batch(self, step, *, rank, world, progress):
+            whole = super().batch(step // 2, rank=rank, world=world, progress=progress)
+            return whole[step % 2 :: 2]
+
+    fit(Line(), settings(tmp_path / "whole", max_steps=4))
+    fit(Halves(), settings(tmp_path / "halves", max_steps=4, accumulate=2))
+    expected = weights(tmp_path / "whole" / "final")
+    for name, value in weights(tmp_path / "halves" / "final").items():
+        assert torch.allclose(value, expected[name], atol=1e-6)
+
+
+def test_frozen_weights_stay_and_are_not_stored(tmp_path):
+    fit(Line(), settings(tmp_path))
+    assert torch.equal(weights(tmp_path / "final")["2.bias"], Line().model[2].bias)
+    assert set(torch.load(tmp_path / "checkpoint.pt")["model"]) == {
+        "0.weight",
+        "0.bias",
+        "2.weight",
+    }
+
+
+@pytest.mark.parametrize(
+    ("schedule", "step", "progress", "expected"),
+    [
+        ("linear_tail", 0, 0.0, 0.01),  # warm-up: (step + 1) / 100
+        ("linear_tail", 49, 0.1, 0.5),
+        ("linear_tail", 99, 0.2, 1.0),
+        ("linear_tail", 500, 0.6, 1.0),  # the tail is the last 0.4
+        ("linear_tail", 800, 0.8, 0.52),  # half of it gone: 0.04 + 0.96 / 2
+        ("linear_tail", 1000, 1.0, 0.04),
+        ("linear_tail", 1200, 1.2, 0.04),
+        ("constant", 900, 0.9, 1.0),
+        ("plateau", 900, 0.9, 1.0),
+        ("plateau", 24, 0.9, 0.25),
+    ],
+)
+def test_the_learning_rate_follows_its_schedule(schedule, step, progress, expected):
+    config = FitConfig(
+        out="", max_steps=1000, max_minutes=1, schedule=schedule, tail=0.4, warmup_steps=100
+    )
+    assert lr_factor(config, step, progress) == pytest.approx(expected)
+
+
+def test_a_plateau_halves_the_learning_rate_after_its_patience(tmp_path):
+    fit(
+        Line(scores=[5.0, 4.0, 4.0, 4.0, 4.0, 3.0]),
+        settings(
+            tmp_path, schedule="plateau", plateau_patience=1, evaluate_every=2, log_every=1,
+            warmup_steps=1,
+        ),
+    )  # fmt: skip
+    # scores at steps 2, 4, ... : 4.0 for the third time, at step 8, is one beyond the patience of 1
+    lrs = [row["lr"] for row in curve(tmp_path)]
+    assert lrs == pytest.approx([0.05] * 7 + [0.025] * 5)
+
+
+def test_the_best_by_score_is_kept_and_the_last_evaluation_logged(tmp_path):
+    recipe = Line(scores=[3.0, 1.0, 2.0])
+    kept = []
+    save = recipe.save
+    recipe.save = lambda folder: (kept.append(folder.name), save(folder))
+    figures = fit(recipe, settings(tmp_path, evaluate_every=4))
+    assert kept == ["best", "best", "final"]
+    assert figures == {"score": 2.0}
+    assert [row["dev/score"] for row in curve(tmp_path) if "dev/score" in row] == [3.0, 1.0, 2.0]
+
+
+def test_time_ends_a_training_before_its_steps(tmp_path):
+    recipe = Line()
+    fit(recipe, settings(tmp_path, max_steps=10**9, max_minutes=1e-9))
+    assert len(recipe.seen) <= 1
+
+
+@pytest.mark.parametrize(("key", "value"), [("lr", 0.01), ("seed", 3), ("schedule", "constant")])
+def test_other_settings_do_not_go_on_from_a_checkpoint(tmp_path, key, value):
+    fit(Line(), settings(tmp_path, max_steps=2))
+    with pytest.raises(UserError, match=rf"trained with {key}="):
+        fit(Line(), settings(tmp_path, max_steps=4, **{key: value}))
+
+
+def test_a_longer_training_goes_on_from_a_checkpoint(tmp_path):
+    fit(Line(), settings(tmp_path, max_steps=2))
+    longer = Line()
+    fit(longer, settings(tmp_path, max_steps=4))
+    assert longer.seen == [2, 3]
+
+
+def test_an_unknown_schedule_is_refused(tmp_path):
+    with pytest.raises(UserError, match="schedule='cosine'"):
+        fit(Line(), settings(tmp_path, schedule="cosine"))
