@@ -70,7 +70,7 @@ class WhisperRTRecipe:
         init: str = "paper",
         mode: str = "fast",
         point_fraction: float = 0.25,
-        points_per_window: int = 8,
+        points_per_window: int = 6,
         token_ends: str = "spread",
         batch: int = 8,
         several: float = 0.4,
