@@ -175,6 +175,10 @@ def _score(
 
 
 def _report(folder: Path) -> Path:
+    """The HTML page of `folder`; a cell's is made once, though tracker and reader want it."""
+    page, result = folder / "report.html", folder / "metrics.json"
+    if page.exists() and result.exists() and page.stat().st_mtime > result.stat().st_mtime:
+        return page
     from streaming_asr.report import build as build_report
 
     return Path(build_report(folder))
@@ -187,10 +191,16 @@ def _samples(duration: str) -> int:
 def _save_configuration(folder: Path, config: DictConfig, hydra_node: Any) -> None:
     """What Hydra would write, once the folder is known to be this cell's."""
     place = folder / ".hydra"
-    place.mkdir(exist_ok=True)
-    OmegaConf.save(config, place / "config.yaml")
-    OmegaConf.save(hydra_node.overrides.task, place / "overrides.yaml")
-    OmegaConf.save(hydra_node, place / "hydra.yaml")
+    try:
+        place.mkdir(exist_ok=True)
+        OmegaConf.save(config, place / "config.yaml")
+        OmegaConf.save(hydra_node.overrides.task, place / "overrides.yaml")
+        OmegaConf.save(hydra_node, place / "hydra.yaml")
+    except OSError as error:
+        raise UserError(
+            f"{place}: cannot be written ({error.strerror}); make room or name another folder "
+            "with output=<folder>"
+        ) from error
 
 
 class _progress:
