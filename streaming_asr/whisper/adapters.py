@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,10 @@ def merge_adapter(model: Any, adapter: str | Path) -> Any:
     from peft import PeftModel
 
     try:
-        return PeftModel.from_pretrained(model, str(path)).merge_and_unload()
+        with warnings.catch_warnings():
+            # peft 0.21 reads an attribute that transformers 5.23 has renamed.
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing")
+            return PeftModel.from_pretrained(model, str(path)).merge_and_unload()
     except (RuntimeError, ValueError, KeyError) as error:
         raise UserError(
             f"adapter {str(path)!r} does not fit this model: {str(error).splitlines()[0]}; use the "

@@ -1,25 +1,152 @@
-"""Reference methods that are not streaming: one-shot and re-encoding."""
+"""References that do not stream: the whole audio in one shot, and all of it again per chunk.
+
+Both run the offline (bidirectional, padded) model. Audio longer than its context is taken in
+windows, each cut at a word's end two seconds before it is full.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 
-class Offline:
+import numpy as np
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, Recorder, Samples, Update, Word
+from streaming_asr.methods.offline.decode import SAMPLE_RATE, Window, WindowDecoder, as_words
+from streaming_asr.whisper.load import load_whisper
+
+FRAME_S = 0.02
+
+
+@dataclass(slots=True)
+class WholeAudio:
+    """State of one stream: the audio that is not yet committed."""
+
+    language: str | None
+    recorder: Recorder
+    next_decode: int
+    """Samples of the stream at which it is decoded again."""
+    pieces: list[Samples] = field(default_factory=list)
+    n_samples: int = 0
+    start: int = 0
+    """Sample at which the open window begins."""
+    has_text: bool = False
+    partial: tuple[Word, ...] = ()
+
+    def take_in(self, audio: Samples) -> None:
+        if audio.size:
+            self.pieces.append(np.asarray(audio, dtype=np.float32))
+            self.n_samples += audio.size
+
+    def window(self) -> Samples:
+        """All samples of the open window."""
+        if len(self.pieces) != 1:
+            self.pieces = [np.concatenate(self.pieces) if self.pieces else np.zeros(0, np.float32)]
+        return self.pieces[0]
+
+    def move(self, n_samples: int) -> None:
+        self.pieces = [self.window()[n_samples:]]
+        self.start += n_samples
+
+
+class _Whole:
     lookahead_samples = 0
+
+    def __init__(
+        self,
+        model_path: str,
+        device: str,
+        dtype: str,
+        adapter: str | None,
+        beam: int,
+        max_tokens: int | None,
+    ) -> None:
+        if beam < 0 or (max_tokens is not None and max_tokens < 1):
+            raise UserError(
+                f"beam={beam}, max_tokens={max_tokens}: beam is 0 (greedy) or more, "
+                "max_tokens at least 1 or null"
+            )
+        whisper = load_whisper(
+            model_path,
+            device=device,
+            dtype=dtype,
+            adapter=None if adapter in (None, "none") else adapter,
+        )
+        self._decoder = WindowDecoder(whisper, beam, max_tokens)
+
+    def _close_full_windows(self, state: WholeAudio) -> list[Word]:
+        """Commit and leave behind windows that hold more audio than the context."""
+        committed: list[Word] = []
+        context = self._decoder.context_samples
+        while state.window().size > context:
+            window = self._decoder.decode(
+                state.window()[:context], state.language, state.recorder
+            )
+            with state.recorder.part("policy"):
+                cut, n_words = self._decoder.seam(window)
+                committed += self._words(state, window, n_words, timed=True)
+                state.move(cut)
+        return committed
+
+    def _words(
+        self, state: WholeAudio, window: Window, n_words: int, *, timed: bool
+    ) -> list[Word]:
+        words = as_words(
+            window,
+            n_words,
+            self._decoder.times(window) if timed else None,
+            state.start / SAMPLE_RATE,
+            state.n_samples / SAMPLE_RATE,
+            goes_on=state.has_text,
+            language=state.language,
+        )
+        state.has_text = state.has_text or (timed and bool(words))
+        return words
+
+    def _finish(self, state: WholeAudio) -> list[Word]:
+        committed = self._close_full_windows(state)
+        if state.window().size:
+            window = self._decoder.decode(state.window(), state.language, state.recorder)
+            with state.recorder.part("finalise"):
+                committed += self._words(state, window, len(window.words), timed=True)
+        state.partial = ()
+        return committed
+
+
+class Offline(_Whole):
+    """All audio, padded, decoded once when the stream has ended; nothing is shown before."""
 
     def __init__(
         self,
         model_path: str,
         device: str = "cpu",
         dtype: str = "float32",
-        adapter: str | None = "none",
+        adapter: str | None = None,
         beam: int = 0,
         max_tokens: int | None = None,
     ) -> None:
-        raise NotImplementedError
+        """beam: 0 or 1 greedy, else its width. max_tokens: of text per window, default the model's.
+
+        Raises UserError on a missing model or adapter and on settings out of range.
+        """
+        super().__init__(model_path, device, dtype, adapter, beam, max_tokens)
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
+        """A new stream."""
+        self._decoder.whisper.prompt(language)  # an unknown language is refused here
+        return WholeAudio(language, recorder, 0)
+
+    def step(self, state: WholeAudio, audio: Samples, *, last: bool) -> Update:
+        """Keep `audio`; after the last of it, decode."""
+        state.take_in(audio)
+        return Update(tuple(self._finish(state))) if last else Update()
 
 
-class Reencode:
-    lookahead_samples = 0
+class Reencode(_Whole):
+    """A baseline: at every chunk the whole prefix, padded, encoded and decoded again.
+
+    The text is shown as partial and committed at the end (or when the context is full).
+    """
 
     def __init__(
         self,
@@ -28,7 +155,48 @@ class Reencode:
         dtype: str = "float32",
         chunk_s: float = 0.3,
         first_chunk_s: float = 0.6,
-        adapter: str | None = "none",
+        adapter: str | None = None,
         max_tokens: int | None = None,
     ) -> None:
-        raise NotImplementedError
+        """Greedy; `chunk_s` and `first_chunk_s` in seconds, multiples of 0.02."""
+        super().__init__(model_path, device, dtype, adapter, 0, max_tokens)
+        self._chunk = _samples(chunk_s, "chunk_s")
+        self._first = _samples(first_chunk_s, "first_chunk_s")
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
+        """A new stream."""
+        self._decoder.whisper.prompt(language)
+        return WholeAudio(language, recorder, self._first)
+
+    def step(self, state: WholeAudio, audio: Samples, *, last: bool) -> Update:
+        """Take in `audio`; decode all of it again when it completes a chunk."""
+        arrived = np.asarray(audio, dtype=np.float32)
+        committed: list[Word] = []
+        # Chunk by chunk, whatever the delivery, so that the text depends on the schedule alone.
+        while state.n_samples + arrived.size >= state.next_decode:
+            wanted = state.next_decode - state.n_samples
+            state.take_in(arrived[:wanted])
+            arrived = arrived[wanted:]
+            state.next_decode += self._chunk
+            if arrived.size == 0 and last:
+                break  # the final decoding hears the same
+            committed += self._show(state)
+        state.take_in(arrived)
+        if last:
+            committed += self._finish(state)
+        return Update(tuple(committed), state.partial)
+
+    def _show(self, state: WholeAudio) -> list[Word]:
+        committed = self._close_full_windows(state)
+        window = self._decoder.decode(state.window(), state.language, state.recorder)
+        with state.recorder.part("policy"):
+            words = self._words(state, window, len(window.words), timed=False)
+            state.partial = tuple(Word(word.text) for word in words)
+        return committed
+
+
+def _samples(duration_s: float, name: str) -> int:
+    frames = round(duration_s / FRAME_S)
+    if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
+        raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
+    return frames * 320

@@ -128,6 +128,7 @@ def _best(branches: list[_Branch], width: int) -> list[_Branch]:
     return kept
 
 
+@torch.inference_mode()
 def _verify(
     decoder: Decoder,
     cache: DecoderCache,

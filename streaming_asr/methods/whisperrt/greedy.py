@@ -74,6 +74,7 @@ def _may_grow(row: Row, decoder: Decoder, settings: Settings) -> bool:
     return row.n_new < settings.max_new and used < decoder.max_tokens
 
 
+@torch.inference_mode()
 def _verify(
     decoder: Decoder,
     cache: DecoderCache,

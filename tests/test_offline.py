@@ -1,0 +1,127 @@
+"""The references: one shot and re-encoding, against transformers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import WhisperFeatureExtractor
+
+from streaming_asr.errors import UserError
+from streaming_asr.methods.offline import Offline, Reencode
+from tests.tiny import noise, tiny_folder
+
+FOLDER = str(tiny_folder(seed=0, max_tokens=256))
+
+
+def steps(method, audio, size=1600):
+    state = method.start()
+    starts = range(0, max(len(audio), 1), size)
+    return [method.step(state, audio[i : i + size], last=i + size >= len(audio)) for i in starts]
+
+
+def transformers_greedy(method, audio, n_tokens):
+    """Token ids by transformers' full forward passes over padded audio."""
+    whisper = method._decoder.whisper
+    extractor = WhisperFeatureExtractor.from_pretrained(FOLDER)
+    mel = extractor(audio, sampling_rate=16_000, return_tensors="pt").input_features
+    tokens = whisper.prompt()
+    with torch.inference_mode():
+        hidden = whisper.model.model.encoder(mel).last_hidden_state
+        for _ in range(n_tokens):
+            ids = torch.tensor([tokens])
+            logits = whisper.model(encoder_outputs=(hidden,), decoder_input_ids=ids).logits[0, -1]
+            best = int((logits + whisper.suppressed).argmax())
+            if best == whisper.eot:
+                break
+            tokens.append(best)
+    return tokens[len(whisper.prompt()) :]
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_offline_equals_transformers_greedy(seed):
+    method, audio = Offline(FOLDER, max_tokens=20), noise(2.5, seed)
+    expected = transformers_greedy(method, audio, 20)
+    updates = steps(method, audio)
+    assert all(update == type(update)() for update in updates[:-1])
+    words = updates[-1].committed
+    assert "".join(word.text for word in words) == method._decoder.whisper.tokenizer.decode(expected)
+    assert expected
+    edges = [t for word in words for t in (word.start, word.end)]
+    assert edges == sorted(edges) and 0 <= edges[0] and edges[-1] <= 2.5
+
+
+def test_a_beam_finds_the_likeliest_two_tokens_and_scores_them_as_transformers_does():
+    folder = str(tiny_folder(seed=0, max_tokens=256, eot_logit=-20.0))
+    greedy, beam = Offline(folder, max_tokens=2), Offline(folder, max_tokens=2, beam=6)
+    whisper, gains = beam._decoder.whisper, []
+    for seed in range(8):
+        audio = noise(2.0, seed)
+        one, many = (m._decoder.decode(audio, None, m.start().recorder) for m in (greedy, beam))
+        assert len(one.tokens) == len(many.tokens) == 2
+        extractor = WhisperFeatureExtractor.from_pretrained(folder)
+        mel = extractor(audio, sampling_rate=16_000, return_tensors="pt").input_features
+        ids = torch.tensor([[*whisper.prompt(), *many.tokens]])
+        with torch.inference_mode():
+            logits = whisper.model(input_features=mel, decoder_input_ids=ids).logits[0]
+        expected = (logits + whisper.suppressed).log_softmax(-1)[[-3, -2], many.tokens]
+        assert many.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
+        gains.append(sum(many.log_probs) - sum(one.log_probs))
+    assert min(gains) > -1e-5 and max(gains) > 0.01
+
+
+def test_reencode_shows_the_offline_text_of_the_prefix_and_commits_at_the_end():
+    offline = Offline(FOLDER, max_tokens=12)
+    reencode = Reencode(FOLDER, chunk_s=0.3, first_chunk_s=0.6, max_tokens=12)
+    audio = noise(2.0, 2)
+    state = reencode.start()
+    heard, shown = 0, 0
+    for size in (9600, 4800, 4800):
+        update = reencode.step(state, audio[heard : heard + size], last=False)
+        heard += size
+        whole = offline.step(offline.start(), audio[:heard], last=True).committed
+        assert update.committed == ()
+        assert [w.text for w in update.partial] == [w.text for w in whole]
+        shown += len(update.partial)
+    assert shown > 0
+    update = reencode.step(state, audio[heard:], last=True)
+    assert update.partial == ()
+    assert update.committed == offline.step(offline.start(), audio, last=True).committed
+
+
+def test_reencode_depends_on_the_schedule_not_on_the_delivery():
+    reencode = Reencode(FOLDER, chunk_s=0.2, first_chunk_s=0.4, max_tokens=12)
+    audio = noise(1.5, 4)
+    a, b = steps(reencode, audio, 3200), steps(reencode, audio, 777)
+    assert a[-1] == b[-1]
+    by_time = {tuple(update.partial) for update in a}
+    assert by_time <= {tuple(update.partial) for update in b}
+
+
+@pytest.mark.parametrize("kind", ["offline", "reencode"])
+def test_audio_beyond_the_context_is_taken_in_windows(kind):
+    method = (
+        Offline(FOLDER, max_tokens=12)
+        if kind == "offline"
+        else Reencode(FOLDER, chunk_s=0.5, first_chunk_s=0.5, max_tokens=12)
+    )
+    updates = steps(method, noise(11.0, 3), 8000)
+    words = [word for update in updates for word in update.committed]
+    assert updates[-1].partial == ()
+    edges = [t for word in words for t in (word.start, word.end)]
+    assert edges == sorted(edges) and edges[-1] <= 11.0
+    assert edges[-1] > 4.0, "later windows have text too"
+    assert all(word.text.startswith(" ") for word in words[1:])
+
+
+@pytest.mark.parametrize("method", [Offline(FOLDER), Reencode(FOLDER)])
+def test_no_audio_has_no_text(method):
+    update = method.step(method.start(), np.zeros(0, np.float32), last=True)
+    assert update.committed == update.partial == ()
+
+
+def test_settings_out_of_range_are_refused():
+    with pytest.raises(UserError, match="beam=-1"):
+        Offline(FOLDER, beam=-1)
+    with pytest.raises(UserError, match=r"first_chunk_s=0\.05"):
+        Reencode(FOLDER, first_chunk_s=0.05)

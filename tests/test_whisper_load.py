@@ -1,0 +1,160 @@
+"""Loading: prompts, adapters merged exactly, published checkpoints, what goes wrong."""
+
+from __future__ import annotations
+
+import peft
+import pytest
+import torch
+from transformers import WhisperForConditionalGeneration
+
+from streaming_asr.errors import UserError
+from streaming_asr.whisper.load import load_whisper
+from tests.tiny import tiny_folder
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+PROJECTIONS = ["q_proj", "k_proj", "v_proj", "out_proj"]
+OPENAI = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
+
+
+@pytest.fixture
+def adapted(tmp_path):
+    """A peft adapter with random updates: its folder, and the unmerged model."""
+    torch.manual_seed(1)
+    model = WhisperForConditionalGeneration.from_pretrained(tiny_folder())
+    config = peft.LoraConfig(r=4, lora_alpha=4, lora_dropout=0.0, target_modules=PROJECTIONS)
+    model = peft.get_peft_model(model, config)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(0.0, 0.1)
+    model.save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter", model.eval()
+
+
+def outputs(model):
+    torch.manual_seed(2)
+    mel, ids = torch.randn(1, 80, 400), torch.tensor([[331, 40, 41, 42]])
+    with torch.inference_mode():
+        return model(input_features=mel, decoder_input_ids=ids).logits
+
+
+def test_a_merged_adapter_equals_the_unmerged_one(adapted):
+    folder, unmerged = adapted
+    merged = load_whisper(tiny_folder(), adapter=folder).model
+    plain = load_whisper(tiny_folder()).model
+    torch.testing.assert_close(outputs(merged), outputs(unmerged), atol=1e-5, rtol=1e-5)
+    assert (outputs(merged) - outputs(plain)).abs().max() > 0.01
+    assert not any("lora" in name for name, _ in merged.named_parameters())
+
+
+def published(adapter_model, **extra):
+    """The same updates under OpenAI's names, A (in, rank) and B (rank, out)."""
+    state = {}
+    for name, tensor in peft.get_peft_model_state_dict(adapter_model).items():
+        parts = name.split(".")
+        side, layer, kind, projection, matrix = parts[3], *parts[5:9]
+        attention = {"self_attn": "attn", "encoder_attn": "cross_attn"}[kind]
+        key = f"{side}.blocks.{layer}.{attention}.{OPENAI[projection]}.{matrix}"
+        state[key] = tensor.T.contiguous()
+    return {**state, **extra}
+
+
+@pytest.mark.parametrize("prefix", ["", "model."])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_published_checkpoint_equals_the_peft_adapter_of_the_same_updates(
+    adapted, tmp_path, prefix, nested
+):
+    _, unmerged = adapted
+    state = {prefix + key: value for key, value in published(unmerged).items()}
+    assert len(state) == 2 * 4 * (2 + 2 + 2)
+    assert any(key.endswith("encoder.blocks.0.attn.query.lora_A") for key in state)
+    path = tmp_path / "published.pt"
+    torch.save({"cfg": {"rank": 4, "gran": 15}, "state_dict": state} if nested else state, path)
+    merged = load_whisper(tiny_folder(), adapter=path).model
+    torch.testing.assert_close(outputs(merged), outputs(unmerged), atol=1e-5, rtol=1e-5)
+
+
+def test_full_weights_in_a_published_checkpoint_replace_ours(adapted, tmp_path):
+    _, unmerged = adapted
+    plain = load_whisper(tiny_folder()).model
+    names = {
+        "decoder.blocks.1.attn.query.weight": plain.model.decoder.layers[1].self_attn.q_proj.weight,
+        "encoder.blocks.0.mlp.0.bias": plain.model.encoder.layers[0].fc1.bias,
+        "encoder.ln_post.weight": plain.model.encoder.layer_norm.weight,
+        "decoder.positional_embedding": plain.model.decoder.embed_positions.weight,
+        "encoder.blocks.0.attn_ln.weight": plain.model.encoder.layers[0].self_attn_layer_norm.weight,
+    }
+    path = tmp_path / "published.pt"
+    extra = {key: weight * 1.5 for key, weight in names.items()}
+    torch.save(published(unmerged, **extra), path)
+    ours = load_whisper(tiny_folder(), adapter=path).model.model
+    assert torch.equal(
+        ours.encoder.layers[0].fc1.bias, extra["encoder.blocks.0.mlp.0.bias"]
+    )
+    assert torch.equal(ours.encoder.layer_norm.weight, extra["encoder.ln_post.weight"])
+    assert torch.equal(
+        ours.decoder.embed_positions.weight, extra["decoder.positional_embedding"]
+    )
+    pair = unmerged.base_model.model.model.decoder.layers[1].self_attn.q_proj
+    delta = pair.lora_B["default"].weight @ pair.lora_A["default"].weight
+    torch.testing.assert_close(
+        ours.decoder.layers[1].self_attn.q_proj.weight,
+        extra["decoder.blocks.1.attn.query.weight"] + delta,
+    )
+
+
+def test_checkpoints_of_another_form_are_refused(adapted, tmp_path):
+    folder, unmerged = adapted
+    path = tmp_path / "some.pt"
+    torch.save({"encoder.ln_post.weight": torch.ones(32)}, path)
+    with pytest.raises(UserError, match="no lora_A"):
+        load_whisper(tiny_folder(), adapter=path)
+    torch.save(published(unmerged, **{"encoder.rnn.weight": torch.ones(2)}), path)
+    with pytest.raises(UserError, match=r"unknown key 'encoder\.rnn\.weight'"):
+        load_whisper(tiny_folder(), adapter=path)
+    path.write_bytes(b"not a checkpoint")
+    with pytest.raises(UserError, match="not a plain file of tensors"):
+        load_whisper(tiny_folder(), adapter=path)
+    torch.save(published(unmerged), path)
+    with pytest.raises(UserError, match="the size it was trained on"):
+        load_whisper(tiny_folder(d_model=64), adapter=path)
+    with pytest.raises(UserError, match="does not fit this model"):
+        load_whisper(tiny_folder(d_model=64), adapter=folder)
+    with pytest.raises(UserError, match=r"no adapter_config\.json"):
+        load_whisper(tiny_folder(), adapter=tmp_path / "nowhere")
+
+
+def test_prompts_of_both_token_forms():
+    english = load_whisper(tiny_folder())
+    name = english.tokenizer.convert_ids_to_tokens
+    assert name(english.prompt()) == ["<|startoftranscript|>", "<|notimestamps|>"]
+    assert name(english.prompt(timestamps=True)) == ["<|startoftranscript|>"]
+    assert name(english.prompt(previous=[40]))[0] == "<|startofprev|>"
+    assert english.prompt(previous=[40])[1] == 40
+    many = load_whisper(tiny_folder(multilingual=True))
+    assert name(many.prompt()) == [
+        "<|startoftranscript|>",
+        "<|en|>",
+        "<|transcribe|>",
+        "<|notimestamps|>",
+    ]
+    with pytest.raises(UserError, match="this model knows de, en, zh"):
+        many.prompt("klingon")
+
+
+def test_alignment_heads_are_the_configured_ones_or_the_last_half():
+    whisper = load_whisper(tiny_folder(layers=3))
+    assert whisper.alignment_heads == [(1, 0), (1, 1)]
+    other = load_whisper(tiny_folder(layers=3))
+    other.generation.alignment_heads = None
+    assert other.alignment_heads == [(1, 0), (1, 1), (2, 0), (2, 1)]
+
+
+def test_what_cannot_be_loaded_names_the_remedy(monkeypatch):
+    with pytest.raises(UserError, match="no folder with a config.json"):
+        load_whisper("./nowhere")
+    with pytest.raises(UserError, match="dtype='int8': one of float32"):
+        load_whisper(tiny_folder(), dtype="int8")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match="could not be loaded"):
+        load_whisper("nobody/no-such-model")
