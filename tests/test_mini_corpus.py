@@ -12,6 +12,7 @@ import soundfile
 
 from streaming_asr.data import read_manifest
 from streaming_asr.data.noise import KINDS, mix
+from streaming_asr.data.shards import read_shards
 from streaming_asr.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -225,11 +226,11 @@ def test_training_shards_are_written_and_read_back(tmp_path: Path) -> None:
     if not all(e.available() for e in (voices.espeak, voices.flite, voices.festival)):
         pytest.skip("the synthesisers are not installed (apt-get install them to run this)")
     corpus.train(tmp_path, hours=0.01, workers=1, seed=5, domain="general")
-    items = corpus.load_shards(tmp_path)
-    assert sum(item.n for item in items) >= 0.01 * 3600 * 16_000
+    items = read_shards(tmp_path)
+    assert sum(item.n_samples for item in items) >= 0.01 * 3600 * 16_000
     assert (tmp_path / "DONE").exists()
     for item in items:
         assert item.text.split() == [word for word, _, _ in item.words]
         audio = item.samples()
-        assert audio.shape == (item.n,) and 0.005 < np.abs(audio).max() <= 1.0
-        assert item.words[-1][2] <= item.n / 16_000
+        assert audio.shape == (item.n_samples,) and 0.005 < np.abs(audio).max() <= 1.0
+        assert item.words[-1][2] <= item.n_samples / 16_000

@@ -12,7 +12,7 @@ first shards can be used while the others are made. A shard is two files:
                       words [[written, start_s, end_s], ...]
 
 The index appears when its audio is complete, and a file DONE with the totals at the end.
-`load_shards` reads them. The splits are described in README.md beside this file; their audio is
+`streaming_asr.data.shards` reads them. The splits are described in README.md beside this file; their audio is
 the reference, since espeak-ng does not give bit-equal output from call to call.
 
 A sentence whose spoken text hashes to 0 modulo 20 is reserved for dev and test, all others are
@@ -30,7 +30,7 @@ import random
 import time
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -40,34 +40,6 @@ MIN_S, MAX_S = 2.0, 9.0
 HELD_OUT_SHARE = 0.15
 JOINED_SHARE = 0.25
 _ABBREVIATIONS = {"a.m.", "p.m.", "mr.", "mrs.", "ms.", "dr.", "st."}
-
-
-@dataclass(frozen=True)
-class Item:
-    """One training utterance; `samples()` reads it from the shard."""
-
-    text: str
-    words: tuple[tuple[str, float, float], ...]
-    speaker: str
-    offset: int
-    n: int
-    shard: np.ndarray = field(repr=False, compare=False)
-
-    def samples(self) -> np.ndarray:
-        """float32 (n,), mono at 16 kHz, in [-1, 1]."""
-        return self.shard[self.offset : self.offset + self.n].astype(np.float32) / 32768
-
-
-def load_shards(folder: str | Path) -> list[Item]:
-    """The utterances of the complete shards of a folder, in order; audio is memory-mapped."""
-    items = []
-    for index in sorted(Path(folder).glob("shard-*.jsonl")):
-        shard = np.load(index.with_suffix(".npy"), mmap_mode="r")
-        for line in index.read_text("utf-8").splitlines():
-            row = json.loads(line)
-            words = tuple((w, a, b) for w, a, b in row["words"])
-            items.append(Item(row["text"], words, row["speaker"], row["offset"], row["n"], shard))
-    return items
 
 
 def reserved(spoken: str) -> bool:
@@ -186,9 +158,11 @@ def train(folder: Path, hours: float, workers: int, seed: int, domain: str) -> N
                 f"in {time.time() - began:.0f} s",
                 flush=True,
             )
-    items = load_shards(folder)
+    from streaming_asr.data.shards import read_shards
+
+    items = read_shards(folder)
     totals = {
-        "hours": round(sum(i.n for i in items) / SAMPLE_RATE / 3600, 3),
+        "hours": round(sum(i.n_samples for i in items) / SAMPLE_RATE / 3600, 3),
         "utterances": len(items),
         "speakers": len({i.speaker for i in items}),
         "rejected": dict(rejected),

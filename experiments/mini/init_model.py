@@ -113,10 +113,12 @@ def make_model(tokenizer, *, width: int, encoder_layers: int, decoder_layers: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--corpus", type=Path, required=True, help="folder of training shards")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--bpe", type=int, default=1200)
+    parser.add_argument("--bpe", type=int, default=1600)
     parser.add_argument("--width", type=int, default=192)
     parser.add_argument("--encoder-layers", type=int, default=4)
     parser.add_argument("--decoder-layers", type=int, default=3)
@@ -142,9 +144,13 @@ def main() -> None:
     # faster-whisper reads preprocessor_config.json, which transformers 5 writes only this way
     WhisperFeatureExtractor(feature_size=80, chunk_length=CONTEXT_S).save_pretrained(args.out)
     n = sum(p.numel() for p in model.parameters())
-    per_word = sum(len(tokenizer(" " + t, add_special_tokens=False).input_ids) for t in texts[:2000])
+    per_word = sum(
+        len(tokenizer(" " + t, add_special_tokens=False).input_ids) for t in texts[:2000]
+    )
     words = sum(len(t.split()) for t in texts[:2000])
-    print(f"{n / 1e6:.2f} M parameters, {len(tokenizer)} tokens, {per_word / words:.2f} tokens a word")
+    print(
+        f"{n / 1e6:.2f} M parameters, {len(tokenizer)} tokens, {per_word / words:.2f} tokens a word"
+    )
     print(f"written to {args.out}")
 
 

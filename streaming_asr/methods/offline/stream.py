@@ -79,18 +79,14 @@ class _Whole:
         committed: list[Word] = []
         context = self._decoder.context_samples
         while state.window().size > context:
-            window = self._decoder.decode(
-                state.window()[:context], state.language, state.recorder
-            )
+            window = self._decoder.decode(state.window()[:context], state.language, state.recorder)
             with state.recorder.part("policy"):
                 cut, n_words = self._decoder.seam(window)
                 committed += self._words(state, window, n_words, timed=True)
                 state.move(cut)
         return committed
 
-    def _words(
-        self, state: WholeAudio, window: Window, n_words: int, *, timed: bool
-    ) -> list[Word]:
+    def _words(self, state: WholeAudio, window: Window, n_words: int, *, timed: bool) -> list[Word]:
         words = as_words(
             window,
             n_words,

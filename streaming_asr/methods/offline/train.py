@@ -85,11 +85,16 @@ class OfflineRecipe:
         self.options = WindowOptions(self.context_s)
         self.n_batch, self.n_short, self.short_until = batch, short_batch, short_until
         self.padded_early, self.spec_augment = padded_early, spec_augment
-        self.frame_weights, self.label_smoothing = (frame_weight, frame_weight_late), label_smoothing
+        self.frame_weights, self.label_smoothing = (
+            (frame_weight, frame_weight_late),
+            label_smoothing,
+        )
         self.dev = read_manifest(Path(dev_manifest))[:n_dev]
 
     def batch(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Any]:
-        shared = random.Random(f"{self.seed}-{step}")  # all ranks pad alike, or one waits for the other
+        shared = random.Random(
+            f"{self.seed}-{step}"
+        )  # all ranks pad alike, or one waits for the other
         own = random.Random(f"{self.seed}-{step}-{rank}")
         padded = progress >= self.short_until or shared.random() < self.padded_early
         where = shared.random()
@@ -174,4 +179,3 @@ class OfflineRecipe:
             source = Path(self.path) / name
             if source.exists():
                 shutil.copy(source, folder / name)
-

@@ -115,9 +115,7 @@ def draw_window(
     )
 
 
-def _empty(
-    rng: random.Random, anchor: Item, options: WindowOptions, noise_seed: int
-) -> Window:
+def _empty(rng: random.Random, anchor: Item, options: WindowOptions, noise_seed: int) -> Window:
     n = int(rng.uniform(0.3, options.context_s) * SAMPLE_RATE)
     audio = np.zeros(n, np.float32)
     if rng.random() < 0.7:
