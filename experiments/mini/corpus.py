@@ -12,8 +12,8 @@ first shards can be used while the others are made. A shard is two files:
                       words [[written, start_s, end_s], ...]
 
 The index appears when its audio is complete, and a file DONE with the totals at the end.
-`streaming_asr.data.shards` reads them. The splits are described in README.md beside this file; their audio is
-the reference, since espeak-ng does not give bit-equal output from call to call.
+`streaming_asr.data.shards` reads them. The splits are described in README.md beside this file;
+their audio is the reference, since espeak-ng does not give bit-equal output from call to call.
 
 A sentence whose spoken text hashes to 0 modulo 20 is reserved for dev and test, all others are
 for training (`reserved`). The rule holds for each sentence of an utterance of two.

@@ -1,11 +1,12 @@
-"""Makes mini's untrained model: its tokenizer and a Whisper-architecture network with random weights.
+"""Makes mini's untrained model: its tokenizer and a Whisper-architecture network, random weights.
 
     python experiments/mini/init_model.py --corpus outputs/mini/train --out outputs/mini/init
 
-The folder has Hugging Face's Whisper layout, so transformers loads it, and CTranslate2 converts it.
-Token order is Whisper's: text, <|endoftext|>, <|startoftranscript|>, languages, tasks, <|startofprev|>,
-<|nospeech|>, <|notimestamps|>, then one timestamp each 20 ms. The model is of the English-only kind
-(prompt: <|startoftranscript|> alone), since CTranslate2 takes every vocabulary below 51,865 for one.
+The folder has Hugging Face's Whisper layout, so transformers loads it and CTranslate2 converts it.
+Token order is Whisper's: text, <|endoftext|>, <|startoftranscript|>, languages, tasks,
+<|startofprev|>, <|nospeech|>, <|notimestamps|>, then one timestamp each 20 ms. The model is of the
+English-only kind (prompt: <|startoftranscript|> alone), since CTranslate2 takes every vocabulary
+below 51,865 for one.
 """
 
 from __future__ import annotations

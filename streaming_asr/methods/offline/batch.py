@@ -24,7 +24,7 @@ def transcribe_batch(
 ) -> list[str]:
     """Texts of `audios`, (n,) float32 each, of at most one context.
 
-    `padded=False` encodes each alone at its own length, which is what Whisper was not trained for."""
+    `padded=False` encodes each alone at its own length, as Whisper was not trained for."""
     texts: list[str] = []
     for first in range(0, len(audios), batch if padded else 1):
         group = audios[first : first + (batch if padded else 1)]

@@ -1,8 +1,8 @@
-"""Trains a base model from scratch on a corpus with word times (the recipe of experiments/mini).
+"""Trains a base model from scratch on a corpus with word times, as experiments/mini does.
 
 Early on the batches hold single utterances, padded to the longest of them; later, windows padded to
-the whole context, as Whisper's own training has it, so that unpadded input is as strange to the model
-as it is to Whisper. A frame-level cross-entropy on tokens placed by the known word times, on top of
+the whole context, as Whisper's own training has it, so that unpadded input is as strange to the
+model as it is to Whisper. A frame-level cross-entropy on tokens placed by the known word times, on top of
 the encoder, starts the training where CTC stays on its plateau; its head is thrown away at the end.
 """
 
@@ -32,9 +32,9 @@ from .windows import Targets, Window, WindowOptions, draw_window
 class _Trained(nn.Module):
     """The network and the frame head that exists only in training."""
 
-    def __init__(self, whisper: nn.Module, n_frame_labels: int) -> None:
+    def __init__(self, whisper: Any, n_frame_labels: int) -> None:
         super().__init__()
-        self.whisper = whisper
+        self.whisper: Any = whisper
         self.frame_head = nn.Linear(whisper.config.d_model, n_frame_labels)
 
     def forward(self, mel: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,7 +136,7 @@ class OfflineRecipe:
         return {"mel": mel, "tokens": tokens, "labels": labels, "frames": torch.from_numpy(frames)}
 
     def _spec_augment(self, mel: Tensor, windows: Sequence[Window], rng: random.Random) -> None:
-        """Two bands of up to 12 mels and two spans of up to 15 frames a 3 s, filled with the mean."""
+        """Two bands of up to 12 mels, two spans of up to 15 frames every 3 s: the mean instead."""
         for row, window in zip(mel, windows, strict=True):
             if rng.random() >= self.spec_augment:
                 continue

@@ -2,9 +2,9 @@
 
 The streaming policies sit on Whisper's habits, so the windows teach them: input padded to the whole
 context, several utterances with pauses, audio that starts or ends in the middle of a word, silence
-with empty text, timestamps, and a prompt of earlier text. A word cut by the end of the audio stays in
-the target with a probability equal to the share of it that was heard: a wrong last word must exist
-for the policies to repair.
+with empty text, timestamps, and a prompt of earlier text. A word cut by the end of the audio stays
+in the target with a probability equal to the share of it that was heard: a wrong last word must
+exist for the policies to repair.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Targets:
         self._sizes: dict[int, int] = {}
 
     def word(self, text: str) -> list[int]:
-        """Tokens of a word with its leading space; a text's tokens are its words' tokens in turn."""
+        """Tokens of a word, leading space included; a text's are its words' in turn."""
         tokens = self._words.get(text)
         if tokens is None:
             tokens = self.tokenizer(" " + text, add_special_tokens=False).input_ids
@@ -176,7 +176,7 @@ class Targets:
         return self.no_timestamps + 1 + round(seconds / 0.02)
 
     def sequence(self, window: Window, context_s: float) -> tuple[list[int], int]:
-        """Decoder tokens from prompt to <|endoftext|>, and how many of them are not to be learned."""
+        """Decoder tokens, prompt to <|endoftext|>, and how many of them are not learned."""
         head: list[int] = []
         if window.prompt:
             previous = [t for w in window.prompt.split() for t in self.word(w)]
@@ -193,7 +193,7 @@ class Targets:
 
     def _with_timestamps(self, window: Window, context_s: float) -> list[int]:
         """<|start|> text <|end|> per utterance. Whisper's own rule at the context's edge: of a last
-        utterance that is cut there, only the start time is given (it is heard again in the next window)."""
+        utterance that is cut there, only the start is given (the next window hears it again)."""
         at_edge = window.cut_end and len(window.audio) / SAMPLE_RATE > context_s - 0.05
         body: list[int] = []
         utterances = sorted({u for *_, u in window.words})
@@ -207,8 +207,9 @@ class Targets:
         return body
 
     def frames(self, window: Window, n_frames: int) -> np.ndarray:
-        """(n_frames,) token spoken in each encoder frame, <|endoftext|> where none is. A word's span
-        is shared among its tokens by their number of characters."""
+        """(n_frames,) token spoken in each encoder frame, <|endoftext|> where none is.
+
+        A word's span is shared among its tokens by their number of characters."""
         labels = np.full(n_frames, self.eot, np.int64)
         for w, start, end, _ in window.words:
             tokens = self.word(w)
