@@ -174,10 +174,8 @@ def test_token_times_are_monotone_and_inside_the_frames(whisper, decoder):
     cache = DecoderCache(decoder)
     decoder.append_frames(cache, encoder_output(100), 0)
     tokens = [40, 41, 42, 43]
-    times = alignment_times(
-        decoder, cache, whisper.alignment_heads, whisper.prompt(), tokens, 100
-    )
+    times = alignment_times(decoder, cache, whisper.alignment_heads, whisper.prompt(), tokens, 100)
     edges = [t for pair in times for t in pair]
     assert edges == sorted(edges)
-    assert 0.0 <= edges[0] and 0.0 < edges[-1] <= 2.0
+    assert edges[0] >= 0.0 and 0.0 < edges[-1] <= 2.0
     assert alignment_times(decoder, cache, [(1, 0)], whisper.prompt(), [], 100) == []

@@ -37,10 +37,7 @@ def test_audio_that_fills_the_context_is_reflected_at_its_end_too():
 
 @pytest.mark.parametrize("sizes", [[4800], [1], [199, 3], [9800, 4800, 320]])
 def test_raw_frames_do_not_depend_on_how_the_samples_arrive(sizes):
-    if sizes == [1]:
-        audio = torch.from_numpy(noise(0.06))
-    else:
-        audio = torch.from_numpy(noise(1.0))
+    audio = torch.from_numpy(noise(0.06 if sizes == [1] else 1.0))
     stream, frames, start, turn = StreamingLogMel(80), [], 0, 0
     peaks = []
     while start < len(audio):

@@ -77,24 +77,21 @@ def test_a_published_checkpoint_equals_the_peft_adapter_of_the_same_updates(
 def test_full_weights_in_a_published_checkpoint_replace_ours(adapted, tmp_path):
     _, unmerged = adapted
     plain = load_whisper(tiny_folder()).model
+    encoder_layer = plain.model.encoder.layers[0]
     names = {
         "decoder.blocks.1.attn.query.weight": plain.model.decoder.layers[1].self_attn.q_proj.weight,
-        "encoder.blocks.0.mlp.0.bias": plain.model.encoder.layers[0].fc1.bias,
+        "encoder.blocks.0.mlp.0.bias": encoder_layer.fc1.bias,
         "encoder.ln_post.weight": plain.model.encoder.layer_norm.weight,
         "decoder.positional_embedding": plain.model.decoder.embed_positions.weight,
-        "encoder.blocks.0.attn_ln.weight": plain.model.encoder.layers[0].self_attn_layer_norm.weight,
+        "encoder.blocks.0.attn_ln.weight": encoder_layer.self_attn_layer_norm.weight,
     }
     path = tmp_path / "published.pt"
     extra = {key: weight * 1.5 for key, weight in names.items()}
     torch.save(published(unmerged, **extra), path)
     ours = load_whisper(tiny_folder(), adapter=path).model.model
-    assert torch.equal(
-        ours.encoder.layers[0].fc1.bias, extra["encoder.blocks.0.mlp.0.bias"]
-    )
+    assert torch.equal(ours.encoder.layers[0].fc1.bias, extra["encoder.blocks.0.mlp.0.bias"])
     assert torch.equal(ours.encoder.layer_norm.weight, extra["encoder.ln_post.weight"])
-    assert torch.equal(
-        ours.decoder.embed_positions.weight, extra["decoder.positional_embedding"]
-    )
+    assert torch.equal(ours.decoder.embed_positions.weight, extra["decoder.positional_embedding"])
     pair = unmerged.base_model.model.model.decoder.layers[1].self_attn.q_proj
     delta = pair.lora_B["default"].weight @ pair.lora_A["default"].weight
     torch.testing.assert_close(
@@ -151,7 +148,7 @@ def test_alignment_heads_are_the_configured_ones_or_the_last_half():
 
 
 def test_what_cannot_be_loaded_names_the_remedy(monkeypatch):
-    with pytest.raises(UserError, match="no folder with a config.json"):
+    with pytest.raises(UserError, match=r"no folder with a config\.json"):
         load_whisper("./nowhere")
     with pytest.raises(UserError, match="dtype='int8': one of float32"):
         load_whisper(tiny_folder(), dtype="int8")

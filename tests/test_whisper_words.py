@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from streaming_asr.whisper.load import load_whisper
@@ -26,7 +28,7 @@ def test_words_spell_the_text_and_cover_its_tokens(whisper, text):
     assert "".join(word.text for word in words) == text
     assert [word.text.strip() for word in words] == text.split()
     assert words[0].start == 0 and words[-1].stop == len(ids)
-    assert all(a.stop == b.start for a, b in zip(words, words[1:], strict=False))
+    assert all(a.stop == b.start for a, b in pairwise(words))
 
 
 def test_a_word_is_complete_when_its_successor_has_begun(whisper):

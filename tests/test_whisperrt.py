@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -134,9 +136,7 @@ class Naive:
                 means[tuple(beam)] = (each, low)
             yield beams, means
             beams = [[t for t in beam if t != eot] for beam in beams]
-            before = {
-                tuple(t for t in beam if t != eot): each for beam, (each, _) in means.items()
-            }
+            before = {tuple(t for t in beam if t != eot): each for beam, (each, _) in means.items()}
 
     @staticmethod
     def _shared(texts, beams):
@@ -159,11 +159,7 @@ def test_greedy_equals_the_papers_algorithm_run_naively(model, n, commit):
 def test_an_unstable_token_is_replaced_in_the_same_step():
     streaming = method(MODELS[2], commit="paper")
     _, tokens = run(streaming, noise(3.0, 1))
-    replaced = [
-        (a, b)
-        for a, b in zip(tokens, tokens[1:], strict=False)
-        if b[: len(a)] != a and len(b) >= len(a)
-    ]
+    replaced = [(a, b) for a, b in pairwise(tokens) if b[: len(a)] != a and len(b) >= len(a)]
     assert replaced
     for a, b in replaced:
         i = next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
@@ -497,7 +493,7 @@ def test_word_times_by_alignment_are_monotone_and_heard():
     updates, _ = run(method(word_times="alignment"), noise(6.0, 1))
     words = [word for update in updates for word in update.committed]
     edges = [t for word in words for t in (word.start, word.end)]
-    assert len(edges) > 4 and edges == sorted(edges) and 0 <= edges[0] and edges[-1] <= 6.0
+    assert len(edges) > 4 and edges == sorted(edges) and edges[0] >= 0 and edges[-1] <= 6.0
     unknown, _ = run(method(word_times="none"), noise(2.0, 1))
     assert all(word.start is None for update in unknown for word in update.committed)
     assert committed(unknown)

@@ -141,9 +141,9 @@ def tiny_folder(
         generation.task_to_id = {"transcribe": ids["<|transcribe|>"]}
     model.generation_config = generation
     model.save_pretrained(folder)
-    WhisperFeatureExtractor(
-        feature_size=n_mels, chunk_length=context_frames // 50
-    ).save_pretrained(folder)
+    WhisperFeatureExtractor(feature_size=n_mels, chunk_length=context_frames // 50).save_pretrained(
+        folder
+    )
     return folder
 
 

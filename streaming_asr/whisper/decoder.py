@@ -218,9 +218,7 @@ class _Where:
         self._start = starts[0]
         self._stop = min(max(starts) + n_new, decoder.max_tokens)
         self._rows: Any = (
-            slice(rows[0], rows[-1] + 1)
-            if _contiguous(rows)
-            else torch.tensor(rows, device=device)
+            slice(rows[0], rows[-1] + 1) if _contiguous(rows) else torch.tensor(rows, device=device)
         )
         self._n_new = n_new
         self._causal = False

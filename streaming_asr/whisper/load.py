@@ -154,4 +154,5 @@ def load_whisper(
         from streaming_asr.whisper.adapters import merge_adapter
 
         model = merge_adapter(model, adapter)
-    return Whisper(model.to(device), tokenizer)
+    model.to(torch.device(device))  # type: ignore[arg-type]
+    return Whisper(model, tokenizer)

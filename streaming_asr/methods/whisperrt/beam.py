@@ -88,10 +88,10 @@ def decode_beam(
         for i, hypothesis in enumerate(hypotheses):
             hypothesis.filled = len(prompt) + len(hypothesis.tokens)
             score = kept[i].score + kept[i].log_prob
-            for token, log_prob in zip(top.indices[i].tolist(), top.values[i].tolist(), strict=True):
-                branches.append(
-                    _Branch(i, hypothesis, score, token, log_prob, kept[i].scored + 1)
-                )
+            for token, log_prob in zip(
+                top.indices[i].tolist(), top.values[i].tolist(), strict=True
+            ):
+                branches.append(_Branch(i, hypothesis, score, token, log_prob, kept[i].scored + 1))
     kept.sort(key=lambda b: (b.score + b.log_prob) / b.scored, reverse=True)
     grown = [_grown(branch, eot, born) for branch in kept]
     if raise_floor:
@@ -100,9 +100,9 @@ def decode_beam(
         keep = [i for i, h in enumerate(grown) if h.tokens[:floor] == shared]
         kept, grown = [kept[i] for i in keep], [grown[i] for i in keep]
     if settings.keep_cache:
-        cache.reorder([branch.parent for branch in kept], len(prompt) + max(
-            len(h.tokens) for h in grown
-        ))
+        cache.reorder(
+            [branch.parent for branch in kept], len(prompt) + max(len(h.tokens) for h in grown)
+        )
     return grown
 
 

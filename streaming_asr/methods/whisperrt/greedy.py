@@ -50,7 +50,9 @@ def decode_greedy(
             if row.next_token != eot:
                 row.hypothesis.append(row.next_token, row.next_log_prob, row.born)
                 row.n_new += 1
-        active = [row for row in active if row.next_token != eot and _may_grow(row, decoder, settings)]
+        active = [
+            row for row in active if row.next_token != eot and _may_grow(row, decoder, settings)
+        ]
         if not active:
             return
         hidden = decoder.run(

@@ -25,11 +25,21 @@ class Seam:
     keep: int
 
     @classmethod
-    def of(cls, context_frames: int, chunk_frames: int, first_chunk_frames: int) -> Seam:
-        """For a model's context; raises UserError where the chunk leaves no room for it."""
+    def of(
+        cls,
+        context_frames: int,
+        chunk_frames: int,
+        first_chunk_frames: int,
+        margin_s: float | None = None,
+    ) -> Seam:
+        """For a model's context; `margin_s` in place of the two seconds before it is full.
+
+        Raises UserError where the chunk leaves no room.
+        """
         share = min(1.0, context_frames / (15 * FRAMES_PER_S))
+        margin = round((2 * share if margin_s is None else margin_s) * FRAMES_PER_S)
         seam = cls(
-            limit=context_frames - round(2 * FRAMES_PER_S * share),
+            limit=context_frames - margin,
             age=round(FRAMES_PER_S * share),
             keep=round(5 * FRAMES_PER_S * share),
         )

@@ -104,7 +104,7 @@ class StreamState:
         return self.n_samples >= self.next_end * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
 
     def _samples_to(self, end: int) -> torch.Tensor:
-        """(1, n) samples not yet taken up to those that frame `end` - 1 needs, zeros past the end."""
+        """(1, n) new samples up to the last that frame `end` - 1 needs, zeros past the end."""
         wanted = end * FRAME_SAMPLES + LOOKAHEAD_SAMPLES - self.n_taken
         audio = np.concatenate(self.pending) if self.pending else np.zeros(0, np.float32)
         taken = audio[:wanted]

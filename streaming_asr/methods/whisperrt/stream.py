@@ -57,6 +57,7 @@ class WhisperRT:
         max_tokens_per_chunk: int | None = None,
         ban_first_eot: bool = False,
         word_times: str = "emission",
+        window_margin_s: float | None = None,
     ) -> None:
         """Load the model, with `adapter` (folder, published checkpoint, none) merged.
 
@@ -65,7 +66,8 @@ class WhisperRT:
         approximation. max_tokens_per_chunk: default 28 per second of chunk begun, at most a
         quarter of the decoder's positions. ban_first_eot: force a first token, as the published
         code. word_times: emission (when a word's tokens appeared), alignment (by cross-attention;
-        one more pass per commit) or none. Raises UserError on settings out of range.
+        one more pass per commit) or none. window_margin_s: how long before the context is full
+        the window is cut (default 2 s, see `longform`). Raises UserError on settings out of range.
         """
         if commit not in ("stable", "paper"):
             raise UserError(f"commit={commit!r}: one of stable, paper")
@@ -82,7 +84,9 @@ class WhisperRT:
         self._decoder = Decoder(self._whisper)
         self._chunk_frames = _frames(chunk_s, "chunk_s")
         self._first_frames = _frames(first_chunk_s, "first_chunk_s")
-        self._seam = Seam.of(self._whisper.context_frames, self._chunk_frames, self._first_frames)
+        self._seam = Seam.of(
+            self._whisper.context_frames, self._chunk_frames, self._first_frames, window_margin_s
+        )
         self._commit_stable = commit == "stable"
         self._word_times = word_times
         quarter = self._whisper.max_tokens // 4
@@ -167,20 +171,21 @@ class WhisperRT:
     # ---- one round --------------------------------------------------------------------------
 
     def _encode(self, group: list[StreamState]) -> None:
-        state, recorder = group[0], group[0].recorder
+        state = group[0]
         start, ends = state.position, state.ready
-        with recorder.part("encode"):
+        with state.recorder.part("encode"):
             rows = _rows(group)
             mel = state.pool.mel[rows, :, max(0, 2 * start - 2) : 2 * ends[-1] + 1]
             self._append(state.pool, mel, start, ends, rows)
         config = self._whisper.config
         for state in group:
             for begin, end in zip([start, *ends[:-1]], ends, strict=True):
-                recorder.count(
-                    frames_computed=end - begin, encoder_flops=encoder_flops(config, end - begin, end)
+                state.recorder.count(
+                    frames_computed=end - begin,
+                    encoder_flops=encoder_flops(config, end - begin, end),
                 )
             n_real = -(-state.n_samples // FRAME_SAMPLES) - state.window_start
-            recorder.count(frames_real=max(0, min(n_real, ends[-1]) - start))
+            state.recorder.count(frames_real=max(0, min(n_real, ends[-1]) - start))
             state.position = ends[-1]
             state.block_ends += ends
             state.ready = []
