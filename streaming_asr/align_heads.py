@@ -1,0 +1,331 @@
+"""Finds the alignment heads of a Whisper model: `python -m streaming_asr.align_heads model=mini`.
+
+Of the decoder's many cross-attention heads a few follow the audio: the query that predicts a token
+looks at the frames where its word is spoken. Word times, and every policy that stops at the most
+attended frame, stand on them. Whisper's own were picked by eye; here they are measured on
+utterances with known word times:
+
+1. The reference is forced through the decoder. Of every head: softmax over the frames of the audio,
+   standardised over the rows, smoothed by a median over 7 frames, as `whisper.alignment` does.
+2. A head, or a mean of heads, is right for a token when the frame it attends to most lies within
+   0.2 s of the token's word.
+3. Greedy forward selection on half of the utterances adds the head that helps the mean most, for as
+   long as it also helps on the other, held-out half.
+
+The result goes to `alignment_heads` in the folder's generation_config.json. With an adapter the
+encoder is the causal one at `chunk`, and the result is printed only: the folder is not its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from streaming_asr.config import (
+    CONF_DIR,
+    adapter_folders,
+    build,
+    find_adapter,
+    first_chunk_ms,
+    parse_duration,
+)
+from streaming_asr.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streaming_asr.data import Utterance
+    from streaming_asr.whisper.load import Whisper
+
+FRAME_S = 0.02
+FRAME_SAMPLES = 320
+TOLERANCE_S = 0.2
+N_SHOWN = 12  # single heads in the table
+
+
+@dataclass
+class AlignHeadsConfig:
+    """The top level of conf/align_heads.yaml. A key that is not here is refused."""
+
+    model: Any = MISSING
+    data: Any = MISSING
+    adapter: str = "none"
+    chunk: str = "300ms"
+    first_chunk: str | None = None
+    limit: int | None = 100
+    max_heads: int = 10
+    write: bool = True
+    device: str = "cpu"
+    output: str = "outputs"
+
+
+ConfigStore.instance().store(name="align_heads_schema", node=AlignHeadsConfig)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One utterance: a map per head, and where the word of each token is."""
+
+    maps: Tensor  # (heads, tokens, frames), standardised and smoothed; heads layer by layer
+    spans: Tensor  # (tokens, 2) start and end in seconds
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a set of heads aligns, over tokens; sorts by quality."""
+
+    share: float  # of tokens within TOLERANCE_S, percent
+    error_s: float  # mean distance of the most attended frame to the word, 0 inside it
+
+    @property
+    def key(self) -> tuple[float, float]:
+        return self.share, -self.error_s
+
+
+@dataclass(frozen=True)
+class Found:
+    """Selected heads in the order of selection, and the held-out score after each."""
+
+    heads: list[int]
+    scores: list[Score]
+
+
+def standardise(weights: Tensor) -> Tensor:
+    """(heads, rows, frames) attention -> z-scores over rows, median over 7 frames."""
+    import torch
+
+    from streaming_asr.whisper.alignment import median_filter
+
+    deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
+    return median_filter((weights - mean) / deviation.clamp(min=1e-8))
+
+
+def distances_s(maps: Tensor, spans: Tensor) -> Tensor:
+    """Seconds from the highest frame of (..., tokens, frames) to its word's span, 0 inside it."""
+    centre_s = (maps.argmax(-1) + 0.5) * FRAME_S
+    start, end = spans.unbind(-1)
+    return (start - centre_s).maximum(centre_s - end).clamp(min=0.0)
+
+
+def score(distances: Sequence[Tensor]) -> Score:
+    """Of the tokens of all utterances together."""
+    import torch
+
+    joined = torch.cat(list(distances))
+    near = (joined <= TOLERANCE_S + 1e-6).float().mean()
+    return Score(100 * float(near), float(joined.mean()))
+
+
+def score_set(examples: Sequence[Example], heads: Sequence[int]) -> Score:
+    """The mean map of `heads`."""
+    chosen = list(heads)
+    return score([distances_s(e.maps[chosen].float().mean(0), e.spans) for e in examples])
+
+
+def score_each(examples: Sequence[Example], before: Sequence[int] = ()) -> list[Score]:
+    """For each head, the mean map of it and of the heads `before`."""
+    per_head: list[list[Tensor]] = [[] for _ in range(len(examples[0].maps))]
+    for example in examples:
+        together = example.maps[list(before)].float().sum(0) + example.maps
+        for found, distances in zip(per_head, distances_s(together, example.spans), strict=True):
+            found.append(distances)
+    return [score(distances) for distances in per_head]
+
+
+def select(training: Sequence[Example], held_out: Sequence[Example], max_heads: int) -> Found:
+    """Greedy forward selection on `training` while the score on `held_out` rises."""
+    found = Found([], [])
+    while len(found.heads) < max_heads:
+        scores = score_each(training, found.heads)
+        left = [h for h in range(len(scores)) if h not in found.heads]
+        if not left:
+            break
+        best = max(left, key=lambda h: scores[h].key)
+        reached = score_set(held_out, [*found.heads, best])
+        if found.scores and reached.key <= found.scores[-1].key:
+            break
+        found.heads.append(best)
+        found.scores.append(reached)
+    return found
+
+
+class Forced:
+    """Attention maps of all heads with the reference forced through the decoder.
+
+    chunk_frames: None for the offline encoder on padded audio, else (chunk, first chunk) of the
+    causal one.
+    """
+
+    def __init__(self, whisper: Whisper, chunk_frames: tuple[int, int] | None = None) -> None:
+        from streaming_asr.whisper.decoder import Decoder, DecoderCache
+
+        self.whisper, self.chunk_frames = whisper, chunk_frames
+        self._decoder = Decoder(whisper)
+        self._cache = DecoderCache(self._decoder)
+
+    def example(self, utterance: Utterance) -> Example | None:
+        """None for an utterance without words, or too long for the model's context."""
+        import torch
+
+        if not utterance.words:
+            return None
+        whisper, decoder = self.whisper, self._decoder
+        audio = torch.from_numpy(utterance.load()).to(whisper.device)
+        n_frames = -(-audio.numel() // FRAME_SAMPLES)
+        tokens: list[int] = []
+        spans: list[tuple[float, float]] = []
+        for word in utterance.words:
+            ids = whisper.tokenizer(" " + word.text, add_special_tokens=False).input_ids
+            tokens += ids
+            spans += [(word.start, word.end)] * len(ids)
+        prompt = whisper.prompt(utterance.language)
+        sequence = [*prompt, *tokens]
+        if n_frames > whisper.context_frames or len(sequence) > whisper.max_tokens:
+            return None
+        decoder.append_frames(self._cache, self._encode(audio, n_frames), 0)
+        maps: list[Tensor] = []
+
+        def keep(layer: int, queries: Tensor) -> None:
+            keys = self._cache.cross_keys[layer][0, :, :n_frames].float()
+            logits = queries[0].float() @ keys.transpose(-1, -2) * decoder.head_size**-0.5
+            # one row per token (the query that predicts it) and one for the end
+            maps.append(logits.softmax(-1)[:, len(prompt) - 1 :])
+
+        everything = range(len(sequence))
+        decoder.run(self._cache, [sequence], [0], n_frames, take=[everything], on_cross=keep)
+        rows = standardise(torch.cat(maps))[:, :-1]
+        return Example(rows.half().cpu(), torch.tensor(spans))
+
+    def _encode(self, audio: Tensor, n_frames: int) -> Tensor:
+        import torch
+        import torch.nn.functional as F
+
+        from streaming_asr.whisper.encoder import encode_masked, encode_padded
+        from streaming_asr.whisper.features import log_mel
+        from streaming_asr.whisper.masks import block_ends
+
+        whisper = self.whisper
+        with torch.inference_mode():
+            if self.chunk_frames is not None:
+                ends = block_ends(n_frames, *self.chunk_frames)
+                mel = log_mel(audio[None], whisper.n_mels, block_ends=ends)
+                return encode_masked(whisper.model, mel, ends=ends)
+            context = whisper.context_frames * FRAME_SAMPLES
+            padded = F.pad(audio[None], (0, context - audio.numel()))
+            hidden = encode_padded(whisper.model, log_mel(padded, whisper.n_mels))
+            return hidden[:, :n_frames]
+
+
+def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
+    """Measures, prints the table, writes where asked; returns (layer, head) pairs.
+
+    Raises UserError for a model, adapter or corpus that is missing or without word times.
+    """
+    chunk_ms = parse_duration(config.chunk)
+    first_ms = first_chunk_ms(config.chunk, config.first_chunk)
+    for key in ("limit", "max_heads"):
+        if config[key] is not None and config[key] < 1:
+            raise UserError(f"{key}={config[key]}: must be 1 or more; leave it out for its default")
+    OmegaConf.resolve(config)
+    folders = adapter_folders(config, "whisperrt")
+    adapter = find_adapter("whisperrt", chunk_ms, str(config.adapter), folders)
+    utterances = build(config.data).utterances(config.limit)
+    if sum(bool(utterance.words) for utterance in utterances) < 2:
+        raise UserError(
+            f"data: {sum(bool(u.words) for u in utterances)} of {len(utterances)} utterances have "
+            "word times, and two are needed; give data=mini, or a manifest with `words` "
+            "([[word, start_s, end_s], ...]), as forced alignment makes it"
+        )
+
+    from streaming_asr.whisper.load import load_whisper
+
+    whisper = load_whisper(config.model.path, device=config.device, adapter=adapter)
+    frames = None if adapter is None else (chunk_ms // 20, first_ms // 20)
+    forced = Forced(whisper, frames)
+    examples = [e for e in map(forced.example, utterances) if e is not None]
+    if len(examples) < 2:
+        raise UserError(
+            f"data: {len(examples)} utterances with word times fit the model's context of "
+            f"{whisper.context_s:g} s and {whisper.max_tokens} tokens; give shorter ones"
+        )
+    held_out, training = examples[1::2], examples[::2]
+    found = select(training, held_out, config.max_heads)
+
+    n_heads = whisper.config.decoder_attention_heads
+    n_layers = whisper.config.decoder_layers
+
+    def pair(head: int) -> tuple[int, int]:
+        return head // n_heads, head % n_heads
+
+    heads = [pair(head) for head in found.heads]
+    n_tokens = sum(len(example.spans) for example in held_out)
+    say(
+        f"{config.model.path}, "
+        + ("offline encoder" if adapter is None else f"{adapter}, chunk {config.chunk}")
+        + f": {len(training)} utterances to choose on, {len(held_out)} held out ({n_tokens} tokens)"
+    )
+    say(f"\n{'held out: mean map of':<44} {'within 0.2 s':>12} {'mean error':>11}")
+
+    def row(name: str, value: Score) -> None:
+        say(f"{name:<44} {value.share:>10.1f} % {1000 * value.error_s:>8.0f} ms")
+
+    singles = sorted(enumerate(score_each(held_out)), key=lambda item: item[1].key, reverse=True)
+    for head, value in singles[:N_SHOWN]:
+        row(f"head {list(pair(head))}", value)
+    if len(singles) > N_SHOWN:
+        row(f"head {list(pair(singles[-1][0]))}, the worst of {len(singles)}", singles[-1][1])
+    row(
+        "all heads of the last half of the layers",
+        score_set(held_out, range(n_layers // 2 * n_heads, n_layers * n_heads)),
+    )
+    present = [layer * n_heads + head for layer, head in whisper.alignment_heads]
+    row("the model's present alignment_heads", score_set(held_out, present))
+    for i, value in enumerate(found.scores):
+        row(f"chosen {i + 1}: {'and ' if i else ''}{list(heads[i])}", value)
+    say(f"\nalignment_heads: {json.dumps([list(h) for h in sorted(heads)])}")
+    if adapter is not None:
+        say("not written: the folder is the offline model's")
+    elif config.write:
+        say(f"written to {write_heads(Path(config.model.path), sorted(heads))}")
+    return sorted(heads)
+
+
+def write_heads(folder: Path, heads: Sequence[tuple[int, int]]) -> Path:
+    """Set `alignment_heads` in the folder's generation_config.json; UserError without one."""
+    path = folder.expanduser() / "generation_config.json"
+    if not path.is_file():
+        raise UserError(
+            f"model.path={folder}: no {path.name} to write to; download the model to a folder "
+            "first, or give write=false to print the heads only"
+        )
+    content = json.loads(path.read_text("utf-8"))
+    content["alignment_heads"] = [list(head) for head in heads]
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    temporary.replace(path)
+    return path
+
+
+@hydra.main(config_path=str(CONF_DIR), config_name="align_heads", version_base="1.3")
+def _program(config: DictConfig) -> None:
+    try:
+        find(config)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def main() -> None:
+    _program()
+
+
+if __name__ == "__main__":
+    main()
