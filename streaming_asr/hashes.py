@@ -12,7 +12,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 
 # The code that can change what a method answers. Scoring is not in it: it can be repeated from
-# the log, and METRICS_VERSION says when it must be. Nor is training: the model's hash stands for it.
+# the log, and METRICS_VERSION says when it must be. Nor is training: its result is hashed.
 CODE = ("methods", "whisper", "method.py", "simulate.py", "data/audio.py", "data/noise.py")
 
 # Settings that cannot change a result.

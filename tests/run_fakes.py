@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from streaming_asr.data.utterance import TimedWord, Utterance
+from streaming_asr.events import read_log
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "again"]
@@ -173,3 +176,20 @@ def program(
         timeout=120,
         check=False,
     )
+
+
+def texts(folder: Path) -> list[tuple[str, list[list[str]], list[list[str]]]]:
+    log = read_log(folder / "events.jsonl")
+    return [
+        (u.utt, [s.committed for s in u.steps], [s.partial for s in u.steps])
+        for u in log.utterances
+    ]
+
+
+def cu_scores(folder: Path) -> dict[str, Any]:
+    """What does not depend on the machine."""
+    found = json.loads((folder / "metrics.json").read_text())
+    names = ("wer", "cer", "wer_formatted", "rwer", "normalised_erasure", "commit_violations")
+    metrics = {k: v for k, v in found["metrics"].items() if k in names or "_cu" in k}
+    assert len(metrics) > 20
+    return metrics

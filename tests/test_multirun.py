@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from run_fakes import RUN, arguments, program
-from test_run import cu_scores, texts
+from run_fakes import RUN, arguments, cu_scores, program, texts
 
 from streaming_asr import cells, run
 from streaming_asr.errors import UserError

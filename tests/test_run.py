@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import run_fakes
-from run_fakes import RUN, arguments, program
+from run_fakes import RUN, arguments, cu_scores, program, texts
 
 from streaming_asr import cells, hashes, run
 from streaming_asr.errors import UserError
@@ -25,23 +24,6 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def cell(folder: Path, name: str = "default") -> Path:
     return folder / "outputs" / name / CELL
-
-
-def texts(folder: Path) -> list[tuple[str, list[list[str]], list[list[str]]]]:
-    log = read_log(folder / "events.jsonl")
-    return [
-        (u.utt, [s.committed for s in u.steps], [s.partial for s in u.steps])
-        for u in log.utterances
-    ]
-
-
-def cu_scores(folder: Path) -> dict[str, Any]:
-    """What does not depend on the machine."""
-    found = json.loads((folder / "metrics.json").read_text())
-    names = ("wer", "cer", "wer_formatted", "rwer", "normalised_erasure", "commit_violations")
-    metrics = {k: v for k, v in found["metrics"].items() if k in names or "_cu" in k}
-    assert len(metrics) > 20
-    return metrics
 
 
 def test_a_run_writes_its_log_its_scores_and_its_configuration(
