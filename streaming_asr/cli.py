@@ -11,6 +11,7 @@ from streaming_asr.errors import UserError
 COMMANDS = {
     "run": "one method over one corpus, or a sweep (the default)",
     "train": "train what a method needs: an adapter, a model",
+    "align_heads": "find the attention heads of a model that follow the audio",
     "score": "score the logs of a folder again",
     "report": "table and HTML page of a folder of results",
     "bench": "time per chunk, beside a naive baseline",
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Dispatches; returns the exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv in ([], ["-h"], ["--help"], ["help"]):
-        print(HELP + "\n".join(f"  {name:8} {text}" for name, text in COMMANDS.items()))
+        print(HELP + "\n".join(f"  {name:12} {text}" for name, text in COMMANDS.items()))
         return 0
     command = "run"
     if argv[0] in COMMANDS:

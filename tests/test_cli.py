@@ -22,7 +22,9 @@ def test_help_teaches_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"  {command} " in out
 
 
-@pytest.mark.parametrize("question", [["--help"], ["--cfg", "job"], ["run", "--help"]])
+@pytest.mark.parametrize(
+    "question", [["--help"], ["--cfg", "job"], ["run", "--help"], ["train", "--cfg", "job"]]
+)
 def test_a_question_imports_nothing_heavy(question: list[str], tmp_path: Path) -> None:
     code = (
         "import json, sys\n"
