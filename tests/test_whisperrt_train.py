@@ -18,8 +18,6 @@ from streaming_asr.training import FitConfig, fit
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.load import load_whisper
 
-# peft asks transformers 5 for an attribute under its old name
-OLD_NAME = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 WORDS = ("the", "quick", "brown", "fox", "runs", "away", "and", "she", "had", "wash", "water")
 
 
@@ -267,7 +265,6 @@ def test_the_last_block_is_whole_as_at_the_end_of_a_stream(recipe):
 # -- training -----------------------------------------------------------------------------------
 
 
-@OLD_NAME
 def test_fitting_lowers_the_loss_and_leaves_an_adapter_that_run_can_merge(recipe, tmp_path):
     recipe = recipe(batch=4, rank=8)
     recipe.evaluate = lambda: {"score": 1.0, "wer": 1.0}
@@ -302,7 +299,6 @@ def test_fitting_lowers_the_loss_and_leaves_an_adapter_that_run_can_merge(recipe
         assert not torch.allclose(encode_masked(plain.model, mel, ends=ends), trained, atol=2e-2)
 
 
-@OLD_NAME
 def test_dev_is_scored_by_streaming(recipe):
     figures = recipe(n_dev=2).evaluate()
     assert set(figures) == {"score", "wer"}

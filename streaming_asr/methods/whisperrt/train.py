@@ -283,7 +283,8 @@ class WhisperRTRecipe:
             "target_modules": TARGET_MODULES,
             "inference_mode": True,
         }
-        config = {key: getattr(value, "value", value) for key, value in config.items()}
+        # What is unset is left out: other versions of peft have other options.
+        config = {k: getattr(v, "value", v) for k, v in config.items() if v not in (None, {})}
         _write(folder / "adapter_config.json", config)
         _write(
             folder / "training.json",
