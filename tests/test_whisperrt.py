@@ -478,6 +478,32 @@ def test_the_blocks_of_a_stream_are_the_schedule():
     assert state.block_ends == block_ends(50, 5, 10)
 
 
+def test_a_delivery_of_many_chunks_encodes_the_same_blocks_and_frames():
+    streaming, audio = method(), noise(14.0, 1)
+    state, counter = streaming.start(), Counter()
+    one_by_one = streaming.start(recorder=Counter())
+    run(streaming, audio, one_by_one)
+    state.recorder = counter
+    update = streaming.step(state, audio[:9000], last=False)
+    assert state.block_ends == [10, 15, 20, 25]
+    assert counter.sums["frames_computed"] == 25
+    assert update.retracted == 0
+    # All the rest at once: more than the context holds, so windows are cut on the way.
+    update = streaming.step(state, audio[9000:], last=True)
+    assert state.window_start > 400 and update.partial == ()
+    assert counter.sums["frames_real"] == one_by_one.recorder.sums["frames_real"] == 700
+
+
+@pytest.mark.parametrize("decoder_cache", [False, True])
+def test_asking_for_word_times_does_not_change_the_text(decoder_cache):
+    audio = noise(5.0, 1)
+    plain, aligned = (
+        run(method(MODELS[2], decoder_cache=decoder_cache, word_times=times), audio)[1]
+        for times in ("none", "alignment")
+    )
+    assert plain == aligned
+
+
 @pytest.mark.parametrize("option", [{"commit": "never"}, {"word_times": "magic"}, {"n": -1}])
 def test_settings_out_of_range_are_refused(option):
     with pytest.raises(UserError):

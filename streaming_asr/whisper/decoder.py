@@ -33,15 +33,16 @@ class DecoderCache:
 
     def __init__(self, decoder: Decoder, rows: int = 1, streams: int | None = None) -> None:
         def allocate(n: int, length: int) -> list[torch.Tensor]:
-            # Zeros, since a masked position still enters the product with weight 0.
             shape = (n, decoder.n_heads, length, decoder.head_size)
-            return [decoder.embedding.new_zeros(shape) for _ in decoder.layers]
+            return [decoder.embedding.new_empty(shape) for _ in decoder.layers]
 
         self.rows = rows
         streams = rows if streams is None else streams
         # One position more than the model has: padding of short rows is dropped there.
         self.keys = allocate(rows, decoder.max_tokens + 1)
         self.values = allocate(rows, decoder.max_tokens + 1)
+        for cache in (*self.keys, *self.values):
+            cache.zero_()  # a masked position still enters the product, with weight 0
         self.cross_keys = allocate(streams, decoder.context_frames)
         self.cross_values = allocate(streams, decoder.context_frames)
 

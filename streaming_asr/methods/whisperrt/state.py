@@ -22,7 +22,9 @@ class Pool:
 
     def __init__(self, whisper: Whisper, decoder: Decoder, n_streams: int, beams: int = 1) -> None:
         self.encoder = StreamingEncoder(whisper.model, n_streams)
-        self.decoder = DecoderCache(decoder, n_streams * beams, n_streams)
+        self.scratch_row = n_streams * beams
+        """A decoder row for alignment, which so leaves no trace in the streams' caches."""
+        self.decoder = DecoderCache(decoder, n_streams * beams + 1, n_streams)
         n_mel_frames = 2 * whisper.context_frames + 1
         self.mel = torch.zeros(n_streams, whisper.n_mels, n_mel_frames, device=whisper.device)
         """Normalised frames of each stream's window, kept to encode them anew after a cut."""

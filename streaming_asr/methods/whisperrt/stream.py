@@ -311,8 +311,8 @@ class WhisperRT:
             state.prompt,
             state.hypotheses[0].tokens,
             state.position,
-            state.row,
-            0 if self._settings.beam > 1 else None,
+            row=state.pool.scratch_row,
+            stream=state.row,
         )
 
     # ---- beyond the context -----------------------------------------------------------------
