@@ -2,8 +2,9 @@
 
 Early on the batches hold single utterances, padded to the longest of them; later, windows padded to
 the whole context, as Whisper's own training has it, so that unpadded input is as strange to the
-model as it is to Whisper. A frame-level cross-entropy on tokens placed by the known word times, on top of
-the encoder, starts the training where CTC stays on its plateau; its head is thrown away at the end.
+model as it is to Whisper. Two frame-level cross-entropies on top of the encoder, one on letters and
+one on tokens, both placed by the known word times, start the training where CTC stays on its
+plateau; their heads are thrown away at the end.
 """
 
 from __future__ import annotations
@@ -30,15 +31,17 @@ from .windows import Targets, Window, WindowOptions, draw_window
 
 
 class _Trained(nn.Module):
-    """The network and the frame head that exists only in training."""
+    """The network and the frame heads that exist only in training."""
 
-    def __init__(self, whisper: Any, n_frame_labels: int) -> None:
+    def __init__(self, whisper: Any, n_tokens: int) -> None:
         super().__init__()
         self.whisper: Any = whisper
-        self.frame_head = nn.Linear(whisper.config.d_model, n_frame_labels)
+        self.token_head = nn.Linear(whisper.config.d_model, n_tokens)
+        self.letter_head = nn.Linear(whisper.config.d_model, 27)
 
-    def forward(self, mel: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """mel (B, n_mels, 2T), tokens (B, L) -> token logits (B, L, V), frame logits (B, T, C)."""
+    def forward(self, mel: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """mel (B, n_mels, 2T), tokens (B, L) -> logits of the next tokens (B, L, V), of the tokens
+        (B, T, n_tokens) and the letters (B, T, 27) spoken in each frame."""
         encoder, decoder = self.whisper.model.encoder, self.whisper.model.decoder
         x = F.gelu(encoder.conv2(F.gelu(encoder.conv1(mel)))).transpose(1, 2)
         x = x + encoder.embed_positions.weight[: x.shape[1]]
@@ -46,7 +49,8 @@ class _Trained(nn.Module):
             x = layer(x, None)
         x = encoder.layer_norm(x)
         hidden = decoder(input_ids=tokens, encoder_hidden_states=x, use_cache=False)
-        return self.whisper.proj_out(hidden.last_hidden_state), self.frame_head(x)
+        logits = self.whisper.proj_out(hidden.last_hidden_state)
+        return logits, self.token_head(x), self.letter_head(x)
 
 
 class OfflineRecipe:
@@ -102,11 +106,13 @@ class OfflineRecipe:
             anchors = [self.items[own.randrange(len(self.items))] for _ in range(self.n_batch)]
             options = self.options
         else:
-            # neighbours in length, so that little of the batch is padding
-            centre = int(where * len(self.items))
+            # neighbours in length, so that little of the batch is padding; the shortest first
+            centre = int(where * len(self.items) * min(1.0, 0.2 + 3 * progress))
             near = self.items[max(0, centre - 200) : centre + 200]
             anchors = [near[own.randrange(len(near))] for _ in range(self.n_short)]
-            options = WindowOptions(self.context_s, several=0.0, crop_end=0.25)
+            options = WindowOptions(
+                self.context_s, several=0.0, crop_end=0.25, noise_snr_db=(10.0, 40.0)
+            )
         windows = [draw_window(own, a, self.voices[a.speaker], options) for a in anchors]
         longest = max(len(w.audio) for w in windows)
         n_frames = -(-longest // 320)
@@ -122,7 +128,8 @@ class OfflineRecipe:
         for row, window in zip(audio, windows, strict=True):
             row[: len(window.audio)] = window.audio[: len(row)]
         mel = log_mel(torch.from_numpy(audio), self.whisper.n_mels)
-        self._spec_augment(mel, windows, rng)
+        if progress >= self.short_until:
+            self._spec_augment(mel, windows, rng)
         sequences = [self.targets.sequence(w, self.context_s) for w in windows]
         width = max(len(s) for s, _ in sequences)
         tokens = torch.full((len(windows), width), self.targets.eot)
@@ -130,10 +137,13 @@ class OfflineRecipe:
         for i, (sequence, n_fixed) in enumerate(sequences):
             tokens[i, : len(sequence)] = torch.tensor(sequence)
             labels[i, n_fixed : len(sequence) - 1] = torch.tensor(sequence[n_fixed + 1 :])
-        frames = np.stack([self.targets.frames(w, n_frames) for w in windows])
-        for row, window in zip(frames, windows, strict=True):
-            row[-(-len(window.audio) // 320) :] = -100  # nothing to learn in the padding
-        return {"mel": mel, "tokens": tokens, "labels": labels, "frames": torch.from_numpy(frames)}
+        batch = {"mel": mel, "tokens": tokens, "labels": labels}
+        for name, place in (("frames", self.targets.frames), ("letters", self.targets.letters)):
+            placed = np.stack([place(w, n_frames) for w in windows])
+            for row, window in zip(placed, windows, strict=True):
+                row[-(-len(window.audio) // 320) :] = -100  # nothing to learn in the padding
+            batch[name] = torch.from_numpy(placed)
+        return batch
 
     def _spec_augment(self, mel: Tensor, windows: Sequence[Window], rng: random.Random) -> None:
         """Two bands of up to 12 mels, two spans of up to 15 frames every 3 s: the mean instead."""
@@ -150,13 +160,18 @@ class OfflineRecipe:
                 row[:, first : first + rng.randint(0, 15)] = fill
 
     def loss(self, model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, dict[str, float]]:
-        logits, frame_logits = model(batch["mel"], batch["tokens"])
+        logits, frame_logits, letter_logits = model(batch["mel"], batch["tokens"])
         token_loss = F.cross_entropy(
             logits.flatten(0, 1), batch["labels"].flatten(), label_smoothing=self.label_smoothing
         )
         frame_loss = F.cross_entropy(frame_logits.flatten(0, 1), batch["frames"].flatten())
-        logs = {"token_loss": float(token_loss.detach()), "frame_loss": float(frame_loss.detach())}
-        return token_loss + batch["frame_weight"] * frame_loss, logs
+        letter_loss = F.cross_entropy(letter_logits.flatten(0, 1), batch["letters"].flatten())
+        logs = {
+            "token_loss": float(token_loss.detach()),
+            "frame_loss": float(frame_loss.detach()),
+            "letter_loss": float(letter_loss.detach()),
+        }
+        return token_loss + batch["frame_weight"] * (frame_loss + 2 * letter_loss), logs
 
     def evaluate(self) -> dict[str, float]:
         """WER in percent of greedy decoding on dev, padded to the context."""

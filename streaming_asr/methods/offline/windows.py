@@ -213,9 +213,27 @@ class Targets:
         labels = np.full(n_frames, self.eot, np.int64)
         for w, start, end, _ in window.words:
             tokens = self.word(w)
-            sizes = [self._size(t) for t in tokens]
-            edges = start + (end - start) * np.cumsum([0, *sizes]) / sum(sizes)
-            bounds = np.round(edges / 0.02).astype(int)
-            for token, a, b in zip(tokens, bounds[:-1], bounds[1:], strict=True):
-                labels[a : max(b, a + 1)] = token
+            _place(labels, tokens, [self._size(t) for t in tokens], start, end)
         return labels
+
+    def letters(self, window: Window, n_frames: int) -> np.ndarray:
+        """(n_frames,) letter spoken in each frame: 1-26, 0 where nothing is said.
+
+        Letters share a word's span evenly. A word with digits or signs is spelled otherwise than
+        it is said: its frames are -100, which no loss counts."""
+        labels = np.zeros(n_frames, np.int64)
+        for w, start, end, _ in window.words:
+            plain = [ord(c) - 96 for c in w.lower() if "a" <= c <= "z"]
+            said = plain if w.strip(".,?!").replace("'", "").isalpha() else [-100]
+            _place(labels, said, [1] * len(said), start, end)
+        return labels
+
+
+def _place(
+    labels: np.ndarray, units: Sequence[int], sizes: Sequence[int], start: float, end: float
+) -> None:
+    """Writes `units` into the frames of [start, end) seconds, in proportion to their sizes."""
+    edges = start + (end - start) * np.cumsum([0, *sizes]) / sum(sizes)
+    bounds = np.round(edges / 0.02).astype(int)
+    for unit, a, b in zip(units, bounds[:-1], bounds[1:], strict=True):
+        labels[a : max(b, a + 1)] = unit
