@@ -106,7 +106,7 @@ class Naive:
             yield list(tokens), n_crops
 
     def beam(self, n, b, max_new):
-        """Tokens of the best hypothesis by Definition 3 and Algorithm 2, nothing committed."""
+        """The hypotheses after every chunk by Definition 3 and Algorithm 2, nothing committed."""
         eot, beams, before = self.whisper.eot, [[]], {}
         for hidden in self.chunks():
             for turn in range(max_new):
@@ -128,19 +128,13 @@ class Naive:
                 beams = [list(c) for c in kept]
                 if any(c[-1] == eot for c in kept):
                     break
-            low = self._shared([[t for t in beam if t != eot] for beam in beams], beams)
-            means = {}
-            for beam in beams:
-                now = self.log_probs(hidden, beam[:-1])
-                each = [float(now[i, v]) for i, v in enumerate(beam)]
-                means[tuple(beam)] = (each, low)
-            yield beams, means
-            beams = [[t for t in beam if t != eot] for beam in beams]
-            before = {tuple(t for t in beam if t != eot): each for beam, (each, _) in means.items()}
-
-    @staticmethod
-    def _shared(texts, beams):
-        return min(map(len, texts)) if beams else 0
+            texts = [tuple(t for t in beam if t != eot) for beam in beams]
+            yield texts
+            beams = [list(text) for text in texts]
+            before = {}
+            for t in texts:
+                now = self.log_probs(hidden, list(t))
+                before[t] = [float(now[i, v]) for i, v in enumerate(t)]
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -337,11 +331,9 @@ def test_beam_equals_the_papers_algorithm_run_naively(model, b):
     streaming = method(model, beam=b, commit="paper")
     state = streaming.start()
     reference = Naive(model, audio).beam(2, b, 3)
-    eot = streaming._whisper.eot
-    for (piece, last), (beams, _) in zip(feed(audio), reference, strict=True):
+    for (piece, last), texts in zip(feed(audio), reference, strict=True):
         streaming.step(state, piece, last=last)
-        ours = sorted(h.tokens for h in state.hypotheses)
-        assert ours == sorted([t for t in beam if t != eot] for beam in beams)
+        assert sorted(tuple(h.tokens) for h in state.hypotheses) == sorted(texts)
     assert len(state.hypotheses[0].tokens) > 1
 
 
@@ -435,7 +427,7 @@ def test_audio_beyond_the_context_keeps_every_committed_word(model, beam):
         updates.append(streaming.step(state, piece, last=last))
         kept += text(updates[-1].committed)
         # What is committed and still in the window is the head of the window's text.
-        words = [word.text for word in streaming._spell(state)]
+        words = [word.text for word in streaming._words.spell(state)]
         assert words[: len(state.emitted)] == state.emitted
         assert kept[len(kept) - len(state.emitted) :] == state.emitted
         assert state.position <= streaming._seam.limit

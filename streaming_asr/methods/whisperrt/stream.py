@@ -3,11 +3,9 @@
 Per chunk: log-mel of the new samples, the block-causal encoder on the new frames, then one
 verification pass of the decoder over the text so far and cached steps for what is new.
 
-What is committed (`commit`):
-  stable  at the end of a chunk the tokens older than the last n are final: never verified again,
-          never cropped. Committed are the whole words among them. The default.
-  paper   the paper's rule: the last n tokens are verified whatever was committed, so a crop may
-          take words back; `Update.retracted` counts them.
+What is committed is in `commit.py`: by default whole words among the tokens older than the last n,
+which are never verified again; with commit=paper a crop may take words back, counted in
+`Update.retracted`.
 
 At the end of the stream the last block is filled up with zeros, decoded, and all is committed.
 """
@@ -23,16 +21,15 @@ import torch
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.whisperrt.beam import decode_beam
+from streaming_asr.methods.whisperrt.commit import Committer
 from streaming_asr.methods.whisperrt.greedy import Row, decode_greedy
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
 from streaming_asr.methods.whisperrt.longform import Seam
 from streaming_asr.methods.whisperrt.state import FRAME_S, Pool, StreamState
-from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, StreamingLogMel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES, TokenWord
 
 TOKENS_PER_CHUNK_SECOND = 28
 
@@ -88,7 +85,9 @@ class WhisperRT:
             self._whisper.context_frames, self._chunk_frames, self._first_frames, window_margin_s
         )
         self._commit_stable = commit == "stable"
-        self._word_times = word_times
+        self._words = Committer(
+            self._whisper, self._decoder, n, stable=self._commit_stable, word_times=word_times
+        )
         quarter = self._whisper.max_tokens // 4
         self._settings = Settings(
             n=n,
@@ -153,7 +152,8 @@ class WhisperRT:
                 self._encode(group)
                 self._decode(group)
             for state in ready:
-                words, taken_back = self._settle(state)
+                with state.recorder.part("policy"):
+                    words, taken_back = self._words.settle(state)
                 committed[id(state)] += words
                 retracted[id(state)] += taken_back
                 if self._window_is_full(state):
@@ -161,7 +161,7 @@ class WhisperRT:
         for state, ends in zip(states, last, strict=True):
             if ends:
                 with state.recorder.part("finalise"):
-                    words, taken_back = self._commit(state, everything=True)
+                    words, taken_back = self._words.finish(state)
                 committed[id(state)] += words
                 retracted[id(state)] += taken_back
         return [
@@ -230,91 +230,6 @@ class WhisperRT:
                     raise_floor=self._commit_stable,
                 )
 
-    # ---- words ------------------------------------------------------------------------------
-
-    def _settle(self, state: StreamState) -> tuple[list[Word], int]:
-        """After a chunk: commit what is older than the last n tokens."""
-        with state.recorder.part("policy"):
-            if self._commit_stable:
-                n_tokens = len(state.hypotheses[0].tokens)
-                state.floor = max(state.floor, n_tokens - self._settings.n)
-            return self._commit(state, everything=False)
-
-    def _commit(self, state: StreamState, *, everything: bool) -> tuple[list[Word], int]:
-        hypothesis = state.hypotheses[0]
-        n_tokens = len(hypothesis.tokens)
-        words = self._spell(state)
-        texts = [word.text for word in words]
-        n_same = 0
-        while n_same < min(len(texts), len(state.emitted)) and (
-            texts[n_same] == state.emitted[n_same]
-        ):
-            n_same += 1
-        taken_back = len(state.emitted) - n_same
-        del state.emitted[n_same:]
-        n_final = state.floor if self._commit_stable else n_tokens - self._settings.n
-        target = sum(everything or word.stop < n_final for word in words)
-        new = self._emit(state, words, max(n_same, target))
-        shown = words[len(state.emitted) :]
-        state.partial = tuple(Word(word.text) for word in shown)
-        return new, taken_back
-
-    def _spell(self, state: StreamState) -> list[TokenWord]:
-        """Words of the best hypothesis; the first after a cut gets the space it may lack."""
-        words: list[TokenWord] = self._whisper.detokenizer.words(
-            state.hypotheses[0].tokens, language=state.language
-        )
-        if words and state.goes_on and state.language not in LANGUAGES_WITHOUT_SPACES:
-            first = words[0]
-            if not first.text.startswith(" "):
-                words[0] = TokenWord(" " + first.text, first.start, first.stop)
-        return words
-
-    def _emit(
-        self,
-        state: StreamState,
-        words: list[TokenWord],
-        n_words: int,
-        times: list[tuple[float, float]] | None = None,
-    ) -> list[Word]:
-        """Commit words up to the `n_words`-th of the window; `times` of tokens where known."""
-        new = words[len(state.emitted) : n_words]
-        if not new:
-            return []
-        hypothesis = state.hypotheses[0]
-        if self._word_times == "alignment":
-            times = self._align(state) if times is None else times
-        committed = []
-        for word in new:
-            start = end = None
-            if self._word_times == "emission":
-                # Known only to the chunk: from the first token's appearance to the last one's.
-                start, end = (hypothesis.born[i] * FRAME_S for i in (word.start, word.stop - 1))
-            elif self._word_times == "alignment" and times is not None:
-                offset = state.window_start * FRAME_S
-                start, end = times[word.start][0] + offset, times[word.stop - 1][1] + offset
-            if start is not None and end is not None:
-                start = min(max(start, state.last_end_s), state.heard_s)
-                end = min(max(end, start), state.heard_s)
-                state.last_end_s = end
-            log_probs = hypothesis.log_probs[word.start : word.stop]
-            probability = math.exp(min(0.0, sum(log_probs) / len(log_probs)))
-            committed.append(Word(word.text, start, end, probability))
-            state.emitted.append(word.text)
-        return committed
-
-    def _align(self, state: StreamState) -> list[tuple[float, float]]:
-        return alignment_times(
-            self._decoder,
-            state.pool.decoder,
-            self._whisper.alignment_heads,
-            state.prompt,
-            state.hypotheses[0].tokens,
-            state.position,
-            row=state.pool.scratch_row,
-            stream=state.row,
-        )
-
     # ---- beyond the context -----------------------------------------------------------------
 
     def _tokens_are_full(self, state: StreamState, n_dropped: int = 0) -> bool:
@@ -330,8 +245,8 @@ class WhisperRT:
     def _cut(self, state: StreamState) -> list[Word]:
         """Move the window past a word's end and encode what is kept at its new place."""
         with state.recorder.part("policy"):
-            words = self._spell(state)
-            times = self._align(state)
+            words = self._words.spell(state)
+            times = self._words.align(state)
             start, n_before = self._seam.cut(
                 [times[word.stop - 1][1] for word in words],
                 len(state.emitted),
@@ -342,7 +257,7 @@ class WhisperRT:
                 state, words[n_before - 1].stop if n_before else 0
             ):
                 n_before += 1
-            committed = self._emit(state, words, n_before, times)
+            committed = self._words.emit(state, words, n_before, times)
             n_dropped = words[n_before - 1].stop if n_before else 0
             del state.hypotheses[1:]  # the other hypotheses may differ in what is dropped
             hypothesis: Hypothesis = state.hypotheses[0]
@@ -352,7 +267,7 @@ class WhisperRT:
             state.goes_on = state.goes_on or n_before > 0
             ends = state.move_window(start)
             state.partial = tuple(
-                Word(word.text) for word in self._spell(state)[len(state.emitted) :]
+                Word(word.text) for word in self._words.spell(state)[len(state.emitted) :]
             )
         with state.recorder.part("encode"):
             rows = slice(state.row, state.row + 1)

@@ -1,0 +1,116 @@
+"""Which words of a hypothesis are final, and what is known of each.
+
+stable  at the end of a chunk the tokens older than the last n are final: never verified again,
+        never cropped. Committed are the whole words among them.
+paper   the same words, but a later crop may reach them; those it takes back are counted.
+"""
+
+from __future__ import annotations
+
+import math
+
+from streaming_asr.method import Word
+from streaming_asr.methods.whisperrt.state import FRAME_S, StreamState
+from streaming_asr.whisper.alignment import alignment_times
+from streaming_asr.whisper.decoder import Decoder
+from streaming_asr.whisper.load import Whisper
+from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES, TokenWord
+
+
+class Committer:
+    """Turns tokens of a stream's best hypothesis into committed and partial words."""
+
+    def __init__(
+        self, whisper: Whisper, decoder: Decoder, n: int, *, stable: bool, word_times: str
+    ) -> None:
+        self._whisper = whisper
+        self._decoder = decoder
+        self._n = n
+        self._stable = stable
+        self._times = word_times
+
+    def settle(self, state: StreamState) -> tuple[list[Word], int]:
+        """After a chunk: newly committed words, and how many were taken back before them."""
+        if self._stable:
+            state.floor = max(state.floor, len(state.hypotheses[0].tokens) - self._n)
+        return self._commit(state, everything=False)
+
+    def finish(self, state: StreamState) -> tuple[list[Word], int]:
+        """After the last chunk: commit all there is."""
+        return self._commit(state, everything=True)
+
+    def _commit(self, state: StreamState, *, everything: bool) -> tuple[list[Word], int]:
+        hypothesis = state.hypotheses[0]
+        n_tokens = len(hypothesis.tokens)
+        words = self.spell(state)
+        texts = [word.text for word in words]
+        n_same = 0
+        while n_same < min(len(texts), len(state.emitted)) and (
+            texts[n_same] == state.emitted[n_same]
+        ):
+            n_same += 1
+        taken_back = len(state.emitted) - n_same
+        del state.emitted[n_same:]
+        n_final = state.floor if self._stable else n_tokens - self._n
+        target = sum(everything or word.stop < n_final for word in words)
+        new = self.emit(state, words, max(n_same, target))
+        shown = words[len(state.emitted) :]
+        state.partial = tuple(Word(word.text) for word in shown)
+        return new, taken_back
+
+    def spell(self, state: StreamState) -> list[TokenWord]:
+        """Words of the best hypothesis; the first after a cut gets the space it may lack."""
+        words: list[TokenWord] = self._whisper.detokenizer.words(
+            state.hypotheses[0].tokens, language=state.language
+        )
+        if words and state.goes_on and state.language not in LANGUAGES_WITHOUT_SPACES:
+            first = words[0]
+            if not first.text.startswith(" "):
+                words[0] = TokenWord(" " + first.text, first.start, first.stop)
+        return words
+
+    def emit(
+        self,
+        state: StreamState,
+        words: list[TokenWord],
+        n_words: int,
+        times: list[tuple[float, float]] | None = None,
+    ) -> list[Word]:
+        """Commit words up to the `n_words`-th of the window; `times` of tokens where known."""
+        new = words[len(state.emitted) : n_words]
+        if not new:
+            return []
+        hypothesis = state.hypotheses[0]
+        if self._times == "alignment":
+            times = self.align(state) if times is None else times
+        committed = []
+        for word in new:
+            start = end = None
+            if self._times == "emission":
+                # Known only to the chunk: from the first token's appearance to the last one's.
+                start, end = (hypothesis.born[i] * FRAME_S for i in (word.start, word.stop - 1))
+            elif self._times == "alignment" and times is not None:
+                offset = state.window_start * FRAME_S
+                start, end = times[word.start][0] + offset, times[word.stop - 1][1] + offset
+            if start is not None and end is not None:
+                start = min(max(start, state.last_end_s), state.heard_s)
+                end = min(max(end, start), state.heard_s)
+                state.last_end_s = end
+            log_probs = hypothesis.log_probs[word.start : word.stop]
+            probability = math.exp(min(0.0, sum(log_probs) / len(log_probs)))
+            committed.append(Word(word.text, start, end, probability))
+            state.emitted.append(word.text)
+        return committed
+
+    def align(self, state: StreamState) -> list[tuple[float, float]]:
+        """(start, end) of each token of the best hypothesis in seconds of the window."""
+        return alignment_times(
+            self._decoder,
+            state.pool.decoder,
+            self._whisper.alignment_heads,
+            state.prompt,
+            state.hypotheses[0].tokens,
+            state.position,
+            row=state.pool.scratch_row,
+            stream=state.row,
+        )
