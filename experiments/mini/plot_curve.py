@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LOSSES = {"token_loss": "tokens", "frame_loss": "frames"}
+TOP = 120.0
 
 
 def read_curve(path: Path) -> list[dict[str, float]]:
@@ -31,9 +32,10 @@ def draw(rows: Sequence[Mapping[str, float]], out: Path) -> None:
 
     figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 5), layout="constrained")
     looked = [row for row in rows if "dev/wer" in row]
-    above.plot([r["minutes"] for r in looked], [r["dev/wer"] for r in looked], "o-", ms=3)
+    wer = [min(r["dev/wer"], TOP) for r in looked]  # early on a text may be many times too long
+    above.plot([r["minutes"] for r in looked], wer, "o-", ms=3)
     above.set_yscale("log")
-    above.set_ylim(1, 150)
+    above.set_ylim(1, 1.1 * TOP)
     above.set_yticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"])
     above.minorticks_off()
     above.set_ylabel("WER on dev, padded (%)")
