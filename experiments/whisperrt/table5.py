@@ -1,0 +1,188 @@
+"""Table V and figure 7 in form: time per chunk by beam, on random weights of published dimensions.
+
+    python -m experiments.whisperrt.table5                    # base on one CPU thread, 2 minutes
+    python -m experiments.whisperrt.table5 --size large-v2 --device cuda --out large.json
+
+Time does not depend on what the weights are, but on how many tokens are written. So the text is
+on a schedule, the same for every system: 4 tokens per second of audio, never taken back. Beside
+WhisperRT stands re-encoding: the audio so far, padded to 30 s, encoded and decoded again at every
+chunk, as Simul-Whisper and Ufal-Whisper have to encode it; it is no measurement of either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from streaming_asr.bench.models import DIMENSIONS, random_whisper, synthetic_audio
+from streaming_asr.config import first_chunk_ms
+from streaming_asr.machine import machine
+from streaming_asr.method import NULL
+from streaming_asr.methods.offline.decode import WindowDecoder
+from streaming_asr.methods.whisperrt import WhisperRT
+from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.load import load_whisper
+
+SAMPLE_RATE = 16_000
+TOKENS_PER_S = 4
+BEAMS = (0, 3, 5, 7)
+REENCODING_BEAMS = (0, 5)  # those of Simul-Whisper and of Ufal-Whisper in the paper
+REENCODING_STRIDE = 10  # its cost changes little from chunk to chunk: every tenth is measured
+
+
+class Scheduled(Decoder):
+    """A decoder whose text ends when it has `n_text` tokens and whose older tokens stay likeliest.
+
+    Computes all that its parent does; only the probabilities are bent afterwards.
+    """
+
+    def __init__(self, whisper: Any) -> None:
+        super().__init__(whisper)
+        self._n_prompt = len(whisper.prompt())
+        self.n_text = 0
+        self._outputs: list[list[tuple[int, int | None]]] = []
+
+    def run(
+        self,
+        cache: DecoderCache,
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        n_frames: int,
+        **options: Any,
+    ) -> torch.Tensor:
+        """The parent's pass; remembers which text position each output predicts, and its token."""
+        take = options.get("take") or [[len(row) - 1] for row in tokens]
+        self._outputs = [
+            [
+                (start + i + 1 - self._n_prompt, row[i + 1] if i + 1 < len(row) else None)
+                for i in wanted
+            ]
+            for row, start, wanted in zip(tokens, starts, take, strict=True)
+        ]
+        return super().run(cache, tokens, starts, n_frames, **options)
+
+    @torch.inference_mode()
+    def log_probs(self, hidden: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """The parent's, bent to the schedule."""
+        log_probs = super().log_probs(hidden, bias)
+        for r, outputs in enumerate(self._outputs):
+            for i, (position, given) in enumerate(outputs):
+                if given is None:
+                    given = self.pad if position >= self.n_text else None
+                if given is None:
+                    log_probs[r, i, self.pad] = -torch.inf
+                else:
+                    log_probs[r, i, given] = 0.0
+        return log_probs
+
+
+def n_tokens(n_samples: int) -> int:
+    """Length of the text when so much audio has been heard."""
+    return n_samples * TOKENS_PER_S // SAMPLE_RATE
+
+
+def streaming_ms(
+    folder: Path, beam: int, audio: Any, chunk_ms: int, device: str, synchronise: Callable[[], Any]
+) -> list[float]:
+    """Milliseconds of every chunk after the first, which is longer."""
+    method = WhisperRT(
+        str(folder),
+        device=device,
+        chunk_s=chunk_ms / 1000,
+        first_chunk_s=first_chunk_ms(f"{chunk_ms}ms") / 1000,
+        beam=beam,
+        word_times="none",
+    )
+    schedule = Scheduled(method._whisper)
+    method._decoder = schedule
+    state = method.start()
+    begin, end = 0, first_chunk_ms(f"{chunk_ms}ms") * 16 + method.lookahead_samples
+    times = []
+    while end <= len(audio):
+        schedule.n_text = n_tokens(end)
+        synchronise()
+        started = time.perf_counter()
+        method.step(state, audio[begin:end], last=False)
+        synchronise()
+        times.append(1000 * (time.perf_counter() - started))
+        begin, end = end, end + chunk_ms * 16
+    return times[1:]
+
+
+def reencoding_ms(
+    folder: Path, beam: int, audio: Any, chunk_ms: int, device: str, synchronise: Callable[[], Any]
+) -> list[float]:
+    """Milliseconds of every tenth chunk: the prefix padded, encoded and decoded from its start."""
+    whisper = load_whisper(folder, device=device)
+    windows = WindowDecoder(whisper, beam)
+    schedule = Scheduled(whisper)
+    windows.decoder = schedule
+    times = []
+    windows.decode(audio[:SAMPLE_RATE], None, NULL)  # what only the first pass pays
+    for end in range(chunk_ms * 16, len(audio) + 1, REENCODING_STRIDE * chunk_ms * 16):
+        schedule.n_text = n_tokens(end)
+        synchronise()
+        started = time.perf_counter()
+        windows.decode(audio[:end], None, NULL)
+        synchronise()
+        times.append(1000 * (time.perf_counter() - started))
+    return times
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", default="base", choices=sorted(DIMENSIONS))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--duration-s", type=float, default=15.0, help="of the stream, below 28")
+    parser.add_argument("--chunk-ms", type=int, default=300)
+    parser.add_argument("--out", type=Path, default=Path("outputs/table5/table5.json"))
+    arguments = parser.parse_args(argv)
+    torch.set_num_threads(arguments.threads)
+    device = arguments.device
+    synchronise = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
+    audio = synthetic_audio(arguments.duration_s, seed=0)
+    rows = [
+        {"system": "Ufal-Whisper", "beam": 5, "mean_ms": None, "rtf": None},
+        {"system": "Simul-Whisper", "beam": 0, "mean_ms": None, "rtf": None},
+    ]
+    with tempfile.TemporaryDirectory() as place:
+        folder = random_whisper(arguments.size, Path(place))
+        measured = [("re-encoding, padded to 30 s", reencoding_ms, REENCODING_BEAMS)]
+        measured.append(("WhisperRT", streaming_ms, BEAMS))
+        for system, measure, beams in measured:
+            for beam in beams:
+                times = measure(folder, beam, audio, arguments.chunk_ms, device, synchronise)
+                mean_ms = sum(times) / len(times)
+                rtf = mean_ms / arguments.chunk_ms
+                rows.append({"system": system, "beam": beam, "mean_ms": mean_ms, "rtf": rtf})
+                print(f"{system}, beam {beam}: {mean_ms:.1f} ms per chunk, RTF {rtf:.3f}")
+    here = machine(device=device)
+    document = {
+        "measured": str(date.today()),
+        "machine": here.get("gpu") or here["cpu"],
+        "device": device,
+        "threads": arguments.threads,
+        "size": arguments.size,
+        "duration_s": arguments.duration_s,
+        "chunk_ms": arguments.chunk_ms,
+        "rows": rows,
+    }
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(f"written: {arguments.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,290 @@
+"""Experiment files compose, the paper's numbers are as printed, tables are filled from results."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hydra.types import RunMode
+
+from experiments.whisperrt import results, tables
+from streaming_asr.config import CONF_DIR, compose_raw
+from streaming_asr.errors import UserError
+
+EXPERIMENTS = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
+PAPER = tables.paper()
+
+
+@functools.cache
+def composed(override: str):
+    return compose_raw([override])
+
+
+# -- experiment files -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_composes_and_says_its_question_cost_and_command(name: str) -> None:
+    text = (CONF_DIR / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
+    header = [line for line in text.splitlines() if line.startswith("#")]
+    assert header[0] == "# @package _global_"
+    assert [word for word in ("# Question:", "# Cost:", "# Command:") if word not in text] == []
+    full = composed(f"experiment={name}")
+    if full.hydra.mode != RunMode.MULTIRUN:
+        return
+    axes = {key: str(values).split(",") for key, values in full.hydra.sweeper.params.items()}
+    lasts = [f"{key}={values[-1]}" for key, values in axes.items() if key != "method"]
+    for method in axes["method"]:  # a name or a setting that it does not have is refused here
+        compose_raw([f"experiment={name}", f"method={method}", *lasts])
+
+
+def test_the_sweeps_of_table_1_share_a_folder_and_fixed_adapters_stay_at_their_chunk() -> None:
+    raw = {name: composed(f"experiment={name}") for name in EXPERIMENTS}
+    for name in ("table1", "table1_offline", "table1_reencode", "table1_mask_alone"):
+        assert (raw[name].name, raw[name].limit, raw[name].threads) == ("table1", 60, 1)
+    assert raw["table1"].method.adapter == "auto"
+    assert raw["table3"].hydra.sweeper.params["method.adapter"] == "random"
+    assert raw["fig6"].hydra.sweeper.params["method.beam"] == "0,3,5,7"
+
+
+# -- the paper's numbers --------------------------------------------------------------------
+
+
+def row(table: str, **wanted):
+    (found,) = (
+        r for r in PAPER[table]["rows"] if all(r[key] == value for key, value in wanted.items())
+    )
+    return found
+
+
+def test_table_1_is_as_printed() -> None:
+    assert len(PAPER["table1"]["rows"]) == 3 * 3 * 4
+    ours = row("table1", model="base", method="WhisperRT", chunk_ms=40)
+    assert ours["clean"] == {"rwer": 10.57, "arwer": 11.44, "wer": 9.04}
+    assert ours["other"] == {"rwer": 23.19, "arwer": 23.22, "wer": 20.91}
+    assert ours["tedlium3"] == {"rwer": 17.56, "wer": 14.40}
+    ufal = row("table1", model="large-v2", method="Ufal-Whisper", chunk_ms=40)
+    assert ufal["other"] == {"rwer": 90.68, "arwer": 124.68, "wer": 97.93}
+    simul = row("table1", model="small", method="Simul-Whisper", chunk_ms=300)
+    assert simul["tedlium3"] == {"rwer": 8.16, "wer": 6.69}
+    offline = {r["model"]: r for r in PAPER["table1"]["offline"]}
+    assert offline["large-v2"]["other"] == {"wer": 5.2}
+
+
+def test_the_other_tables_are_as_printed() -> None:
+    random = row("table3", model="small", chunk_ms=200)
+    assert random["clean"] == {"rwer": 6.72, "arwer": 7.98, "wer": 5.91}
+    assert random["tedlium3"] == {"rwer": 12.94, "wer": 10.40}
+    assert row("table5", method="Ufal-Whisper", beam=5)["latency_s"] == 0.426
+    assert row("table5", method="WhisperRT", beam=0)["latency_s"] == 0.081
+    settings = row("table7", model="large-v2", chunk_ms=200)
+    assert (settings["rank"], settings["extra_chunks"], settings["point_fraction"]) == (4, 2, 0.07)
+
+
+def test_the_slips_of_the_paper_are_in_its_numbers() -> None:
+    printed = row("table1", model="small", method="WhisperRT", chunk_ms=300)
+    mms = row("table2", model="small", aligner="MMS", chunk_ms=300)
+    mfa = row("table2", model="small", aligner="MFA", chunk_ms=300)
+    assert printed["clean"] == mms["clean"] != mfa["clean"]
+    first = row("table1", model="small", method="WhisperRT", chunk_ms=100)["tedlium3"]["wer"]
+    second = row("table2", model="small", aligner="MFA", chunk_ms=100)["tedlium3"]["wer"]
+    assert (first, second) == (9.69, 9.37)
+
+
+# -- the tables -----------------------------------------------------------------------------
+
+
+def finished(
+    output: Path,
+    experiment: str,
+    method: str,
+    chunk: str,
+    split: str,
+    wer: float,
+    *,
+    adapter: str | None = None,
+    beam: int = 0,
+    cache: bool = False,
+    n_failed: int = 0,
+) -> None:
+    """A finished cell: its metrics.json as `run` writes it, as far as the tables read it."""
+    own = {"name": method, "adapter": adapter, "beam": beam, "decoder_cache": cache}
+    metrics = {
+        "wer": wer,
+        "rwer": wer + 1,
+        "arwer_cu": wer + 2,
+        "arwer_grid_ca": wer + 30,
+        "word_latency_committed_p50_ca_s": 0.5,
+        "word_latency_committed_p90_ca_s": 1.25,
+        "word_latency_stable_p50_ca_s": 0.25,
+        "word_latency_stable_p90_ca_s": None,
+        "rtf_total": 0.0625,
+    }
+    document = {
+        "schema": 1,
+        "metrics_version": 1,
+        "config": {"method": own, "chunk": chunk, "data": {"split": split}, "batch": 1},
+        "machine": {"cpu": "a processor"},
+        "n_utterances": 60,
+        "n_failed": n_failed,
+        "metrics": metrics,
+    }
+    rest = f"data.split={split},method.adapter={Path(adapter or 'none').name},beam={beam}"
+    folder = output / experiment / f"method={method},chunk={chunk},{rest},cache={cache}"
+    folder.mkdir(parents=True)
+    (folder / "metrics.json").write_text(json.dumps(document))
+
+
+def lines(text: str, start: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(start)]
+
+
+def page(folder: Path, *names: str) -> Path:
+    """A page with a place for each of these tables."""
+    path = folder / "page.md"
+    places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->\n" for name in names]
+    path.write_text("# before\n" + "\n".join(places) + "after\n")
+    return path
+
+
+def test_the_block_of_the_readme_is_written_from_the_results(tmp_path: Path) -> None:
+    finished(tmp_path, "table1", "offline", "300ms", "clean", 4.0)
+    finished(tmp_path, "table1", "reencode", "300ms", "clean", 6.0)
+    finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.5, adapter="/a/300ms")
+    finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.0, adapter="/a/300ms", beam=3)
+    finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 40.0)
+    own = page(tmp_path, "table1", "paper-table1", "table3", "paper-table3", "fig6", "table5")
+    readme = tmp_path / "README.md"
+    readme.write_text("top\n<!-- results:begin -->\nold\n<!-- results:end -->\nbottom\n")
+    arguments = ["--output", str(tmp_path), "--here", str(own), "--readme", str(readme)]
+    assert tables.main(arguments) == 0
+
+    text = readme.read_text()
+    assert text.startswith("top\n<!-- results:begin -->\n")
+    assert text.endswith("<!-- results:end -->\nbottom\n")
+    assert "old" not in text
+    assert "a processor, one thread, 60 utterances of each split." in text
+    clean, other = text.split("`other`:")
+    assert lines(clean, "| offline") == ["| offline | whole | 4.0 | 34.0 | 0.50 / 1.25 | 0.062 |"]
+    assert "| WhisperRT greedy | 300 ms | 7.5 | 37.5 | 0.50 / 1.25 | 0.062 |" in clean
+    assert "| WhisperRT beam 3 | 300 ms | 7.0 | 37.0 | 0.50 / 1.25 | 0.062 |" in clean
+    assert "| mask alone | 300 ms | 40.0 | 70.0 | 0.50 / 1.25 | 0.062 |" in clean
+    assert "| re-encoding | 40 ms | not run | not run | not run | not run |" in clean
+    assert lines(other, "| offline") == [
+        "| offline | whole | not run | not run | not run | not run |"
+    ]
+    # It loses to re-encoding, and the table says so.
+    assert "- WER: WhisperRT greedy is worse than re-encoding at clean 300 ms." in text
+    assert "- WER: WhisperRT greedy is worse than mask alone nowhere (1 compared)." in text
+
+    filled = own.read_text()
+    assert "| WhisperRT beam 3 | 300 ms | 300ms | 8.0 | 9.0 | 7.0 | 37.0 | 0.25 / – |" in filled
+    assert "7.53 / 8.12 / 6.55 |" in filled  # the paper's base at 300 ms
+    assert "Not run yet." in filled  # table 5
+
+
+def test_table_3_sets_the_random_adapter_beside_the_one_of_this_chunk_alone(tmp_path: Path) -> None:
+    finished(tmp_path, "table1", "whisperrt", "100ms", "clean", 8.0, adapter="/a/100ms", beam=3)
+    finished(tmp_path, "table1", "whisperrt", "200ms", "clean", 7.0, adapter="/a/random", beam=3)
+    finished(tmp_path, "table3", "whisperrt", "100ms", "clean", 9.5, adapter="/a/random", beam=3)
+    found = [r for name in ("table3", "table1") for r in results.read_results(tmp_path / name)]
+    text = tables.table3(found)
+    (at_100, at_200, *_) = lines(text, "| clean | beam 3")
+    assert "| 9.0 / 10.0 / 8.0 | 10.5 / 11.5 / 9.5 | +1.5 |" in at_100
+    assert "| 9.28 / 9.99 / 7.75 | 10.58 / 11.26 / 9.00 |" in at_100
+    assert "| not run | 8.0 / 9.0 / 7.0 | – |" in at_200
+
+
+def test_figure_6_sets_the_kept_cache_beside_the_exact_one(tmp_path: Path) -> None:
+    for beam, exact, kept in ((0, 5.0, 6.0), (7, 4.5, 9.0)):
+        for cache, wer in ((False, exact), (True, kept)):
+            finished(
+                tmp_path, "fig6", "whisperrt", "300ms", "clean", wer, beam=beam, cache=cache,
+                adapter="/a/300ms", n_failed=int(cache),
+            )  # fmt: skip
+    text = tables.fig6(results.read_results(tmp_path / "fig6"))
+    assert "2 utterances failed; they count as empty." in text
+    assert "| greedy | 5.0 | 6.0 | 0.062 | 0.062 |" in text
+    assert "| beam 7 | 4.5 | 9.0 | 0.062 | 0.062 |" in text
+    assert "| beam 3 | not run | not run | not run | not run |" in text
+
+
+def test_table_5_has_rows_for_what_was_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "table5.json"
+    rows = [
+        {"system": "Ufal-Whisper", "beam": 5, "mean_ms": None, "rtf": None},
+        {"system": "WhisperRT", "beam": 3, "mean_ms": 90.0, "rtf": 0.3},
+    ]
+    head = {"measured": "2026-01-31", "machine": "a processor", "device": "cpu", "threads": 1}
+    head |= {"size": "base", "duration_s": 15.0, "chunk_ms": 300}
+    path.write_text(json.dumps(head | {"rows": rows}))
+    text = tables.table5(path)
+    assert "| Ufal-Whisper | 5 | not run | not run | 0.426 |" in text
+    assert "| WhisperRT | 3 | 90.0 | 0.300 | 0.094 |" in text
+
+
+def test_the_page_of_the_experiment_has_a_place_for_every_table(tmp_path: Path) -> None:
+    own = Path(shutil.copy(tables.HERE / "README.md", tmp_path))
+    assert tables.main(["--output", str(tmp_path / "none"), "--here", str(own)]) == 0
+    text = own.read_text()
+    assert "| base | WhisperRT | 40 ms | 10.57 / 11.44 / 9.04 |" in text
+    assert "| WhisperRT greedy | 40 ms | not run |" in text
+
+
+def test_a_page_without_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
+    path = page(tmp_path, "results")
+    tables.rewrite(path, {"results": "new"})
+    assert "<!-- results:begin -->\nnew\n<!-- results:end -->" in path.read_text()
+    with pytest.raises(UserError, match="the table fig6 has one place in a file"):
+        tables.rewrite(path, {"fig6": "new"})
+
+
+# -- the two measurements of their own ------------------------------------------------------
+
+
+def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back() -> None:
+    from experiments.whisperrt.table5 import Scheduled, n_tokens
+    from streaming_asr.methods.whisperrt import WhisperRT
+    from tests.tiny import noise, tiny_folder
+
+    assert n_tokens(24_000) == 6
+    audio = noise(1.5)
+    for beam in (0, 3):
+        method = WhisperRT(str(tiny_folder()), chunk_s=0.3, first_chunk_s=0.6, beam=beam)
+        method._decoder = schedule = Scheduled(method._whisper)
+        state, seen, begin = method.start(), [], 0
+        for end, n_text in ((9800, 2), (14_600, 3), (19_400, 5)):
+            schedule.n_text = n_text
+            method.step(state, audio[begin:end], last=False)
+            seen.append(list(state.hypotheses[0].tokens))
+            begin = end
+        assert [len(tokens) for tokens in seen] == [2, 3, 5]
+        assert all(len(h.tokens) == 5 for h in state.hypotheses)
+        if beam == 0:
+            assert seen[2][:3] == seen[1]
+            assert seen[1][:2] == seen[0]
+
+
+def test_what_a_masked_encoding_expects_depends_on_no_later_frame() -> None:
+    import torch
+
+    from experiments.whisperrt.fig3 import expectations
+    from streaming_asr.whisper.load import load_whisper
+    from tests.tiny import noise, tiny_folder
+
+    whisper = load_whisper(tiny_folder())
+    audio = torch.from_numpy(noise(2.0))
+    ends = [30, 45, 60]
+    masked = expectations(whisper, audio, ends, [70], masked=True)
+    assert masked.shape == (3, whisper.config.vocab_size)
+    assert masked.sum(-1).tolist() == pytest.approx([1.0] * 3, abs=1e-5)
+    changed = audio.clone()
+    changed[45 * 320 + 200 :] = 0.0  # frame 44 needs 200 samples past its end
+    again = expectations(whisper, changed, ends, [70], masked=True)
+    assert torch.allclose(masked[:2], again[:2], atol=1e-6)
+    assert not torch.allclose(masked[2], again[2], atol=1e-3)
+    padded = expectations(whisper, audio, ends, [70], masked=False)
+    assert not torch.allclose(masked, padded, atol=1e-3)
