@@ -37,7 +37,8 @@ def test_a_step_runs_once_and_leaves_its_command_and_time(places: Places, tmp_pa
     assert rebuild.run([step], places) == 0
     assert (tmp_path / "log").read_text() == "x"
     record = json.loads(places.record("step").read_text())
-    assert record["command"].startswith("python -c ") and record["seconds"] > 0
+    assert record["command"].startswith("python -c ")
+    assert set(record) == {"command", "seconds", "ended"}
 
 
 def test_a_step_done_anew_loses_its_old_results_first(places: Places, tmp_path: Path) -> None:
