@@ -53,7 +53,7 @@ def greedy(
     tokens = torch.tensor([list(prompt)] * n)
     ended = torch.zeros(n, dtype=torch.bool)
     found: list[list[int]] = [[] for _ in range(n)]
-    for _ in range(max_tokens):
+    for _ in range(min(max_tokens, whisper.max_tokens - len(prompt))):
         hidden = decoder(
             input_ids=tokens, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True
         )
