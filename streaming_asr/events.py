@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -324,3 +325,8 @@ def _read(path: Path) -> Log:
     if header is None:
         raise UserError(f"{path}: empty; run again to fill it.")
     return Log(header, utterances)
+
+
+def is_set_aside(path: Path) -> bool:
+    """Whether `path` lies in a folder `<cell>.old-<n>`, which a changed rerun left behind."""
+    return any(re.search(r"\.old-\d+$", part) for part in path.parts)

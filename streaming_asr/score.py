@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import read_log
+from streaming_asr.events import is_set_aside, read_log
 from streaming_asr.metrics import METRICS, METRICS_VERSION, compute, trace, utterance_line
 from streaming_asr.text import normaliser
 
@@ -96,13 +96,17 @@ def score_folder(
 
 
 def find_cells(root: str | Path) -> list[Path]:
-    """Every folder at or below `root` that holds an events.jsonl. Raises UserError for none."""
+    """Every folder at or below `root` that holds an events.jsonl, those set aside left out.
+
+    Raises UserError for none."""
     root = Path(root)
     if not root.is_dir():
         raise UserError(
             f"{root}: no such folder; give a folder of results, such as outputs/default"
         )
-    cells = sorted(path.parent for path in root.rglob(EVENTS))
+    cells = sorted(
+        path.parent for path in root.rglob(EVENTS) if not is_set_aside(path.relative_to(root))
+    )
     if not cells:
         raise UserError(
             f"{root}: holds no {EVENTS}; give a folder that `python -m streaming_asr.run` wrote"

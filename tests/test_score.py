@@ -16,7 +16,7 @@ from streaming_asr.data.utterance import TimedWord
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
 from streaming_asr.metrics import METRICS, METRICS_VERSION
-from streaming_asr.score import main, score_folder
+from streaming_asr.score import find_cells, main, score_folder
 
 HEADER: dict[str, Any] = {
     "config": {"chunk": "300ms"},
@@ -227,3 +227,10 @@ def spell(text: str) -> list[str]:
         for choice in found[1].split(",")
         for name in spell(text[: found.start()] + choice + text[found.end() :])
     ]
+
+
+def test_a_cell_that_was_set_aside_is_not_scored_again(tmp_path: Path) -> None:
+    for name in ("method=a", "method=a.old-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "events.jsonl").touch()
+    assert [cell.name for cell in find_cells(tmp_path)] == ["method=a"]

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
+from streaming_asr.events import is_set_aside
 
 SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
 
 # Folders of results that a changed configuration, code or corpus has put out of date.
-SET_ASIDE = re.compile(r"\.old-\d+$")
 
 # Overrides that have a column of their own; the others of a cell's name are its variant.
 _COLUMNS = frozenset({"method", "chunk", "data", "data.split"})
@@ -56,7 +56,7 @@ def read_cells(folder: Path | str) -> list[Cell]:
         path.parent
         for name in ("metrics.json", "failed.json")
         for path in root.rglob(name)
-        if not any(SET_ASIDE.search(part) for part in path.parent.relative_to(root).parts)
+        if not is_set_aside(path.relative_to(root))
     }
     if not found:
         raise UserError(
