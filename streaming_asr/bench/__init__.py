@@ -1,0 +1,91 @@
+"""What computing costs: `python -m streaming_asr.bench step`.
+
+A benchmark reports: its exit status is 0 whatever the figures are, and what misses a target is
+said in words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+HELP = """\
+Time per chunk of WhisperRT at early, middle and late chunks of one stream, beside a naive
+baseline that recomputes what can be kept. Both emit the same tokens in the same run.
+
+  python -m streaming_asr.bench step
+      random weights of Whisper tiny and base, 300 ms chunks 5, 30 and 97, one thread
+  python -m streaming_asr.bench step --model tiny --repeats 1
+      the same in a fifth of the time, less steady
+  python -m streaming_asr.bench step --model small --chunk 1s --at 10,25 --json small.json
+      another size, another chunk; all figures to a file
+  python -m streaming_asr.bench step --model streaming_asr/data/mini/model --at 30
+      a model of your own, a Hugging Face folder
+
+Nothing is downloaded: only the dimensions are Whisper's. docs/bench.md says what is measured.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m streaming_asr.bench",
+        description="What computing costs. `step --help` says more.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="step")
+    step = commands.add_parser(
+        "step",
+        help="time per chunk, beside a naive baseline",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    step.add_argument(
+        "--model",
+        action="append",
+        metavar="NAME|PATH",
+        help="tiny, base, small, medium, large-v2 (random weights) or a Hugging Face folder; "
+        "may be given several times (default: tiny and base)",
+    )
+    step.add_argument("--chunk", default="300ms", help="length of a chunk (default: %(default)s)")
+    step.add_argument(
+        "--at",
+        default="5,30,97",
+        help="chunks to measure, counted from 1; each is the mean of five around it "
+        "(default: %(default)s)",
+    )
+    step.add_argument("--threads", type=int, default=1, help="default: %(default)s")
+    step.add_argument("--repeats", type=int, default=3, help="median of so many (default: 3)")
+    step.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
+    step.add_argument("--json", type=Path, metavar="FILE", help="also write all figures here")
+    arguments = parser.parse_args(argv)
+
+    from streaming_asr.bench.settings import StepSettings
+    from streaming_asr.errors import UserError
+
+    try:
+        settings = StepSettings.parse(
+            models=arguments.model or ["tiny", "base"],
+            chunk=arguments.chunk,
+            at=arguments.at,
+            threads=arguments.threads,
+            repeats=arguments.repeats,
+            device=arguments.device,
+        )
+        from streaming_asr.bench.step import bench_step
+        from streaming_asr.bench.table import show
+
+        result = bench_step(settings)
+        show(result)
+        if arguments.json:
+            try:
+                arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            except OSError as error:
+                raise UserError(
+                    f"--json {arguments.json}: cannot be written ({error.strerror}); "
+                    "name a file in a folder that exists"
+                ) from error
+    except UserError as error:
+        parser.exit(2, f"error: {error}\n")
+    return 0

@@ -1,0 +1,310 @@
+"""Measures WhisperRT's steps beside the naive baseline's, its batches and the simulator.
+
+Every stream is run through once per repeat; the baseline is put into the state the stream had two
+chunks before the chunk asked for, and makes the same five steps. When a chunk's text is long enough
+(4 tokens per second of audio) the end is predicted, in both, and no token is ever unstable: random
+weights have an opinion on neither. So both make the same passes for the same tokens.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from streaming_asr.bench.models import DIMENSIONS, random_whisper, synthetic_audio
+from streaming_asr.bench.naive import Naive
+from streaming_asr.bench.settings import AROUND, FRAME_MS, StepSettings, n_text_tokens
+from streaming_asr.data.utterance import Utterance
+from streaming_asr.errors import UserError
+from streaming_asr.events import EventWriter, read_log
+from streaming_asr.machine import machine, versions
+from streaming_asr.method import Samples
+from streaming_asr.methods.whisperrt import WhisperRT
+from streaming_asr.simulate import simulate
+from streaming_asr.whisper.decoder import Decoder
+from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
+from streaming_asr.whisper.load import Whisper
+
+BATCHES = (1, 8)
+BATCH_S = 10.0
+"""Streams are batched over their first seconds only, to save time."""
+PARTS = ("feature", "encode", "decode", "total")
+
+Times = dict[str, float]
+"""Milliseconds by part. What is in no part (policy, words) is in the total."""
+
+
+class Meter:
+    """A recorder that adds up nanoseconds; on one thread of a CPU the time this thread ran.
+
+    Other load on the machine then hardly shows; otherwise it is the time that passed.
+    """
+
+    def __init__(self, settings: StepSettings) -> None:
+        own = settings.threads == 1 and settings.device == "cpu"
+        self.clock: Callable[[], int] = time.thread_time_ns if own else time.perf_counter_ns
+        self.clock_name = "CPU time of the thread" if own else "elapsed time"
+        self._cuda = settings.device.startswith("cuda")
+        self._ms: Times = {}
+
+    def synchronise(self) -> None:
+        """Wait for the device."""
+        if self._cuda:
+            torch.cuda.synchronize()
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        self.synchronise()
+        begin = self.clock()
+        try:
+            yield
+        finally:
+            self.synchronise()
+            self._ms[name] = self._ms.get(name, 0.0) + (self.clock() - begin) / 1e6
+
+    def count(self, **counts: float) -> None:
+        return None
+
+    def drain(self) -> Times:
+        """Milliseconds by part since the last call."""
+        drained, self._ms = self._ms, {}
+        return {part: drained.get(part, 0.0) for part in PARTS}
+
+
+class ScheduledDecoder(Decoder):
+    """Predicts the end when the text is as long as the schedule wants, and never before."""
+
+    def __init__(self, whisper: Whisper) -> None:
+        super().__init__(whisper)
+        self._eot = whisper.eot
+        self._n_prompt = len(whisper.prompt())
+        self._is_long_enough = False
+
+    def run(self, cache: Any, tokens: Any, starts: Any, n_frames: int, **rest: Any) -> torch.Tensor:
+        n_text = starts[0] + len(tokens[0]) - self._n_prompt  # rows in phase are equally long
+        self._is_long_enough = n_text >= n_text_tokens(n_frames)
+        return super().run(cache, tokens, starts, n_frames, **rest)
+
+    @torch.inference_mode()
+    def log_probs(self, hidden: torch.Tensor, *rest: Any) -> torch.Tensor:
+        log_probs = super().log_probs(hidden, *rest)
+        log_probs[..., self._eot] = -torch.inf
+        if self._is_long_enough:
+            log_probs[:, -1, self._eot] = torch.inf
+        return log_probs
+
+
+def scheduled_method(path: str, settings: StepSettings) -> WhisperRT:
+    """WhisperRT whose text grows by the schedule, and whose window is filled to its end.
+
+    In use the window is cut two seconds before, which would come before chunk 97.
+    """
+    method = WhisperRT(
+        path,
+        device=settings.device,
+        chunk_s=settings.chunk_frames * FRAME_MS / 1000,
+        first_chunk_s=settings.first_frames * FRAME_MS / 1000,
+    )
+    method._decoder = ScheduledDecoder(method._whisper)
+    method._settings = replace(method._settings, tolerance=float("inf"))
+    method._seam = replace(method._seam, limit=method._whisper.context_frames)
+    return method
+
+
+@dataclass
+class StreamRun:
+    """Times and texts by chunk of one run of streams in phase (texts of the first of them)."""
+
+    times: dict[int, Times]
+    tokens: dict[int, list[int]]
+
+
+def run_streams(
+    method: WhisperRT, audio: list[Samples], settings: StepSettings, last_chunk: int, meter: Meter
+) -> StreamRun:
+    """Advance the streams together, chunk by chunk, up to `last_chunk`."""
+    run = StreamRun({}, {})
+    states = method.start_many(len(audio), recorder=meter)
+    meter.drain()
+    received = 0
+    for k in range(settings.first_chunk, last_chunk + 1):
+        stop = k * settings.chunk_frames * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
+        new = [samples[received:stop] for samples in audio]
+        with meter.part("total"):
+            method.step_many(states, new, last=[False] * len(audio))
+        received = stop
+        run.times[k] = meter.drain()
+        run.tokens[k] = list(states[0].hypotheses[0].tokens)
+    return run
+
+
+def run_naive(
+    naive: Naive,
+    audio: Samples,
+    settings: StepSettings,
+    k: int,
+    tokens: list[int],
+    meter: Meter,
+) -> StreamRun:
+    """The steps around chunk `k`, from the text `tokens` that stood before them."""
+    run = StreamRun({}, {})
+    state = naive.at(audio, settings.ends(k - AROUND - 1), tokens)
+    for j in range(k - AROUND, k + AROUND + 1):
+        with meter.part("total"):
+            naive.step(state, audio, j * settings.chunk_frames, meter)
+        run.times[j] = meter.drain()
+        run.tokens[j] = list(state.tokens)
+    return run
+
+
+def bench_step(settings: StepSettings) -> dict[str, Any]:
+    """All figures, as plain containers (the JSON file's form).
+
+    Raises UserError where a model is unknown or too short for every chunk asked for.
+    """
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(settings.threads)
+    try:
+        models = [_bench_model(name, settings) for name in settings.models]
+        return {
+            "settings": asdict(settings),
+            "clock": Meter(settings).clock_name,
+            "machine": machine(device=settings.device),
+            "versions": versions(),
+            "models": models,
+        }
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+def _bench_model(name: str, settings: StepSettings) -> dict[str, Any]:
+    if name in DIMENSIONS:
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            random_whisper(name, Path(folder))
+            method = scheduled_method(folder, settings)
+    elif Path(name).is_dir():
+        method = scheduled_method(name, settings)
+    else:
+        raise UserError(
+            f"--model {name}: neither a folder nor one of {', '.join(DIMENSIONS)}; "
+            "give a name from the list or a Hugging Face folder"
+        )
+    whisper = method._whisper
+    points = settings.points_within(whisper.context_frames)
+    if not points:
+        most = whisper.context_frames // settings.chunk_frames - AROUND - 1
+        raise UserError(
+            f"--at {','.join(map(str, settings.at))}: {name} hears {whisper.context_s:g} s, so "
+            f"that {most} is the last chunk that can be measured; name an earlier one"
+        )
+    last_chunk = points[-1] + AROUND
+    duration_s = (last_chunk * settings.chunk_frames + 1) * FRAME_MS / 1000
+    audio = [synthetic_audio(duration_s, seed) for seed in range(max(BATCHES))]
+    meter = Meter(settings)
+    naive = Naive(whisper)
+    ours: list[StreamRun] = []
+    theirs: dict[int, list[StreamRun]] = {k: [] for k in points}
+    for _ in range(settings.repeats):
+        ours.append(run_streams(method, audio[:1], settings, last_chunk, meter))
+        for k in points:
+            before = ours[-1].tokens[k - AROUND - 1]
+            theirs[k].append(run_naive(naive, audio[0], settings, k, before, meter))
+    compared = [
+        (ours[0].tokens[j], run.tokens[j]) for k in points for run in theirs[k] for j in run.tokens
+    ]
+    return {
+        "model": name,
+        "left_out": [k for k in settings.at if k not in points],
+        "rows": [
+            {
+                "chunk": k,
+                "audio_s": k * settings.chunk_frames * FRAME_MS / 1000,
+                "ours": _around(k, ours),
+                "naive": _around(k, theirs[k]),
+            }
+            for k in points
+        ],
+        "same_tokens": all(own == other for own, other in compared),
+        "n_tokens": len(ours[0].tokens[last_chunk]),
+        "n_different_tokens": len(set(ours[0].tokens[last_chunk])),
+        "batches": _batches(method, audio, settings, last_chunk, ours, meter),
+        "harness": _harness(method, audio[0], settings, last_chunk, meter),
+    }
+
+
+def _around(k: int, runs: list[StreamRun]) -> Times:
+    """Mean over the chunks around `k`, of the median over the repeats of each."""
+    chunks = range(k - AROUND, k + AROUND + 1)
+    return {
+        part: statistics.fmean(
+            statistics.median(run.times[j][part] for run in runs) for j in chunks
+        )
+        for part in PARTS
+    }
+
+
+def _batches(
+    method: WhisperRT,
+    audio: list[Samples],
+    settings: StepSettings,
+    last_chunk: int,
+    alone: list[StreamRun],
+    meter: Meter,
+) -> list[dict[str, float]]:
+    """Streams of the first seconds, one at a time and together."""
+    last = min(last_chunk, round(BATCH_S * 1000 / FRAME_MS) // settings.chunk_frames)
+    last = max(last, settings.first_chunk)
+    duration_s = last * settings.chunk_frames * FRAME_MS / 1000
+    rows = []
+    for n in BATCHES:
+        runs = alone if n == 1 else [run_streams(method, audio[:n], settings, last, meter)]
+        compute_s = statistics.median(
+            sum(times["total"] for k, times in run.times.items() if k <= last) / 1000
+            for run in runs
+        )
+        rows.append(
+            {
+                "n_streams": n,
+                "stream_s": duration_s,
+                "compute_s": compute_s,
+                "streams_per_s": n / compute_s,
+                "real_time_streams": n * duration_s / compute_s,
+            }
+        )
+    return rows
+
+
+def _harness(
+    method: WhisperRT, audio: Samples, settings: StepSettings, last_chunk: int, meter: Meter
+) -> dict[str, float]:
+    """Elapsed time of a simulated stream, its log written, and what of it is not the method."""
+    duration = last_chunk * settings.chunk_frames * FRAME_SAMPLES
+    utterance = Utterance("stream", "", lambda: audio[:duration], duration / 16_000)
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        log = Path(folder) / "events.jsonl"
+        with EventWriter(log, {"config": {}}) as writer:
+            begin = time.perf_counter()
+            simulate(
+                method,
+                [utterance],
+                writer=writer,
+                feed="fixed",
+                chunk_samples=settings.chunk_frames * FRAME_SAMPLES,
+                first_chunk_samples=settings.first_frames * FRAME_SAMPLES,
+                synchronise=meter.synchronise,
+                warm_up=False,
+            )
+            total_s = time.perf_counter() - begin
+        (logged,) = read_log(log).utterances
+    if logged.error is not None:
+        raise RuntimeError(f"the simulated stream failed: {logged.error}")
+    method_s = sum(step.compute_s for step in logged.steps)
+    return {"total_s": total_s, "method_s": method_s, "share": (total_s - method_s) / total_s}

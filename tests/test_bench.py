@@ -1,0 +1,218 @@
+"""The benchmark: both sides make the same tokens, the figures become a table, sentences, JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import tiny_folder
+
+from streaming_asr import bench
+from streaming_asr.bench.settings import StepSettings, n_text_tokens
+from streaming_asr.bench.table import PUBLISHED_MS, verdicts
+from streaming_asr.errors import UserError
+
+
+def settings(at: str = "6", chunk: str = "300ms", **rest: Any) -> StepSettings:
+    return StepSettings.parse([str(tiny_folder())], chunk, at, repeats=1, **rest)
+
+
+def result(*, ours_ms: float, naive_ms: float, encode_97_ms: float = 40.0) -> dict[str, Any]:
+    """A made-up result of base at chunks 5 and 97."""
+
+    def times(total: float, encode: float) -> dict[str, float]:
+        return {"feature": 1.0, "encode": encode, "decode": total - encode - 1, "total": total}
+
+    batch = {"stream_s": 9.9, "compute_s": 1.0, "real_time_streams": 9.9}
+    return {
+        "settings": {"chunk_frames": 15, "threads": 1, "repeats": 3},
+        "clock": "elapsed time",
+        "machine": {"cpu": "a processor"},
+        "models": [
+            {
+                "model": "base",
+                "left_out": [99],
+                "rows": [
+                    {"chunk": 5, "ours": times(100.0, 40.0), "naive": times(300.0, 50.0)},
+                    {
+                        "chunk": 97,
+                        "ours": times(ours_ms, encode_97_ms),
+                        "naive": times(naive_ms, 150.0),
+                    },
+                ],
+                "same_tokens": True,
+                "n_tokens": 118,
+                "n_different_tokens": 90,
+                "batches": [
+                    {"n_streams": 1, "streams_per_s": 0.5, **batch},
+                    {"n_streams": 8, "streams_per_s": 1.75, **batch},
+                ],
+                "harness": {"total_s": 10.0, "method_s": 9.9, "share": 0.01},
+            }
+        ],
+    }
+
+
+def test_the_text_grows_by_six_tokens_in_five_chunks() -> None:
+    lengths = [n_text_tokens(15 * k) for k in range(5, 11)]
+    assert lengths == [6, 7, 8, 9, 10, 12]
+    assert n_text_tokens(50) == 4
+
+
+def test_chunks_end_at_multiples_of_the_chunk() -> None:
+    assert settings().ends(4) == [30, 45, 60]
+    assert settings(chunk="1s", at="5").ends(2) == [50, 100]
+    assert settings(at="97,5,30").points_within(1500) == [5, 30, 97]
+    assert settings(at="97,5,98").points_within(1500) == [5, 97]
+
+
+@pytest.mark.parametrize("multilingual", [False, True])
+def test_naive_and_ours_make_the_same_tokens(multilingual: bool) -> None:
+    from streaming_asr.bench.models import synthetic_audio
+    from streaming_asr.bench.naive import Naive
+    from streaming_asr.bench.step import Meter, run_naive, run_streams, scheduled_method
+
+    # The weights that come with the folder, and a naive side with low-rank updates of its own.
+    asked = settings()
+    method = scheduled_method(str(tiny_folder(multilingual=multilingual, seed=5)), asked)
+    audio = synthetic_audio(2.8, seed=1)
+    meter = Meter(asked)
+    ours = run_streams(method, [audio], asked, 8, meter)
+    naive = run_naive(Naive(method._whisper), audio, asked, 6, ours.tokens[3], meter)
+    assert sorted(naive.tokens) == [4, 5, 6, 7, 8]
+    assert [len(ours.tokens[k]) for k in range(3, 9)] == [3, 4, 6, 7, 8, 9]
+    assert naive.tokens == {k: ours.tokens[k] for k in naive.tokens}
+    other = run_streams(method, [synthetic_audio(2.8, seed=5)], asked, 8, meter)
+    assert other.tokens[8] != ours.tokens[8]  # what is heard decides
+
+
+def test_naive_logits_are_the_full_models() -> None:
+    import torch
+
+    from streaming_asr.bench.models import synthetic_audio
+    from streaming_asr.bench.naive import Naive
+    from streaming_asr.whisper.encoder import encode_masked
+    from streaming_asr.whisper.load import load_whisper
+
+    whisper = load_whisper(tiny_folder())
+    naive = Naive(whisper)
+    update = naive.cross_attention[0].query.lora_a @ naive.cross_attention[0].query.lora_b
+    assert update.abs().max() > 0.01  # there is an update to leave unmerged
+    state = naive.at(synthetic_audio(2.0, seed=2), [30, 45, 60], [5, 9, 20])
+    hidden = encode_masked(whisper.model, state.mel, ends=[30, 45, 60])
+    torch.testing.assert_close(state.hidden, hidden, atol=2e-5, rtol=1e-4)
+    ids = torch.tensor([[*whisper.prompt(), 5, 9, 20]])
+    with torch.inference_mode():
+        logits = whisper.model(encoder_outputs=(hidden,), decoder_input_ids=ids).logits[0, -1]
+        expected = (logits + whisper.suppressed).log_softmax(-1)
+        torch.testing.assert_close(naive._decode(state), expected, atol=5e-5, rtol=1e-4)
+
+
+def test_random_weights_load_as_a_multilingual_whisper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streaming_asr.bench import models
+    from streaming_asr.whisper.load import load_whisper
+
+    monkeypatch.setitem(models.DIMENSIONS, "tiny", (16, 2, 1))
+    whisper = load_whisper(models.random_whisper("tiny", tmp_path))
+    assert whisper.eot == 50257
+    assert whisper.prompt() == [50258, 50259, 50359, 50363]
+    assert (whisper.n_mels, whisper.context_frames, whisper.max_tokens) == (80, 1500, 448)
+    assert whisper.decode_words([7, 50256]) == [" w7", " w50256"]
+
+
+def test_the_command_measures_prints_and_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "figures.json"
+    arguments = ["step", "--model", str(tiny_folder()), "--at", "5,97", "--repeats", "1"]
+    assert bench.main([*arguments, "--json", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "1 thread" in out
+    assert "the same tokens from both" in out
+    assert "chunk 97 left out" in out
+    (model,) = json.loads(path.read_text())["models"]
+    (row,) = model["rows"]
+    assert (row["chunk"], row["audio_s"]) == (5, 1.5)
+    for side in ("ours", "naive"):
+        parts = row[side]
+        within = parts["feature"] + parts["encode"] + parts["decode"]
+        assert 0 < parts["decode"] < within <= parts["total"]
+    assert [batch["n_streams"] for batch in model["batches"]] == [1, 8]
+    assert 0 < model["harness"]["method_s"] < model["harness"]["total_s"]
+
+
+def test_targets_are_reached_or_missed_in_words() -> None:
+    reached = verdicts(result(ours_ms=200.0, naive_ms=1300.0))
+    assert [line.split()[0] for line in reached] == ["[green]reached[/]"] * 3
+    assert "chunk 97: 6.50 times as fast" in reached[0]
+    assert "chunk 97 takes 1.00 times chunk 5" in reached[1]
+    assert "1.00 % of a simulated stream's time" in reached[2]
+    missed = verdicts(result(ours_ms=250.0, naive_ms=1300.0, encode_97_ms=53.0))
+    assert [line.split("[")[1][:3] for line in missed] == ["red", "red", "gre"]
+    assert "5.20 times as fast" in missed[0]
+
+
+def test_the_table_shows_the_published_figures_and_the_ratio(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from streaming_asr.bench.table import show
+
+    show(result(ours_ms=200.0, naive_ms=1286.0))
+    out = capsys.readouterr().out
+    assert PUBLISHED_MS["base", 97] == (152, 1372, 1531)
+    assert "152 / 1372 / 1531" in out
+    assert "0.84" in out  # naive / published, chunk 97
+    assert "6.4" in out
+    assert "chunk 97: the naive" not in out  # within 20 %
+    assert "chunk 99 left out" in out
+    assert "3.5" in out  # of eight streams over one
+    show(result(ours_ms=180.0, naive_ms=765.5))
+    out = capsys.readouterr().out
+    assert "takes 0.50 of the published code's time" in out
+    assert "ours takes 0.80 of a like program's there, which leaves 0.62" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ({"at": "five"}, "--at five: whole numbers"),
+        ({"at": "4"}, "begin at 5"),
+        ({"chunk": "300"}, "a duration needs a unit"),
+        ({"threads": 0}, "--threads 0: must be 1 or more"),
+    ],
+)
+def test_senseless_settings_are_refused(words: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        settings(**words)
+
+
+def test_an_unknown_model_and_one_too_short_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        bench.main(["step", "--model", "huge"])
+    assert stop.value.code == 2
+    assert "neither a folder nor one of tiny, base" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        bench.main(["step", "--model", str(tiny_folder()), "--at", "97"])
+    assert "hears 4 s, so that 10 is the last chunk" in capsys.readouterr().err
+
+
+def test_help_teaches_without_torch() -> None:
+    code = (
+        "import sys\n"
+        "from streaming_asr.bench import main\n"
+        "try:\n    main(['step', '--help'])\n"
+        "finally:\n    assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    asked = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert asked.returncode == 0, asked.stderr
+    assert "python -m streaming_asr.bench step --model tiny" in asked.stdout
