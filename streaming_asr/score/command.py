@@ -1,0 +1,162 @@
+"""The command line of score: a folder, or one of the commands below."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.metrics import METRICS
+from streaming_asr.score.folder import find_cells, score_folder
+
+# `score NAME ...`: where its `main(arguments) -> exit status` lies, and what it does. What it
+# raises as UserError is printed here, and the status is 2.
+COMMANDS: dict[str, tuple[str, str]] = {}
+# Columns of the table, where no others are asked for: accuracy, latency, cost, stability.
+HEADLINE = (
+    "wer",
+    "arwer_grid_ca",
+    "word_latency_committed_p50_ca_s",
+    "word_latency_committed_p90_ca_s",
+    "word_latency_coverage",
+    "rtf_total",
+    "normalised_erasure",
+)
+
+HELP_EPILOG = """\
+what it reads and writes
+  FOLDER is one cell of results, or any folder above: every events.jsonl below it is scored.
+  Beside each it writes metrics.json (all metrics) and utterances.jsonl (one line each), whole or
+  not at all. A run that was killed is scored on the utterances it finished.
+
+clocks
+  _cu  a step happens when its audio has arrived
+  _ca  a step happens when its computation is done: what a listener sees
+
+examples
+  python -m streaming_asr.score outputs/default
+  python -m streaming_asr.score outputs/default --metrics wer,al_ca_ms,rtf_chunk
+  python -m streaming_asr.score outputs/default --all
+  python -m streaming_asr.score --list            what each metric means
+
+commands (python -m streaming_asr.score NAME --help says more; a folder of that name: ./NAME)
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; the exit status is 2 for bad input."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if argv and argv[0] in COMMANDS:
+            module, _, function = COMMANDS[argv[0]][0].partition(":")
+            return int(getattr(import_module(module), function)(argv[1:]))
+        return _score(argv)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _score(argv: Sequence[str]) -> int:
+    commands = "\n".join(f"  {name:9} {what}" for name, (_, what) in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m streaming_asr.score",
+        description="Compute every metric from the event logs of a folder of results.",
+        epilog=HELP_EPILOG + commands,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", nargs="?", help="a cell of results or a folder of cells")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--metrics", metavar="NAMES", help="columns of the table, comma-separated")
+    shown.add_argument("--all", action="store_true", help="show every metric")
+    shown.add_argument("--list", action="store_true", help="list the metrics and stop")
+    arguments = parser.parse_args(argv)
+    if arguments.list:
+        _print_definitions()
+        return 0
+    if arguments.folder is None:
+        raise UserError("no folder given; give a folder of results, such as outputs/default")
+    names = tuple(METRICS) if arguments.all else _names(arguments.metrics)
+    _print_results([score_folder(cell) for cell in find_cells(arguments.folder)], names)
+    return 0
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return HEADLINE
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in METRICS:
+            import difflib
+
+            near = difflib.get_close_matches(name, METRICS, n=3)
+            hint = f"did you mean {', '.join(near)}?" if near else "--list shows them all"
+            raise UserError(f"{name}: no such metric; {hint}")
+    return names
+
+
+def _print_results(results: Iterable[dict[str, Any]], names: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    results = list(results)
+    console = Console()
+    table = Table()
+    if len(names) > len(HEADLINE) and len(results) <= 4:  # too wide: one metric per row
+        table.add_column("metric")
+        for result in results:
+            table.add_column(_title(result), justify="right")
+        for name in names:
+            table.add_row(name, *(_number(result["metrics"][name]) for result in results))
+    else:
+        table.add_column("cell")
+        table.add_column("n", justify="right")
+        for name in names:
+            table.add_column(_header(name), justify="right")
+        for result in results:
+            values = (_number(result["metrics"][name]) for name in names)
+            table.add_row(_title(result), str(result["n_utterances"]), *values)
+    console.print(table)
+    for result in results:
+        if result["n_failed"] or result["n_silent"]:
+            console.print(
+                f"{_title(result)}: {result['n_failed']} failed, {result['n_silent']} silent of "
+                f"{result['n_utterances']}; they count in WER with an empty hypothesis"
+            )
+
+
+def _print_definitions() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for title in ("metric", "unit", "better", "definition", "source"):
+        table.add_column(title, overflow="fold")
+    for metric in METRICS.values():
+        table.add_row(
+            metric.name, metric.unit, metric.better or "", metric.definition, metric.source
+        )
+    Console().print(table)
+
+
+def _title(result: Mapping[str, Any]) -> str:
+    return f"{result['experiment']}/{result['cell']}"
+
+
+def _header(name: str) -> str:
+    unit = METRICS[name].unit
+    return f"{name}\n[{unit}]".replace("[", r"\[") if unit else name
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return (
+        str(value)
+        if isinstance(value, int)
+        else f"{value:.4g}"
+        if abs(value) < 1
+        else f"{value:.2f}"
+    )

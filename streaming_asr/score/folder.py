@@ -1,0 +1,105 @@
+"""One cell of results: its log in, metrics.json and utterances.jsonl out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.events import is_set_aside, read_log
+from streaming_asr.metrics import METRICS_VERSION, compute, trace, utterance_line
+from streaming_asr.text import normaliser
+
+SCHEMA = 1  # of metrics.json
+EVENTS, RESULT, UTTERANCES = "events.jsonl", "metrics.json", "utterances.jsonl"
+
+
+def score_folder(
+    folder: str | Path,
+    *,
+    config: Mapping[str, Any] | None = None,
+    hashes: Mapping[str, Any] | None = None,
+    experiment: str | None = None,
+    cell: str | None = None,
+) -> dict[str, Any]:
+    """Score folder/events.jsonl, write metrics.json and utterances.jsonl beside it, return the
+    content of metrics.json.
+
+    What is not given is taken from the log's header (`config`), from an earlier metrics.json
+    (`hashes`, `experiment`, `cell`), else from the folder's name. Raises UserError where the log is
+    missing or damaged or the folder cannot be written.
+    """
+    folder = Path(folder)
+    log = read_log(folder / EVENTS)
+    earlier = _read_result(folder)
+    traces = [trace(utterance) for utterance in log.utterances]
+    normalisers = [normaliser(language) for language in sorted({t.language or "" for t in traces})]
+    place = folder.resolve()
+    result = {
+        "schema": SCHEMA,
+        "metrics_version": METRICS_VERSION,
+        "experiment": experiment or earlier.get("experiment") or place.parent.name,
+        "cell": cell or earlier.get("cell") or place.name,
+        "config": dict(config if config is not None else log.header.get("config") or {}),
+        "hashes": dict(hashes if hashes is not None else earlier.get("hashes") or {}),
+        "versions": log.header.get("versions") or {},
+        "machine": log.header.get("machine") or {},
+        "normaliser": sorted({f"{each.name} {each.version}" for each in normalisers}),
+        "n_utterances": len(traces),
+        "n_failed": sum(t.error is not None for t in traces),
+        # Lagging (AL, LAAL, DAL, AP) is a mean over the others, as in SimulEval.
+        "n_silent": sum(not t.hypothesis for t in traces),
+        "failed": [{"utt": t.utt, "error": t.error} for t in traces if t.error is not None],
+        "metrics": compute(traces),
+    }
+    lines = "".join(_json(utterance_line(t)) + "\n" for t in traces)
+    _write(folder / UTTERANCES, lines)
+    _write(folder / RESULT, _json(result, indent=1) + "\n")
+    return result
+
+
+def find_cells(root: str | Path) -> list[Path]:
+    """Every folder at or below `root` that holds an events.jsonl, those set aside left out.
+
+    Raises UserError for none."""
+    root = Path(root)
+    if not root.is_dir():
+        raise UserError(
+            f"{root}: no such folder; give a folder of results, such as outputs/default"
+        )
+    cells = sorted(
+        path.parent for path in root.rglob(EVENTS) if not is_set_aside(path.relative_to(root))
+    )
+    if not cells:
+        raise UserError(
+            f"{root}: holds no {EVENTS}; give a folder that `python -m streaming_asr.run` wrote"
+        )
+    return cells
+
+
+def _read_result(folder: Path) -> dict[str, Any]:
+    try:
+        earlier = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return earlier if isinstance(earlier, dict) else {}
+
+
+def _json(value: Mapping[str, Any], indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def _write(path: Path, text: str) -> None:
+    """All of `text` or nothing: a reader never sees half a file."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}); make room or change its permissions"
+        ) from error
