@@ -68,6 +68,7 @@ class UtteranceLog:
     audio_path: str | None = None
     feed: str = "fixed"
     batch: int = 1  # streams advanced together; above 1 the times say nothing about latency
+    lookahead_samples: int = 0  # audio past a chunk's end that the method waits for
     steps: list[Step] = field(default_factory=list)
     status: str = "ok"  # or "failed"
     error: str | None = None
@@ -124,6 +125,7 @@ class EventWriter:
             "audio_hash": utterance.audio_hash,
             "feed": utterance.feed,
             "batch": utterance.batch,
+            "lookahead_samples": utterance.lookahead_samples,
         }
         if utterance.audio_path is not None:
             line["audio_path"] = utterance.audio_path

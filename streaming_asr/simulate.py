@@ -152,10 +152,12 @@ def _groups(utterances: Sequence[Utterance], size: int) -> Iterator[list[Utteran
 class _Row:
     """One stream's share of the simulator's knowledge: its log and its committed text."""
 
-    def __init__(self, utterance: Utterance, samples: Samples, feed: str, batch: int) -> None:
+    def __init__(
+        self, utterance: Utterance, samples: Samples, feed: str, batch: int, lookahead: int
+    ) -> None:
         self.utterance = utterance
         self.samples = samples
-        self.log = _opening(utterance, feed, batch)
+        self.log = _opening(utterance, feed, batch, lookahead)
         self.log.duration_samples = len(samples)
         self.log.audio_hash = hashlib.sha256(samples.tobytes()).hexdigest()
         self.n_committed = 0
@@ -222,7 +224,7 @@ class _Run:
         n_samples = self.first_chunk + self.method.lookahead_samples + 2 * self.chunk
         silence = np.zeros(n_samples, dtype=np.float32)
         rows = [
-            _Row(Utterance("warm-up", "", lambda: silence, 0.0, language=language), silence, "", 1)
+            self._row(Utterance("warm-up", "", lambda: silence, 0.0, language=language), silence)
             for _ in range(self.batch)
         ]
         for _ in self._steps_alone(rows[0]) if self.batch == 1 else self._steps_together(rows):
@@ -231,7 +233,7 @@ class _Run:
     def alone(self, utterance: Utterance) -> None:
         """One utterance, its events written as they happen."""
         try:
-            row = _Row(utterance, utterance.load(), self.feed, 1)
+            row = self._row(utterance, utterance.load(), batch=1)
         except Exception as error:
             self._fail_unopened(utterance, error)
             return
@@ -261,7 +263,7 @@ class _Run:
         rows: list[_Row] = []
         for utterance in group:
             try:
-                rows.append(_Row(utterance, utterance.load(), self.feed, self.batch))
+                rows.append(self._row(utterance, utterance.load()))
             except Exception as error:
                 self._fail_unopened(utterance, error)
         self.memory.reset()
@@ -283,6 +285,10 @@ class _Run:
                 row,
                 f"the method left partial words after the last step: {left}" if left else None,
             )
+
+    def _row(self, utterance: Utterance, samples: Samples, batch: int | None = None) -> _Row:
+        lookahead = self.method.lookahead_samples
+        return _Row(utterance, samples, self.feed, batch or self.batch, lookahead)
 
     def _steps_alone(self, row: _Row) -> Iterator[Step]:
         method, recorder = self.method, StepRecorder(self.synchronise)
@@ -358,7 +364,8 @@ class _Run:
 
     def _fail_unopened(self, utterance: Utterance, error: Exception) -> None:
         failure = self._report(utterance, error)
-        self.writer.open_utterance(_opening(utterance, self.feed, self.batch))
+        lookahead = self.method.lookahead_samples
+        self.writer.open_utterance(_opening(utterance, self.feed, self.batch, lookahead))
         self.writer.close_utterance(utterance.id, error=failure)
         self.on_utterance(utterance, failure)
 
@@ -368,7 +375,7 @@ class _Run:
         return str(error) if expected else f"{type(error).__name__}: {error}"
 
 
-def _opening(utterance: Utterance, feed: str, batch: int) -> UtteranceLog:
+def _opening(utterance: Utterance, feed: str, batch: int, lookahead: int) -> UtteranceLog:
     return UtteranceLog(
         utt=utterance.id,
         text=utterance.text,
@@ -379,6 +386,7 @@ def _opening(utterance: Utterance, feed: str, batch: int) -> UtteranceLog:
         audio_path=utterance.audio_path,
         feed=feed,
         batch=batch,
+        lookahead_samples=lookahead,
     )
 
 

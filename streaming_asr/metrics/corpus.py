@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streaming_asr.metrics import accuracy, cost, latency, stability
+from streaming_asr.metrics import accuracy, cost, decomposition, latency, stability
 from streaming_asr.metrics.accuracy import AlignedWordErrors
 from streaming_asr.metrics.latency import SEEN, WordLatency
 from streaming_asr.metrics.table import METRICS
@@ -27,6 +27,7 @@ def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
         _accuracy(traces)
         | _first_and_last(traces, timed)
         | _word_latency([words for words in timed if words is not None])
+        | _word_latency_parts(traces, timed)
         | _lagging(traces)
         | _stability(traces)
         | cost.real_time_factors(traces)
@@ -116,6 +117,19 @@ def _word_latency(timed: Sequence[WordLatency]) -> Figures:
     return figures
 
 
+def _word_latency_parts(traces: Sequence[Trace], timed: Sequence[WordLatency | None]) -> Figures:
+    parts = [
+        each
+        for trace, words in zip(traces, timed, strict=True)
+        if words is not None
+        for each in decomposition.word_parts(trace, words)
+    ]
+    return {
+        f"word_latency_{name}_mean_ca_s": value
+        for name, value in decomposition.means(parts).items()
+    }
+
+
 def _lagging(traces: Sequence[Trace]) -> Figures:
     figures: Figures = {}
     for clock in CLOCKS:
@@ -149,11 +163,13 @@ def utterance_line(trace: Trace) -> dict[str, object]:
     normalise = normaliser(trace.language)
     errors = accuracy.word_errors(trace, normalise)
     times: dict[str, float | None] = {}
+    parts: dict[str, float | None] = {}
     coverage = None
     if trace.words is not None:
         words = WordLatency(trace)
         coverage = ratio(len(words.hits), len(words.spoken), 100.0)
         if trace.batch == 1:
+            parts = decomposition.means(decomposition.word_parts(trace, words))
             for seen in SEEN:
                 for clock in CLOCKS:
                     figures = latency.summary(words.latencies(seen, clock))
@@ -170,6 +186,7 @@ def utterance_line(trace: Trace) -> dict[str, object]:
         "n_words": errors.words,
         "wer": errors.percent(),
         "latency": times,
+        "latency_parts": parts,
         "coverage": coverage,
         "audio_s": trace.duration_s,
         "compute_s": cost.compute_s(trace) if trace.steps else None,

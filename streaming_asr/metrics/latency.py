@@ -132,23 +132,28 @@ def summary(latencies: Sequence[float]) -> dict[str, float | None]:
     return {"mean": float(values.mean()), "p50": p50, "p90": p90, "p95": p95, "p99": p99}
 
 
-def commit_delays_ms(trace: Trace, clock: str) -> list[float]:
-    """d_i: when each whitespace token of the final text was committed, in milliseconds.
+def commit_steps(trace: Trace) -> list[int]:
+    """The step that committed each whitespace token of the final text.
 
     A token counts as committed since the step from which the committed text never again held
     fewer tokens.
     """
-    times = trace.times(clock)
-    delays: list[float] = []
+    steps: list[int] = []
     before = ""
     for k, step in enumerate(trace.steps):
         if step.committed == before:
             continue
         before = step.committed
         n_tokens = len(step.committed.split())
-        del delays[n_tokens:]
-        delays += [times[k] * 1000.0] * (n_tokens - len(delays))
-    return delays
+        del steps[n_tokens:]
+        steps += [k] * (n_tokens - len(steps))
+    return steps
+
+
+def commit_delays_ms(trace: Trace, clock: str) -> list[float]:
+    """d_i: when each whitespace token of the final text was committed, in milliseconds."""
+    times = trace.times(clock)
+    return [times[k] * 1000.0 for k in commit_steps(trace)]
 
 
 def average_lagging(delays: Sequence[float], n_reference: int, duration: float) -> float | None:

@@ -86,6 +86,17 @@ def _latency() -> list[Metric]:
                 name = f"word_latency_{kind}_{figure}_{clock}_s"
                 definition = f"{figure} over right words of: {what}, minus its spoken end, {at}"
                 found.append(Metric(name, "s", "lower", definition, OURS))
+    parts = {
+        "fill": "the chunk that holds the word's end fills up",
+        "lookahead": "the method waits for the audio past it that it declared",
+        "policy": "the method holds the word back",
+        "queue": "the step waits for the one before it",
+        "compute": "the step computes",
+    }
+    for part, what in parts.items():
+        name = f"word_latency_{part}_mean_ca_s"
+        definition = f"part of word_latency_committed_mean_ca_s: {what}; the five sum to it"
+        found.append(Metric(name, "s", "lower", definition, OURS))
     found += [
         Metric(
             "word_latency_coverage",

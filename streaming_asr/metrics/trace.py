@@ -16,6 +16,7 @@ import numpy as np
 from streaming_asr import clocks
 from streaming_asr.data.utterance import TimedWord
 from streaming_asr.events import UtteranceLog
+from streaming_asr.method import SAMPLE_RATE
 
 T = TypeVar("T")
 
@@ -61,6 +62,7 @@ class Trace:
     language: str | None = None
     error: str | None = None  # why it failed; None where it did not
     batch: int = 1  # streams advanced together; above 1 the times say nothing about latency
+    lookahead_s: float = 0.0  # audio past a chunk's end that the method waits for
     memory_peak_bytes: int | None = None
     commit_violations: int = 0
 
@@ -127,6 +129,7 @@ def trace(log: UtteranceLog) -> Trace:
         language=log.language,
         error=None if log.status == "ok" else log.error or "unknown error",
         batch=log.batch,
+        lookahead_s=log.lookahead_samples / SAMPLE_RATE,
         memory_peak_bytes=log.memory_peak_bytes,
         commit_violations=log.commit_violations,
     )
