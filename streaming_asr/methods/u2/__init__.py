@@ -1,0 +1,1 @@
+"""U2-Whisper: CTC first pass, attention rescoring."""

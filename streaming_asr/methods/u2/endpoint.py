@@ -1,0 +1,96 @@
+"""When a segment ends: after a pause, after nothing but silence, or when it has grown too long.
+
+Silence is what the first pass calls blank: a frame is silent where the blank's probability is above
+a threshold. The rules are looked at after every chunk (WeNet's endpointer; times of the paper).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+
+from streaming_asr.errors import UserError
+
+FRAMES_PER_S = 50
+OVERLAP_FRAMES = 25
+"""Of a pause so much is heard again in the next segment: its first word may begin there."""
+
+
+class Reason(Enum):
+    """Why a segment ended."""
+
+    PAUSE = "pause"
+    SILENCE = "silence"
+    DELAY = "delay"
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRules:
+    """Lengths in encoder frames of 20 ms."""
+
+    trailing: int
+    """Silence after speech that ends a segment."""
+    no_speech: int
+    """Silence without any speech that ends one."""
+    max_delay: int
+    """A segment that is so long is ended where it is."""
+    blank_log_prob: float
+
+    @classmethod
+    def of(
+        cls,
+        context_frames: int,
+        chunk_frames: int,
+        first_chunk_frames: int,
+        trailing_silence_s: float,
+        no_speech_s: float,
+        max_delay_s: float | None,
+        blank_threshold: float,
+    ) -> EndpointRules:
+        """max_delay_s: default 12 s, in proportion where the context is not 30 s.
+
+        Raises UserError where a setting is out of range or a segment would outgrow the context.
+        """
+        share = min(1.0, context_frames / (30 * FRAMES_PER_S))
+        delay = round((12 * share if max_delay_s is None else max_delay_s) * FRAMES_PER_S)
+        if not 0 < blank_threshold < 1 or trailing_silence_s <= 0 or no_speech_s <= 0 or delay < 1:
+            raise UserError(
+                f"trailing_silence_s={trailing_silence_s}, no_speech_s={no_speech_s}, "
+                f"max_delay_s={delay / FRAMES_PER_S:g}, blank_threshold={blank_threshold}: times "
+                "are positive and the threshold lies between 0 and 1"
+            )
+        longest = max(chunk_frames, first_chunk_frames)
+        # A segment is looked at after each chunk, so it may be one frame short of the limit before.
+        if delay - 1 + longest > context_frames:
+            raise UserError(
+                f"max_delay_s={delay / FRAMES_PER_S:g} and a chunk of {longest / FRAMES_PER_S:g} s "
+                f"do not fit into this model's context of {context_frames / FRAMES_PER_S:g} s; "
+                "choose a shorter chunk or a shorter max_delay_s"
+            )
+        return cls(
+            trailing=round(trailing_silence_s * FRAMES_PER_S),
+            no_speech=min(round(no_speech_s * FRAMES_PER_S), delay),
+            max_delay=delay,
+            blank_log_prob=math.log(blank_threshold),
+        )
+
+    def silent_run(self, blank_log_probs: torch.Tensor, before: int) -> int:
+        """Length of the silence that the frames (n,) end with; `before`: that which precedes."""
+        spoken = (blank_log_probs <= self.blank_log_prob).nonzero()
+        n = blank_log_probs.shape[0]
+        return before + n if spoken.numel() == 0 else n - 1 - int(spoken[-1])
+
+    def reason(self, n_frames: int, silent_run: int, has_text: bool) -> Reason | None:
+        """Whether a segment of `n_frames` that ends with `silent_run` silent frames is over."""
+        if has_text and silent_run >= self.trailing:
+            return Reason.PAUSE
+        if not has_text and silent_run >= self.no_speech:
+            return Reason.SILENCE
+        return Reason.DELAY if n_frames >= self.max_delay else None
+
+    def overlap(self, silent_run: int) -> int:
+        """Frames of the silence that open the next segment."""
+        return min(silent_run // 2, OVERLAP_FRAMES)

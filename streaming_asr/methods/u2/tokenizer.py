@@ -1,0 +1,107 @@
+"""The CTC decoder's tokens: the first k of Whisper's own, and the way to the decoder's tokens.
+
+U2-Whisper (section 2.3) keeps Whisper's vocabulary for the attention decoder and gives the CTC
+decoder its first 8000 tokens. Byte-level BPE numbers its tokens in the order in which it learned
+them, so the first k with the merges among them are a BPE of their own that spells any text, as
+long as all single bytes are among them. Class i of the CTC head is token i; class k is the blank.
+
+A CTC hypothesis is spelled out and read again with the full vocabulary; its score stays, and each
+decoder token lies where its bytes were heard.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streaming_asr.errors import UserError
+from streaming_asr.methods.u2.ctc import CtcHypothesis
+from streaming_asr.whisper.load import Whisper
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A first-pass hypothesis in the decoder's tokens."""
+
+    tokens: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+    """(first frame, end frame) of each token."""
+    ctc_score: float
+
+
+class CtcTokenizer:
+    """Text -> CTC classes -> decoder tokens, for the first `n_tokens` of a Whisper tokenizer."""
+
+    def __init__(self, whisper: Whisper, n_tokens: int | None = None) -> None:
+        """n_tokens: default all text tokens (the single tokenizer). Raises UserError where they
+        are more than there are, or too few to spell any text."""
+        from tokenizers import Tokenizer
+
+        n_text = whisper.eot
+        self.n_tokens = n_text if n_tokens is None else n_tokens
+        self.single = self.n_tokens == n_text
+        self.blank = self.n_tokens
+        self._spelling = whisper.detokenizer
+        full = json.loads(whisper.tokenizer.backend_tokenizer.to_str())
+        vocabulary = full["model"]["vocab"]
+        if not 0 < self.n_tokens <= n_text:
+            raise UserError(
+                f"ctc_tokens={self.n_tokens}: this model has {n_text} text tokens; give at most "
+                "these, or null for all of them (the single tokenizer)"
+            )
+        single_bytes = [i for i in range(n_text) if len(self._spelling.token_bytes(i)) == 1]
+        if missing := sum(i >= self.n_tokens for i in single_bytes):
+            raise UserError(
+                f"ctc_tokens={self.n_tokens}: {missing} of the 256 bytes are not among the first "
+                f"{self.n_tokens} tokens, which so cannot spell every text; give "
+                f"{max(single_bytes) + 1} or more"
+            )
+        full["model"]["vocab"] = {t: i for t, i in vocabulary.items() if i < self.n_tokens}
+        kept = full["model"]["vocab"]
+        merges = full["model"]["merges"]
+        full["model"]["merges"] = [pair for pair in merges if "".join(pair) in kept]
+        full["model"]["unk_token"] = None
+        full["added_tokens"], full["post_processor"] = [], None
+        full["truncation"] = full["padding"] = None
+        self._bpe = Tokenizer.from_str(json.dumps(full))
+        full["model"]["vocab"] = {t: i for t, i in vocabulary.items() if i < n_text}
+        full["model"]["merges"] = merges
+        self._full_bpe = Tokenizer.from_str(json.dumps(full))
+
+    def encode(self, text: str) -> list[int]:
+        """CTC classes that spell `text`, none of them the blank."""
+        ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text; bytes that form no whole character are left out, at the end held back."""
+        return self._spell(ids)[0]
+
+    def retokenise(self, hypothesis: CtcHypothesis) -> Candidate:
+        """The hypothesis in the decoder's tokens, with its score and times."""
+        if self.single:
+            return Candidate(hypothesis.tokens, hypothesis.spans, hypothesis.score)
+        text, owners = self._spell(hypothesis.tokens)
+        tokens = tuple(self._full_bpe.encode(text, add_special_tokens=False).ids)
+        spans, at = [], 0
+        for token in tokens:
+            mine = owners[at : at + len(self._spelling.token_bytes(token))]
+            spans.append((hypothesis.spans[mine[0]][0], hypothesis.spans[mine[-1]][1]))
+            at += len(mine)
+        return Candidate(tokens, tuple(spans), hypothesis.score)
+
+    def _spell(self, ids: Sequence[int]) -> tuple[str, list[int]]:
+        """Text, and for each of its UTF-8 bytes the index of the token it came from."""
+        decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+        text: list[str] = []
+        owners: list[int] = []
+        origin: list[int] = []
+        for index, token in enumerate(ids):
+            for byte in self._spelling.token_bytes(token):
+                origin.append(index)
+                if character := decoder.decode(bytes([byte])):
+                    text.append(character)
+                    owners += origin[-len(character.encode()) :]
+        return "".join(text), owners
