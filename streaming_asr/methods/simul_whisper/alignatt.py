@@ -1,0 +1,134 @@
+"""AlignAtt: where in the audio does the decoder look, and is that too close to its end?
+
+The cross-attention of the alignment heads, a row per decoder query, is standardised over all rows
+so far (prompt and forced text among them), smoothed by a median over 7 frames and averaged over
+heads. The frame at which the last row is highest is the one the next token is taken from
+(Simul-Whisper, arXiv 2406.10052; AlignAtt, arXiv 2305.11408).
+
+Only the last row is asked for. So mean and squared deviation of each head and frame are carried
+along, and only that row is standardised and smoothed: the work per token does not grow with the
+text. The decisions are those of building all rows anew (`policy_cost.rebuilt`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+
+from streaming_asr.whisper.alignment import MEDIAN_FRAMES, median_filter
+from streaming_asr.whisper.decoder import Decoder, DecoderCache
+
+LEAST_DEVIATION = 1e-8
+
+
+class Verdict(Enum):
+    """What the policy says of a token, from the frame it is taken from."""
+
+    TAKE = "take"
+    WAIT = "wait"  # too close to the end of the audio: it may change when more is heard
+    REWIND = "rewind"  # far before what was said last: all that is new is thrown away
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules of AlignAtt. Frames of 20 ms; `last_attended` None: nothing to compare with."""
+
+    frame_threshold: int
+    last_frame_threshold: int
+    rewind_frames: int
+
+    def judge(
+        self, frame: int, n_frames: int, last_attended: int | None, *, after_text: bool, last: bool
+    ) -> Verdict:
+        """`frame` of `n_frames` heard; `after_text`: text stands before the token, be it forced.
+
+        The first token of a window follows control tokens, which look anywhere: it never rewinds.
+        """
+        if (
+            after_text
+            and not last
+            and last_attended is not None
+            and last_attended - frame > self.rewind_frames
+        ):
+            return Verdict.REWIND
+        threshold = self.last_frame_threshold if last else self.frame_threshold
+        return Verdict.WAIT if n_frames - frame <= threshold else Verdict.TAKE
+
+
+class HeadRows:
+    """Attention rows of the alignment heads, from the queries of a decoder pass.
+
+    Hand an instance to `Decoder.run` as `on_cross`, then ask for `rows`. The softmax is over the
+    whole context, padding included; kept are the frames heard and the three after them that the
+    median of the last ones reaches.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        cache: DecoderCache,
+        heads: Sequence[tuple[int, int]],
+        n_frames: int,
+    ) -> None:
+        self._cache = cache
+        self._scale = decoder.head_size**-0.5
+        self._n_kept = min(n_frames + MEDIAN_FRAMES // 2, decoder.context_frames)
+        self._by_layer: dict[int, list[int]] = {}
+        for layer, head in heads:
+            self._by_layer.setdefault(layer, []).append(head)
+        self._queries: dict[int, torch.Tensor] = {}
+
+    def __call__(self, layer: int, queries: torch.Tensor) -> None:
+        """Keep (hypotheses, heads, queries, d / heads) of one layer's alignment heads."""
+        if layer in self._by_layer:
+            self._queries[layer] = queries[:, self._by_layer[layer]]
+
+    def rows(self) -> torch.Tensor:
+        """(hypotheses, alignment heads, queries, frames kept) float32 of the last pass."""
+        weights = []
+        for layer, queries in self._queries.items():
+            keys = self._cache.cross_keys[layer][0, self._by_layer[layer]].float()
+            scores = queries.float() @ keys.transpose(-1, -2)
+            weights.append((scores * self._scale).softmax(-1)[..., : self._n_kept])
+        return torch.cat(weights, dim=1)
+
+
+class RunningRows:
+    """Mean and squared deviation over all rows so far, and the last row, of each hypothesis.
+
+    All of shape (hypotheses, heads, frames). Updated as Chan, Golub and LeVeque update moments, by
+    one row or a block: in float32 this keeps the digits that a sum of squares would lose.
+    """
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        """Begin with rows (hypotheses, heads, n, frames), n > 0."""
+        self._n = rows.shape[2]
+        self._mean = rows.mean(2)
+        self._squares = (rows - self._mean[:, :, None]).square().sum(2)
+        self._last = rows[:, :, -1]
+
+    def add(self, row: torch.Tensor) -> None:
+        """One more row of each hypothesis, (hypotheses, heads, 1, frames)."""
+        self._last = row[:, :, 0]
+        self._n += 1
+        difference = self._last - self._mean
+        self._mean = self._mean + difference / self._n
+        self._squares = self._squares + difference * (self._last - self._mean)
+
+    def reorder(self, parents: Sequence[int]) -> None:
+        """Hypothesis i goes on from hypothesis parents[i]."""
+        if list(parents) != list(range(len(self._last))):
+            index = torch.tensor(parents, device=self._last.device)
+            self._mean, self._squares, self._last = (
+                x.index_select(0, index) for x in (self._mean, self._squares, self._last)
+            )
+
+    def attended(self, n_frames: int) -> list[int]:
+        """The frame, of `n_frames`, that each hypothesis's last row looks at."""
+        deviation = (self._squares / self._n).clamp(min=0.0).sqrt().clamp(min=LEAST_DEVIATION)
+        smooth = median_filter((self._last - self._mean) / deviation).mean(1)
+        frames: list[int] = smooth[:, :n_frames].argmax(-1).tolist()
+        return frames

@@ -1,0 +1,179 @@
+"""What Simul-Whisper knows about one stream: audio in the window, its text, earlier text.
+
+The window is what the encoder hears: the last seconds of audio, at most the buffer. Its text is
+all that was said of it and is forced on the decoder at every step. A word whose audio has left the
+window becomes context, which stands before the control tokens, whole words only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
+from streaming_asr.whisper.decoder import DecoderCache
+from streaming_asr.whisper.features import FRAME_SAMPLES
+from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES, Detokenizer, TokenWord
+
+FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
+
+
+@dataclass(slots=True)
+class StreamState:
+    """One stream. Frames (20 ms) count from the start of the stream, so nothing shifts them."""
+
+    language: str | None
+    recorder: Recorder
+    detokenizer: Detokenizer
+    cache: DecoderCache
+    prompt: tuple[int, ...]
+    """Text tokens that stay before all context."""
+    pending: list[Samples] = field(default_factory=list)
+    window: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
+    window_start: int = 0
+    """Frame at which the window begins."""
+    n_samples: int = 0
+    """Received so far."""
+    tokens: list[int] = field(default_factory=list)
+    """Text of the window: never changed, only added to and dropped from the front."""
+    log_probs: list[float] = field(default_factory=list)
+    frames: list[int] = field(default_factory=list)
+    """The frame each token is taken from."""
+    n_committed: int = 0
+    """Tokens of the window whose words are committed."""
+    context: list[list[int]] = field(default_factory=list)
+    """Words before the window, a list of tokens each."""
+    last_attended: int | None = None
+    has_text: bool = False
+    last_start_s: float = 0.0
+    last_end_s: float = 0.0
+
+    @property
+    def n_pending(self) -> int:
+        """Samples received that no window has held yet."""
+        return sum(piece.size for piece in self.pending)
+
+    @property
+    def n_frames(self) -> int:
+        """Whole frames in the window."""
+        return self.window.size // FRAME_SAMPLES
+
+    def take_in(self, audio: Samples) -> None:
+        if audio.size:
+            self.pending.append(np.asarray(audio, dtype=np.float32))
+            self.n_samples += audio.size
+
+    def slide(self, n_new: int, buffer_samples: int) -> list[Word]:
+        """Move `n_new` pending samples into the window and what is too much out of it.
+
+        Returns words committed because their audio has gone: they cannot grow any more.
+        """
+        joined = np.concatenate([self.window, *self.pending])
+        end = self.window.size + n_new
+        rest = joined[end:]
+        self.pending = [rest] if rest.size else []
+        n_dropped = max(0, -(-(end - buffer_samples) // FRAME_SAMPLES))
+        self.window = joined[n_dropped * FRAME_SAMPLES : end]
+        self.window_start += n_dropped
+        n_gone = 0
+        for word in self._words():
+            if self.frames[word.stop - 1] >= self.window_start:
+                break
+            n_gone += 1
+        return self.forget(n_gone)
+
+    def forget(self, n_words: int) -> list[Word]:
+        """Make the first `n_words` of the window context, committed if they are not yet."""
+        if not n_words:
+            return []
+        words = self._words()[:n_words]
+        committed = self._emit(words)
+        self.context += [self.tokens[word.start : word.stop] for word in words]
+        self._drop(words[-1].stop)
+        return committed
+
+    def _drop(self, n_tokens: int) -> None:
+        del self.tokens[:n_tokens]
+        del self.log_probs[:n_tokens]
+        del self.frames[:n_tokens]
+        self.n_committed = max(0, self.n_committed - n_tokens)
+
+    def forget_until(self, n_tokens: int) -> list[Word]:
+        """Make words context until at most `n_tokens` are left in the window."""
+        too_many = len(self.tokens) - n_tokens
+        if too_many <= 0:
+            return []
+        words = self._words()
+        if not words:  # blanks alone are no word's
+            self._drop(too_many)
+        return self.forget(sum(word.start < too_many for word in words))
+
+    def previous(self, n_tokens: int) -> list[int]:
+        """Prompt and the last whole words of the context, at most `n_tokens` of these.
+
+        Older words are dropped for good.
+        """
+        n_kept, first = 0, len(self.context)
+        while first and n_kept + len(self.context[first - 1]) <= n_tokens:
+            first -= 1
+            n_kept += len(self.context[first])
+        del self.context[:first]
+        return [*self.prompt, *(token for word in self.context for token in word)]
+
+    def n_kept_without_last_word(self, tokens: Sequence[int]) -> int:
+        """How many of the new `tokens` stay when the last word of the text is dropped.
+
+        Of a word that had begun before, only the new part goes.
+        """
+        words = self.detokenizer.words([*self.tokens, *tokens], language=self.language)
+        return max(0, words[-1].start - len(self.tokens)) if words else 0
+
+    def add(
+        self, tokens: Sequence[int], log_probs: Sequence[float], window_frames: Sequence[int]
+    ) -> None:
+        self.tokens += tokens
+        self.log_probs += log_probs[: len(tokens)]
+        self.frames += [self.window_start + frame for frame in window_frames[: len(tokens)]]
+
+    def commit(self, *, everything: bool) -> list[Word]:
+        """Words whose successor has begun; at the end of the stream `everything`."""
+        return self._emit(
+            [word for word in self._words() if everything or word.stop < len(self.tokens)]
+        )
+
+    def partial(self) -> tuple[Word, ...]:
+        """Said, but not yet a whole word."""
+        return tuple(
+            Word(self._spell(word)) for word in self._words() if word.start >= self.n_committed
+        )
+
+    def _words(self) -> list[TokenWord]:
+        return self.detokenizer.words(self.tokens, language=self.language)
+
+    def _spell(self, word: TokenWord) -> str:
+        """The first word of a window gets the space it may lack."""
+        joins = self.has_text and self.language not in LANGUAGES_WITHOUT_SPACES
+        return " " + word.text if joins and not word.text.startswith(" ") else word.text
+
+    def _emit(self, words: Sequence[TokenWord]) -> list[Word]:
+        """Commit those of `words` that are not committed yet, with times that never go back."""
+        committed = []
+        heard_s = self.n_samples / SAMPLE_RATE
+        for word in words:
+            if word.start < self.n_committed:
+                continue
+            text = self._spell(word)
+            start = max(self.frames[word.start] * FRAME_S, self.last_start_s)
+            start = min(start, heard_s)
+            end = (self.frames[word.stop - 1] + 1) * FRAME_S
+            end = min(max(end, start, self.last_end_s), heard_s)
+            self.last_start_s, self.last_end_s = start, end
+            log_probs = self.log_probs[word.start : word.stop]
+            probability = math.exp(min(0.0, sum(log_probs) / len(log_probs)))
+            committed.append(Word(text, start, end, probability))
+            self.n_committed = word.stop
+            self.has_text = True
+        return committed

@@ -1,0 +1,265 @@
+"""Simul-Whisper (arXiv 2406.10052): an offline Whisper, stopped by where it looks.
+
+Per chunk the whole window is encoded, padded to the context as in training, and decoded from the
+text said so far. AlignAtt ends the text where the decoder looks at the end of the audio
+(`alignatt`), truncation detection leaves out a last word that was cut (`truncation`). What is then
+said is never changed.
+
+Committed are the words whose successor has begun; the tail is shown as partial. At the end of the
+stream nothing waits and all is committed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
+from streaming_asr.methods.simul_whisper.alignatt import Policy
+from streaming_asr.methods.simul_whisper.search import Hypothesis, Search
+from streaming_asr.methods.simul_whisper.state import FRAME_S, StreamState
+from streaming_asr.methods.simul_whisper.truncation import load_detector
+from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.encoder import encode_padded
+from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
+from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.load import Whisper, load_whisper
+
+TOKENS_PER_SECOND = 28  # no speech has more: a decoder that does loops
+REWIND_SHARE = 4 / 30  # the reference's 4 s in a context of 30 s
+TRUNCATIONS = ("cif", "never", "always")
+
+
+class SimulWhisper:
+    """The method. Weights and settings; a stream's own things are in its `StreamState`."""
+
+    lookahead_samples = 0
+
+    def __init__(
+        self,
+        model_path: str,
+        device: str = "cpu",
+        dtype: str = "float32",
+        chunk_s: float = 0.3,
+        first_chunk_s: float = 0.6,
+        truncation: str = "never",
+        adapter: str | None = None,
+        frame_threshold: int = 12,
+        last_frame_threshold: int = 4,
+        rewind_frames: int | None = None,
+        beam: int = 0,
+        buffer_s: float | None = None,
+        context_tokens: int | None = None,
+        prompt: str | None = None,
+    ) -> None:
+        """Load the model and, for truncation=cif, the detector that `adapter` names.
+
+        truncation: drop the last word of a step's text `never`, `always`, or unless the detector
+        finds that it ended (`cif`). frame_threshold: a token taken from so few frames before the
+        end of the audio waits; last_frame_threshold: the same at the end of the stream.
+        rewind_frames: looking back further drops the step's text (default 4 s of 30 s of context).
+        beam: 0 or 1 greedy. buffer_s: audio in the window, default and at most the context.
+        context_tokens: of earlier text before the window, 0 none, default half the positions.
+        prompt: text before all of it. Raises UserError on a missing part or a setting out of range.
+        """
+        if truncation not in TRUNCATIONS:
+            raise UserError(f"truncation={truncation!r}: one of {', '.join(TRUNCATIONS)}")
+        if min(frame_threshold, last_frame_threshold, beam, rewind_frames or 0) < 0:
+            raise UserError(
+                f"frame_threshold={frame_threshold}, last_frame_threshold={last_frame_threshold}, "
+                f"rewind_frames={rewind_frames}, beam={beam}: none may be negative"
+            )
+        no_detector = adapter in (None, "none")
+        if truncation == "cif" and no_detector:
+            raise UserError(
+                "truncation=cif wants a truncation detector, and none is named: train one with "
+                "`python -m streaming_asr.train method=simul_whisper entry=random` and give "
+                "method.adapter=auto, or name a folder or published file, or do without by "
+                "truncation=never"
+            )
+        self._whisper = whisper = load_whisper(model_path, device=device, dtype=dtype)
+        self._decoder = Decoder(whisper)
+        self._truncation = truncation
+        self._detector = None
+        if truncation == "cif":
+            self._detector = load_detector(str(adapter), whisper.config.d_model, whisper.device)
+        self._chunk_samples = _samples(chunk_s, "chunk_s")
+        self._first_samples = _samples(first_chunk_s, "first_chunk_s")
+        self._buffer_samples = _buffer(buffer_s, whisper)
+        self._prompt = _prompt(prompt, whisper)
+        half = max(0, whisper.max_tokens // 2 - 1 - len(self._prompt))
+        self._context_tokens = half if context_tokens is None else min(context_tokens, half)
+        if self._context_tokens < 0:
+            raise UserError(f"context_tokens={context_tokens}: 0 or more, null for the most")
+        whisper.prompt(previous=self._prompt or [0] * min(1, self._context_tokens))
+        if rewind_frames is None:
+            rewind_frames = round(REWIND_SHARE * whisper.context_frames)
+        self._search = Search(
+            self._decoder,
+            Policy(frame_threshold, last_frame_threshold, rewind_frames),
+            _alignment_heads(whisper),
+            whisper.eot,
+            max(1, beam),
+        )
+
+    # ---- the protocol -----------------------------------------------------------------------
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
+        """A new stream. Multilingual models take a `language` (default en), others only en."""
+        if not self._whisper.multilingual and language not in (None, "en"):
+            raise UserError(
+                f"language {language!r}: this model is English-only; leave the language out, or "
+                "take a multilingual model"
+            )
+        self._whisper.prompt(language)  # a language it does not know is refused here
+        cache = DecoderCache(self._decoder, rows=self._search.beam, streams=1)
+        return StreamState(
+            language, recorder, self._whisper.detokenizer, cache, tuple(self._prompt)
+        )
+
+    def step(self, state: StreamState, audio: Samples, *, last: bool) -> Update:
+        """Take in `audio`; with less than a chunk of it nothing changes, unless it is the last.
+
+        More than half of the buffer at once is heard in portions, so that none is lost.
+        """
+        state.take_in(audio)
+        heard_any = state.window.size > 0
+        due = self._chunk_samples if heard_any else self._first_samples
+        committed: list[Word] = []
+        if last or state.n_pending >= due:
+            portion = max(FRAME_SAMPLES, self._buffer_samples // 2)
+            while True:
+                n_new = min(portion, state.n_pending)
+                at_end = last and n_new == state.n_pending
+                committed += self._round(state, n_new, at_end=at_end)
+                if not state.n_pending:
+                    break
+        return Update(tuple(committed), () if last else state.partial())
+
+    # ---- one round --------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def _round(self, state: StreamState, n_new: int, *, at_end: bool) -> list[Word]:
+        """Hear `n_new` more samples and say what can be said; `at_end`: all of it."""
+        with state.recorder.part("policy"):
+            committed = state.slide(n_new, self._buffer_samples)
+            committed += self._make_room(state)
+        if state.n_frames:
+            hidden = self._encode(state)
+            found = self._decode(state, at_end=at_end)
+            with state.recorder.part("policy"):
+                n_kept = len(found.tokens)
+                if n_kept and not at_end and self._cut_off(hidden[: state.n_frames]):
+                    n_kept = state.n_kept_without_last_word(found.tokens)
+                state.add(found.tokens[:n_kept], found.log_probs, found.frames)
+        with state.recorder.part("finalise" if at_end else "policy"):
+            return committed + state.commit(everything=at_end)
+
+    def _encode(self, state: StreamState) -> torch.Tensor:
+        """Encode the window, padded to the context, and hand it to the decoder: (context, d)."""
+        whisper = self._whisper
+        context_samples = whisper.context_frames * FRAME_SAMPLES
+        with state.recorder.part("feature"):
+            samples = torch.from_numpy(np.ascontiguousarray(state.window))
+            padded = F.pad(samples, (0, context_samples - samples.numel()))
+            mel = log_mel(padded.to(whisper.device)[None], whisper.n_mels)
+        with state.recorder.part("encode"):
+            hidden = encode_padded(whisper.model, mel)
+            self._decoder.append_frames(state.cache, hidden, 0)
+        state.recorder.count(
+            frames_real=-(-samples.numel() // FRAME_SAMPLES),
+            frames_computed=whisper.context_frames,
+            encoder_flops=encoder_flops(whisper.config, whisper.context_frames),
+        )
+        return hidden[0]
+
+    def _decode(self, state: StreamState, *, at_end: bool) -> Hypothesis:
+        """The new text of the window; remembers where the decoder looked last."""
+        forced = [*self._control_tokens(state), *state.tokens]
+        room = self._whisper.max_tokens - len(forced)
+        attended = None
+        if state.last_attended is not None:
+            attended = state.last_attended - state.window_start
+        unsaid_s = (state.n_frames - max(0, attended or 0)) * FRAME_S
+        found = self._search.run(
+            state.cache,
+            forced,
+            state.n_frames,
+            after_text=bool(state.tokens),
+            last_attended=attended,
+            max_new=min(room, TOKENS_PER_SECOND * math.ceil(max(unsaid_s, FRAME_S))),
+            last=at_end,
+            recorder=state.recorder,
+        )
+        attended = found.last_attended
+        state.last_attended = None if attended is None else state.window_start + attended
+        return found
+
+    def _cut_off(self, hidden: torch.Tensor) -> bool:
+        """Whether to drop the last word, from the frames heard (n, d)."""
+        if self._detector is not None:
+            return not self._detector.ends_with_a_word(hidden)
+        return self._truncation == "always"
+
+    # ---- room in the decoder ----------------------------------------------------------------
+
+    def _make_room(self, state: StreamState) -> list[Word]:
+        """Leave a quarter of the decoder's positions free for what is new."""
+        n_control = len(self._whisper.prompt(state.language, previous=state.prompt))
+        free = self._whisper.max_tokens // 4
+        return state.forget_until(max(0, self._whisper.max_tokens - n_control - free))
+
+    def _control_tokens(self, state: StreamState) -> list[int]:
+        n_control = len(self._whisper.prompt(state.language, previous=state.prompt)) + 1
+        free = self._whisper.max_tokens * 3 // 4 - n_control - len(state.tokens)
+        previous = state.previous(max(0, min(self._context_tokens, free)))
+        return self._whisper.prompt(state.language, previous=previous)
+
+
+def _alignment_heads(whisper: Whisper) -> list[tuple[int, int]]:
+    """Those the model names; where it names none, all heads of the last half of its layers."""
+    n_layers, n_heads = whisper.config.decoder_layers, whisper.config.decoder_attention_heads
+    for layer, head in whisper.alignment_heads:
+        if not (0 <= layer < n_layers and 0 <= head < n_heads):
+            raise UserError(
+                f"alignment_heads of the model's generation_config.json names head {head} of "
+                f"layer {layer}; it has {n_layers} decoder layers of {n_heads} heads. Find them "
+                "with `python -m streaming_asr.align_heads model=...`"
+            )
+    return whisper.alignment_heads
+
+
+def _prompt(text: str | None, whisper: Whisper) -> list[int]:
+    if not text or not text.strip():
+        return []
+    tokens: list[int] = whisper.tokenizer(" " + text.strip(), add_special_tokens=False).input_ids
+    most = whisper.max_tokens // 2 - 1
+    if len(tokens) > most:
+        raise UserError(
+            f"prompt of {len(tokens)} tokens: this model has room for {most}; shorten it"
+        )
+    return tokens
+
+
+def _buffer(duration_s: float | None, whisper: Whisper) -> int:
+    context = whisper.context_frames * FRAME_SAMPLES
+    if duration_s is None:
+        return context
+    samples = _samples(duration_s, "buffer_s")
+    if samples > context:
+        raise UserError(
+            f"buffer_s={duration_s}: this model's context is {whisper.context_s:g} s; give at most "
+            "that, or null for all of it"
+        )
+    return samples
+
+
+def _samples(duration_s: float, name: str) -> int:
+    frames = round(duration_s * SAMPLE_RATE / FRAME_SAMPLES)
+    if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
+        raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
+    return frames * FRAME_SAMPLES

@@ -1,0 +1,118 @@
+"""Was the last word cut off by the end of the audio?
+
+Continuous integrate-and-fire (CIF) on the encoder's output: one linear layer gives each frame a
+weight in (0, 1), and the weights of a clip sum to its number of words. The weights are scaled to
+sum to the nearest whole number and added up; each time the sum passes a whole number a word ends.
+Where the last word ends with the last frames, nothing is cut off. Otherwise the last word of a
+hypothesis is a guess at a word of which only a part was heard (Simul-Whisper, section 3.2).
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from streaming_asr.errors import UserError
+
+FILE_NAME = "detector.safetensors"
+FULL = 0.999  # of a word's weight: from here on it counts as one
+MAX_SMOOTHING = 10
+PUBLISHED = {512: "base", 768: "small", 1024: "medium", 1280: "large-v2"}
+
+
+class TruncationDetector(nn.Module):
+    """The linear layer, (d,) -> weight; its parameters are those of the published files."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(d_model, 1)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Encoder output (..., n, d) -> weights (..., n) float32 in (0, 1)."""
+        return self.linear(hidden.float()).squeeze(-1).sigmoid()
+
+    @torch.inference_mode()
+    def ends_with_a_word(self, hidden: torch.Tensor) -> bool:
+        """Whether a word ends with the last two of the frames heard, (n, d)."""
+        return fires_at_the_end(self(hidden))
+
+
+def fires_at_the_end(weights: torch.Tensor) -> bool:
+    """The decision on the weights (n,) of a clip.
+
+    The last frame is left out of the sum; the last whole word must be reached with the frame before
+    it, not earlier.
+    """
+    total = weights.sum()
+    if len(weights) < 2 or total.round() < 1:
+        return False
+    summed = smooth(weights * (total.round() / total))[:-1].cumsum(0)
+    n_words = (summed[-1] / FULL).floor()
+    reached = summed >= n_words
+    return bool(reached[-1]) and not bool(reached[:-1].any())
+
+
+def smooth(weights: torch.Tensor) -> torch.Tensor:
+    """No frame holds a whole word: halve the way to the mean, up to ten times, while one does."""
+    for _ in range(MAX_SMOOTHING):
+        if not bool((weights > FULL).any()):
+            break
+        weights = 0.5 * weights + 0.5 * weights.mean()
+    return weights
+
+
+def load_detector(path: str | Path, d_model: int, device: torch.device | str) -> TruncationDetector:
+    """A folder that training left, or a published file: weight (1, d) and bias (1,).
+
+    Raises UserError where there is none, or one for a model of another width.
+    """
+    place = Path(path).expanduser()
+    if place.is_dir():
+        place = place / FILE_NAME
+    if not place.is_file():
+        raise UserError(
+            f"truncation detector {str(path)!r}: no {place.name} there; give the folder that "
+            "`python -m streaming_asr.train method=simul_whisper` made, or a published .pt file"
+        )
+    tensors = _read(place)
+    names = {name.rpartition(".")[2]: tensor for name, tensor in tensors.items()}
+    weight, bias = names.get("weight"), names.get("bias")
+    if len(tensors) != 2 or weight is None or bias is None or weight.ndim != 2:
+        raise UserError(
+            f"truncation detector {str(path)!r} holds {sorted(tensors)}; one linear layer is "
+            "wanted, weight (1, d) and bias (1,)"
+        )
+    if weight.shape != (1, d_model) or bias.shape != (1,):
+        wide = weight.shape[1]
+        size = f" (Whisper {PUBLISHED[wide]})" if wide in PUBLISHED else ""
+        raise UserError(
+            f"truncation detector {str(path)!r}: weight {tuple(weight.shape)}, bias "
+            f"{tuple(bias.shape)}, for a model of width {wide}{size}; this one's is {d_model}: "
+            "use the detector of its size, or train one with "
+            "`python -m streaming_asr.train method=simul_whisper`"
+        )
+    detector = TruncationDetector(d_model)
+    detector.linear.load_state_dict({"weight": weight.float(), "bias": bias.float()})
+    return detector.to(device).eval().requires_grad_(False)
+
+
+def _read(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        if path.suffix == ".safetensors":
+            content = load_file(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise UserError(
+            f"truncation detector {str(path)!r} is not a file of tensors: "
+            f"{str(error).splitlines()[0]}; save its state_dict alone with torch.save"
+        ) from error
+    if not isinstance(content, dict):
+        content = {}
+    return {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
