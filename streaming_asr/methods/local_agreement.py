@@ -1,0 +1,195 @@
+"""LocalAgreement-n (Liu et al. 2020, Macháček et al. 2023): final is what n hypotheses agree on.
+
+The recogniser below is anybody's: each step hands over its newest hypothesis of the audio in the
+buffer, as words, and gets back the words that became final. The first words of a hypothesis are
+those committed before, as long as their audio is in the buffer; finding where they end is half of
+the work, since the recogniser moves, respells and repeats them.
+
+`LocalAgreement` aligns the hypothesis with the committed words by edit distance over their
+letters, times only break ties. `ReferenceAgreement` does what ufal/whisper_streaming does, which
+goes by times and compares spellings exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import Word
+
+
+class Agreement(Protocol):
+    """What a buffer of audio needs of an agreement; word times are in seconds of the stream."""
+
+    committed: list[Word]
+    """Final words whose audio is still in the buffer."""
+
+    @property
+    def partial(self) -> tuple[Word, ...]:
+        """The newest hypothesis after the final words."""
+
+    def observe(self, hypothesis: Sequence[Word]) -> list[Word]:
+        """Take in what the recogniser says of the whole buffer; the words that became final."""
+
+    def finish(self) -> list[Word]:
+        """Make the partial words final."""
+
+    def forget(self, before_s: float) -> None:
+        """The buffer now begins at `before_s`: words that end by then are no longer in it."""
+
+
+def key(text: str) -> str:
+    """What of a word must agree: its letters and digits, whatever their case.
+
+    A word of neither (a dash, a note) is compared as it is.
+    """
+    return "".join(c for c in text.casefold() if c.isalnum()) or text.strip()
+
+
+def n_said(hypothesis: Sequence[Word], committed: Sequence[Word]) -> int:
+    """How many words at the hypothesis' start are the committed ones, said again.
+
+    The prefix of the smallest edit distance to them; among equals the one that leaves the least
+    time of words on the wrong side of the last committed word's end, then the longest in words.
+    """
+    said, new = [key(w.text) for w in committed], [key(w.text) for w in hypothesis]
+    if new[: len(said)] == said:
+        return len(said)
+    costs = list(range(len(new) + 1))
+    for i, word in enumerate(said, start=1):
+        diagonal, costs[0] = costs[0], i
+        for j, other in enumerate(new, start=1):
+            change = diagonal + (word != other)
+            diagonal = costs[j]
+            costs[j] = min(change, costs[j] + 1, costs[j - 1] + 1)
+    least = min(costs)
+    border_s = committed[-1].end
+
+    def rank(k: int) -> tuple[float, int, int]:
+        wrong_s = 0.0
+        if border_s is not None:
+            if k and (end := hypothesis[k - 1].end) is not None:
+                wrong_s += max(0.0, end - border_s)
+            if k < len(new) and (start := hypothesis[k].start) is not None:
+                wrong_s += max(0.0, border_s - start)
+        return wrong_s, abs(k - len(said)), -k
+
+    return min((k for k, cost in enumerate(costs) if cost == least), key=rank)
+
+
+class LocalAgreement:
+    """Commits the longest prefix that the last `n` hypotheses share."""
+
+    def __init__(self, n: int = 2) -> None:
+        """n: hypotheses that must agree; 1 commits every hypothesis whole."""
+        if n < 1:
+            raise UserError(f"n={n}: at least 1 hypothesis; LocalAgreement-2 is the usual one")
+        self.n = n
+        self.committed: list[Word] = []
+        self._tails: list[list[Word]] = []
+        """Of the last n - 1 hypotheses or fewer: the words after the committed ones."""
+
+    @property
+    def partial(self) -> tuple[Word, ...]:
+        return tuple(self._tails[-1]) if self._tails else ()
+
+    def observe(self, hypothesis: Sequence[Word]) -> list[Word]:
+        """The newest spelling is the one committed."""
+        new = list(hypothesis[n_said(hypothesis, self.committed) if self.committed else 0 :])
+        tails = [*self._tails, new][-self.n :]
+        n_agreed = 0
+        if len(tails) == self.n:
+            for words in zip(*tails, strict=False):
+                if len({key(word.text) for word in words}) > 1:
+                    break
+                n_agreed += 1
+        self._tails = tails
+        return self._commit(n_agreed)
+
+    def finish(self) -> list[Word]:
+        return self._commit(len(self.partial))
+
+    def commit_until(self, end_s: float) -> list[Word]:
+        """Make final, unconfirmed as they are, the partial words that end by `end_s`."""
+        n_words = 0
+        for word in self.partial:
+            if word.end is None or word.end > end_s:
+                break
+            n_words += 1
+        return self._commit(n_words)
+
+    def forget(self, before_s: float) -> None:
+        self.committed = [w for w in self.committed if w.end is None or w.end > before_s]
+
+    def _commit(self, n_words: int) -> list[Word]:
+        agreed = list(self.partial[:n_words])
+        self.committed += agreed
+        self._tails = [tail[n_words:] for tail in self._tails]
+        return agreed
+
+
+REFERENCE_SLACK_S = 0.1
+REFERENCE_NEAR_S = 1.0
+REFERENCE_NGRAM = 5
+
+
+class ReferenceAgreement:
+    """LocalAgreement-2 as ufal/whisper_streaming (1f25a1a) has it, its faults included.
+
+    Words that start more than 0.1 s before the last committed end are taken as said. If the next
+    one starts within 1 s of it, an n-gram of at most 5 words that repeats the end of the committed
+    ones is dropped, the shortest that fits. What remains is compared letter by letter.
+    """
+
+    def __init__(self) -> None:
+        self.committed: list[Word] = []
+        self._last_end_s = 0.0
+        self._unconfirmed: list[Word] = []
+
+    @property
+    def partial(self) -> tuple[Word, ...]:
+        return tuple(self._unconfirmed)
+
+    def observe(self, hypothesis: Sequence[Word]) -> list[Word]:
+        new = [w for w in hypothesis if _start(w) > self._last_end_s - REFERENCE_SLACK_S]
+        if new and abs(_start(new[0]) - self._last_end_s) < REFERENCE_NEAR_S:
+            for n in range(1, min(len(self.committed), len(new), REFERENCE_NGRAM) + 1):
+                if [w.text for w in self.committed[-n:]] == [w.text for w in new[:n]]:
+                    new = new[n:]
+                    break
+        n_agreed = 0
+        for word, before in zip(new, self._unconfirmed, strict=False):
+            if word.text != before.text:
+                break
+            n_agreed += 1
+        self._unconfirmed = new
+        return self._commit(n_agreed)
+
+    def finish(self) -> list[Word]:
+        """The words are given out, but do not count as committed."""
+        words, self._unconfirmed = self._unconfirmed, []
+        return words
+
+    def forget(self, before_s: float) -> None:
+        while self.committed and _end(self.committed[0]) <= before_s:
+            self.committed.pop(0)
+
+    def _commit(self, n_words: int) -> list[Word]:
+        agreed, self._unconfirmed = self._unconfirmed[:n_words], self._unconfirmed[n_words:]
+        if agreed:
+            self._last_end_s = _end(agreed[-1])
+        self.committed += agreed
+        return agreed
+
+
+def _start(word: Word) -> float:
+    if word.start is None:
+        raise ValueError(f"{word}: the reference's agreement goes by times, and it has none")
+    return word.start
+
+
+def _end(word: Word) -> float:
+    if word.end is None:
+        raise ValueError(f"{word}: the reference's agreement goes by times, and it has none")
+    return word.end

@@ -1,0 +1,97 @@
+"""The torch backend: this project's own Whisper, padded windows, greedy or beam."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
+from streaming_asr.methods.offline.decode import Window, WindowDecoder, as_words
+from streaming_asr.methods.ufal.recogniser import Hypothesis, sentence_ends_s
+from streaming_asr.whisper.decoder import DecoderCache
+from streaming_asr.whisper.encoder import encode_padded
+from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
+from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.load import Whisper
+
+
+class _PromptedWindows(WindowDecoder):
+    """Windows decoded after a text; `previous` are its token ids."""
+
+    @torch.inference_mode()
+    def decode_after(
+        self, audio: Samples, previous: list[int], language: str | None, recorder: Recorder
+    ) -> Window:
+        whisper = self.whisper
+        with recorder.part("feature"):
+            samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
+            padded = F.pad(samples, (0, self.context_samples - samples.numel()))
+            mel = log_mel(padded.to(whisper.device)[None], whisper.n_mels)
+        with recorder.part("encode"):
+            hidden = encode_padded(whisper.model, mel)
+            cache = DecoderCache(self.decoder, rows=self.beam, streams=1)
+            self.decoder.append_frames(cache, hidden, 0)
+        recorder.count(
+            frames_real=-(-samples.numel() // FRAME_SAMPLES),
+            frames_computed=whisper.context_frames,
+            encoder_flops=encoder_flops(whisper.config, whisper.context_frames),
+        )
+        prompt = whisper.prompt(language, previous=previous)
+        with recorder.part("decode"):
+            tokens, log_probs = self._search(cache, prompt, recorder)
+        words = whisper.detokenizer.words(tokens, language=language)
+        return Window(cache, prompt, tokens, log_probs, words)
+
+
+class Backbone:
+    """Word times by the alignment heads. Its segments are sentences: it decodes no timestamps.
+
+    A buffer longer than the model's context is taken in windows, cut where a word ends.
+    """
+
+    def __init__(self, whisper: Whisper, beam: int = 1) -> None:
+        self._whisper = whisper
+        self._windows = _PromptedWindows(whisper, beam)
+        self.context_s: float = whisper.context_s
+
+    def check_language(self, language: str | None) -> None:
+        self._whisper.prompt(language)
+
+    def transcribe(
+        self, audio: Samples, *, prompt: str, language: str | None, recorder: Recorder
+    ) -> Hypothesis:
+        """See `Recogniser`; less audio than one encoder frame has no words."""
+        words: list[Word] = []
+        start, context = 0, self._windows.context_samples
+        previous = self._tokens(prompt)
+        while audio.size - start >= FRAME_SAMPLES:
+            window = self._windows.decode_after(
+                audio[start : start + context], previous, language, recorder
+            )
+            whole = audio.size - start <= context
+            with recorder.part("decode"):  # the alignment is one more pass of the decoder
+                if whole:
+                    step, n_words = audio.size - start, len(window.words)
+                else:
+                    step, n_words = self._windows.seam(window)
+                words += as_words(
+                    window,
+                    n_words,
+                    self._windows.times(window),
+                    start / SAMPLE_RATE,
+                    audio.size / SAMPLE_RATE,
+                    goes_on=bool(words),
+                    language=language,
+                )
+            start += max(step, FRAME_SAMPLES)
+            if words and not whole:
+                previous = self._tokens(prompt + "".join(word.text for word in words))
+        return Hypothesis(tuple(words), sentence_ends_s(words))
+
+    def _tokens(self, text: str) -> list[int]:
+        """The last tokens of `text`, at most half of the decoder's positions, as Whisper does."""
+        if not text.strip():
+            return []
+        ids = self._whisper.tokenizer.encode(" " + text.strip(), add_special_tokens=False)
+        return list(ids)[-(self._whisper.max_tokens // 2 - 1) :]

@@ -1,0 +1,200 @@
+"""The faster-whisper backend: CTranslate2 on a converted model, of any context and vocabulary.
+
+faster-whisper takes a few things for granted that hold for OpenAI's models alone: 3000 mel frames,
+448 text positions, and that a small vocabulary means an English-only model. Here the model is
+asked instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from faster_whisper import WhisperModel
+from faster_whisper.feature_extractor import FeatureExtractor
+from transformers import AutoConfig, GenerationConfig
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Word
+from streaming_asr.methods.ufal.convert import HF, converted
+from streaming_asr.methods.ufal.recogniser import Hypothesis
+from streaming_asr.whisper.flops import encoder_flops
+
+FRAME_SAMPLES = 320
+NO_SPEECH = 0.9
+"""Segments whose probability of no speech is higher are left out, as the reference does."""
+
+CONTROL_TOKENS = (
+    ("<|endoftext|>",),
+    ("<|startoftranscript|>",),
+    ("<|translate|>",),
+    ("<|transcribe|>",),
+    ("<|startoflm|>",),
+    ("<|startofprev|>",),
+    ("<|nospeech|>", "<|nocaptions|>"),
+    ("<|notimestamps|>",),
+)
+
+
+class _Multilingual:
+    """A CTranslate2 model that says it is multilingual, whatever the size of its vocabulary."""
+
+    is_multilingual = True
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+class _Features(FeatureExtractor):  # type: ignore[misc]
+    """faster-whisper's log-mel for a context of `n_frames` encoder frames, its time recorded."""
+
+    recorder: Recorder = NULL
+
+    def __init__(self, n_mels: int, n_frames: int) -> None:
+        super().__init__(feature_size=n_mels)
+        self.n_samples = n_frames * FRAME_SAMPLES
+        self.nb_max_frames = 2 * n_frames
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        with self.recorder.part("feature"):
+            return super().__call__(*args, **options)
+
+
+class _Model(WhisperModel):  # type: ignore[misc]
+    """faster-whisper within the model's own context, its work recorded.
+
+    `recorder` is that of the call in progress.
+    """
+
+    recorder: Recorder = NULL
+    model: Any
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(str(folder), local_files_only=True, **options)
+        self._check_tokens()
+        self.config = AutoConfig.from_pretrained(folder / HF)
+        self.max_length = self.config.max_target_positions
+        self.feature_extractor = _Features(
+            self.config.num_mel_bins, self.config.max_source_positions
+        )
+        has_settings = (folder / HF / "generation_config.json").is_file()
+        settings = GenerationConfig.from_pretrained(folder / HF) if has_settings else None
+        if getattr(settings, "is_multilingual", False) and not self.model.is_multilingual:
+            self.model = _Multilingual(self.model)
+
+    def _check_tokens(self) -> None:
+        lacking = [
+            " or ".join(names)
+            for names in CONTROL_TOKENS
+            if all(self.hf_tokenizer.token_to_id(name) is None for name in names)
+        ]
+        if lacking:
+            raise UserError(
+                f"the tokenizer lacks {', '.join(lacking)}, which faster-whisper needs; "
+                "use method.backend=torch"
+            )
+
+    def encode(self, features: np.ndarray) -> Any:
+        """Features come padded to 3000 frames; no segment has more than the context of them."""
+        frames = self.config.max_source_positions
+        self.recorder.count(
+            frames_computed=frames, encoder_flops=encoder_flops(self.config, frames)
+        )
+        with self.recorder.part("encode"):
+            return super().encode(np.ascontiguousarray(features[..., : 2 * frames]))
+
+    def generate_with_fallback(
+        self, encoder_output: Any, prompt: list[int], tokenizer: Any, options: Any
+    ) -> Any:
+        with self.recorder.part("decode"):
+            found = super().generate_with_fallback(encoder_output, prompt, tokenizer, options)
+        # CTranslate2 does not say how long it searched: as long as the text it found, and its end.
+        n_steps = len(found[0].sequences_ids[0]) + 1
+        self.recorder.count(decode_steps=n_steps, beam_sum=n_steps * options.beam_size)
+        return found
+
+    def add_word_timestamps(self, *args: Any, **options: Any) -> Any:
+        with self.recorder.part("decode"):
+            return super().add_word_timestamps(*args, **options)
+
+
+class FasterWhisper:
+    """Beam search, segments by timestamps, word times by alignment heads, as faster-whisper."""
+
+    def __init__(
+        self,
+        model_path: str,
+        *,
+        device: str = "cpu",
+        compute_type: str = "float32",
+        beam: int = 5,
+        temperatures: Sequence[float] = (0.0,),
+        threads: int = 0,
+        cache: str | None = None,
+    ) -> None:
+        """temperatures: those after the first are tried in turn where a text looks wrong; above 0
+        they draw at random, and the same audio need not give the same text twice. threads: 0 leaves
+        them to CTranslate2. cache: where converted models are kept (see `convert`).
+
+        Raises UserError on a missing model, or a device or type that CTranslate2 lacks here.
+        """
+        folder = converted(model_path, cache)
+        name, _, index = device.partition(":")
+        try:
+            self._model = _Model(
+                folder,
+                device=name,
+                device_index=int(index or 0),
+                compute_type=compute_type,
+                cpu_threads=threads,
+            )
+        except UserError:
+            raise
+        except (ValueError, RuntimeError) as error:
+            raise UserError(
+                f"device={device!r}, compute_type={compute_type!r}: CTranslate2 answers: {error}"
+            ) from error
+        self._beam = beam
+        self._temperatures = list(temperatures)
+        frames = self._model.config.max_source_positions
+        self.context_s: float = frames * FRAME_SAMPLES / SAMPLE_RATE
+
+    def check_language(self, language: str | None) -> None:
+        """An English-only model is told no language, whatever is asked for."""
+        model = self._model
+        if language is None or not model.model.is_multilingual:
+            return
+        if model.hf_tokenizer.token_to_id(f"<|{language}|>") is None:
+            raise UserError(f"language {language!r}: this model's tokenizer does not have it")
+
+    def transcribe(
+        self, audio: Samples, *, prompt: str, language: str | None, recorder: Recorder
+    ) -> Hypothesis:
+        """See `Recogniser`; less audio than one encoder frame has no words."""
+        if audio.size < FRAME_SAMPLES:
+            return Hypothesis()
+        model = self._model
+        model.recorder = model.feature_extractor.recorder = recorder
+        recorder.count(frames_real=-(-audio.size // FRAME_SAMPLES))
+        found, _ = model.transcribe(
+            audio,
+            language=(language or "en") if model.model.is_multilingual else "en",
+            initial_prompt=prompt or None,
+            beam_size=self._beam,
+            temperature=self._temperatures,
+            word_timestamps=True,
+            condition_on_previous_text=True,
+        )
+        segments = list(found)
+        words = tuple(
+            Word(word.word, float(word.start), float(word.end), float(word.probability))
+            for segment in segments
+            if segment.no_speech_prob <= NO_SPEECH
+            for word in segment.words or ()
+        )
+        return Hypothesis(words, tuple(float(segment.end) for segment in segments))

@@ -1,0 +1,215 @@
+"""The online policy of one stream: a buffer of audio, what is agreed of it, and when it is trimmed.
+
+Each round transcribes the whole buffer, after the last 200 characters of text whose audio is gone,
+and commits what the agreement makes final. Beyond `trim_s` the buffer is cut at the end of a
+segment or sentence whose words are all committed. With `compat` that is all, as in
+ufal/whisper_streaming. Otherwise a buffer without such an end is cut after a committed word, and
+one in which nothing was ever agreed is cut before it exceeds the model's context, its older words
+committed as they stand: memory is bounded by the context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
+from streaming_asr.methods.local_agreement import Agreement, LocalAgreement, ReferenceAgreement
+from streaming_asr.methods.ufal.recogniser import Recogniser, ends_sentence
+
+PROMPT_CHARACTERS = 200
+CONTEXT_SHARE = 0.8
+"""Of the model's context that the buffer may fill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Settings of the online policy."""
+
+    n: int
+    compat: bool
+    trim: str
+    trim_s: float
+    context_s: float
+
+    def __post_init__(self) -> None:
+        if self.trim not in ("segment", "sentence"):
+            raise UserError(f"trim={self.trim!r}: one of segment, sentence")
+        if self.trim_s <= 0:
+            raise UserError(f"trim_s={self.trim_s}: seconds, more than 0")
+        if self.compat and self.n != 2:
+            raise UserError(f"n={self.n} with compat: the reference knows n=2 alone")
+
+    def agreement(self) -> Agreement:
+        return ReferenceAgreement() if self.compat else LocalAgreement(self.n)
+
+    @property
+    def limit_s(self) -> float:
+        """The longest buffer that a round may leave."""
+        return max(self.trim_s, CONTEXT_SHARE * self.context_s)
+
+
+class OnlineBuffer:
+    """Audio that is not yet trimmed and the text of it; times are in seconds of the stream."""
+
+    def __init__(
+        self, recogniser: Recogniser, policy: Policy, language: str | None, recorder: Recorder
+    ) -> None:
+        self._recogniser = recogniser
+        self._policy = policy
+        self._language = language
+        self._recorder = recorder
+        self._agreement = policy.agreement()
+        self._said: list[Word] = []
+        """Committed words, those in the buffer and enough before them for a prompt."""
+        self._n_new = 0
+        """Samples that no round has heard."""
+        self.audio: Samples = np.zeros(0, np.float32)
+        self.start_s = 0.0
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.audio.size / SAMPLE_RATE
+
+    @property
+    def partial(self) -> tuple[Word, ...]:
+        """The unconfirmed end of the newest hypothesis."""
+        return self._agreement.partial
+
+    def insert(self, audio: Samples) -> None:
+        """Append (n,) samples."""
+        self.audio = np.concatenate([self.audio, np.asarray(audio, np.float32)])
+        self._n_new += audio.size
+
+    def process(self) -> list[Word]:
+        """One round over the whole buffer; the words it made final."""
+        hypothesis = self._recogniser.transcribe(
+            self.audio,
+            prompt=self.prompt(),
+            language=self._language,
+            recorder=self._recorder,
+        ).shifted(self.start_s)
+        self._n_new = 0
+        with self._recorder.part("policy"):
+            committed = self._agreement.observe(hypothesis.words)
+            self._said += committed
+            if self.end_s - self.start_s > self._policy.trim_s:
+                committed += self._trim(hypothesis.segment_ends_s)
+        return committed
+
+    def finish(self) -> list[Word]:
+        """Make all final. Audio that no round has heard is heard now, unless `compat`."""
+        committed = self.process() if self._n_new and not self._policy.compat else []
+        with self._recorder.part("finalise"):
+            rest = self._agreement.finish()
+            self._said += rest
+        return committed + rest
+
+    def restart(self, start_s: float) -> None:
+        """Begin again with an empty buffer; with `compat` what was said is forgotten too."""
+        self._agreement = self._policy.agreement()
+        self.audio = np.zeros(0, np.float32)
+        self._n_new = 0
+        self.start_s = start_s
+        if self._policy.compat:
+            self._said.clear()
+        self._forget_old_text()
+
+    def prompt(self) -> str:
+        """The last words whose audio is gone, until they are 200 characters or more.
+
+        With `compat` never the last committed word, as in the reference.
+        """
+        words = self._said[:-1] if self._policy.compat else self._said
+        taken: list[str] = []
+        n_characters = 0
+        for word in reversed(words[: self._n_trimmed(words)]):
+            if n_characters >= PROMPT_CHARACTERS:
+                break
+            taken.append(word.text)
+            n_characters += len(word.text) + 1
+        return "".join(reversed(taken))
+
+    def _n_trimmed(self, words: list[Word]) -> int:
+        n = len(words)
+        while n and _end(words[n - 1]) > self.start_s:
+            n -= 1
+        return n
+
+    # ---- trimming ---------------------------------------------------------------------------
+
+    def _trim(self, segment_ends_s: tuple[float, ...]) -> list[Word]:
+        """Cut the buffer; the words that had to be made final for it."""
+        policy = self._policy
+        cut_s = None
+        if policy.trim == "sentence":
+            cut_s = self._sentence_end()
+        if cut_s is None and (
+            policy.trim == "segment" or self.end_s - self.start_s > 2 * policy.trim_s
+        ):
+            cut_s = self._segment_end(segment_ends_s)
+        if policy.compat:
+            if cut_s is not None:
+                self._cut(cut_s)
+            return []
+        cut_s = self._word_end() if cut_s is None else cut_s
+        if cut_s is not None:
+            self._cut(cut_s)
+        return self._force() if self.end_s - self.start_s > policy.limit_s else []
+
+    def _segment_end(self, ends_s: tuple[float, ...]) -> float | None:
+        """The last segment end but one, or an earlier one, that is not after the committed text."""
+        said_until_s = _end(self._said[-1]) if self._said else -1.0
+        for end_s in reversed(ends_s[:-1]):
+            if end_s <= said_until_s:
+                return self._advancing(end_s)
+        return None
+
+    def _sentence_end(self) -> float | None:
+        """Where the last committed sentence ends after which something else was committed."""
+        for word in reversed(self._said[:-1]):
+            if ends_sentence(word.text):
+                return self._advancing(_end(word))
+        return None
+
+    def _word_end(self) -> float | None:
+        """The end of a committed word: the last one in the older half of `trim_s`, or the last."""
+        ends_s = [_end(word) for word in self._agreement.committed]
+        older = [end for end in ends_s if end <= self.end_s - self._policy.trim_s / 2]
+        return self._advancing(max(older or ends_s)) if ends_s else None
+
+    def _advancing(self, cut_s: float) -> float | None:
+        return cut_s if cut_s > self.start_s or self._policy.compat else None
+
+    def _force(self) -> list[Word]:
+        """Nothing agreed to cut after: keep half of the limit, commit what was heard before."""
+        assert isinstance(self._agreement, LocalAgreement)
+        border_s = self.end_s - self._policy.limit_s / 2
+        committed = self._agreement.commit_until(border_s)
+        self._said += committed
+        after = self._agreement.partial
+        if after and after[0].start is not None and after[0].start < border_s:
+            border_s = max(after[0].start, *(_end(word) for word in committed[-1:]), self.start_s)
+            border_s = max(border_s, self.end_s - self._policy.limit_s)
+        self._cut(border_s)
+        return committed
+
+    def _cut(self, at_s: float) -> None:
+        """Let go of the audio before `at_s` and of the words that lie in it."""
+        at_s = at_s if self._policy.compat else min(at_s, self.end_s)
+        self.audio = self.audio[int((at_s - self.start_s) * SAMPLE_RATE) :].copy()
+        self.start_s = at_s
+        self._agreement.forget(at_s)
+        self._forget_old_text()
+
+    def _forget_old_text(self) -> None:
+        """A word counts at least one character of the prompt and a space."""
+        del self._said[: max(0, self._n_trimmed(self._said) - PROMPT_CHARACTERS)]
+
+
+def _end(word: Word) -> float:
+    if word.end is None:
+        raise ValueError(f"{word}: a recogniser must time its words")
+    return word.end

@@ -1,0 +1,58 @@
+"""What the online policy asks of a recogniser: the words of a whole buffer, with their times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from streaming_asr.method import Recorder, Samples, Word
+
+SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One transcript of a buffer; all words have times."""
+
+    words: tuple[Word, ...] = ()
+    segment_ends_s: tuple[float, ...] = ()
+    """Where the segments end that the recogniser divides its text into."""
+
+    def shifted(self, offset_s: float) -> Hypothesis:
+        """The same, `offset_s` later."""
+        words = tuple(
+            replace(w, start=(w.start or 0.0) + offset_s, end=(w.end or 0.0) + offset_s)
+            for w in self.words
+        )
+        return Hypothesis(words, tuple(end + offset_s for end in self.segment_ends_s))
+
+
+class Recogniser(Protocol):
+    """Transcribes a whole buffer at once; holds weights and settings only."""
+
+    context_s: float
+    """The model's window in seconds."""
+
+    def check_language(self, language: str | None) -> None:
+        """Raises UserError where the model does not know it."""
+
+    def transcribe(
+        self, audio: Samples, *, prompt: str, language: str | None, recorder: Recorder
+    ) -> Hypothesis:
+        """Words of (n,) samples, times from the buffer's start; `prompt` is the text before it."""
+
+
+def ends_sentence(text: str) -> bool:
+    """Whether a sentence ends with this word, closing quotes and brackets aside."""
+    return text.rstrip("\"'”’)]» ").endswith(SENTENCE_ENDS)
+
+
+def sentence_ends_s(words: Sequence[Word]) -> tuple[float, ...]:
+    """Ends of the sentences, and of the text where it breaks off in mid-sentence."""
+    last = len(words) - 1
+    return tuple(
+        w.end
+        for i, w in enumerate(words)
+        if w.end is not None and (i == last or ends_sentence(w.text))
+    )

@@ -1,0 +1,190 @@
+"""UFAL whisper_streaming (Macháček et al. 2023, arXiv 2307.14743): an offline Whisper, online.
+
+Each chunk the whole buffer is transcribed again; final is what two hypotheses in a row say. The
+agreement is in `methods/local_agreement.py`, buffer, prompt and trimming in `online.py`, what
+transcribes in `faster.py` and `backbone.py`, the voice activity controller in `vad.py`.
+
+`compat` gives the text and times of ufal/whisper_streaming (1f25a1a) with fixed chunks; the
+default mends what loses or doubles words there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
+from streaming_asr.methods.ufal.online import OnlineBuffer, Policy
+from streaming_asr.methods.ufal.recogniser import Recogniser
+from streaming_asr.methods.ufal.vad import Gate, Silero
+from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
+
+FRAME_S = 0.02
+TRIM_S = 15.0
+
+
+@dataclass(slots=True)
+class UfalState:
+    """One stream."""
+
+    buffer: OnlineBuffer
+    gate: Gate | None
+    language: str | None
+    recorder: Recorder
+    next_decode: int
+    """Samples of the stream at which it is decoded next."""
+    n_samples: int = 0
+    has_text: bool = False
+    last_start_s: float = 0.0
+    last_end_s: float = 0.0
+
+
+class Ufal:
+    """The method. Weights and settings; a stream's own things are in its `UfalState`."""
+
+    lookahead_samples = 0
+
+    def __init__(
+        self,
+        model_path: str,
+        device: str = "cpu",
+        dtype: str = "float32",
+        chunk_s: float = 0.3,
+        first_chunk_s: float = 0.6,
+        backend: str = "faster_whisper",
+        compute_type: str | None = None,
+        beam: int = 5,
+        temperatures: Sequence[float] = (0.0,),
+        n: int = 2,
+        trim: str = "segment",
+        trim_s: float | None = None,
+        compat: bool = False,
+        vad: bool = False,
+        cache: str | None = None,
+    ) -> None:
+        """Load the model.
+
+        backend: faster_whisper (converts the model on first use into `cache`) or torch.
+        compute_type: CTranslate2's, e.g. int8; default as dtype. temperatures: see `faster.py`;
+        torch decodes at 0. n: hypotheses that must agree. trim: segment or sentence. trim_s: buffer
+        length in seconds beyond which it is trimmed, default 15 or half the model's context. vad:
+        transcribe speech alone and end a segment when it pauses. Raises UserError on settings out
+        of range and on models that cannot be loaded.
+        """
+        self._chunk = _samples(chunk_s, "chunk_s")
+        self._first = _samples(first_chunk_s, "first_chunk_s")
+        if beam < 0:
+            raise UserError(f"beam={beam}: 0 or 1 is greedy, else the beam's width")
+        if not temperatures:
+            raise UserError("temperatures=[]: at least one; [0] searches by beam alone")
+        self._recogniser: Recogniser
+        if backend == "faster_whisper":
+            from streaming_asr.methods.ufal.faster import FasterWhisper
+
+            self._recogniser = FasterWhisper(
+                model_path,
+                device=device,
+                compute_type=compute_type or dtype,
+                beam=max(beam, 1),
+                temperatures=temperatures,
+                threads=torch.get_num_threads(),
+                cache=cache,
+            )
+        elif backend == "torch":
+            from streaming_asr.methods.ufal.backbone import Backbone
+            from streaming_asr.whisper.load import load_whisper
+
+            self._recogniser = Backbone(load_whisper(model_path, device=device, dtype=dtype), beam)
+        else:
+            raise UserError(f"backend={backend!r}: one of faster_whisper, torch")
+        context_s = self._recogniser.context_s
+        self._policy = Policy(
+            n=n,
+            compat=compat,
+            trim=trim,
+            trim_s=min(TRIM_S, context_s / 2) if trim_s is None else trim_s,
+            context_s=context_s,
+        )
+        self._policy.agreement()  # n out of range is refused here
+        self._silero = Silero() if vad else None
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> UfalState:
+        """A new stream; an unknown language is refused here."""
+        self._recogniser.check_language(language)
+        return UfalState(
+            buffer=OnlineBuffer(self._recogniser, self._policy, language, recorder),
+            gate=Gate(self._silero.stream()) if self._silero else None,
+            language=language,
+            recorder=recorder,
+            next_decode=self._first,
+        )
+
+    def step(self, state: UfalState, audio: Samples, *, last: bool) -> Update:
+        """Take in `audio`; transcribe once when a chunk or more has come, with all that has."""
+        state.n_samples += audio.size
+        words, endpoint = self._take_in(state, audio, last)
+        is_due = state.n_samples >= state.next_decode
+        if is_due:
+            state.next_decode = state.n_samples + self._chunk
+        if state.gate is None or state.gate.open:
+            if (is_due and not last) or (last and self._policy.compat and audio.size):
+                words += state.buffer.process()
+            if last:
+                words += state.buffer.finish()
+        return Update(self._committed(state, words), self._shown(state, last), endpoint=endpoint)
+
+    def _take_in(self, state: UfalState, audio: Samples, last: bool) -> tuple[list[Word], bool]:
+        """Buffer `audio`, or the speech in it; the words of speech that ended, and if any did."""
+        if state.gate is None:
+            state.buffer.insert(audio)
+            return [], False
+        words: list[Word] = []
+        endpoint = False
+        with state.recorder.part("feature"):
+            stretches = state.gate.push(audio, last=last)
+        for stretch in stretches:
+            if stretch.begins:
+                state.buffer.restart(stretch.start / SAMPLE_RATE)
+            state.buffer.insert(stretch.audio)
+            if stretch.ends:
+                words += state.buffer.finish()
+                endpoint = True
+        return words, endpoint
+
+    def _committed(self, state: UfalState, words: list[Word]) -> tuple[Word, ...]:
+        """`words` as they are given out: spaced, their times monotone and inside what was heard."""
+        if self._policy.compat:
+            return tuple(words)
+        heard_s = state.n_samples / SAMPLE_RATE
+        done = []
+        for word in words:
+            start = min(max(word.start or 0.0, state.last_start_s), heard_s)
+            end = min(max(word.end or 0.0, state.last_end_s, start), heard_s)
+            state.last_start_s, state.last_end_s = start, end
+            done.append(replace(self._spaced(state, word), start=start, end=end))
+            state.has_text = True
+        return tuple(done)
+
+    def _shown(self, state: UfalState, last: bool) -> tuple[Word, ...]:
+        partial = () if last else state.buffer.partial
+        if self._policy.compat or not partial:
+            return partial
+        return (self._spaced(state, partial[0]), *partial[1:])
+
+    def _spaced(self, state: UfalState, word: Word) -> Word:
+        """A buffer may begin in mid-text; its first word then lacks the space before it."""
+        if not state.has_text or word.text[:1].isspace():
+            return word
+        if state.language in LANGUAGES_WITHOUT_SPACES:
+            return word
+        return replace(word, text=" " + word.text)
+
+
+def _samples(duration_s: float, name: str) -> int:
+    frames = round(duration_s / FRAME_S)
+    if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
+        raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
+    return frames * 320

@@ -1,0 +1,126 @@
+"""Voice activity: which stretches of a stream are speech, decided as the audio arrives.
+
+Silero's network as it lies in faster-whisper's package (ONNX, no network access): one probability
+per block of 512 samples, its recurrent state and the last 64 samples handed on from block to block.
+Speech begins with a block of probability 0.5 or more and ends when none came for 500 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples
+
+BLOCK_SAMPLES = 512
+CONTEXT_SAMPLES = 64
+THRESHOLD = 0.5
+HYSTERESIS = 0.15
+"""Within speech only a probability this much below the threshold counts as silence."""
+MIN_SILENCE_SAMPLES = SAMPLE_RATE // 2
+PRE_ROLL_SAMPLES = SAMPLE_RATE // 2
+"""Audio from before the first block of speech that is counted to it: onsets are soft."""
+
+SpeechProbability = Callable[[Samples], float]
+"""Of one block; may keep what it needs of the blocks before."""
+
+
+class Silero:
+    """The network; `stream()` makes the probability function of one stream."""
+
+    def __init__(self) -> None:
+        import onnxruntime
+        from faster_whisper.utils import get_assets_path
+
+        found = sorted(Path(get_assets_path()).glob("silero_vad*.onnx"))
+        if not found:
+            raise UserError(
+                "faster-whisper's package holds no silero_vad*.onnx; install faster-whisper>=1.1 "
+                "or use method.vad=false"
+            )
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        self._session = onnxruntime.InferenceSession(
+            str(found[-1]), options, providers=["CPUExecutionProvider"]
+        )
+
+    def stream(self) -> SpeechProbability:
+        return _SileroStream(self._session)
+
+
+class _SileroStream:
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._hidden = np.zeros((1, 1, 128), np.float32)
+        self._cell = np.zeros((1, 1, 128), np.float32)
+        self._context = np.zeros(CONTEXT_SAMPLES, np.float32)
+
+    def __call__(self, block: Samples) -> float:
+        heard = np.concatenate([self._context, block])[None]
+        probability, self._hidden, self._cell = self._session.run(
+            None, {"input": heard, "h": self._hidden, "c": self._cell}
+        )
+        self._context = block[-CONTEXT_SAMPLES:]
+        return float(np.ravel(probability)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Speech, or a part of it: `audio` begins at sample `start` of the stream."""
+
+    audio: Samples
+    start: int
+    begins: bool = False
+    ends: bool = False
+
+
+class Gate:
+    """Lets speech through as it arrives, the pause at its end included, and holds back the rest."""
+
+    def __init__(self, probability: SpeechProbability) -> None:
+        self._probability = probability
+        self._waiting: Samples = np.zeros(0, np.float32)
+        """Less than a block."""
+        self._before: Samples = np.zeros(0, np.float32)
+        """The last samples that were not speech."""
+        self._n_seen = 0
+        self._n_silent = 0
+        self.open = False
+
+    def push(self, audio: Samples, *, last: bool) -> list[Stretch]:
+        """The speech in (n,) more samples; at the stream's `last` it ends where it is open."""
+        self._waiting = np.concatenate([self._waiting, np.asarray(audio, np.float32)])
+        found: list[Stretch] = []
+        while self._waiting.size >= BLOCK_SAMPLES:
+            block, self._waiting = np.split(self._waiting, [BLOCK_SAMPLES])
+            found += self._take(block)
+        if last and self.open:
+            found.append(Stretch(self._waiting, self._n_seen, ends=True))
+            self.open = False
+        return found
+
+    def _take(self, block: Samples) -> list[Stretch]:
+        probability = self._probability(block)
+        start = self._n_seen
+        self._n_seen += block.size
+        if not self.open:
+            if probability < THRESHOLD:
+                self._before = np.concatenate([self._before, block])[-PRE_ROLL_SAMPLES:]
+                return []
+            audio = np.concatenate([self._before, block])
+            start -= self._before.size
+            self._before = np.zeros(0, np.float32)
+            self.open, self._n_silent = True, 0
+            return [Stretch(audio, start, begins=True)]
+        if probability >= THRESHOLD:
+            self._n_silent = 0
+        elif probability < THRESHOLD - HYSTERESIS or self._n_silent:
+            self._n_silent += block.size
+        self.open = self._n_silent < MIN_SILENCE_SAMPLES
+        return [Stretch(block, start, ends=not self.open)]
