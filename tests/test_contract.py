@@ -101,12 +101,15 @@ def _configured(method: str) -> tuple[Method[Any], Setting]:
     from streaming_asr.data.corpora import MINI
 
     overrides = [f"method={method}", "chunk=300ms", "tracker=none"]
+    options = (CONF / f"{method}.yaml").read_text()
     if not (MINI / "model").is_dir():
         from tiny import tiny_folder
 
         overrides.append(f"model.path={tiny_folder()}")
-        if "adapter:" in (CONF / f"{method}.yaml").read_text():
-            overrides.append("method.adapter=none")
+    if "adapter:" in options and not (MINI / "adapters" / method).is_dir():
+        overrides.append("method.adapter=none")
+        if "head: trained" in options:
+            overrides.append("method.head=embedding")
     config = compose(overrides)
     audio, other = _speech()
     assert not np.array_equal(audio[: len(other)], other)

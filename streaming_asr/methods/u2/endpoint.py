@@ -43,15 +43,15 @@ class EndpointRules:
     def of(
         cls,
         context_frames: int,
-        chunk_frames: int,
-        first_chunk_frames: int,
+        longest_chunk: int,
         trailing_silence_s: float,
         no_speech_s: float,
         max_delay_s: float | None,
         blank_threshold: float,
     ) -> EndpointRules:
-        """max_delay_s: default 12 s, in proportion where the context is not 30 s.
+        """longest_chunk: of first and later chunks, in frames.
 
+        max_delay_s: default 12 s, in proportion where the context is not 30 s.
         Raises UserError where a setting is out of range or a segment would outgrow the context.
         """
         share = min(1.0, context_frames / (30 * FRAMES_PER_S))
@@ -62,12 +62,12 @@ class EndpointRules:
                 f"max_delay_s={delay / FRAMES_PER_S:g}, blank_threshold={blank_threshold}: times "
                 "are positive and the threshold lies between 0 and 1"
             )
-        longest = max(chunk_frames, first_chunk_frames)
-        # A segment is looked at after each chunk, so it may be one frame short of the limit before.
-        if delay - 1 + longest > context_frames:
+        # A segment is looked at after each chunk: before it, it may have been one frame short.
+        if max(delay - 1, OVERLAP_FRAMES) + longest_chunk > context_frames:
             raise UserError(
-                f"max_delay_s={delay / FRAMES_PER_S:g} and a chunk of {longest / FRAMES_PER_S:g} s "
-                f"do not fit into this model's context of {context_frames / FRAMES_PER_S:g} s; "
+                f"max_delay_s={delay / FRAMES_PER_S:g} and a chunk of "
+                f"{longest_chunk / FRAMES_PER_S:g} s do not fit into this model's context of "
+                f"{context_frames / FRAMES_PER_S:g} s; "
                 "choose a shorter chunk or a shorter max_delay_s"
             )
         return cls(

@@ -1,0 +1,113 @@
+"""The CTC head: one linear layer from encoder frames to CTC classes, and its place on disk.
+
+A trained U2 is a folder with ctc_head.safetensors, and beside it what else was trained: a LoRA
+adapter (adapter_config.json), or a whole model under model/, or neither where only the head was.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from streaming_asr.errors import UserError
+from streaming_asr.whisper.load import Whisper, load_whisper
+
+HEAD_FILE = "ctc_head.safetensors"
+MODEL_FOLDER = "model"
+
+
+def embedding_head(whisper: Whisper, n_tokens: int) -> nn.Linear:
+    """A head whose weights are the decoder's token embeddings, untrained.
+
+    The blank, the last class, gets the embedding of the token that stands for no speech.
+    """
+    embedding = whisper.model.get_input_embeddings().weight
+    ids = whisper.tokenizer.convert_tokens_to_ids
+    silent = next(
+        (i for t in ("<|nospeech|>", "<|nocaptions|>") if (i := ids(t)) not in (None, whisper.eot)),
+        whisper.eot,
+    )
+    head = nn.Linear(embedding.shape[1], n_tokens + 1)
+    with torch.no_grad():
+        head.weight.copy_(torch.cat([embedding[:n_tokens], embedding[silent : silent + 1]]))
+        head.bias.zero_()
+    return head
+
+
+def save_head(head: nn.Linear, folder: Path) -> None:
+    """Writes the head in fp16."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {n: p.detach().half().cpu().contiguous() for n, p in head.named_parameters()}
+    save_file(tensors, folder / HEAD_FILE, metadata={"format": "pt"})
+
+
+def load_head(folder: str | Path, whisper: Whisper) -> nn.Linear:
+    """The head in `folder`, float32. Raises UserError where there is none or it does not fit."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = Path(folder) / HEAD_FILE
+    if not path.is_file():
+        raise UserError(
+            f"{folder}: no {HEAD_FILE} there, so no CTC head for this model; train one with "
+            "`python -m streaming_asr.train method=u2` and name its folder with method.adapter=, "
+            "or try the method untrained with method.head=embedding"
+        )
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise UserError(f"{path}: not a file of tensors ({error}); train the head anew") from error
+    weight, bias = tensors.get("weight"), tensors.get("bias")
+    width, most = whisper.config.d_model, whisper.eot + 1
+    if weight is None or bias is None or weight.shape[1] != width or len(weight) > most:
+        shape = None if weight is None else tuple(weight.shape)
+        raise UserError(
+            f"{path}: weight of shape {shape}, but this model's frames have {width} numbers and "
+            f"it has {most - 1} text tokens; use the model that the head was trained on"
+        )
+    head = nn.Linear(weight.shape[1], weight.shape[0])
+    head.load_state_dict({"weight": weight.float(), "bias": bias.float()})
+    return head
+
+
+def load_trained(
+    model_path: str, folder: str | Path | None, *, device: str = "cpu", dtype: str = "float32"
+) -> Whisper:
+    """The backbone with what a U2 folder trained of it: its own whole model, or an adapter."""
+    if folder is None:
+        return load_whisper(model_path, device=device, dtype=dtype)
+    folder = Path(folder)
+    if (folder / MODEL_FOLDER / "config.json").is_file():
+        return load_whisper(folder / MODEL_FOLDER, device=device, dtype=dtype)
+    adapter = folder if (folder / "adapter_config.json").is_file() else None
+    return load_whisper(model_path, device=device, dtype=dtype, adapter=adapter)
+
+
+def quantise(whisper: Whisper, head: nn.Linear) -> nn.Linear:
+    """Linear layers of encoder, decoder and head to 8 bits, activations per call, in place.
+
+    The output layer, which shares its weights with the embedding, keeps its precision. Returns the
+    quantised head. Raises UserError away from the CPU and float32.
+    """
+    import warnings
+
+    if whisper.device.type != "cpu" or whisper.model.dtype != torch.float32:
+        raise UserError(
+            f"quantise=int8 on {whisper.device.type} in {whisper.model.dtype}: dynamic "
+            "quantisation is for the CPU; use device=cpu dtype=float32"
+        )
+    from torch.ao.quantization import quantize_dynamic
+
+    with warnings.catch_warnings():
+        # Deprecated in favour of a package of its own, but still what torch itself brings.
+        warnings.filterwarnings("ignore", message=".*torch.ao.quantization")
+        warnings.filterwarnings("ignore", message=".*quantized tensor creation")
+        for part in (whisper.model.model.encoder, whisper.model.model.decoder):
+            quantize_dynamic(part, {nn.Linear}, dtype=torch.qint8, inplace=True)
+        quantised = quantize_dynamic(nn.Sequential(head), {nn.Linear}, dtype=torch.qint8)
+    layer: nn.Linear = quantised[0]
+    return layer

@@ -1,0 +1,281 @@
+"""U2-Whisper: Whisper made streaming by two passes over a causal encoder (Zhou et al. 2025).
+
+Per chunk: log-mel of the new samples, the block-causal encoder on the new frames (exact: every
+frame once, no padding at chunk borders), the CTC head and a step of its prefix beam search, whose
+best text is shown as partial. Where a segment ends (see `endpoint`) the decoder scores the best
+texts again in one pass, and the winner is committed.
+
+No audio is lost between segments. After a pause the next window begins in the pause. A segment
+that has grown too long is cut as all methods cut windows: after a word that ended a while ago; what
+follows is encoded and searched again in the next window, so a word at the cut is heard whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, Recorder, Samples, Update, Word
+from streaming_asr.methods.u2.ctc import PrefixBeamSearch
+from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
+from streaming_asr.methods.u2.head import embedding_head, load_head, load_trained
+from streaming_asr.methods.u2.head import quantise as to_int8
+from streaming_asr.methods.u2.rescoring import Weights, rescore
+from streaming_asr.methods.u2.state import FRAME_S, StreamState, frames_of
+from streaming_asr.methods.u2.tokenizer import CtcTokenizer
+from streaming_asr.methods.whisperrt.longform import Seam
+from streaming_asr.whisper.alignment import alignment_times
+from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.encoder import StreamingEncoder
+from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, StreamingLogMel
+from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentWord:
+    """A word of the open segment; frames of the window."""
+
+    text: str
+    start: int
+    end: int
+    probability: float | None
+
+
+class U2:
+    """The method. Weights and settings; a stream's own things are in its `StreamState`."""
+
+    lookahead_samples = LOOKAHEAD_SAMPLES
+
+    def __init__(
+        self,
+        model_path: str,
+        device: str = "cpu",
+        dtype: str = "float32",
+        chunk_s: float = 0.3,
+        first_chunk_s: float = 0.6,
+        adapter: str | None = None,
+        head: str = "trained",
+        ctc_tokens: int | None = None,
+        beam: int = 10,
+        rescore: int = 6,
+        attention_weight: float = 1.0,
+        ctc_weight: float = 0.5,
+        trailing_silence_s: float = 0.5,
+        no_speech_s: float = 5.0,
+        max_delay_s: float | None = None,
+        blank_threshold: float = 0.8,
+        word_times: str = "alignment",
+        quantise: str = "none",
+    ) -> None:
+        """Load the model and what was trained of it: `adapter`, a folder with a CTC head.
+
+        head: trained (from that folder) or embedding (untrained, of `ctc_tokens` classes; default
+        all text tokens). beam: prefixes of the first pass. rescore: how many of them the decoder
+        scores, 0 for none. word_times: alignment (cross-attention of the committed text, one more
+        pass) or ctc (where the first pass emitted). Times of endpoints: see `endpoint`; max_delay_s
+        by default 12 s scaled to the context. quantise: none or int8. Raises UserError on settings
+        out of range and where there is no head.
+        """
+        for key, value, known in (
+            ("head", head, ("trained", "embedding")),
+            ("word_times", word_times, ("alignment", "ctc")),
+            ("quantise", quantise, ("none", "int8")),
+        ):
+            if value not in known:
+                raise UserError(f"{key}={value!r}: one of {', '.join(known)}")
+        if beam < 1 or not 0 <= rescore <= beam:
+            raise UserError(
+                f"beam={beam}, rescore={rescore}: the beam is 1 or more, rescore 0..beam"
+            )
+        folder = None if adapter in (None, "none") else adapter
+        if head == "trained" and folder is None:
+            raise UserError(
+                "method.adapter=none: U2 needs a CTC head trained for this model; train one with "
+                "`python -m streaming_asr.train method=u2`, name its folder with method.adapter=, "
+                "or try the method untrained with method.head=embedding"
+            )
+        self._whisper = load_trained(model_path, folder, device=device, dtype=dtype)
+        if head == "trained" and folder is not None:
+            layer = load_head(folder, self._whisper)
+            ctc_tokens = layer.out_features - 1
+        self._tokenizer = CtcTokenizer(self._whisper, ctc_tokens)
+        if head == "embedding":
+            layer = embedding_head(self._whisper, self._tokenizer.n_tokens)
+        layer = layer.to(self._whisper.device, self._whisper.model.dtype).requires_grad_(False)
+        self._head = to_int8(self._whisper, layer) if quantise == "int8" else layer
+        self._decoder = Decoder(self._whisper)
+        self._chunk_frames = frames_of(chunk_s, "chunk_s")
+        self._first_frames = frames_of(first_chunk_s, "first_chunk_s")
+        longest = max(self._chunk_frames, self._first_frames)
+        self._rules = EndpointRules.of(
+            self._whisper.context_frames,
+            longest,
+            trailing_silence_s,
+            no_speech_s,
+            max_delay_s,
+            blank_threshold,
+        )
+        share = min(1.0, self._whisper.context_s / 15)
+        delay = self._rules.max_delay
+        self._seam = Seam(
+            limit=delay - 1 + longest,
+            age=min(round(50 * share), delay // 4),
+            keep=min(round(250 * share), delay // 2),
+        )
+        self._beam, self._n_rescored = beam, rescore
+        self._weights = Weights(attention_weight, ctc_weight)
+        self._align = word_times == "alignment"
+
+    # ---- the protocol -----------------------------------------------------------------------
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
+        """A new stream. `language` is for multilingual models (default en)."""
+        whisper = self._whisper
+        shape = (1, whisper.n_mels, 2 * whisper.context_frames + 1)
+        return StreamState(
+            encoder=StreamingEncoder(whisper.model),
+            cache=DecoderCache(self._decoder, rows=max(1, self._n_rescored), streams=1),
+            mel=torch.zeros(shape, device=whisper.device),
+            features=StreamingLogMel(whisper.n_mels, device=whisper.device),
+            search=PrefixBeamSearch(self._tokenizer.blank, self._beam),
+            prompt=whisper.prompt(language),
+            language=language,
+            recorder=recorder,
+            chunk_frames=self._chunk_frames,
+            next_end=self._first_frames,
+        )
+
+    def step(self, state: StreamState, audio: Samples, *, last: bool) -> Update:
+        """Take in `audio`; a step that completes no chunk changes nothing."""
+        state.arrive(audio, last)
+        committed: list[Word] = []
+        closed = False
+        while state.block_is_there():
+            with state.recorder.part("feature"):
+                end = state.take_block()
+            self._encode(state, [end])
+            if state.ended and not state.block_is_there():
+                break  # all that is left is committed below
+            reason = self._rules.reason(
+                state.position, state.silent_run, bool(state.search.best_tokens())
+            )
+            if reason is not None:
+                closed = True
+                committed += self._close(state, reason)
+        if last:
+            closed = True
+            with state.recorder.part("finalise"):
+                committed += self._commit(state, self._second_pass(state))
+                state.move_window(state.position)
+        with state.recorder.part("policy"):
+            partial = tuple(Word(text) for text in self._shown(state))
+        return Update(tuple(committed), partial, endpoint=closed)
+
+    # ---- first pass -------------------------------------------------------------------------
+
+    def _encode(self, state: StreamState, ends: Sequence[int]) -> None:
+        """Encode and search the window's blocks that end at `ends`, mel frames in place."""
+        start, stop = state.position, ends[-1]
+        with state.recorder.part("encode"):
+            mel = state.mel[:, :, max(0, 2 * start - 2) : 2 * stop + 1]
+            hidden = state.encoder.append(mel, start, ends)
+            self._decoder.append_frames(state.cache, hidden, start)
+        config = self._whisper.config
+        for begin, end in zip([start, *ends[:-1]], ends, strict=True):
+            state.recorder.count(
+                frames_computed=end - begin, encoder_flops=encoder_flops(config, end - begin, end)
+            )
+        n_real = -(-state.n_samples // FRAME_SAMPLES) - state.window_start
+        state.recorder.count(frames_real=max(0, min(n_real, stop) - start))
+        state.position = stop
+        state.block_ends += ends
+        with state.recorder.part("decode"), torch.inference_mode():
+            log_probs = self._head(hidden[0]).float().log_softmax(-1)
+            state.search.advance(log_probs)
+            blank = log_probs[:, self._tokenizer.blank]
+            state.silent_run = self._rules.silent_run(blank, state.silent_run)
+
+    def _shown(self, state: StreamState) -> list[str]:
+        """Words of the best first-pass text."""
+        tokens = state.search.best_tokens()
+        words = self._whisper.detokenizer.words(tokens, language=state.language)
+        return self._spaced(state, [word.text for word in words])
+
+    def _spaced(self, state: StreamState, texts: list[str]) -> list[str]:
+        """The first word of a later segment gets the space it may lack."""
+        spaced = state.language not in LANGUAGES_WITHOUT_SPACES
+        if texts and state.has_text and spaced and not texts[0].startswith(" "):
+            texts[0] = " " + texts[0]
+        return texts
+
+    # ---- second pass ------------------------------------------------------------------------
+
+    def _close(self, state: StreamState, reason: Reason) -> list[Word]:
+        """End the segment, commit its words and move the window to the next."""
+        with state.recorder.part("finalise"):
+            words = self._second_pass(state)
+            if reason is not Reason.DELAY:
+                committed = self._commit(state, words)
+                state.move_window(state.position - self._rules.overlap(state.silent_run))
+                return committed
+            start, n_words = self._seam.cut(
+                [word.end * FRAME_S for word in words],
+                len(words),
+                state.position,
+                self._chunk_frames,
+            )
+            committed = self._commit(state, words[:n_words])
+            ends = state.move_window(start)
+        self._encode(state, ends)
+        return committed
+
+    def _second_pass(self, state: StreamState) -> list[SegmentWord]:
+        """Words of the open segment, chosen by both passes."""
+        hypotheses = state.search.hypotheses(max(1, self._n_rescored))
+        candidates = [self._tokenizer.retokenise(hypothesis) for hypothesis in hypotheses]
+        best, log_probs = candidates[0], None
+        if self._n_rescored and any(candidate.tokens for candidate in candidates):
+            scored = rescore(
+                self._decoder,
+                state.cache,
+                state.prompt,
+                candidates,
+                state.position,
+                self._weights,
+                state.recorder,
+            )
+            if scored is not None:
+                best, log_probs = scored.candidate, scored.log_probs
+        spans = best.spans
+        fits = len(state.prompt) + len(best.tokens) <= self._whisper.max_tokens
+        if self._align and best.tokens and fits:
+            times = alignment_times(
+                self._decoder,
+                state.cache,
+                self._whisper.alignment_heads,
+                state.prompt,
+                best.tokens,
+                state.position,
+                stream=0,
+            )
+            spans = tuple((round(a / FRAME_S), round(b / FRAME_S)) for a, b in times)
+        words = self._whisper.detokenizer.words(best.tokens, language=state.language)
+        texts = self._spaced(state, [word.text for word in words])
+        found = []
+        for word, text in zip(words, texts, strict=True):
+            probability = None
+            if log_probs is not None:
+                mine = log_probs[word.start : word.stop]
+                probability = math.exp(min(0.0, sum(mine) / len(mine)))
+            start, end = spans[word.start][0], spans[word.stop - 1][1]
+            found.append(SegmentWord(text, start, end, probability))
+        return found
+
+    def _commit(self, state: StreamState, words: Sequence[SegmentWord]) -> list[Word]:
+        state.has_text = state.has_text or bool(words)
+        return [state.timed(word.text, word.start, word.end, word.probability) for word in words]
