@@ -73,7 +73,9 @@ def measure(
     """
     weights = attention(n_prompt + n_tokens, n_heads, n_frames, context_frames, seed)
     prompt, *rows = weights.split([n_prompt, *[1] * n_tokens], dim=1)
-    carried_ns, rebuilt_ns, equal = [], [], True
+    carried_ns: list[int] = []
+    rebuilt_ns: list[int] = []
+    equal = True
     for _ in range(repeats):
         running = RunningRows(prompt[None, ..., : n_frames + 3])
         for i, row in enumerate(rows):

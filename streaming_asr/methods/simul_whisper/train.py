@@ -1,0 +1,234 @@
+"""Trains the truncation detector: the frame weights of a clip must sum to its number of words.
+
+Simul-Whisper's loss is the root mean square error of that sum. Two things decide whether the
+detector then works on a stream, and both are done here:
+
+The clips are those of inference: cut at any frame, also inside words, padded to the context, and
+weighed on the frames heard alone. Trained on whole utterances it counts ten words in a second.
+A word counts when all of it is in the clip. So the sum must rise by one just where a word ends
+with the clip, which is what the detector is asked; half of the clips end there.
+
+A low loss does not show that the detector ever fires. So the score on dev is that of its
+decisions: on clips that end with a word, and on clips that end inside one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...data import read_manifest
+from ...data.shards import Item, read_shards
+from ...errors import UserError
+from ...method import SAMPLE_RATE, Samples
+from ...whisper.encoder import encode_padded
+from ...whisper.features import FRAME_SAMPLES, log_mel
+from ...whisper.load import load_whisper
+from ..offline.windows import WindowOptions, draw_window
+from .truncation import FILE_NAME, TruncationDetector, fires_at_the_end
+
+FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
+LEAST_FRAMES = 15  # of a clip: a stream decodes no less than 300 ms
+LEAST_CUT_WORD_FRAMES = 10  # dev clips that end inside a word: of words this long, in the middle
+
+Span = tuple[float, float]
+
+
+class TruncationRecipe:
+    """`train method=simul_whisper`: one linear layer on a frozen encoder's output.
+
+    at_word_end: share of the clips that end with a word; late_start: that start anywhere.
+    Raises UserError where the corpus or the dev manifest is missing or has no word times.
+    """
+
+    def __init__(
+        self,
+        model_path: str,
+        train_data: str,
+        dev_manifest: str,
+        *,
+        batch: int = 8,
+        at_word_end: float = 0.5,
+        late_start: float = 0.2,
+        several: float = 0.4,
+        n_dev: int = 48,
+        seed: int = 0,
+    ) -> None:
+        if batch < 1 or not (0 <= at_word_end <= 1 and 0 <= late_start <= 1):
+            raise UserError(
+                f"batch={batch}, at_word_end={at_word_end}, late_start={late_start}: "
+                "batch is 1 or more, the shares lie in [0, 1]"
+            )
+        self.n_batch, self.at_word_end, self.late_start = batch, at_word_end, late_start
+        self.seed, self.paths = seed, (model_path, train_data, dev_manifest)
+        self.items: list[Item] = [item for item in read_shards(Path(train_data)) if item.words]
+        if not self.items:
+            raise UserError(
+                f"train_data={train_data}: no utterance with word times there; make mini's with "
+                "experiments/mini/corpus.py, or time the words with `python -m streaming_asr.align`"
+            )
+        self.voices: dict[str, list[Item]] = {}
+        for item in self.items:
+            self.voices.setdefault(item.speaker, []).append(item)
+        self.dev = [u for u in read_manifest(Path(dev_manifest)) if u.words][:n_dev]
+        if not self.dev:
+            raise UserError(
+                f"dev_manifest={dev_manifest}: no utterance with word times; clips are cut by them"
+            )
+        self.whisper = load_whisper(model_path)
+        self.options = WindowOptions(
+            self.whisper.context_s,
+            several=several,
+            crop_end=0.0,
+            crop_start=0.0,
+            empty=0.02,
+            timestamps=0.0,
+            prompt=0.0,
+        )
+        torch.manual_seed(seed)
+        self.model = TruncationDetector(self.whisper.config.d_model)
+        # It begins with the corpus's words per frame; from 0.5 the bias alone takes long.
+        n_frames = sum(item.n_samples for item in self.items) / FRAME_SAMPLES
+        rate = min(0.5, sum(len(item.words) for item in self.items) / n_frames)
+        nn.init.zeros_(self.model.linear.weight)
+        nn.init.constant_(self.model.linear.bias, math.log(rate / (1 - rate)))
+
+    # -- data -----------------------------------------------------------------------------------
+
+    def batch(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Tensor]:
+        """Pure in (seed, step, rank): clips, their frames and their numbers of words."""
+        rng = random.Random(f"{self.seed}-{step}-{rank}")
+        clips, n_words = [], []
+        for _ in range(self.n_batch):
+            anchor = self.items[rng.randrange(len(self.items))]
+            window = draw_window(rng, anchor, self.voices[anchor.speaker], self.options)
+            spans = [(start, end) for _, start, end, _ in window.words]
+            first, stop = self._cut(rng, len(window.audio) // FRAME_SAMPLES, spans)
+            clips.append(window.audio[first * FRAME_SAMPLES : stop * FRAME_SAMPLES])
+            n_words.append(count_words(spans, first, stop))
+        return self._pack(clips) | {"n_words": torch.tensor(n_words, dtype=torch.float32)}
+
+    def _cut(self, rng: random.Random, n_frames: int, spans: list[Span]) -> tuple[int, int]:
+        """First frame and end of a clip."""
+        first = rng.randrange(n_frames) if rng.random() < self.late_start else 0
+        first = max(0, min(first, n_frames - LEAST_FRAMES))
+        least = min(first + LEAST_FRAMES, n_frames)
+        ends = [end for end in map(last_frame, spans) if least <= end <= n_frames]
+        if ends and rng.random() < self.at_word_end:
+            return first, rng.choice(ends)
+        return first, rng.randint(least, n_frames)
+
+    def _pack(self, clips: list[Samples]) -> dict[str, Tensor]:
+        """Each clip padded to the context before the features, as a stream's window is."""
+        padded = np.zeros((len(clips), self.whisper.context_frames * FRAME_SAMPLES), np.float32)
+        for row, clip in zip(padded, clips, strict=True):
+            row[: len(clip)] = clip
+        return {
+            "mel": log_mel(torch.from_numpy(padded), self.whisper.n_mels),
+            "n_frames": torch.tensor([len(clip) // FRAME_SAMPLES for clip in clips]),
+        }
+
+    # -- training -------------------------------------------------------------------------------
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
+        """Root mean square error of the summed weights, in words."""
+        weights = self._weights(model, batch)
+        error = weights.sum(-1) - batch["n_words"].to(weights.device)
+        loss = error.square().mean().clamp(min=1e-6).sqrt()
+        return loss, {"bias_words": float(error.detach().mean())}
+
+    def _weights(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        """(batch, context), 0 on padding."""
+        device = next(self.model.parameters()).device
+        if self.whisper.model.device != device:
+            self.whisper.model.to(device)
+        with torch.no_grad():
+            hidden = encode_padded(self.whisper.model, batch["mel"].to(device))
+        frames = torch.arange(hidden.shape[1], device=device)
+        heard = frames < batch["n_frames"].to(device)[:, None]
+        weights: Tensor = model(hidden) * heard
+        return weights
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Of clips that end with a word the share found so, of those that end inside one the share
+        found cut off (percent); `score` is the mean share of wrong decisions. And the RMSE."""
+        right: dict[bool, list[bool]] = {True: [], False: []}
+        squares = []
+        for i, utterance in enumerate(self.dev):
+            rng = random.Random(f"{self.seed}-dev-{i}")
+            audio = utterance.load()[: self.whisper.context_frames * FRAME_SAMPLES]
+            spans = [(word.start, word.end) for word in utterance.words or ()]
+            clips = dev_clips(rng, spans, len(audio) // FRAME_SAMPLES)
+            if not clips:
+                continue
+            batch = self._pack([audio[: stop * FRAME_SAMPLES] for stop, _ in clips])
+            for row, (stop, whole) in zip(self._weights(self.model, batch), clips, strict=True):
+                right[whole].append(fires_at_the_end(row[:stop]) is whole)
+                squares.append((float(row.sum()) - count_words(spans, 0, stop)) ** 2)
+        kept, dropped = (100 * sum(x) / max(1, len(x)) for x in (right[True], right[False]))
+        return {
+            "score": 100 - (kept + dropped) / 2,
+            "whole_words_kept": kept,
+            "cut_words_dropped": dropped,
+            "rmse_words": math.sqrt(sum(squares) / max(1, len(squares))),
+        }
+
+    def save(self, folder: Path) -> None:
+        """The linear layer, and training.json: how it came about."""
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        linear = self.model.linear.state_dict()
+        save_file({k: v.detach().cpu().contiguous() for k, v in linear.items()}, folder / FILE_NAME)
+        model, data, dev = (Path(p).name if Path(p).is_absolute() else p for p in self.paths)
+        told: dict[str, Any] = {
+            "method": "simul_whisper",
+            "model": model,
+            "train_data": data,
+            "train_hours": round(sum(i.n_samples for i in self.items) / SAMPLE_RATE / 3600, 2),
+            "dev": dev,
+            "n_dev": len(self.dev),
+            "batch": self.n_batch,
+            "at_word_end": self.at_word_end,
+            "late_start": self.late_start,
+            "seed": self.seed,
+        }
+        (folder / "training.json").write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+
+
+def last_frame(span: Span) -> int:
+    """Frames of a clip that ends with the word."""
+    return math.ceil(span[1] / FRAME_S - 1e-6)
+
+
+def count_words(spans: list[Span], first: int, stop: int) -> int:
+    """Words that lie in frames [first, stop) whole."""
+    return sum(
+        span[0] >= first * FRAME_S - 1e-6 and last_frame(span) <= stop and span[1] > span[0]
+        for span in spans
+    )
+
+
+def dev_clips(rng: random.Random, spans: list[Span], n_frames: int) -> list[tuple[int, bool]]:
+    """(end in frames, whether a word ends there): one of each kind, where there is one."""
+    clips = []
+    ends = [e for e in map(last_frame, spans) if LEAST_FRAMES <= e <= n_frames]
+    if ends:
+        clips.append((rng.choice(ends), True))
+    middles = [
+        round((start + end) / 2 / FRAME_S)
+        for start, end in spans
+        if end - start >= LEAST_CUT_WORD_FRAMES * FRAME_S
+    ]
+    middles = [m for m in middles if LEAST_FRAMES <= m <= n_frames]
+    if middles:
+        clips.append((rng.choice(middles), False))
+    return clips
