@@ -14,7 +14,10 @@ from streaming_asr.score.folder import find_cells, score_folder
 
 # `score NAME ...`: where its `main(arguments) -> exit status` lies, and what it does. What it
 # raises as UserError is printed here, and the status is 2.
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "import": ("streaming_asr.score.exchange:import_command", "score another tool's log"),
+    "export": ("streaming_asr.score.exchange:export_command", "write logs in another's format"),
+}
 # Columns of the table, where no others are asked for: accuracy, latency, cost, stability.
 HEADLINE = (
     "wer",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.events import is_set_aside, read_log
-from streaming_asr.metrics import METRICS_VERSION, compute, trace, utterance_line
+from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, trace, utterance_line
 from streaming_asr.text import normaliser
 
 SCHEMA = 1  # of metrics.json
@@ -37,6 +37,8 @@ def score_folder(
     earlier = _read_result(folder)
     traces = [trace(utterance) for utterance in log.utterances]
     normalisers = [normaliser(language) for language in sorted({t.language or "" for t in traces})]
+    # What an imported log cannot tell: these stay null, whatever the formulas make of its gaps.
+    unmeasured = frozenset(log.header.get("unmeasured") or ()) & METRICS.keys()
     place = folder.resolve()
     result = {
         "schema": SCHEMA,
@@ -53,12 +55,24 @@ def score_folder(
         # Lagging (AL, LAAL, DAL, AP) is a mean over the others, as in SimulEval.
         "n_silent": sum(not t.hypothesis for t in traces),
         "failed": [{"utt": t.utt, "error": t.error} for t in traces if t.error is not None],
-        "metrics": compute(traces),
+        "metrics": compute(traces) | dict.fromkeys(unmeasured),
     }
-    lines = "".join(_json(utterance_line(t)) + "\n" for t in traces)
+    lines = "".join(_json(_line(t, unmeasured)) + "\n" for t in traces)
     _write(folder / UTTERANCES, lines)
     _write(folder / RESULT, _json(result, indent=1) + "\n")
     return result
+
+
+def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:
+    line = utterance_line(utterance)
+    times = line["latency"]
+    assert isinstance(times, dict)
+    for name in times:
+        if f"word_latency_{name}" in unmeasured:
+            times[name] = None
+    if "rtf_total" in unmeasured:
+        line["compute_s"] = None
+    return line
 
 
 def find_cells(root: str | Path) -> list[Path]:

@@ -1,0 +1,75 @@
+"""Lines of text files, read and written with errors that name the place."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+
+
+def text_rows(path: Path) -> Iterator[tuple[str, str]]:
+    """("file, line n", line) of every line that is not blank."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); correct the path.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: no UTF-8 text ({error}); convert it first.") from error
+    # Not splitlines(): a transcript may hold U+2028 and its like.
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = line.removesuffix("\r")
+        if line.strip():
+            yield f"{path}, line {number}", line
+
+
+def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same for files of one JSON object per line."""
+    for where, line in text_rows(path):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UserError(
+                f"{where}: not JSON ({error}): {line[:60]!r}; cut a torn last line off, or name "
+                "the format it is in."
+            ) from error
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
+        yield where, row
+
+
+def numbers(values: Any, where: str) -> list[float]:
+    """`values` as finite numbers that are not negative."""
+    try:
+        found = [float(value) for value in values]
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{where}: {str(values)[:60]} is no list of numbers.") from error
+    for value in found:
+        if not (math.isfinite(value) and value >= 0.0):
+            raise UserError(f"{where}: {value} is no time; times are finite and not negative.")
+    return found
+
+
+def files(path: Path, suffixes: Sequence[str]) -> list[Path]:
+    """`path`, or where it is a folder the files in it with one of `suffixes`, in order."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in suffixes)
+    if not found:
+        raise UserError(f"{path}: no {' or '.join(suffixes)} file in it; one per recording.")
+    return found
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> Path:
+    """Write `lines`; raises UserError where that fails."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}); choose another folder with --into."
+        ) from error
+    return path

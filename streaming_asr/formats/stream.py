@@ -1,0 +1,214 @@
+"""What another tool's file tells of one recording, and how it becomes a log that can be scored.
+
+Tools differ in what they write down. Some give the audio received at an emission (a_k), some the
+time it was seen (f_k), some both, some neither; few give the steps in which nothing was said. What
+a file does not tell is listed in the log's header as `unmeasured`: metrics that stay null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+from streaming_asr.data.utterance import TimedWord
+from streaming_asr.errors import UserError
+from streaming_asr.events import Step, UtteranceLog
+from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.metrics import METRICS
+
+AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
+# What a file may know, and so what can be computed from it.
+CU = "audio clock"  # a_k
+CA = "compute clock"  # f_k
+STEPS = "steps"  # every step, also those that say nothing
+PARTIAL = "partial"  # what was shown before it was committed
+EVERYTHING = frozenset({CU, CA, STEPS, PARTIAL})
+
+
+@dataclass(frozen=True)
+class Emission:
+    """One moment at which a tool spoke; times in seconds from the start of the recording."""
+
+    committed: tuple[str, ...] = ()  # as appended to the text, blanks included
+    partial: tuple[str, ...] = ()
+    audio_s: float | None = None  # a_k; None where the file does not tell
+    finished_s: float | None = None  # f_k, the time it was seen
+    compute_s: float | None = None  # c_k, where the file gives that instead of f_k
+    words: tuple[tuple[float | None, float | None, float | None], ...] | None = None
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One recording as a file tells it. `names` are what it may be called, best first."""
+
+    names: tuple[str, ...]
+    emissions: tuple[Emission, ...]
+    reference: str | None = None
+    duration_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What was said in one recording."""
+
+    utt: str
+    text: str
+    duration_s: float
+    words: Sequence[TimedWord] | None = None
+    speaker: str | None = None
+    language: str | None = None
+    audio_path: str | None = None
+
+
+@dataclass
+class Imported:
+    """The utterances of a file, and how they met the references."""
+
+    utterances: list[UtteranceLog]
+    absent: list[str] = field(default_factory=list)  # references the file says nothing about
+
+
+def names_of(source: str) -> tuple[str, ...]:
+    """What the recording of a path may be called: the path, without its suffix, its stem."""
+    plain = source
+    for suffix in AUDIO_SUFFIXES:
+        plain = plain.removesuffix(suffix)
+    names = (source, plain, source.rsplit("/", 1)[-1], plain.rsplit("/", 1)[-1])
+    # Best last for a log without references: the stem is what the other formats call it.
+    return tuple(dict.fromkeys(names))
+
+
+def file_name(path: Path) -> str:
+    """The utterance a file is named after."""
+    return unquote(path.name.removesuffix(path.suffix))
+
+
+def pieces(text: str) -> tuple[str, ...]:
+    """`text` cut before each blank, blanks kept: " the cat" -> (" the", " cat")."""
+    return tuple(re.findall(r"\s*\S+", text))
+
+
+def unmeasured(known: Iterable[str]) -> list[str]:
+    """The metrics that a file cannot give that knows only `known` (of EVERYTHING)."""
+    lacks = EVERYTHING - set(known)
+    compute = ("rtf", "step_", "queue_", "headroom", "finalise_compute_s", "finalise_tail_s")
+    per_step = ("rwer", "arwer_cu", "arwer_ca", "arwer_committed", *compute)
+    # Parts of a word's latency: they need both clocks and every step.
+    parts = ("fill", "lookahead", "policy", "queue", "compute")
+    split = tuple(f"word_latency_{part}_" for part in parts)
+    changes = ("normalised_erasure", "unstable_words_per_word")
+    lost = []
+    for name in METRICS:
+        if (
+            (CU in lacks and "_cu" in name)
+            or (CA in lacks and ("_ca" in name or name.startswith(compute)))
+            or (STEPS in lacks and name.startswith(per_step))
+            or (lacks & {CU, CA, STEPS} and name.startswith(split))
+            or (PARTIAL in lacks and name.startswith(changes))
+        ):
+            lost.append(name)
+    return lost
+
+
+def meet(streams: Sequence[Stream], references: Sequence[Reference] | None, path: Path) -> Imported:
+    """The streams as logged utterances, each with its reference.
+
+    Without `references` the file must hold them itself. References the file says nothing about
+    become failed utterances: they stay in every count. Raises UserError for a recording without
+    reference, and for two of one name.
+    """
+    by_name = {reference.utt: reference for reference in references or ()}
+    found: dict[str, UtteranceLog] = {}
+    for stream in streams:
+        name = next((name for name in stream.names if name in by_name), None)
+        if name is not None:
+            reference = by_name[name]
+        elif references is not None:
+            raise UserError(
+                f"{path}: {stream.names[0]!r} is in none of the {len(by_name)} references (such as "
+                f"{next(iter(by_name), None)!r}); give the manifest of the audio this was run on."
+            )
+        elif stream.reference is None or stream.duration_s is None:
+            raise UserError(
+                f"{path}: holds no reference text for {stream.names[0]!r}; give --manifest."
+            )
+        else:
+            name = stream.names[-1]
+            reference = Reference(name, stream.reference, stream.duration_s)
+        if reference.utt in found:
+            raise UserError(f"{path}: {reference.utt!r} stands in it twice; keep one of them.")
+        found[reference.utt] = _utterance(stream, reference)
+    absent = [name for name in by_name if name not in found]
+    for name in absent:
+        found[name] = _utterance(Stream((name,), ()), by_name[name])
+        found[name].status, found[name].error = "failed", f"absent from {path.name}"
+        found[name].steps = []
+    order = {name: i for i, name in enumerate(by_name)}
+    return Imported(sorted(found.values(), key=lambda u: order.get(u.utt, 0)), absent)
+
+
+def _utterance(stream: Stream, reference: Reference) -> UtteranceLog:
+    n_samples = round(reference.duration_s * SAMPLE_RATE)
+    return UtteranceLog(
+        utt=reference.utt,
+        text=reference.text,
+        duration_samples=n_samples,
+        words=None if reference.words is None else list(reference.words),
+        speaker=reference.speaker,
+        language=reference.language,
+        audio_path=reference.audio_path,
+        steps=_steps(stream.emissions, n_samples),
+    )
+
+
+def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
+    """Steps whose clocks give back the times of the emissions, the last of them the flush.
+
+    Where f_k is known, c_k = f_k - max(a_k, f_{k-1}), the compute that explains it in a
+    first-in first-out queue. Where a_k is not, the earliest there is: the audio up to f_k.
+    """
+    steps: list[Step] = []
+    heard, finished_ns = 0, 0
+    for emission in emissions:
+        if emission.audio_s is not None:
+            audio = round(emission.audio_s * SAMPLE_RATE)
+        elif emission.finished_s is not None:
+            audio = min(int(emission.finished_s * SAMPLE_RATE), n_samples)
+        else:
+            audio = n_samples
+        heard = max(heard, audio)
+        begins_ns = max(heard * 1_000_000_000 // SAMPLE_RATE, finished_ns)
+        if emission.compute_s is not None:
+            compute_ns = round(emission.compute_s * 1e9)
+        elif emission.finished_s is not None:
+            compute_ns = max(round(emission.finished_s * 1e9) - begins_ns, 0)
+        else:
+            compute_ns = 0
+        finished_ns = begins_ns + compute_ns
+        steps.append(
+            Step(
+                "audio",
+                heard,
+                {"wall": compute_ns},
+                committed=list(emission.committed),
+                partial=list(emission.partial),
+                words=None if emission.words is None else [list(word) for word in emission.words],
+            )
+        )
+    if not steps or steps[-1].audio_samples < n_samples or steps[-1].partial:
+        last = max(n_samples, heard)
+        steps.append(Step("flush", last, {"wall": 0}))
+    steps[-1].kind = "flush"
+    return steps
+
+
+def known_of(header: Mapping[str, object]) -> frozenset[str]:
+    """What a log knows: everything, but for one that was itself imported."""
+    lost = header.get("unmeasured")
+    if not isinstance(lost, list):
+        return EVERYTHING
+    signs = {CU: "al_cu_ms", CA: "al_ca_ms", STEPS: "rwer", PARTIAL: "normalised_erasure"}
+    return frozenset(what for what, metric in signs.items() if metric not in lost)

@@ -1,0 +1,177 @@
+"""Long recordings: StreamLAAL per sentence, error rate by hour, lag over time.
+
+AL and its kin divide by the length of a recording, so on ten minutes they say nothing. StreamLAAL
+(Papi et al. 2024, StreamAtt) cuts the text at the reference's sentences, by the
+segmentation of least word error rate (Matusov et al. 2005), and takes LAAL of each from the
+sentence's start. The segmentation is that of the package mweralign, an optional dependency.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+
+from streaming_asr import clocks
+from streaming_asr.errors import UserError
+from streaming_asr.metrics.accuracy import Errors
+from streaming_asr.metrics.latency import WordLatency, commit_steps, length_adaptive_average_lagging
+from streaming_asr.metrics.trace import Trace, mean
+from streaming_asr.text import Normaliser
+
+PAUSE_S = 1.0  # a silence this long ends a sentence that has no closing mark
+# Words whose full stop closes no sentence.
+TITLES = frozenset({"mr.", "mrs.", "ms.", "dr.", "prof.", "st.", "jr.", "sr."})
+CLOSING = re.compile(r"[.!?…。！？]+[\"'”’»)\]]*$")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of the reference and when it is spoken, in seconds."""
+
+    text: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Lag:
+    """The latency of the words that ended within a stretch of the recording."""
+
+    start_s: float
+    n_words: int
+    mean_s: float | None  # None where no word of the stretch was recognised
+    p90_s: float | None
+
+
+def sentences(trace: Trace) -> list[Sentence]:
+    """The reference cut into sentences; empty where the trace has no word times.
+
+    A sentence ends at a word with a closing mark, unless that is a title (Mr.) or the next word
+    starts in lower case (5 a.m. on), and before a pause of PAUSE_S.
+    """
+    words = trace.words or ()
+    found: list[Sentence] = []
+    first = 0
+    for i, word in enumerate(words):
+        following = words[i + 1] if i + 1 < len(words) else None
+        closes = (
+            CLOSING.search(word.text) is not None
+            and word.text.lower() not in TITLES
+            and not (following is not None and following.text[:1].islower())
+        )
+        if following is None or closes or following.start - word.end >= PAUSE_S:
+            text = " ".join(part.text for part in words[first : i + 1])
+            found.append(Sentence(text, words[first].start, word.end))
+            first = i + 1
+    return found
+
+
+def resegment(hypothesis: Sequence[str], references: Sequence[str]) -> list[int]:
+    """How many tokens of `hypothesis` fall to each reference sentence, in order, by mweralign.
+
+    Raises UserError where mweralign is not installed.
+    """
+    if not hypothesis:
+        return [0] * len(references)
+    try:
+        import mweralign
+    except ImportError as error:
+        raise UserError(
+            "StreamLAAL cuts texts into sentences with mweralign, which is not installed; "
+            "`pip install mweralign` (its aligner is under the GPL)."
+        ) from error
+    with _quiet():
+        aligned = mweralign.align_texts("\n".join(references), " ".join(hypothesis))
+    counts = [len(line.split()) for line in aligned.split("\n")][: len(references)]
+    if sum(counts) != len(hypothesis) or len(counts) != len(references):
+        raise ValueError(f"mweralign gave {counts} for {len(hypothesis)} words")
+    return counts
+
+
+def stream_laal_ms(trace: Trace, clock: str, parts: Sequence[Sentence]) -> list[float]:
+    """LAAL of each sentence that got any text, from its own start, in milliseconds.
+
+    `clock` is a key of clocks.CLOCKS: "cu" and "ca", or "fbk" for simulstream's computation-aware
+    figure, which knows no queue.
+    """
+    tokens = trace.hypothesis.split()
+    a = np.array([step.audio_s for step in trace.steps], dtype=np.float64)
+    c = np.array([step.compute_s for step in trace.steps], dtype=np.float64)
+    times = clocks.CLOCKS[clock](a, c) if len(a) else a
+    delays_ms = [float(times[k]) * 1000.0 for k in commit_steps(trace)]
+    found: list[float] = []
+    first = 0
+    for part, n_tokens in zip(parts, resegment(tokens, [p.text for p in parts]), strict=True):
+        own = [delay - part.start_s * 1000.0 for delay in delays_ms[first : first + n_tokens]]
+        first += n_tokens
+        length_ms = (part.end_s - part.start_s) * 1000.0
+        lagging = length_adaptive_average_lagging(own, len(part.text.split()), length_ms)
+        if lagging is not None:
+            found.append(lagging)
+    return found
+
+
+def stream_laal(traces: Sequence[Trace], clock: str) -> float | None:
+    """StreamLAAL in milliseconds: the mean over all sentences of all recordings that got text."""
+    return mean([x for t in traces for x in stream_laal_ms(t, clock, sentences(t))])
+
+
+def errors_by_time(trace: Trace, normalise: Normaliser, bucket_s: float = 3600.0) -> list[Errors]:
+    """Word errors by the stretch of the recording (an hour, by default) their sentence starts in.
+
+    Sentences are normalised one by one, their words aligned with the normalised text as a whole;
+    an insertion belongs to the word before it. Empty where the trace has no word times.
+    """
+    owners: list[int] = []
+    reference: list[str] = []
+    for part in sentences(trace):
+        spoken = normalise.words(part.text)
+        reference += spoken
+        owners += [int(part.start_s // bucket_s)] * len(spoken)
+    if not owners:
+        return []
+    n_words, n_errors = ([0] * (owners[-1] + 1) for _ in range(2))
+    for owner in owners:
+        n_words[owner] += 1
+    for edit in Levenshtein.editops(reference, normalise.words(trace.hypothesis)):
+        place = edit.src_pos - 1 if edit.tag == "insert" else edit.src_pos
+        n_errors[owners[max(place, 0)]] += 1
+    return [Errors(errors, words) for errors, words in zip(n_errors, n_words, strict=True)]
+
+
+def lag_over_time(trace: Trace, clock: str, bucket_s: float = 60.0) -> list[Lag]:
+    """Latency of committed words by the minute they ended in: does the method fall behind?
+
+    Empty where the trace has no word times.
+    """
+    if not trace.words:
+        return []
+    words = WordLatency(trace)
+    by_bucket: dict[int, list[float]] = {}
+    for hit, latency in zip(words.hits, words.latencies("committed", clock), strict=True):
+        by_bucket.setdefault(int(hit.end_s // bucket_s), []).append(latency)
+    found = []
+    for i in range(int(trace.words[-1].end // bucket_s) + 1):
+        values = by_bucket.get(i, [])
+        p90_s = float(np.percentile(values, 90)) if values else None
+        found.append(Lag(i * bucket_s, len(values), mean(values), p90_s))
+    return found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what mweralign's C++ writes to standard error."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
