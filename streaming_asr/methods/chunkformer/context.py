@@ -1,0 +1,109 @@
+"""Which frames each chunk sees: the overlapping chunk transformation and its masks (II-A, II-B).
+
+Frames of all audios lie one after the other on one axis. A chunk's window is a list of places on
+that axis, left context, the chunk, right context; places that belong to another audio, or to none,
+are masked. Tables are made once for a batch and serve every layer. No frame is padded anywhere but
+at the end of an audio's last chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+KERNEL = 15
+"""Of the convolution modules: seven frames to each side."""
+SIDE = KERNEL // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Frames of 80 ms in a chunk and around it."""
+
+    chunk: int
+    left: int
+    right: int
+
+    @property
+    def window(self) -> int:
+        return self.left + self.chunk + self.right
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One audio's frames first..stop-1, of which the flat axis holds first.. at `base`.., and the
+    chunks that are to be computed, which begin at `starts`."""
+
+    base: int
+    first: int
+    stop: int
+    starts: range
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Windows of M chunks, W places each, into a flat axis of rows."""
+
+    index: Tensor  # (M, W) int64; a masked place points at row 0
+    valid: Tensor  # (M, W) bool
+
+
+def table(
+    spans: Sequence[Span],
+    left: int,
+    chunk: int,
+    right: int,
+    *,
+    seen: int | None = None,
+    device: torch.device | str = "cpu",
+) -> Table:
+    """Windows of `left` + `chunk` + `right` frames around every chunk of `spans`.
+
+    seen: of the `right` frames only so many are unmasked; default all.
+    """
+    starts = torch.tensor([start for span in spans for start in span.starts], dtype=torch.int64)
+    counts = torch.tensor([len(span.starts) for span in spans], dtype=torch.int64)
+
+    def of_chunks(values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64).repeat_interleave(counts)[:, None]
+
+    frames = starts[:, None] + torch.arange(-left, chunk + right)
+    first, stop = of_chunks([s.first for s in spans]), of_chunks([s.stop for s in spans])
+    valid = (frames >= first) & (frames < stop)
+    if seen is not None:
+        valid &= frames < starts[:, None] + chunk + seen
+    index = (frames - first + of_chunks([s.base for s in spans])).where(valid, 0)
+    return Table(index.to(device), valid.to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All a layer needs to know about a batch of chunks."""
+
+    queries: Table  # (M, chunk): into the frames that are computed
+    rows: Tensor  # (N,) where frame i of those stands among the M * chunk places of `queries`
+    keys: Table  # (M, left + chunk + right): into keys and values
+    taps: Table  # (M, 7 + chunk + 7): into the convolution's input
+
+
+def rows_of(queries: Table) -> Tensor:
+    """(N,): the places of a (M, chunk) table that hold a frame, in order."""
+    return queries.valid.flatten().nonzero()[:, 0]
+
+
+def whole(lengths: Sequence[int], context: Context, device: torch.device | str = "cpu") -> Tables:
+    """Tables of a masked batch: every chunk of audios of `lengths` frames, joined (II-B)."""
+    spans, base = [], 0
+    for n in lengths:
+        spans.append(Span(base, 0, n, range(0, n, context.chunk)))
+        base += n
+    queries = table(spans, 0, context.chunk, 0, device=device)
+    return Tables(
+        queries,
+        rows_of(queries),
+        table(spans, context.left, context.chunk, context.right, device=device),
+        table(spans, SIDE, context.chunk, SIDE, seen=min(context.right, SIDE), device=device),
+    )

@@ -1,0 +1,109 @@
+"""Greedy CTC: the best token of each frame, repeats merged, blanks dropped, joined into words.
+
+What was said last is carried from window to window, so a token that spans a border is one token.
+A word is complete when the next one begins: tokens that begin one start with "▁".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from streaming_asr.method import Word
+
+BLANK = 0
+FRAME_S = 0.08
+SPACE = "▁"
+SILENCE_S = 0.5
+"""So long a gap between two words ends a segment."""
+
+
+@dataclass(slots=True)
+class Greedy:
+    """The decoding of one stream; `push` its frames in order, `finish` it once."""
+
+    tokens: Sequence[str]
+    n_frames: int = 0
+    _latest: int = BLANK
+    _pieces: list[str] = field(default_factory=list)
+    _log_probs: list[float] = field(default_factory=list)
+    _start: int = 0
+    _stop: int = 0
+
+    def push(self, best: Sequence[int], log_probs: Sequence[float]) -> list[Word]:
+        """The best token of each new frame and its log-probability -> the words now complete."""
+        complete: list[Word] = []
+        for frame, (token, log_prob) in enumerate(
+            zip(best, log_probs, strict=True), start=self.n_frames
+        ):
+            repeated, self._latest = token == self._latest, token
+            text = self.tokens[token]
+            if token == BLANK or (text.startswith("<") and text.endswith(">")):
+                continue
+            if repeated:
+                self._stop = frame + 1
+                continue
+            if text.startswith(SPACE):
+                complete += self.finish()
+            if not self._pieces:
+                self._start = frame
+            self._pieces.append(text)
+            self._log_probs.append(log_prob)
+            self._stop = frame + 1
+        self.n_frames += len(best)
+        return complete
+
+    def open_word(self) -> tuple[Word, ...]:
+        """The word that may still grow."""
+        text = "".join(self._pieces).replace(SPACE, " ")
+        if not text.strip():
+            return ()
+        mean = sum(self._log_probs) / len(self._log_probs)
+        return (
+            Word(
+                text,
+                start=self._start * FRAME_S,
+                end=self._stop * FRAME_S,
+                probability=float(torch.tensor(mean).exp()),
+            ),
+        )
+
+    def finish(self) -> tuple[Word, ...]:
+        """The open word, which nothing will be added to."""
+        word = self.open_word()
+        self._pieces, self._log_probs = [], []
+        return word
+
+
+def best_path(logits: Tensor) -> tuple[list[int], list[float]]:
+    """(n, vocabulary) -> the best token of each frame and its log-probability."""
+    log_probs, tokens = logits.float().log_softmax(-1).max(-1)
+    return tokens.tolist(), log_probs.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Words without a long pause between them; seconds from the start of the recording."""
+
+    start: float
+    end: float
+    text: str
+
+
+def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segment]:
+    """Timed words in segments, a new one after every gap of `silence_s` or more."""
+    groups: list[list[Word]] = []
+    for word in words:
+        if word.start is None or word.end is None:
+            raise ValueError(f"{word} has no times; segments are made of timed words")
+        gap_s = word.start - (groups[-1][-1].end or 0.0) if groups else silence_s
+        if gap_s >= silence_s - 1e-6:
+            groups.append([])
+        groups[-1].append(word)
+    return [
+        Segment(group[0].start or 0.0, group[-1].end or 0.0, "".join(w.text for w in group).strip())
+        for group in groups
+    ]

@@ -1,0 +1,140 @@
+"""The network: encoder and CTC head, on whole recordings (masked batch, II-B of the paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from streaming_asr.methods.chunkformer.context import KERNEL, Context, Tables, whole
+from streaming_asr.methods.chunkformer.layers import Layer, Subsampling, distances, n_frames
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of a network."""
+
+    d: int
+    heads: int
+    layers: int
+    hidden: int
+    vocabulary: int
+    n_mels: int = 80
+
+
+class GlobalCmvn(nn.Module):
+    """Mean and inverse standard deviation of each mel bin over the training data."""
+
+    mean: Tensor
+    istd: Tensor
+
+    def __init__(self, n_mels: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(n_mels))
+        self.register_buffer("istd", torch.ones(n_mels))
+
+    def forward(self, mel: Tensor) -> Tensor:
+        return (mel - self.mean) * self.istd
+
+
+class Encoder(nn.Module):
+    def __init__(self, shape: Shape, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.global_cmvn = GlobalCmvn(shape.n_mels)
+        self.embed = Subsampling(shape.n_mels, shape.d)
+        self.encoders = nn.ModuleList(
+            Layer(shape.d, shape.heads, shape.hidden, dropout) for _ in range(shape.layers)
+        )
+        self.after_norm = nn.LayerNorm(shape.d)
+        self.d = shape.d
+
+    @property
+    def device(self) -> torch.device:
+        return self.after_norm.weight.device
+
+    def subsample(self, mels: Sequence[Tensor]) -> list[Tensor]:
+        """Mel frames of each audio, (T_i, n_mels) -> its (n_i, d), n_i = 1 + (T_i - 15) // 8."""
+        joined = self.embed([self.global_cmvn(mel.to(self.after_norm.weight)) for mel in mels])
+        return list(joined.split([n_frames(len(mel)) for mel in mels]))
+
+    def positions(self, context: Context) -> list[Tensor]:
+        """Each layer's projected distances, (heads, d / heads, distances)."""
+        sinusoids = distances(context, self.d, self.device).to(self.after_norm.weight)
+        return [layer.self_attn.positions(sinusoids) for layer in self.layers]
+
+    @property
+    def layers(self) -> list[Layer]:
+        """`encoders`, typed."""
+        return [layer for layer in self.encoders if isinstance(layer, Layer)]
+
+    def forward(
+        self, frames: Sequence[Tensor], context: Context, tables: Tables | None = None
+    ) -> list[Tensor]:
+        """Subsampled frames of each audio, (n_i, d) -> encoded, (n_i, d), all in one pass.
+
+        Every frame is computed once. tables: of `whole`, where the caller has them already.
+        """
+        lengths = [len(part) for part in frames]
+        if sum(lengths) == 0:
+            return list(frames)
+        x = torch.cat(list(frames))
+        tables = tables or whole(lengths, context, x.device)
+        for layer, positions in zip(self.layers, self.positions(context), strict=True):
+            x, keys_values = layer.enter(x)
+            x = layer.attend(x, tables.queries, tables.rows, keys_values, tables.keys, positions)
+            x = layer.leave(x, layer.gate(x), tables.taps, tables.rows)
+        return list(self.after_norm(x).split(lengths))
+
+
+class Ctc(nn.Module):
+    def __init__(self, d: int, vocabulary: int) -> None:
+        super().__init__()
+        self.ctc_lo = nn.Linear(d, vocabulary)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.ctc_lo(x)
+
+
+class Network(nn.Module):
+    """Names of its parameters are those of the published checkpoints."""
+
+    def __init__(self, shape: Shape, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.shape = shape
+        self.encoder = Encoder(shape, dropout)
+        self.ctc = Ctc(shape.d, shape.vocabulary)
+
+    def forward(self, mels: Sequence[Tensor], context: Context | None = None) -> list[Tensor]:
+        """Mel frames of each audio, (T_i, n_mels) -> logits (n_i, vocabulary).
+
+        context: None for the full context, every audio one chunk.
+        """
+        frames = self.encoder.subsample(mels)
+        if context is None:
+            context = Context(max(1, *(len(part) for part in frames)), 0, 0)
+        lengths = [len(part) for part in frames]
+        encoded = self.encoder(frames, context)
+        return list(self.ctc(torch.cat(encoded)).split(lengths))
+
+
+def encoder_flops(shape: Shape, context: Context, n_frames: int, n_chunks: int) -> float:
+    """FLOPs of the encoder without CTC head: `n_frames` frames in `n_chunks` chunks.
+
+    One multiply-accumulate is two; the projection of the distances, once per pass, is left out.
+    """
+    d, bins, taps = shape.d, [shape.n_mels], 9
+    for _ in range(3):
+        bins.append((bins[-1] - 3) // 2 + 1)
+    subsampling = (
+        4 * bins[1] * taps * d  # 4, 2, 1: outputs in time per encoder frame
+        + 2 * bins[2] * (taps * d + d * d)
+        + bins[3] * (taps * d + d * d)
+        + bins[3] * d * d
+    )
+    layer = 4 * d * shape.hidden + 4 * d * d + 3 * d * d + KERNEL * d
+    pairs = context.chunk * (2 * context.window + context.window + context.chunk)
+    chunk = pairs * d
+    per_frame = subsampling + shape.layers * layer
+    return 2.0 * (n_frames * per_frame + n_chunks * shape.layers * chunk)

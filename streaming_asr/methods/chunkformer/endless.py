@@ -1,0 +1,289 @@
+"""Encoding as the audio comes in, with caches between the windows (II-A of the paper).
+
+Two ways to have right context:
+
+`advance` is the masked batch in instalments, and equals it: a layer keeps frames back until the
+frames to their right are there, so every frame is computed once in every layer, where the paper's
+scheme computes the frames past each window's end again. The output lags behind the input by what
+equation 5 counts. Memory depends on the context and the window, not on the recording.
+
+`look_ahead` computes a chunk with a fixed number of frames past its end, the same in all layers,
+and keeps the chunk. It answers sooner, and the last layers see less than in training. Without
+right context both are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from streaming_asr.methods.chunkformer.context import (
+    SIDE,
+    Context,
+    Span,
+    Table,
+    Tables,
+    rows_of,
+    table,
+)
+from streaming_asr.methods.chunkformer.encoder import Encoder
+from streaming_asr.methods.chunkformer.layers import Layer
+
+
+@dataclass(slots=True)
+class Held:
+    """Rows of the frames `first`.. of one audio."""
+
+    rows: Tensor
+    first: int = 0
+
+    @property
+    def stop(self) -> int:
+        return self.first + len(self.rows)
+
+    def append(self, rows: Tensor) -> None:
+        self.rows = torch.cat([self.rows, rows])
+
+    def drop_before(self, frame: int) -> None:
+        n = min(max(0, frame - self.first), len(self.rows))
+        self.rows, self.first = self.rows[n:].clone(), self.first + n
+
+
+@dataclass(slots=True)
+class LayerCache:
+    """What one layer keeps of one audio."""
+
+    waiting: Held  # frames that have not attended yet
+    keys_values: Held
+    heard: Held  # frames that have attended, not yet convolved
+    gated: Held
+
+
+@dataclass(slots=True)
+class Cache:
+    """What the encoder keeps of one audio between windows."""
+
+    layers: list[LayerCache] = field(default_factory=list)
+
+    @staticmethod
+    def empty(encoder: Encoder) -> Cache:
+        none = encoder.after_norm.weight.new_zeros
+
+        def held(width: int) -> Held:
+            return Held(none(0, width))
+
+        d = encoder.d
+        return Cache([LayerCache(held(d), held(2 * d), held(d), held(d)) for _ in encoder.encoders])
+
+    def n_bytes(self) -> int:
+        held = [
+            part
+            for layer in self.layers
+            for part in (layer.waiting, layer.keys_values, layer.heard, layer.gated)
+        ]
+        return sum(part.rows.numel() * part.rows.element_size() for part in held)
+
+
+def delay_frames(context: Context, layers: int) -> int:
+    """Frames past a chunk's end that must be known before `advance` gives it out (equation 5).
+
+    A layer's convolution sees up to seven of the right context, its attention all of it, each
+    counted from the end of a chunk; equation 5 counts the attention alone.
+    """
+    side = min(context.right, SIDE)
+    delay = 0
+    for _ in range(layers):
+        delay = -(-delay // context.chunk) * context.chunk + side
+        delay = -(-delay // context.chunk) * context.chunk + context.right
+    return delay
+
+
+@torch.inference_mode()
+def advance(
+    encoder: Encoder,
+    context: Context,
+    positions: Sequence[Tensor],
+    caches: Sequence[Cache],
+    frames: Sequence[Tensor],
+    last: Sequence[bool],
+) -> list[Tensor]:
+    """New subsampled frames of each audio, (n_i, d), n_i >= 0 -> encoded ones that are complete.
+
+    All that is given out is equal to `encoder(...)` of the whole audio. last: which audios end.
+    """
+    new = list(frames)
+    for number, (layer, position) in enumerate(zip(encoder.layers, positions, strict=True)):
+        held = [cache.layers[number] for cache in caches]
+        entered, keys_values = layer.enter(torch.cat(new))
+        lengths = [len(rows) for rows in new]
+        for one, x, kv in zip(
+            held, entered.split(lengths), keys_values.split(lengths), strict=True
+        ):
+            one.waiting.append(x)
+            one.keys_values.append(kv)
+        new = _attend(layer, context, position, held, last)
+        for one, rows in zip(held, new, strict=True):
+            one.heard.append(rows)
+        gated = layer.gate(torch.cat(new)).split([len(rows) for rows in new])
+        for one, rows in zip(held, gated, strict=True):
+            one.gated.append(rows)
+        new = _convolve(layer, context, held, last)
+    return list(encoder.after_norm(torch.cat(new)).split([len(rows) for rows in new]))
+
+
+def _attend(
+    layer: Layer,
+    context: Context,
+    positions: Tensor,
+    held: Sequence[LayerCache],
+    last: Sequence[bool],
+) -> list[Tensor]:
+    """The frames of `waiting` whose right context is there, after attention."""
+    waiting = [one.waiting for one in held]
+    ends = _ends(waiting, context.chunk, context.right, last)
+    lengths = [end - one.first for one, end in zip(waiting, ends, strict=True)]
+    x = torch.cat([one.rows[:n] for one, n in zip(waiting, lengths, strict=True)])
+    if len(x):
+        starts = [range(w.first, end, context.chunk) for w, end in zip(waiting, ends, strict=True)]
+        device = x.device
+        queries = table(_spans(waiting, starts, lengths), 0, context.chunk, 0, device=device)
+        sources = [one.keys_values for one in held]
+        x = layer.attend(
+            x,
+            queries,
+            rows_of(queries),
+            torch.cat([one.rows for one in sources]),
+            table(
+                _spans(sources, starts),
+                context.left,
+                context.chunk,
+                context.right,
+                device=device,
+            ),
+            positions,
+        )
+    for one, end in zip(held, ends, strict=True):
+        one.waiting.drop_before(end)
+        one.keys_values.drop_before(end - context.left)
+    return list(x.split(lengths))
+
+
+def _convolve(
+    layer: Layer, context: Context, held: Sequence[LayerCache], last: Sequence[bool]
+) -> list[Tensor]:
+    """The frames of `heard` whose right side is there, after the rest of the layer."""
+    heard = [one.heard for one in held]
+    side = min(context.right, SIDE)
+    ends = _ends(heard, context.chunk, side, last)
+    lengths = [end - one.first for one, end in zip(heard, ends, strict=True)]
+    x = torch.cat([one.rows[:n] for one, n in zip(heard, lengths, strict=True)])
+    if len(x):
+        starts = [range(h.first, end, context.chunk) for h, end in zip(heard, ends, strict=True)]
+        device = x.device
+        queries = table(_spans(heard, starts, lengths), 0, context.chunk, 0, device=device)
+        sources = [one.gated for one in held]
+        taps = table(_spans(sources, starts), SIDE, context.chunk, SIDE, seen=side, device=device)
+        x = layer.leave(x, torch.cat([one.rows for one in sources]), taps, rows_of(queries))
+    for one, end in zip(held, ends, strict=True):
+        one.heard.drop_before(end)
+        one.gated.drop_before(end - SIDE)
+    return list(x.split(lengths))
+
+
+def _ends(held: Sequence[Held], chunk: int, right: int, last: Sequence[bool]) -> list[int]:
+    """Up to which frame chunks are complete, `right` frames past them included."""
+    return [
+        one.stop if ends else max(one.first, (one.stop - right) // chunk * chunk)
+        for one, ends in zip(held, last, strict=True)
+    ]
+
+
+def _spans(
+    held: Sequence[Held], starts: Sequence[range], lengths: Sequence[int] | None = None
+) -> list[Span]:
+    """Where the rows of each lie once all are joined; `lengths`: only so many of each."""
+    spans, base = [], 0
+    for i, (one, begins) in enumerate(zip(held, starts, strict=True)):
+        n = len(one.rows) if lengths is None else lengths[i]
+        spans.append(Span(base, one.first, one.first + n, begins))
+        base += n
+    return spans
+
+
+@dataclass(slots=True)
+class LookAheadCache:
+    """What a stream keeps: keys, values and gated frames of each layer, up to frame `stop`."""
+
+    keys_values: list[Tensor]  # (at most left, 2 d) each
+    gated: list[Tensor]  # (at most 7, d) each
+    stop: int = 0
+
+    @staticmethod
+    def empty(encoder: Encoder) -> LookAheadCache:
+        none, n = encoder.after_norm.weight.new_zeros, len(encoder.encoders)
+        return LookAheadCache([none(0, 2 * encoder.d)] * n, [none(0, encoder.d)] * n)
+
+
+@torch.inference_mode()
+def look_ahead(
+    encoder: Encoder,
+    context: Context,
+    positions: Sequence[Tensor],
+    caches: Sequence[LookAheadCache],
+    frames: Sequence[Tensor],
+    keep: Sequence[int],
+) -> list[Tensor]:
+    """One chunk of each stream, (n_i, d) with its look-ahead, n_i >= 1 -> its (keep_i, d).
+
+    context: chunk is that of chunk and look-ahead together, right is 0. Streams may be at different
+    places and their chunks of different lengths.
+    """
+    lengths = [len(part) for part in frames]
+    x = torch.cat(list(frames))
+    tables = _look_ahead_tables(context, caches, lengths, x.device)
+    for number, (layer, position) in enumerate(zip(encoder.layers, positions, strict=True)):
+        x, new = layer.enter(x)
+        kv = [
+            torch.cat([c.keys_values[number], part])
+            for c, part in zip(caches, new.split(lengths), strict=True)
+        ]
+        x = layer.attend(x, tables.queries, tables.rows, torch.cat(kv), tables.keys, position)
+        gated = [
+            torch.cat([c.gated[number], part])
+            for c, part in zip(caches, layer.gate(x).split(lengths), strict=True)
+        ]
+        x = layer.leave(x, torch.cat(gated), tables.taps, tables.rows)
+        for cache, k, g, n, kept in zip(caches, kv, gated, lengths, keep, strict=True):
+            k, g = k[: len(k) - n + kept], g[: len(g) - n + kept]
+            cache.keys_values[number] = k[max(0, len(k) - context.left) :]
+            cache.gated[number] = g[-SIDE:]
+    for cache, kept in zip(caches, keep, strict=True):
+        cache.stop += kept
+    done = encoder.after_norm(x).split(lengths)
+    return [part[:kept] for part, kept in zip(done, keep, strict=True)]
+
+
+def _look_ahead_tables(
+    context: Context,
+    caches: Sequence[LookAheadCache],
+    lengths: Sequence[int],
+    device: torch.device,
+) -> Tables:
+    def windows(cached: Sequence[int], left: int, right: int) -> Table:
+        spans, base = [], 0
+        for cache, n_cached, n in zip(caches, cached, lengths, strict=True):
+            start = cache.stop
+            spans.append(Span(base, start - n_cached, start + n, range(start, start + 1)))
+            base += n_cached + n
+        return table(spans, left, context.chunk, right, seen=0, device=device)
+
+    queries = windows([0] * len(caches), 0, 0)
+    return Tables(
+        queries,
+        rows_of(queries),
+        windows([len(c.keys_values[0]) for c in caches], context.left, 0),
+        windows([len(c.gated[0]) for c in caches], SIDE, SIDE),
+    )

@@ -1,0 +1,82 @@
+"""Kaldi's log-mel filter bank, as ChunkFormer's checkpoints were trained on.
+
+Samples at 16-bit scale; windows of 25 ms every 10 ms that lie wholly inside the audio (Kaldi's
+`snip_edges`); mean removed, pre-emphasis 0.97, Povey's window; power spectrum of 512 points; 80
+triangles on Kaldi's mel scale from 20 Hz to 8 kHz; natural logarithm. No dither. A frame depends on
+its own 400 samples alone, so a stream gives the very frames of the whole recording.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from streaming_asr.method import Samples
+
+WINDOW_SAMPLES = 400
+HOP_SAMPLES = 160
+N_FFT = 512
+LOW_HZ, HIGH_HZ = 20.0, 8000.0
+PREEMPHASIS = 0.97
+
+
+def n_mel_frames(n_samples: int) -> int:
+    """Frames of `n_samples` samples: windows that fit."""
+    return max(0, (n_samples - WINDOW_SAMPLES) // HOP_SAMPLES + 1)
+
+
+def _mel(hz: np.ndarray) -> np.ndarray:
+    return np.asarray(1127.0 * np.log1p(hz / 700.0))
+
+
+@functools.lru_cache(maxsize=8)
+def _filters(n_mels: int, device: torch.device) -> torch.Tensor:
+    """(257, n_mels): triangles between equally spaced mels; the highest bin, 8 kHz, weighs 0."""
+    low, high = _mel(np.array([LOW_HZ, HIGH_HZ]))
+    edges = np.linspace(low, high, n_mels + 2)
+    bins = _mel(np.arange(N_FFT // 2 + 1) * 16_000 / N_FFT)[:, None]
+    rising = (bins - edges[:-2]) / (edges[1:-1] - edges[:-2])
+    falling = (edges[2:] - bins) / (edges[2:] - edges[1:-1])
+    weights = np.maximum(0.0, np.minimum(rising, falling))
+    weights[-1] = 0.0
+    return torch.as_tensor(weights, dtype=torch.float32, device=device)
+
+
+@functools.lru_cache(maxsize=8)
+def _window(device: torch.device) -> torch.Tensor:
+    """Povey's window: a symmetric Hann window to the power of 0.85."""
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW_SAMPLES) / (WINDOW_SAMPLES - 1))
+    return torch.as_tensor(hann**0.85, dtype=torch.float32, device=device)
+
+
+def fbank(samples: torch.Tensor, n_mels: int = 80) -> torch.Tensor:
+    """(n,) float32 in [-1, 1] -> (frames, n_mels) float32; no frames below 400 samples."""
+    if n_mel_frames(samples.shape[-1]) == 0:
+        return samples.new_zeros(0, n_mels)
+    frames = (samples * 32768.0).unfold(-1, WINDOW_SAMPLES, HOP_SAMPLES)
+    frames = frames - frames.mean(-1, keepdim=True)
+    before = F.pad(frames[:, None], (1, 0), mode="replicate")[:, 0, :-1]
+    frames = (frames - PREEMPHASIS * before) * _window(samples.device)
+    spectrum = torch.fft.rfft(frames, N_FFT)
+    power = spectrum.real.square() + spectrum.imag.square()
+    energies = power @ _filters(n_mels, samples.device)
+    return energies.clamp_min(torch.finfo(torch.float32).eps).log()
+
+
+class StreamingFbank:
+    """The frames of one stream as its samples arrive."""
+
+    def __init__(self, n_mels: int = 80, device: torch.device | str = "cpu") -> None:
+        self._n_mels = n_mels
+        self._device = device
+        self._pending = np.zeros(0, np.float32)
+
+    def push(self, audio: Samples) -> torch.Tensor:
+        """(n,) new samples -> (k, n_mels) frames that are complete now, k >= 0."""
+        pending = np.concatenate([self._pending, audio]) if audio.size else self._pending
+        used = n_mel_frames(pending.size) * HOP_SAMPLES
+        self._pending = pending[used:]
+        return fbank(torch.from_numpy(pending).to(self._device), self._n_mels)

@@ -1,0 +1,218 @@
+"""The encoder's parts: subsampling, relative attention, convolution, and the layer they make.
+
+Frames of all audios lie on one axis, (N, d); only attention and convolution look at windows of it,
+given by a `Table`. Module names are those of the published checkpoints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from streaming_asr.methods.chunkformer.context import KERNEL, Context, Table
+
+STRIDE = 8
+"""Mel frames per encoder frame: three convolutions of kernel 3 and stride 2."""
+RECEPTIVE = 15
+"""Mel frames that one encoder frame depends on: frame i on 8 i .. 8 i + 14."""
+GROUP_FRAMES = 64
+GROUP_ELEMENTS = 2**24
+"""Subsampling goes through groups of windows whose first activation has at most this many values
+(the paper's II-C: batch splitting, which masked batching makes possible)."""
+
+
+def n_frames(n_mel: int) -> int:
+    """Encoder frames of `n_mel` mel frames."""
+    return max(0, (n_mel - RECEPTIVE) // STRIDE + 1)
+
+
+class Subsampling(nn.Module):
+    """Depthwise striding convolutions, 8 x in time (II-C; FastConformer's, wider)."""
+
+    def __init__(self, n_mels: int, d: int) -> None:
+        super().__init__()
+        self.conv = nn.Sequential(
+            nn.Conv2d(1, d, 3, 2),
+            nn.ReLU(),
+            nn.Conv2d(d, d, 3, 2, groups=d),
+            nn.Conv2d(d, d, 1),
+            nn.ReLU(),
+            nn.Conv2d(d, d, 3, 2, groups=d),
+            nn.Conv2d(d, d, 1),
+            nn.ReLU(),
+        )
+        self.out = nn.Linear(d * n_frames(n_mels), d)
+        self.d = d
+
+    def forward(self, mels: Sequence[Tensor]) -> Tensor:
+        """Normalised mel frames of each audio, (T_i, n_mels) -> (sum of n_i, d), joined.
+
+        No convolution is padded, so windows of any width give the same frames: every audio is cut
+        into equal windows, which go through in groups.
+        """
+        lengths = [n_frames(len(mel)) for mel in mels]
+        width = min(GROUP_FRAMES, max(lengths, default=0))
+        if width == 0:
+            return self.out.weight.new_zeros(0, self.d)
+        windows, kept = [], []
+        for mel, n in zip(mels, lengths, strict=True):
+            n_windows = -(-n // width)
+            if n_windows == 0:
+                continue
+            needed = STRIDE * n_windows * width + RECEPTIVE - STRIDE
+            padded = F.pad(mel[:needed], (0, 0, 0, max(0, needed - len(mel))))
+            cut = padded.unfold(0, STRIDE * width + RECEPTIVE - STRIDE, STRIDE * width)
+            windows.append(cut.transpose(1, 2))
+            kept.append((n, n_windows * width))
+        batch = torch.cat(windows)[:, None]  # (windows, 1, 8 * width + 7, n_mels)
+        size = max(1, GROUP_ELEMENTS // (self.d * batch[0].numel() // 4))
+        done = torch.cat([self._convolve(group) for group in batch.split(size)]).flatten(0, 1)
+        pieces = done.split([total for _, total in kept])
+        return torch.cat([piece[:n] for piece, (n, _) in zip(pieces, kept, strict=True)])
+
+    def _convolve(self, windows: Tensor) -> Tensor:
+        x = self.conv(windows)  # (windows, d, width, bins)
+        return self.out(x.transpose(1, 2).flatten(2)) * math.sqrt(self.d)
+
+
+def distances(context: Context, d: int, device: torch.device | str) -> Tensor:
+    """(window + chunk, d): sinusoids of the distances query - key, the largest first.
+
+    One row more than there are distances, so that shifting needs no special case for chunk = 1.
+    """
+    largest = context.left + context.chunk - 1
+    distance = torch.arange(largest, largest - context.window - context.chunk, -1.0, device=device)
+    rate = torch.exp(torch.arange(0, d, 2, device=device) * (-math.log(10000.0) / d))
+    angle = distance[:, None] * rate
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+
+
+class SelfAttention(nn.Module):
+    """Attention with relative positions (equations 2-4)."""
+
+    def __init__(self, d: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.linear_q = nn.Linear(d, d)
+        self.linear_k = nn.Linear(d, d)
+        self.linear_v = nn.Linear(d, d)
+        self.linear_out = nn.Linear(d, d)
+        self.linear_pos = nn.Linear(d, d, bias=False)
+        self.pos_bias_u = nn.Parameter(torch.empty(heads, d // heads))
+        self.pos_bias_v = nn.Parameter(torch.empty(heads, d // heads))
+        nn.init.xavier_uniform_(self.pos_bias_u)
+        nn.init.xavier_uniform_(self.pos_bias_v)
+
+    def keys_values(self, x: Tensor) -> Tensor:
+        """(N, d) -> (N, 2 d)."""
+        return torch.cat([self.linear_k(x), self.linear_v(x)], dim=-1)
+
+    def positions(self, sinusoids: Tensor) -> Tensor:
+        """(distances, d) -> (heads, d / heads, distances)."""
+        return self.linear_pos(sinusoids).unflatten(-1, (self.heads, -1)).permute(1, 2, 0)
+
+    def forward(
+        self, x: Tensor, queries: Table, keys_values: Tensor, keys: Table, positions: Tensor
+    ) -> Tensor:
+        """(N, d) frames, (K, 2 d) keys and values -> (M * chunk, d), masked queries included."""
+        q = self.linear_q(x)[queries.index].unflatten(-1, (self.heads, -1))  # (M, c, h, dk)
+        k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (M, h, w, dk)
+            for part in keys_values[keys.index].chunk(2, dim=-1)
+        )
+        chunk, window = queries.index.shape[1], keys.index.shape[1]
+        # Row i of the product holds distance d at column largest - d; key p is at distance
+        # left + i - p, so the rows are shifted against each other by one.
+        by_distance = (q + self.pos_bias_v).transpose(1, 2) @ positions  # (M, h, c, window + c)
+        n = by_distance.shape[-1] - 1
+        shifted = by_distance.flatten(-2)[..., chunk - 1 : chunk - 1 + chunk * n]
+        bias = shifted.unflatten(-1, (chunk, n))[..., :window] * q.shape[-1] ** -0.5
+        bias = bias.masked_fill(~keys.valid[:, None, None], -math.inf)
+        heard = F.scaled_dot_product_attention(
+            (q + self.pos_bias_u).transpose(1, 2), k, v, attn_mask=bias
+        )
+        return self.linear_out(heard.transpose(1, 2).flatten(2)).flatten(0, 1)
+
+
+class Convolution(nn.Module):
+    """Pointwise, gated; depthwise over 15 frames; layer norm (not batch norm); swish; pointwise."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.pointwise_conv1 = nn.Conv1d(d, 2 * d, 1)
+        self.depthwise_conv = nn.Conv1d(d, d, KERNEL, groups=d)
+        self.norm = nn.LayerNorm(d)
+        self.pointwise_conv2 = nn.Conv1d(d, d, 1)
+
+    def gate(self, x: Tensor) -> Tensor:
+        """(N, d) -> (N, d), what the windows are cut from."""
+        conv = self.pointwise_conv1
+        return F.glu(F.linear(x, conv.weight[..., 0], conv.bias), dim=-1)
+
+    def forward(self, gated: Tensor, taps: Table) -> Tensor:
+        """(K, d) gated frames -> (M * chunk, d)."""
+        windows = gated[taps.index] * taps.valid[..., None]
+        x = self.depthwise_conv(windows.transpose(1, 2)).transpose(1, 2).flatten(0, 1)
+        conv = self.pointwise_conv2
+        return F.linear(F.silu(self.norm(x)), conv.weight[..., 0], conv.bias)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, d: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.w_1 = nn.Linear(d, hidden)
+        self.w_2 = nn.Linear(hidden, d)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w_2(self.dropout(F.silu(self.w_1(x))))
+
+
+class Layer(nn.Module):
+    """Half a feed-forward, attention, convolution, half a feed-forward; pre-norm, normed at last.
+
+    In four steps, because between the second and the third frames may have to wait for those to
+    their right: `enter`, `attend`, `gate`, `leave`.
+    """
+
+    def __init__(self, d: int, heads: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.self_attn = SelfAttention(d, heads)
+        self.feed_forward = FeedForward(d, hidden, dropout)
+        self.feed_forward_macaron = FeedForward(d, hidden, dropout)
+        self.conv_module = Convolution(d)
+        self.norm_ff = nn.LayerNorm(d)
+        self.norm_mha = nn.LayerNorm(d)
+        self.norm_ff_macaron = nn.LayerNorm(d)
+        self.norm_conv = nn.LayerNorm(d)
+        self.norm_final = nn.LayerNorm(d)
+        self.dropout = nn.Dropout(dropout)
+
+    def enter(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, d) -> the frames after the first half feed-forward, and their keys and values."""
+        x = x + 0.5 * self.dropout(self.feed_forward_macaron(self.norm_ff_macaron(x)))
+        return x, self.self_attn.keys_values(self.norm_mha(x))
+
+    def attend(
+        self,
+        x: Tensor,
+        queries: Table,
+        rows: Tensor,
+        keys_values: Tensor,
+        keys: Table,
+        positions: Tensor,
+    ) -> Tensor:
+        heard = self.self_attn(self.norm_mha(x), queries, keys_values, keys, positions)
+        return x + self.dropout(heard[rows])
+
+    def gate(self, x: Tensor) -> Tensor:
+        return self.conv_module.gate(self.norm_conv(x))
+
+    def leave(self, x: Tensor, gated: Tensor, taps: Table, rows: Tensor) -> Tensor:
+        x = x + self.dropout(self.conv_module(gated, taps)[rows])
+        x = x + 0.5 * self.dropout(self.feed_forward(self.norm_ff(x)))
+        return self.norm_final(x)

@@ -1,0 +1,239 @@
+"""Reads and writes a folder of a ChunkFormer: configuration, weights, vocabulary, statistics.
+
+config.yaml             sizes, in the names of the package's first or second generation
+pytorch_model.bin       (or .pt, .ckpt: the first that is there) the state dict
+vocab.txt               one line a token: "token id"; blank is 0
+global_cmvn             JSON {mean_stat, var_stat, frame_num}: sums over the training frames
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from streaming_asr.errors import UserError
+from streaming_asr.methods.chunkformer.context import KERNEL
+from streaming_asr.methods.chunkformer.encoder import Network, Shape
+
+WEIGHTS = ("pytorch_model.bin", "pytorch_model.pt", "pytorch_model.ckpt")
+TRAIN = "python -m streaming_asr.train method=chunkformer entry=random"
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+# Two generations of names for the same thing.
+KNOWN: dict[str, set[Any]] = {
+    "input_layer": {"depthwise", "dw_striding"},
+    "pos_enc_layer_type": {"stream_rel_pos", "chunk_rel_pos"},
+    "selfattention_layer_type": {"stream_rel_selfattn", "chunk_rel_seflattn"},
+    "activation_type": {"swish"},
+    "cnn_module_norm": {"layer_norm"},
+    "cnn_module_kernel": {KERNEL},
+    "macaron_style": {True},
+    "use_cnn_module": {True},
+    "normalize_before": {True},
+    "causal": {False},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Sums over training frames, (n_mels,) each, as `global_cmvn` has them."""
+
+    mean_stat: Sequence[float]
+    var_stat: Sequence[float]
+    frame_num: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A network ready for inference and the text of its tokens, by id."""
+
+    network: Network
+    tokens: list[str]
+
+
+def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32") -> Loaded:
+    """Read a checkpoint folder. Attention decoders in it are passed over.
+
+    Raises UserError where something is missing, of an unknown kind or of the wrong size.
+    """
+    folder = Path(folder).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; name a ChunkFormer's folder or train: {TRAIN}")
+    config = _config(folder / "config.yaml")
+    tokens = read_vocabulary(folder / "vocab.txt")
+    weights = _weights(folder)
+    found = weights.get("ctc.ctc_lo.weight")
+    if found is None:
+        raise UserError(f"{folder}: its weights have no CTC head (ctc.ctc_lo); only CTC is decoded")
+    stated = config.get("output_dim", len(found))
+    if not len(tokens) == len(found) == stated:
+        raise UserError(
+            f"{folder}: vocab.txt has {len(tokens)} tokens, the CTC head {len(found)}, config.yaml "
+            f"says {stated}; the three must agree: take vocab.txt from the checkpoint's own folder"
+        )
+    network = Network(_shape(config, len(tokens), folder))
+    _fill(network, weights, folder)
+    network = network.to(device=device, dtype=DTYPES[dtype]).eval().requires_grad_(False)
+    return Loaded(network, tokens)
+
+
+def save(
+    folder: Path, network: Network, tokens: Sequence[str], statistics: Statistics | None
+) -> None:
+    """Write a folder that `load` reads; weights at 16 bits, the features' statistics exact."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = network.shape
+    config = {
+        "input_dim": shape.n_mels,
+        "output_dim": shape.vocabulary,
+        "encoder": "chunkformer",
+        "encoder_conf": {
+            "output_size": shape.d,
+            "attention_heads": shape.heads,
+            "linear_units": shape.hidden,
+            "num_blocks": shape.layers,
+            "input_layer": "dw_striding",
+            "pos_enc_layer_type": "chunk_rel_pos",
+            "selfattention_layer_type": "chunk_rel_seflattn",
+            "activation_type": "swish",
+            "cnn_module_norm": "layer_norm",
+            "cnn_module_kernel": KERNEL,
+            "dynamic_conv": True,
+        },
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    lines = [f"{token} {i}\n" for i, token in enumerate(tokens)]
+    (folder / "vocab.txt").write_text("".join(lines), encoding="utf-8")
+    if statistics is not None:
+        row = {
+            "mean_stat": [round(float(v), 4) for v in statistics.mean_stat],
+            "var_stat": [round(float(v), 4) for v in statistics.var_stat],
+            "frame_num": statistics.frame_num,
+        }
+        (folder / "global_cmvn").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    state = {
+        name: value if "global_cmvn" in name else value.half()
+        for name, value in network.state_dict().items()
+    }
+    torch.save(state, folder / WEIGHTS[0])
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    """The tokens in the order of their ids. Raises UserError for gaps, other forms."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path}: not readable ({error}); a checkpoint needs its vocab.txt"
+        ) from error
+    tokens: dict[int, str] = {}
+    for number, line in enumerate(lines, start=1):
+        token, _, index = line.rpartition(" ")
+        if not token or not index.isdigit() or int(index) in tokens:
+            raise UserError(f'{path}, line {number}: {line!r}; a line is "token id", ids differ')
+        tokens[int(index)] = token
+    if not tokens or sorted(tokens) != list(range(len(tokens))):
+        raise UserError(f"{path}: ids must run from 0 to {len(tokens) - 1} without a gap")
+    return [tokens[i] for i in range(len(tokens))]
+
+
+def normalisation(statistics: Statistics) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and inverse standard deviation, (n_mels,) each."""
+    mean = torch.tensor(statistics.mean_stat, dtype=torch.float64) / statistics.frame_num
+    square = torch.tensor(statistics.var_stat, dtype=torch.float64) / statistics.frame_num
+    return mean.float(), (square - mean.square()).clamp_min(1e-20).rsqrt().float()
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: not readable ({error}); a checkpoint needs it") from error
+    if not isinstance(config, dict) or not isinstance(config.get("encoder_conf"), dict):
+        raise UserError(f"{path}: has no encoder_conf; this is not a ChunkFormer's config.yaml")
+    for key, allowed in KNOWN.items():
+        value = config["encoder_conf"].get(key)
+        if value is not None and value not in allowed:
+            named = " or ".join(str(one) for one in sorted(allowed, key=str))
+            raise UserError(f"{path}: encoder_conf.{key} is {value}; read is only {named}")
+    return config
+
+
+def _shape(config: Mapping[str, Any], n_tokens: int, folder: Path) -> Shape:
+    encoder = config["encoder_conf"]
+    features = (config.get("dataset_conf") or {}).get("fbank_conf") or {}
+    try:
+        return Shape(
+            d=int(encoder["output_size"]),
+            heads=int(encoder["attention_heads"]),
+            layers=int(encoder["num_blocks"]),
+            hidden=int(encoder["linear_units"]),
+            vocabulary=n_tokens,
+            n_mels=int(config.get("input_dim") or features.get("num_mel_bins", 80)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{folder / 'config.yaml'}: {error}; encoder_conf needs output_size, attention_heads, "
+            "num_blocks and linear_units"
+        ) from error
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if path is None:
+        raise UserError(f"{folder}: none of {', '.join(WEIGHTS)} in it; a checkpoint has one")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise UserError(f"{path}: not readable as weights ({error}); download it again") from error
+    weights = {str(name).removeprefix("model."): value for name, value in state.items()}
+    for name in ("ctc.ctc_lo.weight", "ctc.ctc_lo.bias"):  # an alias of older checkpoints
+        if name not in weights and f"encoder.{name}" in weights:
+            weights[name] = weights[f"encoder.{name}"]
+    return weights
+
+
+def _fill(network: Network, weights: Mapping[str, torch.Tensor], folder: Path) -> None:
+    weights = dict(weights)
+    names = ("encoder.global_cmvn.mean", "encoder.global_cmvn.istd")
+    if names[0] not in weights:
+        path = folder / "global_cmvn"
+        wanted = network.encoder.global_cmvn.mean, network.encoder.global_cmvn.istd
+        pair = normalisation(_statistics(path)) if path.is_file() else wanted
+        weights |= dict(zip(names, pair, strict=True))
+    wrong = [
+        f"{name} {tuple(weights[name].shape)}, not {tuple(value.shape)}"
+        for name, value in network.state_dict().items()
+        if name in weights and weights[name].shape != value.shape
+    ]
+    missing = [name for name in network.state_dict() if name not in weights]
+    unknown = [
+        name
+        for name in weights
+        if name.startswith("encoder.")
+        and not name.startswith("encoder.ctc.")
+        and name not in network.state_dict()
+    ]
+    if wrong or missing or unknown:
+        told = [f"wrong size: {wrong[0]}"] if wrong else []
+        told += [f"{len(missing)} missing, such as {missing[0]}"] if missing else []
+        told += [f"{len(unknown)} unknown, such as {unknown[0]}"] if unknown else []
+        raise UserError(f"{folder}: its weights do not fit its config.yaml ({'; '.join(told)})")
+    network.load_state_dict(weights, strict=False)
+
+
+def _statistics(path: Path) -> Statistics:
+    try:
+        row = json.loads(path.read_text(encoding="utf-8"))
+        return Statistics(row["mean_stat"], row["var_stat"], int(row["frame_num"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: not readable ({error}); it is JSON with mean_stat, var_stat and frame_num"
+        ) from error

@@ -1,0 +1,238 @@
+"""ChunkFormer (masked chunking Conformer) as a method.
+
+mode=stream: small chunks, no right context or a fixed look-ahead; each chunk is encoded once, with
+cached left context, and decoded by greedy CTC. A word is committed when the next one begins.
+
+mode=longform: large chunks with left and right context, equal to one pass over the recording, at
+constant memory (endless decoding); with batch > 1 recordings of any lengths share their passes
+without padding (masked batch). It makes no promise on latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, Recorder, Samples, Update, Word
+from streaming_asr.methods.chunkformer.context import Context
+from streaming_asr.methods.chunkformer.ctc import FRAME_S, Greedy, best_path
+from streaming_asr.methods.chunkformer.encoder import encoder_flops
+from streaming_asr.methods.chunkformer.endless import (
+    Cache,
+    LookAheadCache,
+    advance,
+    look_ahead,
+)
+from streaming_asr.methods.chunkformer.features import (
+    HOP_SAMPLES,
+    WINDOW_SAMPLES,
+    StreamingFbank,
+)
+from streaming_asr.methods.chunkformer.layers import RECEPTIVE, STRIDE
+from streaming_asr.methods.chunkformer.load import TRAIN, load
+
+FRAME_SAMPLES = STRIDE * HOP_SAMPLES  # 80 ms
+LOOKAHEAD_SAMPLES = (RECEPTIVE - STRIDE) * HOP_SAMPLES + WINDOW_SAMPLES - HOP_SAMPLES
+"""Audio past the end of an encoder frame that it depends on: 70 ms of subsampling, 15 of window."""
+STREAM_LEFT, LONGFORM = 50, Context(64, 128, 128)
+
+
+@dataclass(slots=True)
+class StreamState:
+    """One stream; frames are encoder frames of 80 ms."""
+
+    recorder: Recorder
+    fbank: StreamingFbank
+    cache: Cache | LookAheadCache
+    mel: Tensor  # (k, n_mels) frames that are not subsampled yet
+    frames: Tensor  # (k, d) frames that are not encoded yet
+    greedy: Greedy
+    closed: bool = False  # its last frames have been handed to the encoder
+    committed: list[Word] = field(default_factory=list)  # in this step
+
+
+class ChunkFormer:
+    """The method. Weights and settings; a stream's own things are in its `StreamState`."""
+
+    def __init__(
+        self,
+        adapter: str | None,
+        device: str = "cpu",
+        dtype: str = "float32",
+        chunk_s: float = 0.3,
+        mode: str = "stream",
+        chunk_frames: int | None = None,
+        left_frames: int | None = None,
+        right_frames: int | None = None,
+        total_duration_s: float = 1800.0,
+    ) -> None:
+        """Load the network from the folder `adapter`, a trained or a published one.
+
+        mode: stream or longform. chunk_frames, left_frames, right_frames: the context in frames of
+        80 ms; default 64, 128, 128 in longform, and in stream the frames that fit into `chunk_s`,
+        50 and 0. There, right_frames is a look-ahead that is the same in all layers.
+        total_duration_s: audio of all recordings together that goes through the encoder in one pass
+        (longform). Raises UserError on settings out of range and on what `load` refuses.
+        """
+        if adapter in (None, "none"):
+            raise UserError(
+                "method.adapter=none: chunkformer has a network of its own and cannot do without; "
+                f"train one with `{TRAIN}` or name a checkpoint with method.adapter=<folder>"
+            )
+        if mode not in ("stream", "longform"):
+            raise UserError(f"mode={mode!r}: one of stream, longform")
+        stream = mode == "stream"
+        fits = max(1, int(round(chunk_s * 1000) // round(FRAME_S * 1000)))
+        default = Context(fits, STREAM_LEFT, 0) if stream else LONGFORM
+        given = (chunk_frames, left_frames, right_frames)
+        chunk, left, right = (
+            wanted if value is None else value
+            for value, wanted in zip(
+                given, (default.chunk, default.left, default.right), strict=True
+            )
+        )
+        if chunk < 1 or left < 0 or right < 0:
+            raise UserError(
+                f"chunk_frames={chunk}, left_frames={left}, right_frames={right}: a chunk has at "
+                "least 1 frame, its contexts 0 or more"
+            )
+        self._pass_frames = int(total_duration_s / FRAME_S)
+        if self._pass_frames < chunk:
+            raise UserError(
+                f"total_duration_s={total_duration_s:g}: less than one chunk of {chunk} frames, "
+                f"{chunk * FRAME_S:g} s; raise it or lower chunk_frames"
+            )
+        loaded = load(adapter, device=device, dtype=dtype)
+        self._network, self._tokens = loaded.network, loaded.tokens
+        self._stream, self._chunk = stream, chunk
+        self._context = Context(chunk + right, left, 0) if stream else Context(chunk, left, right)
+        with torch.inference_mode():
+            self._positions = self._network.encoder.positions(self._context)
+        self.lookahead_samples = LOOKAHEAD_SAMPLES + right * FRAME_SAMPLES if stream else 0
+
+    # ---- the protocol -----------------------------------------------------------------------
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
+        """A new stream; the network knows one language, so `language` changes nothing."""
+        encoder = self._network.encoder
+        new = encoder.after_norm.weight.new_zeros
+        n_mels = self._network.shape.n_mels
+        return StreamState(
+            recorder=recorder,
+            fbank=StreamingFbank(n_mels, encoder.device),
+            cache=LookAheadCache.empty(encoder) if self._stream else Cache.empty(encoder),
+            mel=torch.zeros(0, n_mels, device=encoder.device),
+            frames=new(0, encoder.d),
+            greedy=Greedy(self._tokens),
+        )
+
+    def start_many(
+        self, n: int, *, language: str | None = None, recorder: Recorder = NULL
+    ) -> list[StreamState]:
+        """`n` streams; those that step together share their passes."""
+        return [self.start(language=language, recorder=recorder) for _ in range(n)]
+
+    def step(self, state: StreamState, audio: Samples, *, last: bool) -> Update:
+        """Take in `audio`; a step that completes no chunk changes nothing."""
+        return self.step_many([state], [audio], last=[last])[0]
+
+    @torch.inference_mode()
+    def step_many(
+        self, states: Sequence[StreamState], audio: Sequence[Samples], *, last: Sequence[bool]
+    ) -> list[Update]:
+        """One step of each stream, wherever each is."""
+        if not states:
+            return []
+        recorder = states[0].recorder
+        with recorder.part("feature"):
+            for state, samples in zip(states, audio, strict=True):
+                mel = state.fbank.push(np.asarray(samples, dtype=np.float32))
+                state.mel = torch.cat([state.mel, mel])
+        with recorder.part("encode"):
+            embedded = self._network.encoder.subsample([state.mel for state in states])
+        for state, frames in zip(states, embedded, strict=True):
+            state.mel = state.mel[STRIDE * len(frames) :]
+            state.frames = torch.cat([state.frames, frames])
+        while self._look_ahead(states, last) if self._stream else self._advance(states, last):
+            pass
+        updates = []
+        for state, ends in zip(states, last, strict=True):
+            if ends:
+                with state.recorder.part("finalise"):
+                    state.committed += state.greedy.finish()
+            updates.append(Update(tuple(state.committed), state.greedy.open_word()))
+            state.committed = []
+        return updates
+
+    # ---- one pass ---------------------------------------------------------------------------
+
+    def _look_ahead(self, states: Sequence[StreamState], last: Sequence[bool]) -> bool:
+        """Encode and decode the next chunk of every stream that has one; False where none has."""
+        width = self._context.chunk
+        ready = [
+            state
+            for state, ends in zip(states, last, strict=True)
+            if len(state.frames) >= width or (ends and len(state.frames))
+        ]
+        if not ready:
+            return False
+        frames = [state.frames[:width] for state in ready]
+        keep = [min(self._chunk, len(part)) for part in frames]
+        caches = [state.cache for state in ready if isinstance(state.cache, LookAheadCache)]
+        with ready[0].recorder.part("encode"):
+            encoded = look_ahead(
+                self._network.encoder, self._context, self._positions, caches, frames, keep
+            )
+        for state, part, kept in zip(ready, frames, keep, strict=True):
+            state.frames = state.frames[kept:]
+            self._count(state, len(part), kept, 1)
+        self._decode(ready, encoded)
+        return True
+
+    def _advance(self, states: Sequence[StreamState], last: Sequence[bool]) -> bool:
+        """One pass over at most `total_duration_s` of what has come in; False where nothing is
+        left to do."""
+        room, active, frames, closes = self._pass_frames, [], [], []
+        for state, ends in zip(states, last, strict=True):
+            n = min(room, len(state.frames))
+            done = ends and n == len(state.frames)
+            if n or (done and not state.closed):
+                active.append(state)
+                frames.append(state.frames[:n])
+                closes.append(done)
+                state.frames, state.closed = state.frames[n:], done
+                room -= n
+        if not active:
+            return False
+        caches = [state.cache for state in active if isinstance(state.cache, Cache)]
+        with active[0].recorder.part("encode"):
+            encoded = advance(
+                self._network.encoder, self._context, self._positions, caches, frames, closes
+            )
+        for state, part, out in zip(active, frames, encoded, strict=True):
+            self._count(state, len(part), len(part), -(-len(out) // self._chunk))
+        self._decode(active, encoded)
+        return True
+
+    def _decode(self, states: Sequence[StreamState], encoded: Sequence[Tensor]) -> None:
+        with states[0].recorder.part("decode"):
+            logits = self._network.ctc(torch.cat(list(encoded)))
+            best, log_probs = best_path(logits)
+            begin = 0
+            for state, part in zip(states, encoded, strict=True):
+                end = begin + len(part)
+                state.committed += state.greedy.push(best[begin:end], log_probs[begin:end])
+                begin = end
+
+    def _count(self, state: StreamState, n_computed: int, n_real: int, n_chunks: int) -> None:
+        shape = self._network.shape
+        state.recorder.count(
+            frames_real=n_real,
+            frames_computed=n_computed,
+            encoder_flops=encoder_flops(shape, self._context, n_computed, n_chunks),
+        )
