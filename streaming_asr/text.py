@@ -24,15 +24,17 @@ class Normaliser:
     The answers of one text are remembered: a streaming log shows the same prefix again and again.
     """
 
-    def __init__(self, name: str, package_version: str, normalise: Callable[[str], str]) -> None:
+    def __init__(
+        self, name: str, package_version: str, words: Callable[[str], tuple[str, ...]]
+    ) -> None:
         self.name = name
         self.version = package_version
-        self._normalise = lru_cache(maxsize=16_384)(lambda text: tuple(normalise(text).split()))
+        self._words = lru_cache(maxsize=16_384)(words)
 
     def words(self, text: str) -> tuple[str, ...]:
         """The normalised words of `text`; no words for empty text."""
         # Every normaliser here starts by lower-casing, so texts that differ in case share an entry.
-        return self._normalise(text.lower()) if text else ()
+        return self._words(text.lower()) if text else ()
 
     def __call__(self, text: str) -> str:
         """`text` normalised, words joined by one space."""
@@ -50,22 +52,18 @@ def normaliser(language: str | None) -> Normaliser:
     package_version = version("whisper-normalizer")
     code = (language or "en").lower()
     if code in ENGLISH:
-        from whisper_normalizer.english import EnglishTextNormalizer
+        from streaming_asr.english import EnglishPieces
 
         return Normaliser(
-            "whisper_normalizer.EnglishTextNormalizer", package_version, EnglishTextNormalizer()
+            "whisper_normalizer.EnglishTextNormalizer", package_version, EnglishPieces()
         )
     from whisper_normalizer.basic import BasicTextNormalizer
 
+    name = "whisper_normalizer.BasicTextNormalizer"
     if code in UNSPACED:
-        return Normaliser(
-            "whisper_normalizer.BasicTextNormalizer(split_letters)",
-            package_version,
-            BasicTextNormalizer(split_letters=True),
-        )
-    return Normaliser(
-        "whisper_normalizer.BasicTextNormalizer", package_version, BasicTextNormalizer()
-    )
+        name += "(split_letters)"
+    basic = BasicTextNormalizer(split_letters=code in UNSPACED)
+    return Normaliser(name, package_version, lambda text: tuple(basic(text).split()))
 
 
 @lru_cache(maxsize=65_536)

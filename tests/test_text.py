@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from streaming_asr.text import light_key, light_words, normaliser
@@ -58,3 +60,34 @@ def test_the_light_key_folds_case_and_strips_punctuation_at_the_edges(word: str,
 
 def test_tokens_of_pure_punctuation_are_no_words() -> None:
     assert light_words(" Well - yes . ") == ("well", "yes")
+
+
+# What Whisper's rules name, or reaches across words.
+ODD = """
+he's don't they'd 'em um's $5 $ $$ 5% % %% 3.50 ... .. . , - -- 3rd 4 th 1s 1960s $2 ¢7
+and a half £0.12 twenty-one mr. café œuvre ½ … “quoted” (x) [y] <z> 's 10,000 x2 been
+been got done per cent double point oh hundred dollars – um, & @ #1 ? ٣ €7
+"""
+
+
+def test_a_text_in_pieces_is_normalised_as_the_whole() -> None:
+    from whisper_normalizer.english import EnglishTextNormalizer
+
+    from streaming_asr.english import EnglishPieces
+
+    whole, pieces = EnglishTextNormalizer(), EnglishPieces()
+    named = sorted(pieces._named)
+    plain = ["cat", "the", "colour", "harbour", "organise"]
+    odd = ODD.split()
+    rng = random.Random(5)
+    for _ in range(1500):
+        words = rng.choices((named, odd, plain), weights=(1, 2, 2), k=rng.randint(1, 12))
+        text = " ".join(rng.choice(each) for each in words)
+        assert list(pieces(text)) == whole(text).split(), text
+
+
+def test_the_mark_of_a_piece_is_a_word_that_no_rule_names() -> None:
+    from streaming_asr.english import MARK, EnglishPieces
+
+    assert MARK not in EnglishPieces()._named
+    assert EnglishPieces()(f"{MARK} um {MARK}") == (MARK, MARK)

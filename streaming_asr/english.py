@@ -1,0 +1,62 @@
+"""Whisper's English normaliser, one piece of the text at a time: same words, a fraction of the
+time.
+
+EnglishTextNormalizer runs some sixty substitutions over the whole text, and scoring asks for every
+display of every step. But all its rules that look at more than one word do so through words they
+name (numbers, units, contractions), digits or punctuation. A word that is none of these splits the
+text: what stands before and after it is normalised as if the other were not there. Such pieces
+come back again and again, and are remembered.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from whisper_normalizer.english import EnglishTextNormalizer
+
+MARK = "zz"  # a word that no rule names: stands for the plain word before or after a piece
+# Rules that reach across plain words: brackets, and a blank before an apostrophe (which may be the
+# blank that an ignored word leaves).
+_FAR = re.compile(r"[<\[(]|(?:^|\s)(?:hmm|mm|mhm|mmm|uh|um)?'")
+
+
+class EnglishPieces:
+    """Lower-case text -> tuple of normalised words, as EnglishTextNormalizer gives them."""
+
+    def __init__(self) -> None:
+        self._whole = EnglishTextNormalizer()
+        self._spelling = self._whole.standardize_spellings.mapping
+        self._named = _named_words(self._whole)
+        self._piece = lru_cache(maxsize=65_536)(self._normalise_piece)
+
+    def __call__(self, text: str) -> tuple[str, ...]:
+        if _FAR.search(text):
+            return tuple(self._whole(text).split())
+        words: list[str] = []
+        piece: list[str] = []  # neighbours that are not plain
+        before = ""
+        for word in text.split():
+            if word in self._named or not (word.isascii() and word.isalpha()):
+                piece.append(word)
+                continue
+            if piece:
+                words += self._piece(" ".join(piece), before, MARK)
+                piece = []
+            words.append(self._spelling.get(word, word))
+            before = MARK
+        if piece:
+            words += self._piece(" ".join(piece), before, "")
+        return tuple(words)
+
+    def _normalise_piece(self, piece: str, before: str, after: str) -> tuple[str, ...]:
+        words = self._whole(f"{before} {piece} {after}".strip()).split()
+        return tuple(words[len(before) > 0 : len(words) - (len(after) > 0)])
+
+
+def _named_words(whole: EnglishTextNormalizer) -> frozenset[str]:
+    """Every word that a rule of the normaliser names."""
+    patterns = [whole.ignore_patterns, *whole.replacers]
+    named = re.findall("[a-z]+", " ".join(patterns).replace(r"\b", " "))
+    suffixes = "a", "half", "st", "nd", "rd", "th", "s"  # of "and a half" and "3 rd"
+    return frozenset((*named, *suffixes, *whole.standardize_numbers.words))
