@@ -70,6 +70,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> Path:
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
     except OSError as error:
         raise UserError(
-            f"{path}: cannot be written ({error.strerror}); choose another folder with --into."
+            f"{path}: cannot be written ({error.strerror}); make room, change its permissions or "
+            "choose another folder."
         ) from error
     return path

@@ -39,16 +39,6 @@ class Sentence:
     end_s: float
 
 
-@dataclass(frozen=True)
-class Lag:
-    """The latency of the words that ended within a stretch of the recording."""
-
-    start_s: float
-    n_words: int
-    mean_s: float | None  # None where no word of the stretch was recognised
-    p90_s: float | None
-
-
 def sentences(trace: Trace) -> list[Sentence]:
     """The reference cut into sentences; empty where the trace has no word times.
 
@@ -94,20 +84,41 @@ def resegment(hypothesis: Sequence[str], references: Sequence[str]) -> list[int]
     return counts
 
 
-def stream_laal_ms(trace: Trace, clock: str, parts: Sequence[Sentence]) -> list[float]:
-    """LAAL of each sentence that got any text, from its own start, in milliseconds.
+def stream_laal(
+    traces: Sequence[Trace], clock_names: Sequence[str] = ("cu", "ca")
+) -> dict[str, float | None]:
+    """StreamLAAL in milliseconds on each clock, a key of clocks.CLOCKS: the mean over the
+    sentences of all recordings that got any text.
 
-    `clock` is a key of clocks.CLOCKS: "cu" and "ca", or "fbk" for simulstream's computation-aware
-    figure, which knows no queue.
+    "fbk" gives simulstream's computation-aware figure, which knows no queue. Raises UserError where
+    mweralign is not installed.
     """
-    tokens = trace.hypothesis.split()
-    a = np.array([step.audio_s for step in trace.steps], dtype=np.float64)
-    c = np.array([step.compute_s for step in trace.steps], dtype=np.float64)
-    times = clocks.CLOCKS[clock](a, c) if len(a) else a
-    delays_ms = [float(times[k]) * 1000.0 for k in commit_steps(trace)]
+    found: dict[str, list[float]] = {clock: [] for clock in clock_names}
+    for trace in traces:
+        parts = sentences(trace)
+        if not trace.steps or not parts:
+            continue
+        counts = resegment(trace.hypothesis.split(), [part.text for part in parts])
+        a = np.array([step.audio_s for step in trace.steps])
+        c = np.array([step.compute_s for step in trace.steps])
+        of_token = commit_steps(trace)
+        for clock in clock_names:
+            times_ms = clocks.CLOCKS[clock](a, c) * 1000.0
+            delays_ms = [float(times_ms[k]) for k in of_token]
+            found[clock] += sentence_lagging_ms(delays_ms, parts, counts)
+    return {clock: mean(values) for clock, values in found.items()}
+
+
+def sentence_lagging_ms(
+    delays_ms: Sequence[float], parts: Sequence[Sentence], counts: Sequence[int]
+) -> list[float]:
+    """LAAL of each sentence that got any tokens, its delays counted from its own start.
+
+    `counts` are the tokens of each sentence; `delays_ms` belong to all tokens in order.
+    """
     found: list[float] = []
     first = 0
-    for part, n_tokens in zip(parts, resegment(tokens, [p.text for p in parts]), strict=True):
+    for part, n_tokens in zip(parts, counts, strict=True):
         own = [delay - part.start_s * 1000.0 for delay in delays_ms[first : first + n_tokens]]
         first += n_tokens
         length_ms = (part.end_s - part.start_s) * 1000.0
@@ -115,11 +126,6 @@ def stream_laal_ms(trace: Trace, clock: str, parts: Sequence[Sentence]) -> list[
         if lagging is not None:
             found.append(lagging)
     return found
-
-
-def stream_laal(traces: Sequence[Trace], clock: str) -> float | None:
-    """StreamLAAL in milliseconds: the mean over all sentences of all recordings that got text."""
-    return mean([x for t in traces for x in stream_laal_ms(t, clock, sentences(t))])
 
 
 def errors_by_time(trace: Trace, normalise: Normaliser, bucket_s: float = 3600.0) -> list[Errors]:
@@ -145,22 +151,21 @@ def errors_by_time(trace: Trace, normalise: Normaliser, bucket_s: float = 3600.0
     return [Errors(errors, words) for errors, words in zip(n_errors, n_words, strict=True)]
 
 
-def lag_over_time(trace: Trace, clock: str, bucket_s: float = 60.0) -> list[Lag]:
-    """Latency of committed words by the minute they ended in: does the method fall behind?
+def lag_over_time(traces: Sequence[Trace], clock: str, bucket_s: float = 60.0) -> list[list[float]]:
+    """Seconds from the end of each recognised word to its commit, by the minute it ended in.
 
-    Empty where the trace has no word times.
+    A list that grows along its minutes belongs to a method that falls behind. Recordings are
+    pooled; those without word times add nothing.
     """
-    if not trace.words:
-        return []
-    words = WordLatency(trace)
-    by_bucket: dict[int, list[float]] = {}
-    for hit, latency in zip(words.hits, words.latencies("committed", clock), strict=True):
-        by_bucket.setdefault(int(hit.end_s // bucket_s), []).append(latency)
-    found = []
-    for i in range(int(trace.words[-1].end // bucket_s) + 1):
-        values = by_bucket.get(i, [])
-        p90_s = float(np.percentile(values, 90)) if values else None
-        found.append(Lag(i * bucket_s, len(values), mean(values), p90_s))
+    found: list[list[float]] = []
+    for trace in traces:
+        if not trace.words:
+            continue
+        n_buckets = int(max(word.end for word in trace.words) // bucket_s) + 1
+        found += [[] for _ in range(n_buckets - len(found))]
+        words = WordLatency(trace)
+        for hit, latency in zip(words.hits, words.latencies("committed", clock), strict=True):
+            found[int(hit.end_s // bucket_s)].append(latency)
     return found
 
 

@@ -17,6 +17,7 @@ from streaming_asr.score.folder import find_cells, score_folder
 COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("streaming_asr.score.exchange:import_command", "score another tool's log"),
     "export": ("streaming_asr.score.exchange:export_command", "write logs in another's format"),
+    "longform": ("streaming_asr.score.longform:main", "figures for recordings of minutes, hours"),
 }
 # Columns of the table, where no others are asked for: accuracy, latency, cost, stability.
 HEADLINE = (

@@ -1,0 +1,142 @@
+"""score longform: figures for recordings of minutes and hours (docs/formats.md)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.events import read_log
+from streaming_asr.formats.rows import write_lines
+from streaming_asr.formats.stream import CA, CU, known_of
+from streaming_asr.metrics import Trace, trace
+from streaming_asr.metrics.accuracy import total
+from streaming_asr.metrics.latency import summary
+from streaming_asr.metrics.longform import errors_by_time, lag_over_time, sentences, stream_laal
+from streaming_asr.score.folder import EVENTS, find_cells
+from streaming_asr.text import normaliser
+
+RESULT = "longform.json"
+CLOCKS = {"cu": CU, "ca": CA}
+
+EPILOG = """\
+what it computes, per cell, into longform.json
+  stream_laal   LAAL of each reference sentence from its own start (needs mweralign)
+  wer           word error rate by the hour of the recording, or by --wer-every
+  lag           latency of committed words by the minute they ended in, or by --lag-every
+
+  All of it needs word times in the corpus. Hours and minutes of all recordings are pooled.
+
+example
+  python -m streaming_asr.score longform outputs/long --lag-every 30
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """`score longform FOLDER`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m streaming_asr.score longform",
+        description="Figures for long recordings: StreamLAAL, error rate and lag over time.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, help="a cell of results or a folder of cells")
+    parser.add_argument("--wer-every", type=float, default=3600.0, metavar="SECONDS")
+    parser.add_argument("--lag-every", type=float, default=60.0, metavar="SECONDS")
+    arguments = parser.parse_args(argv)
+    for name in ("wer_every", "lag_every"):
+        if not getattr(arguments, name) > 0:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} {getattr(arguments, name)}: must be more than 0 seconds.")
+    for cell in find_cells(arguments.folder):
+        result = longform(cell, wer_every_s=arguments.wer_every, lag_every_s=arguments.lag_every)
+        _print(cell, result)
+    return 0
+
+
+def longform(
+    cell: Path, *, wer_every_s: float = 3600.0, lag_every_s: float = 60.0
+) -> dict[str, Any]:
+    """The figures of one cell, written to cell/longform.json.
+
+    A clock that the log does not know, or that streams advanced together have none of, is None;
+    so is StreamLAAL where mweralign is missing. Raises UserError for a corpus without word times.
+    """
+    log = read_log(cell / EVENTS)
+    traces = [trace(utterance) for utterance in log.utterances]
+    if not any(one.words for one in traces):
+        raise UserError(
+            f"{cell}: its corpus has no word times, and sentences and lag need them; align it "
+            "first."
+        )
+    known = known_of(log.header)
+    batched = any(one.batch > 1 for one in traces)
+    clocks = [clock for clock, needs in CLOCKS.items() if needs in known and not batched]
+    lagging = _stream_laal(traces, clocks)
+    result: dict[str, Any] = {
+        "n_sentences": sum(len(sentences(one)) for one in traces),
+        "wer_every_s": wer_every_s,
+        "wer": _error_rates(traces, wer_every_s),
+        "lag_every_s": lag_every_s,
+    }
+    for clock in CLOCKS:
+        result[f"stream_laal_{clock}_ms"] = lagging.get(clock)
+        result[f"lag_{clock}"] = _lags(traces, clock, lag_every_s) if clock in clocks else None
+    write_lines(cell / RESULT, [json.dumps(result, indent=1, allow_nan=False)])
+    return result
+
+
+def _stream_laal(traces: Sequence[Trace], clocks: Sequence[str]) -> dict[str, float | None]:
+    try:
+        return stream_laal(traces, clocks)
+    except UserError as error:
+        print(f"note: {error}", file=sys.stderr)
+        return {}
+
+
+def _error_rates(traces: Sequence[Trace], every_s: float) -> list[dict[str, float | None]]:
+    by_trace = [errors_by_time(one, normaliser(one.language), every_s) for one in traces]
+    found = []
+    for i in range(max(map(len, by_trace))):
+        pooled = total([errors[i] for errors in by_trace if i < len(errors)])
+        rate = {"start_s": i * every_s, "n_words": pooled.words, "wer": pooled.percent()}
+        found.append(rate)
+    return found
+
+
+def _lags(traces: Sequence[Trace], clock: str, every_s: float) -> list[dict[str, float | None]]:
+    return [
+        {
+            "start_s": i * every_s,
+            "n_words": len(values),
+            "mean_s": summary(values)["mean"],
+            "p90_s": summary(values)["p90"],
+        }
+        for i, values in enumerate(lag_over_time(traces, clock, every_s))
+    ]
+
+
+def _print(cell: Path, result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    def number(value: float | None, digits: int = 2) -> str:
+        return "-" if value is None else f"{value:.{digits}f}"
+
+    laal = [f"{clock} {number(result[f'stream_laal_{clock}_ms'], 0)} ms" for clock in CLOCKS]
+    rates = [number(rate["wer"]) for rate in result["wer"]]
+    console = Console()
+    console.print(f"{cell}: {result['n_sentences']} sentences; StreamLAAL {', '.join(laal)}")
+    console.print(f"WER every {result['wer_every_s']:g} s: {' '.join(rates)} %")
+    table = Table()
+    for title in ("from [s]", "words", "lag cu [s]", "p90", "lag ca [s]", "p90"):
+        table.add_column(title.replace("[", r"\["), justify="right")
+    rows = [result[f"lag_{clock}"] for clock in CLOCKS]
+    for i, some in enumerate(rows[0] or rows[1] or ()):
+        cells = [number(row[i][key]) if row else "-" for row in rows for key in ("mean_s", "p90_s")]
+        table.add_row(f"{some['start_s']:g}", str(some["n_words"]), *cells)
+    console.print(table)
