@@ -1,0 +1,132 @@
+"""The network that U2's training sees: encoder, decoder and CTC head, with the losses of both."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from ...errors import UserError
+from ...whisper.encoder import encode_masked
+
+TARGET_MODULES = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows and what is said in each: in tokens of the decoder, and in CTC classes."""
+
+    mels: list[Tensor]  # (n_mels, 2F + 1) each
+    ends: list[list[int]]  # block ends in encoder frames, the last one F
+    texts: list[list[int]]
+    classes: list[list[int]]
+
+
+class TwoPassModel(nn.Module):
+    """A Whisper (wrapped by peft or not) and its CTC head, with the losses of both."""
+
+    def __init__(self, whisper: nn.Module, head: nn.Linear, prompt: Sequence[int], eot: int):
+        super().__init__()
+        self.whisper = whisper
+        self.head = head
+        self._prompt, self._eot = list(prompt), eot
+
+    def forward(
+        self, batch: Batch, *, ctc: bool, attention: bool, label_smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        """CTC and attention loss, each per token; zero where it is not asked for."""
+        device = self.head.weight.device
+        # One window at a time: without padding, which costs a CPU more than the batch would save.
+        encoded = [
+            encode_masked(self.whisper, mel[None].to(device), ends=ends)[0]
+            for mel, ends in zip(batch.mels, batch.ends, strict=True)
+        ]
+        nothing = torch.zeros((), device=device)
+        return (
+            self._ctc_loss(encoded, batch.classes) if ctc else nothing,
+            self._attention_loss(encoded, batch.texts, label_smoothing) if attention else nothing,
+        )
+
+    def _ctc_loss(self, encoded: list[Tensor], classes: list[list[int]]) -> Tensor:
+        log_probs = self.head(pad_sequence(encoded)).float().log_softmax(-1)  # (T, B, classes)
+        total = F.ctc_loss(
+            log_probs,
+            torch.tensor([u for each in classes for u in each], device=log_probs.device),
+            torch.tensor([len(frames) for frames in encoded]),
+            torch.tensor([len(each) for each in classes]),
+            blank=self.head.out_features - 1,
+            reduction="sum",
+            zero_infinity=True,  # a text with more tokens than frames teaches nothing
+        )
+        return total / max(1, sum(map(len, classes)))
+
+    def _attention_loss(
+        self, encoded: list[Tensor], texts: list[list[int]], label_smoothing: float
+    ) -> Tensor:
+        model: Any = self.whisper
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        first = len(self._prompt) - 1
+        logits, labels = [], []
+        for frames, text in zip(encoded, texts, strict=True):
+            ids = torch.tensor([[*self._prompt, *text]], device=frames.device)
+            hidden = base.model.decoder(
+                input_ids=ids, encoder_hidden_states=frames[None], use_cache=False
+            ).last_hidden_state[0, first:]
+            logits.append(base.proj_out(hidden))
+            labels += [*text, self._eot]
+        return F.cross_entropy(
+            torch.cat(logits),
+            torch.tensor(labels, device=logits[0].device),
+            label_smoothing=label_smoothing,
+        )
+
+
+def with_lora(model: nn.Module, rank: int, start: Path | None) -> Any:
+    """`model` wrapped by peft on all linear layers, with the adapter of `start` if any."""
+    from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    config = LoraConfig(
+        r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=list(TARGET_MODULES)
+    )
+    with warnings.catch_warnings():
+        # peft asks transformers 5 for an attribute under its old name
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        wrapped = get_peft_model(model, config)
+        if start is not None and (file := start / "adapter_model.safetensors").is_file():
+            weights = {name: value.float() for name, value in load_file(file).items()}
+            try:
+                set_peft_model_state_dict(wrapped, weights)
+            except RuntimeError as error:
+                raise UserError(
+                    f"start={start}: its adapter does not fit rank={rank} on this model "
+                    f"({str(error).splitlines()[0]}); use the rank and model of that stage"
+                ) from error
+    return wrapped
+
+
+def save_lora(network: Any, rank: int, folder: Path, base: str) -> None:
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    weights = get_peft_model_state_dict(network)
+    half = {name: value.detach().half().cpu().contiguous() for name, value in weights.items()}
+    save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    config = network.peft_config["default"].to_dict()
+    config |= {
+        "base_model_name_or_path": base,
+        "target_modules": TARGET_MODULES,
+        "inference_mode": True,
+    }
+    # What is unset is left out: other versions of peft have other options.
+    config = {k: getattr(v, "value", v) for k, v in config.items() if v not in (None, {})}
+    text = json.dumps(config, indent=2, sort_keys=True, default=sorted)
+    (folder / "adapter_config.json").write_text(text + "\n")

@@ -1,0 +1,238 @@
+"""U2's training: its losses, its stages, what it saves and that a killed run goes on exactly."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+import torch.nn.functional as F
+from tiny import noise, tiny_folder
+
+from streaming_asr.errors import UserError
+from streaming_asr.methods.u2 import U2
+from streaming_asr.methods.u2.train import U2Recipe
+from streaming_asr.training import FitConfig, fit
+from streaming_asr.whisper.encoder import encode_masked
+
+WORDS = ("the", "quick", "brown", "fox", "runs", "away", "and", "she", "had", "wash", "water")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Shards of 8 utterances by 2 voices and a manifest of 1, all with words of 0.4 s."""
+    folder = tmp_path_factory.mktemp("corpus")
+    lines, pieces, offset = [], [], 0
+    for i in range(8):
+        n_words = 3 + i % 3
+        words = [
+            [WORDS[(3 * i + j) % len(WORDS)], 0.1 + 0.4 * j, 0.5 + 0.4 * j] for j in range(n_words)
+        ]
+        audio = noise(0.4 * n_words + 0.25, seed=i)
+        row = {"offset": offset, "n": len(audio), "speaker": f"voice{i % 2}", "words": words}
+        lines.append(json.dumps(row | {"text": " ".join(w for w, *_ in words)}))
+        pieces.append((audio * 32767).astype(np.int16))
+        offset += len(audio)
+    np.save(folder / "shard-000.npy", np.concatenate(pieces))
+    (folder / "shard-000.jsonl").write_text("\n".join(lines) + "\n")
+    soundfile.write(folder / "dev.wav", noise(1.5, seed=50), 16_000)
+    row = {"audio_filepath": "dev.wav", "duration": 1.5, "text": "the quick fox"}
+    (folder / "dev.jsonl").write_text(json.dumps(row) + "\n")
+    return folder
+
+
+@pytest.fixture
+def recipe(corpus):
+    def make(**options):
+        settings = {"chunk_s": 0.3, "first_chunk_s": 0.6, "rank": 4, "batch": 2, **options}
+        return U2Recipe(str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"), **settings)
+
+    return make
+
+
+def batch_of(recipe, step=0):
+    return recipe.batch(step, rank=0, world=1, progress=0.0)
+
+
+def losses(recipe, batch, **wanted):
+    settings = {"ctc": True, "attention": True, "label_smoothing": 0.0, **wanted}
+    return recipe.model(batch, **settings)
+
+
+def weights(recipe):
+    return {n: p.detach().clone() for n, p in recipe.model.named_parameters()}
+
+
+def train(recipe, folder, steps):
+    config = FitConfig(
+        out=str(folder),
+        max_steps=steps,
+        max_minutes=60,
+        lr=1e-2,
+        warmup_steps=1,
+        schedule="constant",
+    )
+    return fit(recipe, config)
+
+
+def test_the_losses_are_those_of_each_window_alone_weighted_by_its_tokens(recipe) -> None:
+    recipe = recipe(batch=3)
+    batch = batch_of(recipe)
+    with torch.no_grad():
+        ctc, attention = losses(recipe, batch)
+        ctc_sum = attention_sum = 0.0
+        for mel, ends, text, classes in zip(
+            batch.mels, batch.ends, batch.texts, batch.classes, strict=True
+        ):
+            frames = encode_masked(recipe.whisper.model, mel[None], ends=ends)
+            log_probs = recipe.model.head(frames).log_softmax(-1)
+            ctc_sum += float(
+                F.ctc_loss(
+                    log_probs.transpose(0, 1),
+                    torch.tensor([classes]),
+                    torch.tensor([frames.shape[1]]),
+                    torch.tensor([len(classes)]),
+                    blank=recipe.tokenizer.blank,
+                    reduction="sum",
+                )
+            )
+            out = recipe.whisper.model.model.decoder(
+                input_ids=torch.tensor([[*recipe.prompt, *text]]), encoder_hidden_states=frames
+            ).last_hidden_state
+            logits = recipe.whisper.model.proj_out(out)[0, len(recipe.prompt) - 1 :]
+            labels = torch.tensor([*text, recipe.whisper.eot])
+            attention_sum += float(F.cross_entropy(logits, labels, reduction="sum"))
+    n_classes = sum(map(len, batch.classes))
+    n_labels = sum(len(text) + 1 for text in batch.texts)
+    assert n_classes > 5
+    assert float(ctc) == pytest.approx(ctc_sum / n_classes, rel=1e-4)
+    assert float(attention) == pytest.approx(attention_sum / n_labels, rel=1e-4)
+
+
+def test_a_batch_depends_on_seed_step_and_rank_alone_and_has_one_chunk_of_100_ms_to_1_s(
+    recipe,
+) -> None:
+    one, other = recipe(), recipe()
+    chunks = set()
+    for step in range(8):
+        a = batch_of(one, step)
+        lengths = {e[i + 1] - e[i] for e in a.ends for i in range(len(e) - 2)}
+        assert len(lengths) <= 1
+        chunks |= lengths
+    b = batch_of(other, 7)
+    assert a.ends == b.ends and a.classes == b.classes
+    assert all(torch.equal(x, y) for x, y in zip(a.mels, b.mels, strict=True))
+    assert len(chunks) > 2 and chunks <= set(range(5, 51))
+    assert one.batch(0, rank=1, world=2, progress=0.0).texts != batch_of(one).texts
+
+
+def test_the_hybrid_tokenizer_gives_the_head_finer_targets(recipe) -> None:
+    single, hybrid = batch_of(recipe()), batch_of(recipe(ctc_tokens=262))
+    assert single.texts == hybrid.texts == single.classes
+    assert max(max(classes, default=0) for classes in hybrid.classes) < 262
+    assert sum(map(len, hybrid.classes)) > sum(map(len, single.classes))
+
+
+@pytest.mark.parametrize(
+    ("stage", "rank", "trained"),
+    [
+        ("attention", 4, {"lora"}),
+        ("ctc", 4, {"head"}),
+        ("hybrid", 4, {"lora", "head"}),
+        ("attention", 0, {"other"}),
+        ("ctc", 0, {"head"}),
+        ("hybrid", 0, {"other", "head"}),
+    ],
+)
+def test_each_stage_changes_only_what_it_trains(recipe, stage, rank, trained) -> None:
+    recipe = recipe(stage=stage, rank=rank)
+    loss, _ = recipe.loss(recipe.model, batch_of(recipe))
+    loss.backward()
+    moved = set()
+    for name, p in recipe.model.named_parameters():
+        if p.grad is not None and float(p.grad.abs().max()) > 0:
+            kind = "lora" if "lora_" in name else "head" if name.startswith("head") else "other"
+            moved.add(kind)
+        assert p.requires_grad == (p.grad is not None), name
+    assert moved == trained
+
+
+@pytest.mark.parametrize("rank", [4, 0])
+def test_the_three_stages_follow_one_another_and_end_in_a_method_that_runs(
+    recipe, tmp_path, rank
+) -> None:
+    folder = None
+    for stage in ("attention", "ctc", "hybrid"):
+        made = recipe(
+            stage=stage, start=folder, rank=rank, ctc_tokens=270 if stage == "ctc" else None
+        )
+        if stage == "hybrid":
+            assert made.tokenizer.n_tokens == 270
+        figures = train(made, tmp_path / stage, 2)
+        assert set(figures) == {"score", "wer"}
+        if folder is not None and stage == "ctc":
+            for name, value in weights(made).items():
+                if "lora_B" in name:  # the adapter of the stage before is carried along
+                    assert float(value.abs().max()) > 0
+        folder = str(tmp_path / stage / "final")
+    method = U2(str(tiny_folder()), adapter=folder)
+    heard = torch.randn(1, 30, 32)
+    with torch.no_grad():
+        mine, its = method._head(heard), made.model.head(heard)
+    assert torch.allclose(mine, its, atol=2e-3)
+    update = method.step(method.start(), noise(2.0), last=True)
+    assert update.partial == ()
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(recipe, tmp_path) -> None:
+    whole = recipe()
+    train(whole, tmp_path / "whole", 4)
+    train(recipe(), tmp_path / "parts", 2)
+    resumed = recipe()
+    train(resumed, tmp_path / "parts", 4)
+    other = weights(resumed)
+    for name, value in weights(whole).items():
+        assert torch.allclose(value, other[name], atol=1e-6), name
+
+
+def test_a_few_steps_lower_the_loss(recipe, tmp_path) -> None:
+    recipe = recipe(stage="ctc", head_init="embedding")
+    batch = batch_of(recipe, 99)
+    with torch.no_grad():
+        before = float(losses(recipe, batch)[0])
+    train(recipe, tmp_path, 8)
+    with torch.no_grad():
+        assert float(losses(recipe, batch)[0]) < 0.8 * before
+
+
+def test_a_subset_of_the_corpus_is_no_longer_than_asked_for(recipe) -> None:
+    full, part = recipe(), recipe(hours=3 / 3600)
+    assert len(full.items) == 8
+    assert sum(i.n_samples for i in part.items) >= 3 * 16_000
+    assert sum(i.n_samples for i in part.items[:-1]) < 3 * 16_000
+    assert {i.text for i in part.items} < {i.text for i in full.items}
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ({"stage": "both"}, "stage='both': one of attention, ctc, hybrid"),
+        ({"head_init": "zero"}, "head_init='zero': one of random, embedding"),
+        ({"ctc_weight": 1.5}, "lies between 0 and 1"),
+        ({"hours": -1}, "hours positive or null"),
+        ({"start": "nowhere"}, "start=nowhere: no such folder"),
+        ({"ctc_tokens": 100}, "cannot spell every text"),
+    ],
+)
+def test_a_wrong_setting_is_refused(recipe, options, answer) -> None:
+    with pytest.raises(UserError) as refusal:
+        recipe(**options)
+    assert answer in str(refusal.value)
+
+
+def test_an_adapter_of_another_rank_is_refused(recipe, tmp_path) -> None:
+    recipe(stage="attention", rank=4).save(tmp_path)
+    with pytest.raises(UserError, match="does not fit rank=8"):
+        recipe(stage="ctc", rank=8, start=str(tmp_path))
