@@ -1,0 +1,163 @@
+"""Intervals over clusters, quantiles of draws, Holm: known answers and scipy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streaming_asr.statistics import (
+    Estimate,
+    Pool,
+    bootstrap,
+    clusters,
+    holm,
+    rate,
+    sums,
+)
+
+
+def a_rate(numerator: np.ndarray, denominator: np.ndarray):
+    return lambda counts: {"rate": rate(counts, numerator, denominator)}
+
+
+def estimate(statistics, n: int, **options) -> Estimate:
+    (found,) = bootstrap(statistics, n, **options).values()
+    assert found is not None
+    return found
+
+
+# -- what is drawn ---------------------------------------------------------------------------
+
+
+def test_speakers_are_drawn_where_ten_or_more_are_known() -> None:
+    speakers = [f"s{k % 12}" for k in range(40)]
+    made = clusters(speakers, [None] * 40)
+    assert (made.kind, made.n, str(made)) == ("speaker", 12, "12 speakers")
+    assert sums(np.ones(40), made).tolist() == [4] * 4 + [3] * 8
+
+
+def test_below_ten_speakers_utterances_are_drawn_and_it_is_said() -> None:
+    made = clusters([f"s{k % 9}" for k in range(40)], [None] * 40)
+    assert (made.kind, made.n) == ("utterance", 40)
+    assert str(made) == "40 utterances (9 speakers, fewer than 10: too few to draw)"
+
+
+def test_recordings_stand_in_for_speakers_and_utterances_for_both() -> None:
+    recordings = [f"r{k // 2}" for k in range(40)]
+    assert clusters([None] * 40, recordings).kind == "recording"
+    # One utterance without a speaker: its words could be anyone's.
+    assert clusters([None, *["a", "b"] * 19, "c"], recordings).kind == "recording"
+    alone = clusters([None] * 40, list(range(40)))
+    assert (alone.kind, alone.note) == ("utterance", "")
+
+
+# -- the interval ----------------------------------------------------------------------------
+
+
+def test_the_interval_is_that_of_scipy() -> None:
+    from scipy import stats
+
+    rng = np.random.default_rng(3)
+    words = rng.integers(50, 400, size=30).astype(float)
+    errors = rng.binomial(words.astype(int), rng.beta(2, 20, size=30)).astype(float)
+    ours = estimate(a_rate(errors, words), 30)
+    theirs = stats.bootstrap(
+        (errors, words),
+        lambda e, w, axis: e.sum(axis) / w.sum(axis),
+        paired=True,
+        method="BCa",
+        n_resamples=20_000,
+        vectorized=True,
+    ).confidence_interval
+    width = theirs.high - theirs.low
+    assert ours.value == errors.sum() / words.sum()
+    assert ours.low == pytest.approx(theirs.low, abs=0.05 * width)
+    assert ours.high == pytest.approx(theirs.high, abs=0.05 * width)
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    statistics = a_rate(np.arange(12.0), np.full(12, 100.0))
+    assert bootstrap(statistics, 12) == bootstrap(statistics, 12)
+    assert bootstrap(statistics, 12) != bootstrap(statistics, 12, seed=1)
+
+
+def test_the_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+    # 25 speakers of 40 words each, error rates around 10 %, differing by speaker.
+    rng = np.random.default_rng(11)
+    held = 0
+    for seed in range(200):
+        errors = rng.binomial(40, rng.beta(4, 36, size=25)).astype(float)
+        found = estimate(a_rate(errors, np.full(25, 40.0)), 25, n_resamples=1000, seed=seed)
+        held += found.low <= 0.1 <= found.high
+    assert 0.88 <= held / 200 <= 0.99
+
+
+def test_the_p_value_is_the_level_at_which_the_interval_touches_zero() -> None:
+    rng = np.random.default_rng(2)
+    differences, words = rng.normal(1.2, 3.0, size=20), np.ones(20)
+    p_value = estimate(a_rate(differences, words), 20).p_value
+    assert 0.01 < p_value < 0.5
+    touching = estimate(a_rate(differences, words), 20, level=1 - p_value)
+    assert touching.low == pytest.approx(0.0, abs=0.02)
+    better = estimate(a_rate(differences, words), 20)
+    assert better.above == pytest.approx(1 - p_value / 2, abs=0.05)
+    assert better.above + better.below == 1.0
+
+
+def test_a_run_differs_from_itself_by_nothing() -> None:
+    found = estimate(a_rate(np.zeros(15), np.ones(15)), 15)
+    assert found == Estimate(0.0, 0.0, 0.0, p_value=1.0, below=0.5, above=0.5)
+
+
+def test_what_is_undefined_has_no_interval() -> None:
+    assert bootstrap(a_rate(np.zeros(5), np.zeros(5)), 5) == {"rate": None}
+    assert bootstrap(a_rate(np.ones(1), np.ones(1)), 1) == {"rate": None}
+    # Nine of ten clusters have no words: the draws without the tenth are left out.
+    only = np.eye(10)[0]
+    assert estimate(a_rate(only, only * 4), 10).value == 0.25
+
+
+def test_clusters_that_move_together_make_a_wider_interval_than_their_utterances() -> None:
+    rng = np.random.default_rng(4)
+    errors = np.repeat(rng.integers(0, 10, size=12), 20).astype(float)
+    words = np.full(240, 10.0)
+    by_speaker = clusters([f"s{k // 20}" for k in range(240)], [None] * 240)
+    whole = estimate(a_rate(errors, words), 240)
+    held = estimate(a_rate(sums(errors, by_speaker), sums(words, by_speaker)), 12)
+    assert held.value == whole.value
+    assert held.high - held.low > 3 * (whole.high - whole.low)
+
+
+# -- quantiles -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_values", [1, 2, 7, 300])
+def test_a_quantile_of_a_draw_is_numpys_of_the_values_drawn(n_values: int) -> None:
+    rng = np.random.default_rng(n_values)
+    values = np.round(rng.normal(size=n_values), 1)  # ties on purpose
+    owners = rng.integers(6, size=n_values)
+    pool = Pool(values, owners, 6)
+    counts = rng.multinomial(6, np.full(6, 1 / 6), size=50).astype(np.float32)
+    shares = (0.0, 0.5, 0.9, 1.0)
+    found = pool.quantiles(counts, shares)
+    for row, drawn in enumerate(counts.astype(int)):
+        everything = np.repeat(values, drawn[owners])
+        for q, answers in zip(shares, found, strict=True):
+            if len(everything):
+                assert answers[row] == pytest.approx(np.quantile(everything, q))
+            else:
+                assert np.isnan(answers[row])
+
+
+def test_a_pool_of_nothing_has_no_quantile() -> None:
+    (found,) = Pool([], [], 3).quantiles(np.ones((2, 3), np.float32), (0.5,))
+    assert np.isnan(found).all()
+
+
+# -- many comparisons ------------------------------------------------------------------------
+
+
+def test_holm_multiplies_by_what_is_left_and_never_falls() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
