@@ -65,7 +65,7 @@ class _Features(FeatureExtractor):  # type: ignore[misc]
             return super().__call__(*args, **options)
 
 
-class _Model(WhisperModel):  # type: ignore[misc]
+class Model(WhisperModel):  # type: ignore[misc]
     """faster-whisper within the model's own context, its work recorded.
 
     `recorder` is that of the call in progress.
@@ -146,7 +146,7 @@ class FasterWhisper:
         folder = converted(model_path, cache)
         name, _, index = device.partition(":")
         try:
-            self._model = _Model(
+            self.model = Model(
                 folder,
                 device=name,
                 device_index=int(index or 0),
@@ -161,12 +161,12 @@ class FasterWhisper:
             ) from error
         self._beam = beam
         self._temperatures = list(temperatures)
-        frames = self._model.config.max_source_positions
+        frames = self.model.config.max_source_positions
         self.context_s: float = frames * FRAME_SAMPLES / SAMPLE_RATE
 
     def check_language(self, language: str | None) -> None:
         """An English-only model is told no language, whatever is asked for."""
-        model = self._model
+        model = self.model
         if language is None or not model.model.is_multilingual:
             return
         if model.hf_tokenizer.token_to_id(f"<|{language}|>") is None:
@@ -178,7 +178,7 @@ class FasterWhisper:
         """See `Recogniser`; less audio than one encoder frame has no words."""
         if audio.size < FRAME_SAMPLES:
             return Hypothesis()
-        model = self._model
+        model = self.model
         model.recorder = model.feature_extractor.recorder = recorder
         recorder.count(frames_real=-(-audio.size // FRAME_SAMPLES))
         found, _ = model.transcribe(
