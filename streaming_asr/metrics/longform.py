@@ -1,4 +1,4 @@
-"""Long recordings: StreamLAAL per sentence, error rate by hour, lag over time.
+"""Long recordings (docs/longform.md): StreamLAAL per sentence, error rate by hour, lag over time.
 
 AL and its kin divide by the length of a recording, so on ten minutes they say nothing. StreamLAAL
 (Papi et al. 2024, StreamAtt) cuts the text at the reference's sentences, by the

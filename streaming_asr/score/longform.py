@@ -1,4 +1,4 @@
-"""score longform: figures for recordings of minutes and hours (docs/formats.md)."""
+"""score longform: figures for recordings of minutes and hours (docs/longform.md)."""
 
 from __future__ import annotations
 
