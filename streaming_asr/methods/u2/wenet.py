@@ -1,0 +1,180 @@
+"""Whisper checkpoints of WeNet, CTC head included, as a folder that `method.adapter` takes.
+
+    python -m streaming_asr.methods.u2.wenet final.pt --base openai/whisper-medium --out FOLDER
+
+WeNet holds the same weights under names of its own; `--base` gives what a checkpoint lacks, the
+configuration and the tokenizer. A head over the whole vocabulary keeps its text tokens and the
+blank: control tokens are never CTC targets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from streaming_asr.errors import UserError
+from streaming_asr.methods.u2.head import MODEL_FOLDER, save_head
+from streaming_asr.methods.u2.tokenizer import CtcTokenizer
+from streaming_asr.whisper.load import Whisper, load_whisper
+
+_PLAIN = {
+    "encoder.embed.conv.0": "encoder.conv1",
+    "encoder.embed.conv.2": "encoder.conv2",
+    "encoder.after_norm": "encoder.layer_norm",
+    "decoder.after_norm": "decoder.layer_norm",
+    "decoder.embed.0": "decoder.embed_tokens",
+}
+_POSITIONS = {
+    "encoder.embed.pos_enc.pe": "encoder.embed_positions.weight",
+    "decoder.embed.1.pe": "decoder.embed_positions.weight",
+}
+_ATTENTION = {"self_attn": "self_attn", "src_attn": "encoder_attn"}
+_PROJECTION = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "out": "out_proj"}
+_NORMS = {
+    "encoder": {"norm1": "self_attn_layer_norm", "norm2": "final_layer_norm"},
+    "decoder": {
+        "norm1": "self_attn_layer_norm",
+        "norm2": "encoder_attn_layer_norm",
+        "norm3": "final_layer_norm",
+    },
+}
+
+
+def our_name(key: str) -> str | None:
+    """WeNet's key -> the key below `model.` in transformers; None where there is no such."""
+    if key in _POSITIONS:
+        return _POSITIONS[key]
+    stem, _, leaf = key.rpartition(".")
+    if stem in _PLAIN:
+        return f"{_PLAIN[stem]}.{leaf}"
+    block = re.fullmatch(r"(encoder|decoder)\.(?:encoders|decoders)\.(\d+)\.(.+)\.(\w+)", key)
+    if block is None:
+        return None
+    side, index, part, leaf = block.groups()
+    attention = re.fullmatch(r"(self_attn|src_attn)\.linear_(q|k|v|out)", part)
+    if attention:
+        part = f"{_ATTENTION[attention[1]]}.{_PROJECTION[attention[2]]}"
+    elif part in ("feed_forward.w_1", "feed_forward.w_2"):
+        part = "fc" + part[-1]
+    elif part in _NORMS[side]:
+        part = _NORMS[side][part]
+    else:
+        return None
+    return f"{side}.layers.{index}.{part}.{leaf}"
+
+
+def convert(
+    weights: Mapping[str, torch.Tensor], base: Whisper, blank: int | None = None
+) -> nn.Linear:
+    """Puts the weights into `base`'s model, in place, and returns the CTC head.
+
+    blank: class of the blank; by default the token for no speech in a head over the whole
+    vocabulary, else the last class. Raises UserError where the checkpoint is of another form.
+    """
+    own = base.model.model.state_dict()
+    output = base.model.proj_out.weight
+    found: dict[str, torch.Tensor] = {}
+    rest = dict(weights)
+    head_weight, head_bias = rest.pop("ctc.ctc_lo.weight", None), rest.pop("ctc.ctc_lo.bias", None)
+    output_weight = rest.pop("decoder.output_layer.weight", None)
+    output_bias = rest.pop("decoder.output_layer.bias", None)
+    if head_weight is None or head_bias is None:
+        raise UserError("no ctc.ctc_lo.weight and bias: this checkpoint has no CTC head")
+    for key, value in rest.items():
+        name = our_name(key)
+        if name is not None and name not in own and not value.any():
+            continue  # a bias of zeros where Whisper has none
+        if name is None or name not in own:
+            raise UserError(f"unknown key {key!r}: not a Whisper of WeNet's, or of another size")
+        if key in _POSITIONS:
+            value = value.reshape(-1, value.shape[-1])
+        if value.shape != own[name].shape:
+            raise UserError(
+                f"{key} is {tuple(value.shape)}, the base model has {tuple(own[name].shape)}; give "
+                "the base of the same size"
+            )
+        found[name] = value
+    lacking = sorted(set(own) - set(found) - set(_POSITIONS.values()))
+    if lacking:
+        raise UserError(f"nothing for {lacking[0]}: the checkpoint is of a smaller model")
+    if output_bias is not None and output_bias.any():
+        raise UserError("decoder.output_layer.bias is not zero: Whisper has none to put it in")
+    base.model.model.load_state_dict(found, strict=False)
+    if output_weight is not None:
+        if output_weight.shape != output.shape:
+            raise UserError(
+                f"decoder.output_layer.weight is {tuple(output_weight.shape)}, the base model has "
+                f"{tuple(output.shape)}"
+            )
+        if not torch.equal(output_weight.to(output), output):  # trained apart from the embedding
+            base.model.proj_out.weight = nn.Parameter(output_weight.to(output))
+            base.model.config.tie_word_embeddings = False
+    return _head(base, head_weight, head_bias, blank)
+
+
+def _head(base: Whisper, weight: torch.Tensor, bias: torch.Tensor, blank: int | None) -> nn.Linear:
+    n_classes, whole = len(weight), len(weight) == base.config.vocab_size
+    if blank is None:
+        silent = base.tokenizer.convert_tokens_to_ids(["<|nospeech|>", "<|nocaptions|>"])
+        known = [i for i in silent if i is not None and i > base.eot]
+        if whole and not known:
+            raise UserError("the tokenizer has no token for no speech; say blank=<class>")
+        blank = known[0] if whole else n_classes - 1
+    if not 0 <= blank < n_classes:
+        raise UserError(f"blank={blank}: the head has classes 0 to {n_classes - 1}")
+    text = [i for i in range(base.eot if whole else n_classes) if i != blank]
+    CtcTokenizer(base, len(text))  # raises where these are no prefix of the vocabulary
+    chosen = torch.tensor([*text, blank])
+    head = nn.Linear(weight.shape[1], len(chosen))
+    head.load_state_dict({"weight": weight[chosen].float(), "bias": bias[chosen].float()})
+    return head
+
+
+def import_checkpoint(checkpoint: Path, base: str, out: Path, blank: int | None = None) -> None:
+    """Writes `out`: the whole model under model/ and the CTC head. Raises UserError."""
+    if not checkpoint.is_file():
+        raise UserError(f"{checkpoint}: no such file; give WeNet's final.pt")
+    try:
+        content: Any = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise UserError(
+            f"{checkpoint}: not a plain file of tensors: {str(error).splitlines()[0]}"
+        ) from error
+    weights = {k: v for k, v in content.items() if isinstance(v, torch.Tensor)}
+    whisper = load_whisper(base)
+    head = convert(weights, whisper, blank)
+    out.mkdir(parents=True, exist_ok=True)
+    whisper.model.save_pretrained(out / MODEL_FOLDER)
+    whisper.tokenizer.save_pretrained(out / MODEL_FOLDER)
+    save_head(head, out)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="streaming_asr.methods.u2.wenet", description=__doc__)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument(
+        "--base", required=True, help="Whisper of the same size: folder or hub name"
+    )
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--blank", type=int, help="class of the blank")
+    given = parser.parse_args(arguments)
+    try:
+        import_checkpoint(given.checkpoint, given.base, given.out, given.blank)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"run it with method=u2 method.adapter={given.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
