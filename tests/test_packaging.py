@@ -90,8 +90,9 @@ def test_the_constraints_name_every_core_dependency_without_a_local_version() ->
 
 def test_what_the_package_imports_is_what_it_depends_on() -> None:
     """An import that only another package brings along would break with that package."""
+    extras = PROJECT["optional-dependencies"]
     declared = names_of(
-        [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["train"], "hydra-core"]
+        [*PROJECT["dependencies"], *extras["train"], *extras["longform"], "hydra-core"]
     )
     packages = metadata.packages_distributions()
     undeclared = {}

@@ -47,9 +47,7 @@ def import_command(argv: Sequence[str]) -> int:
     parser.add_argument("format", choices=FORMATS, metavar="FORMAT")
     parser.add_argument("file", type=Path, metavar="FILE", help="the log, or a folder of them")
     parser.add_argument("--manifest", type=Path, help="the references: JSONL, STM or a cell")
-    parser.add_argument(
-        "--into", type=Path, metavar="FOLDER", help="outputs/imported/NAME"
-    )
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="outputs/imported/NAME")
     parser.add_argument("--name", help="what the method is called in tables; default: FILE's name")
     parser.add_argument(
         "--comp-unaware",
