@@ -127,7 +127,11 @@ class RunningRows:
             )
 
     def attended(self, n_frames: int) -> list[int]:
-        """The frame, of `n_frames`, that each hypothesis's last row looks at."""
+        """The frame, of `n_frames`, that each hypothesis's last row looks at.
+
+        Of two rows every score is 1 or -1, so that the first token after the two control tokens of
+        an English-only model has no frame to speak of; the policy lets it pass, as the paper's.
+        """
         deviation = (self._squares / self._n).clamp(min=0.0).sqrt().clamp(min=LEAST_DEVIATION)
         smooth = median_filter((self._last - self._mean) / deviation).mean(1)
         frames: list[int] = smooth[:, :n_frames].argmax(-1).tolist()

@@ -128,8 +128,13 @@ class StreamState:
 
         Of a word that had begun before, only the new part goes.
         """
-        words = self.detokenizer.words([*self.tokens, *tokens], language=self.language)
-        return max(0, words[-1].start - len(self.tokens)) if words else 0
+        text = [*self.tokens, *tokens]
+        words = self.detokenizer.words(text, language=self.language)
+        if not words:
+            return 0
+        # What follows the last word are bytes of a character that is not whole.
+        cut = words[-1].start if words[-1].stop == len(text) else words[-1].stop
+        return max(0, cut - len(self.tokens))
 
     def add(
         self, tokens: Sequence[int], log_probs: Sequence[float], window_frames: Sequence[int]

@@ -1,0 +1,775 @@
+"""Simul-Whisper: the policy against its plain form, truncation, the sliding window, bad input."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import shutil
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from tiny import noise, tiny_folder
+from transformers import WhisperForConditionalGeneration
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL
+from streaming_asr.methods.offline import Offline
+from streaming_asr.methods.simul_whisper import SimulWhisper
+from streaming_asr.methods.simul_whisper.alignatt import Policy, RunningRows, Verdict
+from streaming_asr.methods.simul_whisper.policy_cost import attention, measure, rebuilt
+from streaming_asr.methods.simul_whisper.search import Hypothesis, Search
+from streaming_asr.methods.simul_whisper.state import StreamState
+from streaming_asr.methods.simul_whisper.train import TruncationRecipe, count_words, dev_clips
+from streaming_asr.methods.simul_whisper.truncation import fires_at_the_end, load_detector
+from streaming_asr.simulate import StepRecorder
+from streaming_asr.training import FitConfig, fit
+from streaming_asr.whisper.decoder import DecoderCache
+from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.words import TokenWord
+
+FOLDER = str(tiny_folder())
+FRAME = 320
+CHUNK = 4800
+
+
+def method(folder=FOLDER, **options):
+    return SimulWhisper(folder, **options)
+
+
+def steps(method, audio, size=CHUNK, state=None, language=None):
+    state = state or method.start(language=language)
+    starts = range(0, max(len(audio), 1), size)
+    return [method.step(state, audio[i : i + size], last=i + size >= len(audio)) for i in starts]
+
+
+def committed(updates):
+    return [word for update in updates for word in update.committed]
+
+
+def text(updates):
+    return "".join(word.text for word in committed(updates)).strip()
+
+
+# -- AlignAtt -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_carried_moments_decide_as_rebuilding_all_rows(seed):
+    weights = attention(70, 5, 300, 400, seed)
+    prompt, *rows = weights.split([9, *[1] * 61], dim=1)
+    running = RunningRows(prompt[None, ..., :303])
+    decided = running.attended(300)
+    wanted = [rebuilt([prompt], 300)]
+    for i, row in enumerate(rows):
+        running.add(row[None, ..., :303])
+        decided += running.attended(300)
+        wanted.append(rebuilt([prompt, *rows[: i + 1]], 300))
+    assert decided == wanted
+    assert len(set(decided)) > 30  # the ridge is followed
+
+
+def test_a_decision_at_60_tokens_costs_a_tenth_of_rebuilding_at_most():
+    cost = measure(60, repeats=2, clock_ns=time.thread_time_ns)
+    assert cost.equal_decisions
+    assert cost.ratio >= 10, cost
+
+
+def test_a_frame_all_rows_look_at_counts_for_less_than_one_that_only_the_last_looks_at():
+    rows = torch.full((1, 1, 4, 40), 0.01)
+    rows[..., 3] = 0.5  # a sink
+    rows[0, 0, 3, 20:27] = 0.1
+    assert RunningRows(rows).attended(40) == [20]
+    assert RunningRows(rows[:, :, :3]).attended(40) == [0]  # no row differs from the others
+    assert RunningRows(rows).attended(15) != [20]  # what lies after the audio is not looked at
+
+
+def test_rows_go_with_their_hypotheses():
+    first = torch.rand(2, 3, 4, 50, generator=torch.Generator().manual_seed(0))
+    more = torch.rand(2, 3, 1, 50, generator=torch.Generator().manual_seed(1))
+    running = RunningRows(first)
+    running.reorder([1, 0])
+    running.add(more)
+    expected = [rebuilt([first[parent], more[i]], 50) for i, parent in enumerate([1, 0])]
+    assert running.attended(50) == expected
+    assert expected != [rebuilt([first[i], more[i]], 50) for i in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("frame", "last_attended", "options", "verdict"),
+    [
+        (87, None, {}, Verdict.TAKE),
+        (88, None, {}, Verdict.WAIT),  # 100 - 88 <= 12
+        (95, None, {"last": True}, Verdict.TAKE),
+        (96, None, {"last": True}, Verdict.WAIT),
+        (40, 60, {}, Verdict.TAKE),
+        (39, 60, {}, Verdict.REWIND),  # more than 20 back
+        (39, 60, {"last": True}, Verdict.TAKE),
+        (39, 60, {"after_text": False}, Verdict.TAKE),
+    ],
+)
+def test_the_rules_of_the_policy(frame, last_attended, options, verdict):
+    policy = Policy(frame_threshold=12, last_frame_threshold=4, rewind_frames=20)
+    said = {"after_text": True, "last": False, **options}
+    assert policy.judge(frame, 100, last_attended, **said) is verdict
+
+
+# -- the search against transformers ------------------------------------------------------------
+
+
+def encoded(simul, audio):
+    """State with `audio` in its window, encoded."""
+    state = simul.start()
+    state.take_in(audio)
+    state.slide(len(audio), simul._buffer_samples)
+    with torch.inference_mode():
+        return state, simul._encode(state)
+
+
+@functools.cache
+def transformers_model():
+    loaded = WhisperForConditionalGeneration.from_pretrained(FOLDER, attn_implementation="eager")
+    return loaded.eval()
+
+
+def full_rows(hidden, tokens):
+    """By transformers: attention rows (heads, n, context) and logits of the last position."""
+    with torch.inference_mode():
+        out = transformers_model()(
+            encoder_outputs=(hidden[None],),
+            decoder_input_ids=torch.tensor([tokens]),
+            output_attentions=True,
+        )
+    return out.cross_attentions[1][0], out.logits[0, -1]  # the alignment heads are layer 1's
+
+
+def plain_greedy(simul, hidden, forced, n_frames, policy, max_new):
+    """AlignAtt as it reads: everything anew for each token."""
+    tokens, frames, looked = [], [], None
+    while len(tokens) < max_new:
+        rows, logits = full_rows(hidden, [*forced, *tokens])
+        token = int((logits + simul._whisper.suppressed).argmax())
+        if token == simul._whisper.eot:
+            break
+        frame = rebuilt([rows], n_frames)
+        if looked is not None and looked - frame > policy.rewind_frames:
+            return [], []
+        if n_frames - frame <= policy.frame_threshold:
+            break
+        tokens, frames, looked = [*tokens, token], [*frames, frame], frame
+    return tokens, frames
+
+
+@pytest.mark.parametrize(("frame_threshold", "rewind_frames"), [(2, 200), (10, 200), (1, 40)])
+def test_greedy_search_equals_the_plain_form_on_transformers(frame_threshold, rewind_frames):
+    simul = method(frame_threshold=frame_threshold, rewind_frames=rewind_frames)
+    policy = simul._search.policy
+    lengths = set()
+    for seed in (3, 4):
+        state, hidden = encoded(simul, noise(1.9, seed=seed))
+        forced = [*simul._whisper.prompt(), *range(40, 48)]
+        found = simul._search.run(
+            state.cache, forced, 95, after_text=True, last_attended=None, max_new=9,
+            last=False, recorder=NULL,
+        )  # fmt: skip
+        wanted = plain_greedy(simul, hidden, forced, 95, policy, 9)
+        assert (list(found.tokens), list(found.frames)) == wanted
+        lengths.add(len(found.tokens))
+    assert max(lengths) > 0
+
+
+class Spy(DecoderCache):
+    """Remembers whether hypotheses changed places."""
+
+    mixed = False
+
+    def reorder(self, parents, n_tokens):
+        self.mixed |= len(set(parents)) > 1 and list(parents) != sorted(set(parents))
+        super().reorder(parents, n_tokens)
+
+
+def test_in_beam_search_each_hypothesis_has_its_own_attention_rows():
+    simul = method(beam=3, frame_threshold=0, rewind_frames=1000)
+    mixed = False
+    for seed in range(6):
+        state, hidden = encoded(simul, noise(1.9, seed=seed))
+        state.cache.__class__ = Spy
+        forced = [*simul._whisper.prompt(), *range(40, 48)]
+        found = simul._search.run(
+            state.cache, forced, 95, after_text=True, last_attended=None, max_new=8,
+            last=False, recorder=NULL,
+        )  # fmt: skip
+        rows, _ = full_rows(hidden, [*forced, *found.tokens])
+        for i, frame in enumerate(found.frames):
+            assert frame == rebuilt([rows[:, : len(forced) + i]], 95)
+        mixed |= state.cache.mixed and len(found.frames) > 2
+    assert mixed
+
+
+def grow(beam, live, verdicts, tokens, log_probs, ended):
+    search = Search(None, Policy(12, 4, 200), (), eot=0, beam=beam)
+    return search._grow(live, ended, [5] * len(live), verdicts, tokens, log_probs)
+
+
+def test_a_hypothesis_that_has_ended_is_set_aside_and_not_stripped_of_a_token():
+    live = [Hypothesis((7,), (-0.1,), (3,)), Hypothesis((8,), (-0.2,), (4,))]
+    ended = []
+    take = [Verdict.TAKE] * 2
+    parents, grown = grow(2, live, take, [[0, 9], [6, 0]], [[-0.1, -9.0], [-0.3, -9.0]], ended)
+    assert ended == [Hypothesis((7,), (-0.1, -0.1), (3,))]
+    assert parents == [1, 0]
+    assert [one.tokens for one in grown] == [(8, 6), (7, 9)]
+    assert grown[0].frames == (4, 5) and grown[0].last_attended == 5
+
+
+def test_the_policy_ends_one_hypothesis_and_throws_another_away():
+    live = [Hypothesis((7,), (-0.1,), (3,), 3), Hypothesis((8,), (-0.2,), (4,), 4)]
+    ended = []
+    verdicts = [Verdict.WAIT, Verdict.REWIND]
+    parents, grown = grow(2, live, verdicts, [[5, 6], [5, 6]], [[-0.1, -0.2]] * 2, ended)
+    assert (parents, grown) == ([], [])
+    assert ended == [Hypothesis((7,), (-0.1, -0.1), (3,), 5)]
+
+
+def test_the_best_ended_hypothesis_wins_by_its_mean_log_probability():
+    simul = method(beam=4, frame_threshold=0)
+    state, _ = encoded(simul, noise(1.9, seed=2))
+    forced = simul._whisper.prompt()
+    found = simul._search.run(
+        state.cache, forced, 95, after_text=False, last_attended=None, max_new=20,
+        last=False, recorder=NULL,
+    )  # fmt: skip
+    assert len(found.log_probs) == len(found.tokens) + 1  # with what ended it
+
+
+# -- the stream ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beam", [0, 3])
+def test_all_audio_in_one_step_is_decoded_as_offline(beam):
+    audio = noise(1.9, seed=5)
+    simul = method(beam=beam, last_frame_threshold=0)
+    offline = Offline(FOLDER, beam=beam)
+    (one,) = steps(simul, audio, len(audio))
+    (other,) = steps(offline, audio, len(audio))
+    assert [w.text for w in one.committed] == [w.text for w in other.committed] != []
+    assert one.partial == ()
+
+
+def test_the_end_of_the_stream_is_decoded_even_when_nothing_could_be_said_before():
+    simul = method(frame_threshold=1000)
+    state = simul.start()
+    audio = noise(1.5, seed=5)
+    before = [simul.step(state, audio[i : i + CHUNK], last=False) for i in range(0, 24000, CHUNK)]
+    assert not committed(before) and not any(update.partial for update in before)
+    final = simul.step(state, audio[:0], last=True)
+    assert final.committed and final.partial == ()
+    assert final.committed[-1].end <= 1.5
+
+
+def test_a_word_is_committed_with_its_successor_and_shown_before():
+    simul = method(frame_threshold=2)
+    state = simul.start()
+    said = ""
+    for i in range(0, 48_000, CHUNK):
+        update = simul.step(state, noise(3.0, seed=1)[i : i + CHUNK], last=False)
+        said += "".join(word.text for word in update.committed)
+        shown = said + "".join(word.text for word in update.partial)
+        whole = "".join(simul._whisper.decode_words(state.tokens))
+        assert shown.endswith(whole) and len(update.partial) <= 1
+    assert said
+
+
+def test_text_once_said_is_forced_on_every_later_step():
+    simul = method(frame_threshold=5)
+    state = simul.start()
+    before = []
+    for i in range(0, 48_000, CHUNK):
+        simul.step(state, noise(3.0, seed=1)[i : i + CHUNK], last=False)
+        assert state.tokens[: len(before)] == before
+        before = list(state.tokens)
+    assert len(before) > 5
+
+
+def test_no_token_is_forced_out_of_a_model_that_hears_nothing():
+    simul = method(str(tiny_folder(eot_logit=60.0)))
+    for audio in (np.zeros(24_000, np.float32), noise(1.5, seed=3)):
+        assert text(steps(simul, audio)) == ""
+
+
+def test_a_rewind_drops_the_new_text_and_the_next_step_may_say_it():
+    simul = method(str(tiny_folder(eot_logit=-30.0)), frame_threshold=1, rewind_frames=0)
+    forced = simul._whisper.prompt()
+    state, _ = encoded(simul, noise(1.9, seed=4))
+    options = {"max_new": 9, "last": False, "recorder": NULL}
+    found = simul._search.run(
+        state.cache, [*forced, 40], 95, after_text=True, last_attended=200, **options
+    )
+    assert found == Hypothesis()
+    again = simul._search.run(
+        state.cache, [*forced, 40], 95, after_text=True, last_attended=None, **options
+    )
+    assert again.log_probs
+
+
+def test_frames_and_flops_are_those_of_the_padded_encoder():
+    recorder = StepRecorder()
+    simul = method()
+    simul.step(simul.start(recorder=recorder), noise(0.61), last=False)
+    parts, counts = recorder.drain()
+    whisper = simul._whisper
+    assert (counts["frames_real"], counts["frames_computed"]) == (31, 200)
+    assert counts["encoder_flops"] == encoder_flops(whisper.config, 200)
+    assert counts["decode_steps"] == counts["beam_sum"] >= 1
+    assert {"feature", "encode", "decode", "policy"} <= set(parts)
+
+
+# -- truncation ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("weights", "fires"),
+    [
+        ([0.9, 0.0, 0.0, 0.0, 0.55, 0.55], True),  # the second word ends with the clip
+        ([0.9, 0.6, 0.5, 0.0, 0.0, 0.0], False),  # it has ended before
+        ([0.9, 0.0, 0.0, 0.2, 0.4, 0.4], False),  # a part of it is heard
+        ([0.0] * 6, False),
+        ([0.3, 0.1], False),  # less than half a word
+        ([0.9], False),
+    ],
+)
+def test_the_detector_fires_when_the_last_word_ends_with_the_clip(weights, fires):
+    assert fires_at_the_end(torch.tensor(weights)) is fires
+
+
+def plain_fires(weights):
+    """The decision frame by frame."""
+    count = round(sum(weights))
+    if count < 1:
+        return False
+    weights = [w * count / sum(weights) for w in weights]
+    for _ in range(10):
+        if max(weights) <= 0.999:
+            break
+        mean = sum(weights) / len(weights)
+        weights = [0.5 * w + 0.5 * mean for w in weights]
+    sums, total = [], 0.0
+    for weight in weights[:-1]:
+        total += weight
+        sums.append(total)
+    whole = int(total / 0.999)
+    return [i for i, total in enumerate(sums) if total >= whole][:1] == [len(weights) - 2]
+
+
+def test_the_detector_decides_as_the_rule_read_frame_by_frame():
+    generator = np.random.default_rng(0)
+    decisions = []
+    for _ in range(300):
+        weights = generator.random(40) ** 8 * 0.8
+        weights[-2:] += generator.random(2) * 0.9
+        decisions.append(fires_at_the_end(torch.tensor(weights)))
+        assert decisions[-1] is plain_fires(weights.tolist())
+    assert 50 < sum(decisions) < 250
+
+
+class Fixed:
+    """A detector that always says the same."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def ends_with_a_word(self, hidden):
+        assert hidden.ndim == 2
+        return self.answer
+
+
+def first_tokens(truncation, detector=None):
+    simul = method(truncation=truncation, frame_threshold=2)
+    if detector is not None:
+        simul._detector, simul._truncation = detector, "cif"
+    state = simul.start()
+    simul.step(state, noise(1.2, seed=1), last=False)
+    return state.tokens, simul._whisper
+
+
+def test_never_keeps_the_last_word_and_always_drops_it_and_cif_asks_the_detector():
+    kept, whisper = first_tokens("never")
+    dropped, _ = first_tokens("always")
+    last = whisper.detokenizer.words(kept)[-1]
+    assert dropped == kept[: last.start] != kept
+    assert first_tokens("never", Fixed(True))[0] == kept
+    assert first_tokens("never", Fixed(False))[0] == dropped
+
+
+def test_the_end_of_the_stream_is_never_truncated():
+    audio = noise(1.5, seed=5)
+    (never,) = steps(method(), audio, len(audio))
+    (always,) = steps(method(truncation="always"), audio, len(audio))
+    assert never == always and never.committed
+
+
+def published(path, d_model):
+    generator = torch.Generator().manual_seed(0)
+    tensors = {
+        "weight": torch.randn(1, d_model, generator=generator),
+        "bias": torch.randn(1, generator=generator),
+    }
+    torch.save(tensors, path)
+    return tensors
+
+
+def test_a_published_one_layer_file_is_loaded_and_used(tmp_path):
+    tensors = published(tmp_path / "small.pt", 32)
+    detector = load_detector(tmp_path / "small.pt", 32, "cpu")
+    hidden = torch.randn(7, 32, generator=torch.Generator().manual_seed(1))
+    expected = torch.sigmoid(hidden @ tensors["weight"][0] + tensors["bias"])
+    torch.testing.assert_close(detector(hidden), expected)
+    simul = method(truncation="cif", adapter=str(tmp_path / "small.pt"))
+    assert steps(simul, noise(1.5, seed=1))[-1].partial == ()
+
+
+def test_a_detector_of_another_width_or_form_is_refused(tmp_path):
+    published(tmp_path / "base.pt", 512)
+    with pytest.raises(UserError, match=r"width 512 \(Whisper base\); this one's is 32"):
+        method(truncation="cif", adapter=str(tmp_path / "base.pt"))
+    with pytest.raises(UserError, match=r"no detector\.safetensors there; give the folder"):
+        method(truncation="cif", adapter=str(tmp_path))
+    torch.save({"linear1.weight": torch.ones(1, 32), "c": torch.ones(1)}, tmp_path / "two.pt")
+    with pytest.raises(UserError, match="one linear layer is wanted"):
+        method(truncation="cif", adapter=str(tmp_path / "two.pt"))
+    (tmp_path / "text.pt").write_text("nothing")
+    with pytest.raises(UserError, match="is not a file of tensors"):
+        method(truncation="cif", adapter=str(tmp_path / "text.pt"))
+
+
+def test_without_a_detector_cif_says_how_to_get_one():
+    with pytest.raises(UserError, match=r"streaming_asr\.train method=simul_whisper") as refusal:
+        method(truncation="cif", adapter="none")
+    assert "method.adapter=auto" in str(refusal.value)
+
+
+# -- the window ---------------------------------------------------------------------------------
+
+
+class Letters:
+    """Spells token 1 as " a", 2 as " b" ...; from 101 on without a space."""
+
+    def words(self, ids, *, language=None):
+        words = []
+        for i, token in enumerate(ids):
+            if words and token > 100:
+                last = words[-1]
+                words[-1] = TokenWord(last.text + chr(token - 4), last.start, i + 1)
+            else:
+                spelling = chr(token - 4) if token > 100 else " " + chr(96 + token)
+                words.append(TokenWord(spelling, i, i + 1))
+        return words
+
+
+def window(seconds=0.0, **options):
+    state = StreamState(None, NULL, Letters(), None, (), **options)
+    state.take_in(np.arange(int(16_000 * seconds), dtype=np.float32))
+    return state
+
+
+def test_word_times_are_right_after_any_number_of_dropped_seconds():
+    state = window(2.0)
+    state.slide(32_000, 32_000)
+    state.add([1, 2, 3], [-1.0] * 3, [10, 40, 70])
+    assert [(w.text, w.start) for w in state.commit(everything=False)] == [(" a", 0.2), (" b", 0.8)]
+    for _ in range(3):  # seven seconds more, in three calls that drop several chunks each
+        state.take_in(np.ones(37_333, np.float32))
+        state.slide(37_333, 32_000)
+    assert state.window.size <= 32_000 < state.window.size + FRAME
+    assert state.window_start * FRAME + state.window.size == 32_000 + 3 * 37_333
+    state.add([4, 5], [-1.0] * 2, [20, 50])
+    (word,) = state.commit(everything=False)
+    assert word.text == " d"
+    assert word.start == pytest.approx((state.window_start + 20) * 0.02)
+    assert word.end == pytest.approx(word.start + 0.02)
+
+
+def test_audio_slides_out_in_whole_frames_and_none_is_lost():
+    state = window(1.0)
+    state.slide(16_000, 9_600)
+    assert state.window.size == 9_600 and state.window[0] == 20 * FRAME
+    assert state.window_start == 20
+    state.take_in(np.ones(100, np.float32))
+    state.slide(100, 9_600)
+    assert state.window_start == 21 and state.window.size == 9_600 + 100 - FRAME
+
+
+def test_words_whose_audio_has_gone_become_context_and_are_committed_at_the_latest_then():
+    state = window(2.0)
+    state.slide(32_000, 32_000)
+    state.add([1, 2, 103], [-1.0] * 3, [10, 40, 45])  # the third token goes on with the second word
+    assert [w.text for w in state.commit(everything=False)] == [" a"]
+    state.take_in(np.ones(8_000, np.float32))
+    assert state.slide(8_000, 32_000) == []
+    assert (state.tokens, state.context, state.n_committed) == ([2, 103], [[1]], 0)
+    state.take_in(np.ones(8_000, np.float32))
+    (word,) = state.slide(8_000, 32_000)
+    assert (word.text, word.start, word.end) == (" bc", 0.8, pytest.approx(0.92))
+    assert state.tokens == [] and state.context == [[1], [2, 103]]
+    state.add([104], [-1.0], [90])  # what follows is a word of its own
+    assert [w.text for w in state.commit(everything=True)] == [" d"]
+
+
+def test_context_is_cut_on_the_left_by_whole_words():
+    state = window()
+    state.context = [[1], [2, 103], [3, 104, 105]]
+    assert state.previous(5) == [2, 103, 3, 104, 105]
+    assert state.previous(4) == [3, 104, 105]
+    assert state.previous(9) == [3, 104, 105]
+    assert state.previous(0) == [] and state.context == []
+
+
+def test_the_prompt_stays_before_the_context():
+    simul = method(prompt="the fox")
+    state = simul.start()
+    fox = simul._whisper.tokenizer(" the fox", add_special_tokens=False).input_ids
+    state.context = [[40], [41, 42]]
+    previous = simul._whisper.tokenizer.convert_tokens_to_ids("<|startofprev|>")
+    wanted = [previous, *fox, 40, 41, 42, *simul._whisper.prompt()]
+    assert simul._control_tokens(state) == wanted
+    none = method(context_tokens=0)
+    state = none.start()
+    state.context = [[40]]
+    assert none._control_tokens(state) == none._whisper.prompt()
+
+
+def test_a_stream_far_beyond_the_context_stays_in_bounds():
+    simul = method(str(tiny_folder(eot_logit=-30.0)), frame_threshold=3, rewind_frames=999)
+    state = simul.start()
+    audio = noise(30.0, seed=6)
+    words, last_start = [], 0.0
+    for i in range(0, len(audio), 16_000):
+        update = simul.step(state, audio[i : i + 16_000], last=i + 16_000 >= len(audio))
+        words += update.committed
+        assert state.window.size <= 64_000
+        assert len(state.tokens) <= 64 and sum(map(len, state.context)) <= 64 + 32
+        for word in update.committed:
+            assert last_start <= word.start <= word.end <= (i + 16_000) / 16_000
+            last_start = word.start
+    assert words[-1].start > 25.0 and len(words) > 10
+    assert all(word.text.startswith(" ") for word in words[1:])
+
+
+def test_ten_minutes_in_one_delivery_are_heard_to_the_end():
+    simul = method(str(tiny_folder(eot_logit=60.0, d_model=16, context_frames=1500)))
+    state = simul.start()
+    simul.step(state, np.tile(noise(10.0, seed=3), 60), last=True)
+    assert state.n_pending == 0
+    assert state.window_start * FRAME + state.window.size == 600 * 16_000
+
+
+def test_blanks_alone_do_not_fill_the_decoder():
+    state = window()
+    state.detokenizer = SimpleNamespace(words=lambda ids, language=None: [])
+    state.add([9] * 50, [-1.0] * 50, list(range(50)))
+    assert state.forget_until(20) == []
+    assert len(state.tokens) == len(state.frames) == len(state.log_probs) == 20
+
+
+# -- models and settings ------------------------------------------------------------------------
+
+
+def changed(tmp_path, name="generation_config.json", **values):
+    """The tiny folder with other values in one of its JSON files; None removes one."""
+    folder = tmp_path / "model"
+    shutil.copytree(FOLDER, folder)
+    content = json.loads((folder / name).read_text()) | values
+    content = {key: value for key, value in content.items() if value is not None}
+    (folder / name).write_text(json.dumps(content))
+    return str(folder)
+
+
+def test_without_alignment_heads_all_heads_of_the_last_half_are_used(tmp_path):
+    bare = method(changed(tmp_path, alignment_heads=None))
+    assert bare._search.heads == [(1, 0), (1, 1)]  # 2 layers of 2 heads
+    assert committed(steps(bare, noise(1.5, seed=1)))
+
+
+def test_alignment_heads_that_the_model_does_not_have_are_refused(tmp_path):
+    with pytest.raises(UserError, match="head 2 of layer 1; it has 2 decoder layers of 2 heads"):
+        method(changed(tmp_path, alignment_heads=[[0, 1], [1, 2]]))
+
+
+def test_a_model_without_timestamp_tokens_gives_the_same_words(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(FOLDER, folder)
+    model = WhisperForConditionalGeneration.from_pretrained(FOLDER)
+    model.resize_token_embeddings(model.generation_config.no_timestamps_token_id + 1)
+    model.save_pretrained(folder)
+    audio = noise(2.0, seed=1)
+    said = text(steps(method(str(folder)), audio))
+    assert said == text(steps(method(), audio)) != ""
+
+
+def test_a_multilingual_model_is_told_its_language_and_refuses_others():
+    simul = method(str(tiny_folder(multilingual=True)))
+    state = simul.start(language="zh")
+    names = simul._whisper.tokenizer.convert_ids_to_tokens(simul._control_tokens(state))
+    assert names[:3] == ["<|startoftranscript|>", "<|zh|>", "<|transcribe|>"]
+    with pytest.raises(UserError, match="language 'fi': this model knows de, en, zh"):
+        simul.start(language="fi")
+
+
+def test_an_english_model_refuses_another_language():
+    with pytest.raises(UserError, match="language 'de': this model is English-only"):
+        method().start(language="de")
+    assert committed(steps(method(), noise(1.5, seed=1), language="en"))
+
+
+def test_where_words_have_no_spaces_the_last_character_is_what_is_dropped():
+    simul = method(str(tiny_folder(multilingual=True)))
+    state = simul.start(language="zh")
+    tokens = simul._whisper.tokenizer("语音", add_special_tokens=False).input_ids
+    assert len(tokens) == 6  # three bytes each
+    assert state.n_kept_without_last_word(tokens) == 3
+    assert state.n_kept_without_last_word(tokens[:5]) == 3  # the second one is not whole
+    state.add(tokens[:4], [-1.0] * 4, [1] * 4)
+    assert state.n_kept_without_last_word(tokens[4:]) == 0
+
+
+def test_of_a_word_that_had_begun_only_the_new_part_is_dropped():
+    state = window()
+    state.add([1, 2], [-1.0] * 2, [10, 20])
+    assert state.n_kept_without_last_word([103, 104]) == 0
+    assert state.n_kept_without_last_word([103, 3, 104]) == 1
+    assert state.n_kept_without_last_word([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"truncation": "sometimes"}, "truncation='sometimes': one of cif, never, always"),
+        ({"frame_threshold": -1}, "frame_threshold=-1"),
+        ({"beam": -2}, "beam=-2"),
+        ({"chunk_s": 0.01}, r"chunk_s=0\.01: a positive multiple of 0\.02 s"),
+        ({"first_chunk_s": 0.0}, "first_chunk_s=0"),
+        ({"buffer_s": 4.02}, r"buffer_s=4\.02: this model's context is 4 s"),
+        ({"context_tokens": -1}, "context_tokens=-1: 0 or more"),
+        ({"prompt": "word " * 40}, "this model has room for 31; shorten it"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_with_its_rule(options, message):
+    with pytest.raises(UserError, match=message):
+        method(**options)
+
+
+def test_a_shorter_buffer_holds_less_audio():
+    simul = method(buffer_s=2.0)
+    state = simul.start()
+    simul.step(state, noise(3.0), last=False)
+    assert state.window.size == 32_000 and state.window_start == 50
+
+
+# -- training -----------------------------------------------------------------------------------
+
+WORDS = ("the", "quick", "fox", "runs")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Shards of 6 utterances by 2 voices and a manifest of 2, all with words of 0.3 s."""
+    folder = tmp_path_factory.mktemp("corpus")
+    lines, pieces, offset = [], [], 0
+    for i in range(6):
+        words = [[WORDS[j % 4], 0.1 + 0.3 * j, 0.4 + 0.3 * j] for j in range(3 + i)]
+        audio = noise(0.3 * len(words) + 0.25, seed=i)
+        row = {"offset": offset, "n": len(audio), "speaker": f"voice{i % 2}", "words": words}
+        lines.append(json.dumps(row | {"text": " ".join(w for w, *_ in words)}))
+        pieces.append((audio * 32767).astype(np.int16))
+        offset += len(audio)
+    np.save(folder / "shard-000.npy", np.concatenate(pieces))
+    (folder / "shard-000.jsonl").write_text("\n".join(lines) + "\n")
+    rows = []
+    for i in range(2):
+        soundfile.write(folder / f"dev{i}.wav", noise(1.5, seed=50 + i), 16_000)
+        words = [["the", 0.2, 0.6], ["quick", 0.6, 1.0], ["fox", 1.1, 1.4]]
+        rows.append({"audio_filepath": f"dev{i}.wav", "text": "the quick fox", "words": words})
+    (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def recipe(corpus, **options):
+    return TruncationRecipe(FOLDER, str(corpus), str(corpus / "dev.jsonl"), batch=4, **options)
+
+
+def test_a_word_counts_when_all_of_it_is_in_the_clip():
+    spans = [(0.1, 0.4), (0.4, 0.95), (1.0, 1.302)]
+    assert count_words(spans, 0, 66) == 3  # 1.302 s ends in the 66th frame
+    assert count_words(spans, 0, 65) == 2
+    assert count_words(spans, 0, 47) == 1
+    assert count_words(spans, 5, 66) == 3
+    assert count_words(spans, 6, 66) == 2
+
+
+def test_clips_are_padded_and_weighed_as_a_stream_does(corpus):
+    trained = recipe(corpus)
+    torch.nn.init.normal_(trained.model.linear.weight)
+    clip = noise(1.3, seed=9)[: 65 * FRAME]
+    batch = trained._pack([clip, noise(2.0, seed=8)])
+    simul = method()
+    _, hidden = encoded(simul, clip)
+    weights = trained._weights(trained.model, batch)
+    with torch.no_grad():
+        torch.testing.assert_close(weights[0, :65], trained.model(hidden[:65]), atol=1e-5, rtol=0)
+    assert not weights[0, 65:].any()
+
+
+def test_half_of_the_clips_end_with_a_word_and_batches_are_the_same_twice(corpus):
+    trained = recipe(corpus)
+    spans = [(0.1 + 0.3 * j, 0.4 + 0.3 * j) for j in range(5)]
+    ends = [trained._cut(random.Random(i), 90, spans)[1] for i in range(400)]
+    share = np.mean([end in {20, 35, 50, 65, 80} for end in ends])
+    assert 0.45 < share < 0.65
+    assert min(ends) >= 15 and max(ends) <= 90
+    one, two = (trained.batch(3, rank=0, world=1, progress=0.0) for _ in range(2))
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    other = trained.batch(3, rank=1, world=2, progress=0.0)
+    assert not torch.equal(one["mel"], other["mel"])
+
+
+def test_a_few_steps_lower_the_loss_and_leave_a_detector_that_run_can_load(corpus, tmp_path):
+    trained = recipe(corpus)
+    torch.nn.init.zeros_(trained.model.linear.bias)  # half a word per frame: much to learn
+    settings = FitConfig(
+        out=str(tmp_path), max_steps=30, max_minutes=60, lr=3e-2, warmup_steps=1, log_every=5,
+        evaluate_every=30,
+    )  # fmt: skip
+    figures = fit(trained, settings)
+    assert set(figures) == {"score", "whole_words_kept", "cut_words_dropped", "rmse_words"}
+    assert 0 <= figures["score"] <= 100 and figures["rmse_words"] > 0
+    curve = (tmp_path / "curve.jsonl").read_text().splitlines()
+    losses = [row["loss"] for row in map(json.loads, curve) if "loss" in row]
+    assert losses[-1] < 0.85 * losses[0]
+    folder = tmp_path / "best"
+    assert {p.name for p in folder.iterdir()} == {"detector.safetensors", "training.json"}
+    assert not json.loads((folder / "training.json").read_text())["model"].startswith("/")
+    loaded = load_detector(folder, 32, "cpu")
+    assert torch.equal(loaded.linear.weight, trained.model.linear.weight)
+    simul = method(truncation="cif", adapter=str(folder))
+    assert steps(simul, noise(1.5, seed=1))[-1].partial == ()
+
+
+def test_dev_clips_end_with_a_word_or_inside_one():
+    spans = [(0.1, 0.5), (0.5, 1.0), (1.0, 1.05)]
+    for seed in range(20):
+        whole, inside = dev_clips(random.Random(seed), spans, 60)
+        assert whole[1] and whole[0] in (25, 50, 53)
+        assert not inside[1] and inside[0] in (15, 38)
+
+
+def test_training_without_word_times_is_refused(corpus, tmp_path):
+    row = {"audio_filepath": str(corpus / "dev0.wav"), "text": "the quick fox"}
+    (tmp_path / "dev.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(UserError, match="no utterance with word times; clips are cut by them"):
+        TruncationRecipe(FOLDER, str(corpus), str(tmp_path / "dev.jsonl"))
+    with pytest.raises(UserError, match=r"batch=4, at_word_end=1\.5"):
+        recipe(corpus, at_word_end=1.5)
