@@ -22,7 +22,7 @@ def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
     one step is None: latency, every figure on the compute clock, steps, queue. `frame_s` is the
     audio of one encoder frame.
     """
-    timed = [WordLatency(trace) if trace.words is not None else None for trace in traces]
+    timed = [trace.timed for trace in traces]
     figures = (
         _accuracy(traces)
         | _first_and_last(traces, timed)
@@ -165,8 +165,7 @@ def utterance_line(trace: Trace) -> dict[str, object]:
     times: dict[str, float | None] = {}
     parts: dict[str, float | None] = {}
     coverage = None
-    if trace.words is not None:
-        words = WordLatency(trace)
+    if (words := trace.timed) is not None:
         coverage = ratio(len(words.hits), len(words.spoken), 100.0)
         if trace.batch == 1:
             parts = decomposition.means(decomposition.word_parts(trace, words))

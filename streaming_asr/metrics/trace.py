@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from streaming_asr import clocks
 from streaming_asr.data.utterance import TimedWord
 from streaming_asr.events import UtteranceLog
 from streaming_asr.method import SAMPLE_RATE
+
+if TYPE_CHECKING:
+    from streaming_asr.metrics.latency import WordLatency
 
 T = TypeVar("T")
 
@@ -75,6 +78,13 @@ class Trace:
     def displays(self) -> tuple[tuple[int, str], ...]:
         """(step index, displayed text) of the steps that changed what is displayed."""
         return _changes([step.displayed for step in self.steps])
+
+    @cached_property
+    def timed(self) -> WordLatency | None:
+        """When its words were seen; None where the corpus has no word times."""
+        from streaming_asr.metrics.latency import WordLatency  # which reads traces
+
+        return None if self.words is None else WordLatency(self)
 
     def times(self, clock: str) -> list[float]:
         """When each step happened: a_k on the clock "cu", f_k on the clock "ca"."""

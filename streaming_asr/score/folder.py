@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import is_set_aside, read_log
+from streaming_asr.events import Log, is_set_aside, read_log
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, trace, utterance_line
+from streaming_asr.score.sample import Sample, intervals
 from streaming_asr.text import normaliser
 
 SCHEMA = 1  # of metrics.json
@@ -56,11 +57,20 @@ def score_folder(
         "n_silent": sum(not t.hypothesis for t in traces),
         "failed": [{"utt": t.utt, "error": t.error} for t in traces if t.error is not None],
         "metrics": compute(traces) | dict.fromkeys(unmeasured),
+        "intervals": _intervals(log, traces, unmeasured),
     }
     lines = "".join(_json(_line(t, unmeasured)) + "\n" for t in traces)
     _write(folder / UTTERANCES, lines)
     _write(folder / RESULT, _json(result, indent=1) + "\n")
     return result
+
+
+def _intervals(log: Log, traces: Sequence[Trace], unmeasured: Collection[str]) -> dict[str, Any]:
+    recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
+    found = intervals(Sample.of(traces, recordings=recordings))
+    for name in unmeasured:
+        found["metrics"].pop(name, None)
+    return found
 
 
 def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:
@@ -70,6 +80,11 @@ def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:
     for name in times:
         if f"word_latency_{name}" in unmeasured:
             times[name] = None
+    parts = line["latency_parts"]
+    assert isinstance(parts, dict)
+    for name in parts:
+        if f"word_latency_{name}_mean_ca_s" in unmeasured:
+            parts[name] = None
     if "rtf_total" in unmeasured:
         line["compute_s"] = None
     return line

@@ -1,0 +1,131 @@
+"""What intervals and differences need of one run, utterance by utterance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streaming_asr import statistics
+from streaming_asr.metrics import Trace
+from streaming_asr.metrics.accuracy import Errors, word_errors
+from streaming_asr.statistics import Clusters, Counts, Estimate, Pool, Statistics, Values
+from streaming_asr.text import normaliser
+
+LATENCY = {0.5: "word_latency_committed_p50_{clock}_s", 0.9: "word_latency_committed_p90_{clock}_s"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One run's utterances: their errors, and the latencies of their words, (n_utterances,) each.
+
+    A failed or silent utterance is in it, with its reference words as errors and no latency.
+    """
+
+    utts: list[str]
+    speakers: list[str | None]
+    recordings: list[str | None]
+    errors: list[Errors]
+    # seconds from the end of each right word to its commit; None where streams shared their steps
+    # or no words are timed
+    latencies: list[list[float]] | None
+    coverage: float | None  # share of the spoken words that have a latency
+    clock: str = "ca"
+
+    @classmethod
+    def of(
+        cls,
+        traces: Sequence[Trace],
+        *,
+        clock: str = "ca",
+        recordings: Mapping[str, str | None] | None = None,
+    ) -> Sample:
+        """`recordings` names the recording of an utterance where several come from one."""
+        timed = [trace.timed for trace in traces]
+        n_spoken = sum(len(words.spoken) for words in timed if words)
+        latencies = [words.latencies("committed", clock) if words else [] for words in timed]
+        has_latency = n_spoken > 0 and all(trace.batch == 1 for trace in traces)
+        return cls(
+            utts=[trace.utt for trace in traces],
+            speakers=[trace.speaker for trace in traces],
+            recordings=[(recordings or {}).get(trace.utt) for trace in traces],
+            errors=[word_errors(trace, normaliser(trace.language)) for trace in traces],
+            latencies=latencies if has_latency else None,
+            coverage=sum(map(len, latencies)) / n_spoken if n_spoken else None,
+            clock=clock,
+        )
+
+    @property
+    def clusters(self) -> Clusters:
+        return statistics.clusters(self.speakers, self.recordings)
+
+    def in_order_of(self, utts: Sequence[str]) -> Sample:
+        """The same utterances in the order of `utts`."""
+        at = {utt: k for k, utt in enumerate(self.utts)}
+        order = [at[utt] for utt in utts]
+        return Sample(
+            utts=list(utts),
+            speakers=[self.speakers[k] for k in order],
+            recordings=[self.recordings[k] for k in order],
+            errors=[self.errors[k] for k in order],
+            latencies=None if self.latencies is None else [self.latencies[k] for k in order],
+            coverage=self.coverage,
+            clock=self.clock,
+        )
+
+    def statistics(self, clusters: Clusters) -> Statistics:
+        """WER in % and the quantiles of word latency of each draw of `clusters`, by metric name."""
+        errors = statistics.sums([each.errors for each in self.errors], clusters)
+        words = statistics.sums([each.words for each in self.errors], clusters)
+        pool = None
+        if self.latencies is not None:
+            pooled = [value for values in self.latencies for value in values]
+            owners = [
+                int(cluster)
+                for cluster, values in zip(clusters.of, self.latencies, strict=True)
+                for _ in values
+            ]
+            pool = Pool(pooled, owners, clusters.n)
+
+        def of_draws(counts: Counts) -> dict[str, Values]:
+            found = {"wer": 100.0 * statistics.rate(counts, errors, words)}
+            if pool is not None:
+                quantiles = pool.quantiles(counts, tuple(LATENCY))
+                for name, values in zip(LATENCY.values(), quantiles, strict=True):
+                    found[name.format(clock=self.clock)] = values
+            return found
+
+        return of_draws
+
+
+def intervals(sample: Sample) -> dict[str, Any]:
+    """What metrics.json says of one run: the 95 % intervals of WER and word latency, and what was
+    drawn; empty where there is nothing to draw from."""
+    clusters = sample.clusters
+    found = statistics.bootstrap(sample.statistics(clusters), clusters.n) if clusters.n else {}
+    return {
+        "level": statistics.LEVEL,
+        "drawn": clusters.kind,
+        "n_drawn": clusters.n,
+        "note": clusters.note,
+        "metrics": {
+            name: [estimate.low, estimate.high]
+            for name, estimate in found.items()
+            if estimate is not None
+        },
+    }
+
+
+def differences(
+    sample: Sample, baseline: Sample, *, level: float = statistics.LEVEL
+) -> tuple[Clusters, dict[str, Estimate | None]]:
+    """`sample` minus `baseline`, both of the same utterances in the same order, in the same draws;
+    metrics that both have."""
+    clusters = baseline.clusters
+    of_sample, of_baseline = sample.statistics(clusters), baseline.statistics(clusters)
+
+    def of_draws(counts: Counts) -> dict[str, Values]:
+        ours, theirs = of_sample(counts), of_baseline(counts)
+        return {name: ours[name] - theirs[name] for name in ours if name in theirs}
+
+    return clusters, statistics.bootstrap(of_draws, clusters.n, level=level)
