@@ -1,0 +1,407 @@
+"""U2: tokens and times between the passes, rescoring, endpoints, and streams that lose no word.
+
+The last are tried on a recogniser of beeps: a Whisper whose layers are switched off, with a CTC
+head fitted to tell tones apart, so that what was said is known and long streams are cheap.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tiny import noise, tiny_folder
+from torch import nn
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, display_text
+from streaming_asr.methods.u2 import U2
+from streaming_asr.methods.u2.ctc import CtcHypothesis, PrefixBeamSearch
+from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
+from streaming_asr.methods.u2.head import embedding_head, save_head
+from streaming_asr.methods.u2.rescoring import Weights, attention_log_probs, rescore
+from streaming_asr.methods.u2.tokenizer import Candidate, CtcTokenizer
+from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.encoder import encode_masked, encode_short
+from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.load import load_whisper
+
+TEXT = " she had 3 Stück Käse für $12.50 — 不过 the quick fox"
+
+
+@pytest.fixture(scope="module")
+def whisper():
+    return load_whisper(tiny_folder(multilingual=True))
+
+
+# -- tokens -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_tokens", [256, 262, 300, None])
+def test_a_prefix_of_the_vocabulary_spells_any_text(whisper, n_tokens) -> None:
+    tokenizer = CtcTokenizer(whisper, n_tokens)
+    ids = tokenizer.encode(TEXT)
+    assert max(ids) < tokenizer.n_tokens
+    assert tokenizer.decode(ids) == TEXT
+    if n_tokens is None:
+        assert ids == whisper.tokenizer(TEXT, add_special_tokens=False).input_ids
+        assert tokenizer.single and tokenizer.blank == whisper.eot
+
+
+def test_a_larger_prefix_spells_with_fewer_tokens(whisper) -> None:
+    lengths = [len(CtcTokenizer(whisper, n).encode(TEXT)) for n in (256, 280, None)]
+    assert lengths[0] == len(TEXT.encode()) > lengths[1] > lengths[2]
+
+
+def test_bytes_that_form_no_whole_character_are_held_back(whisper) -> None:
+    tokenizer = CtcTokenizer(whisper, 256)
+    ids = tokenizer.encode(" Käse")
+    assert [tokenizer.decode(ids[:n]) for n in range(1, 7)] == [
+        " ",
+        " K",
+        " K",
+        " Kä",
+        " Käs",
+        " Käse",
+    ]
+    assert tokenizer.decode([ids[2], *ids[1:]]) == "Käse"  # half a character that nothing ends
+
+
+def test_retokenising_keeps_the_score_and_gives_each_token_the_frames_of_its_bytes(whisper) -> None:
+    tokenizer = CtcTokenizer(whisper, 256)
+    full = whisper.tokenizer(" the Kä", add_special_tokens=False).input_ids
+    ids = tokenizer.encode(" the Kä")
+    half = tokenizer.encode("ä")[0]  # a last byte alone: not a character yet
+    spans = tuple((10 * i, 10 * i + 3) for i in range(len(ids) + 1))
+    found = tokenizer.retokenise(CtcHypothesis((*ids, half), -7.5, spans))
+    assert found.tokens == tuple(full) and found.ctc_score == -7.5
+    assert len(full) < len(ids)
+    at = 0
+    for token, (start, end) in zip(found.tokens, found.spans, strict=True):
+        n_bytes = len(whisper.detokenizer.token_bytes(token))
+        assert (start, end) == (10 * at, 10 * (at + n_bytes - 1) + 3)
+        at += n_bytes
+
+
+def test_the_single_tokenizer_hands_its_tokens_on_as_they_are(whisper) -> None:
+    hypothesis = CtcHypothesis((5, 6, 7), -3.0, ((0, 1), (2, 5), (6, 9)))
+    found = CtcTokenizer(whisper).retokenise(hypothesis)
+    assert found == Candidate((5, 6, 7), hypothesis.spans, -3.0)
+
+
+@pytest.mark.parametrize(("n_tokens", "answer"), [(255, "give 256 or more"), (10**6, "at most")])
+def test_a_vocabulary_that_cannot_be_is_refused(whisper, n_tokens, answer) -> None:
+    with pytest.raises(UserError, match=answer):
+        CtcTokenizer(whisper, n_tokens)
+
+
+# -- rescoring ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def heard(whisper):
+    """Encoder frames, a decoder and its cache for six texts about them."""
+    mel = log_mel(torch.from_numpy(noise(1.6)), whisper.n_mels)[None]
+    with torch.no_grad():
+        hidden = encode_short(whisper.model, mel)
+    decoder = Decoder(whisper)
+    cache = DecoderCache(decoder, rows=6, streams=1)
+    decoder.append_frames(cache, hidden, 0)
+    return hidden, decoder, cache
+
+
+def test_all_texts_in_one_pass_equal_one_full_pass_each_behind_the_whole_prompt(
+    whisper, heard
+) -> None:
+    hidden, decoder, cache = heard
+    prompt = whisper.prompt("de")
+    assert len(prompt) == 4
+    texts = [(5, 9, 300), (), (44,), (7, 8, 9, 10, 11)]
+    found = attention_log_probs(decoder, cache, prompt, texts, hidden.shape[1], NULL)
+    for text, mine in zip(texts, found, strict=True):
+        with torch.no_grad():
+            out = whisper.model.model.decoder(
+                input_ids=torch.tensor([[*prompt, *text]]), encoder_hidden_states=hidden
+            ).last_hidden_state
+            log_probs = whisper.model.proj_out(out)[0, 3:].log_softmax(-1)
+        wanted = [float(log_probs[i, u]) for i, u in enumerate((*text, whisper.eot))]
+        assert mine == pytest.approx(wanted, abs=1e-4)
+
+
+def test_the_weights_decide_between_the_two_scores(whisper, heard) -> None:
+    hidden, decoder, cache = heard
+    prompt, n = whisper.prompt(), hidden.shape[1]
+    texts = [(5,), (9,), (12,)]
+    scores = [sum(each) for each in attention_log_probs(decoder, cache, prompt, texts, n, NULL)]
+    order = np.argsort(scores).tolist()  # the worst for the decoder first
+    candidates = [
+        Candidate(texts[i], ((0, 1),), ctc)
+        for i, ctc in zip(order, (-1.0, -2.0, -9.0), strict=True)
+    ]
+
+    def best(attention: float, ctc: float):
+        return rescore(decoder, cache, prompt, candidates, n, Weights(attention, ctc), NULL)
+
+    assert best(0.0, 1.0).candidate is candidates[0]
+    assert best(1.0, 0.0).candidate is candidates[2]
+    assert best(1.0, 0.0).score == pytest.approx(max(scores), abs=1e-4)
+    assert best(2.0, 0.5).score == pytest.approx(
+        max(2 * scores[i] + 0.5 * c.ctc_score for i, c in zip(order, candidates, strict=True)),
+        abs=1e-3,
+    )
+
+
+def test_a_text_longer_than_the_decoder_is_left_to_the_first_pass(whisper, heard) -> None:
+    hidden, decoder, cache = heard
+    long = Candidate((5,) * 64, ((0, 1),) * 64, 0.0)
+    short = Candidate((5,) * 60, ((0, 1),) * 60, -50.0)
+    arguments = (decoder, cache, whisper.prompt())
+    found = rescore(*arguments, [long, short], hidden.shape[1], Weights(), NULL)
+    assert found.candidate is short
+    assert rescore(*arguments, [long], hidden.shape[1], Weights(), NULL) is None
+
+
+# -- endpoints ----------------------------------------------------------------------------------
+
+
+def rules(**changed):
+    settings = {"trailing_silence_s": 0.5, "no_speech_s": 5.0, "max_delay_s": None}
+    return EndpointRules.of(1500, 50, **{**settings, "blank_threshold": 0.8, **changed})
+
+
+def test_the_rules_are_the_papers() -> None:
+    found = rules()
+    assert (found.trailing, found.no_speech, found.max_delay) == (25, 250, 600)
+    assert found.reason(100, 24, True) is None
+    assert found.reason(100, 25, True) is Reason.PAUSE
+    assert found.reason(249, 249, False) is None
+    assert found.reason(250, 250, False) is Reason.SILENCE
+    assert found.reason(599, 3, True) is None
+    assert found.reason(600, 3, True) is Reason.DELAY
+    half = EndpointRules.of(750, 50, 0.5, 5.0, None, 0.8)
+    assert half.max_delay == 300  # 12 s of 30 is 6 s of 15
+
+
+def test_silence_is_counted_over_chunks_and_broken_by_one_spoken_frame() -> None:
+    blank = torch.tensor([0.9, 0.79, 0.81, 0.95]).log()
+    assert rules().silent_run(blank, 7) == 2
+    assert rules().silent_run(blank[2:], 7) == 9
+    assert rules().silent_run(blank[:2], 7) == 0
+
+
+# -- streams ------------------------------------------------------------------------------------
+
+N_BEEPS = 8
+BEEP_S, GAP_S = 0.22, 0.12
+
+
+def beeps(which, gaps_s) -> np.ndarray:
+    pieces = []
+    for i, gap_s in zip(which, gaps_s, strict=True):
+        t = np.arange(round(BEEP_S * 16_000)) / 16_000
+        swell = np.clip(np.minimum(t, BEEP_S - t) / 0.04, 0, 1)  # no click, which is all tones
+        pieces.append(0.4 * swell * np.sin(2 * np.pi * 300 * 1.4**i * t))
+        pieces.append(np.zeros(round(gap_s * 16_000)))
+    return np.concatenate(pieces).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def beeper(tmp_path_factory):
+    """(model folder, U2 folder, the word of each beep)."""
+    whisper = load_whisper(tiny_folder(d_model=64, layers=1))
+    encoder = whisper.model.model.encoder
+    with torch.no_grad():
+        encoder.embed_positions.weight.zero_()
+        for layer in encoder.layers:
+            for linear in (layer.self_attn.out_proj, layer.fc2):
+                linear.weight.zero_()
+                linear.bias.zero_()
+    tokens = [i for i in range(256, whisper.eot) if whisper.detokenizer.token_bytes(i)[:1] == b" "]
+    tokens = tokens[:N_BEEPS]
+    which = list(range(N_BEEPS)) * 3
+    audio = beeps(which, [GAP_S + 0.05 * (i % 4) for i in which])
+    audio = audio[: len(audio) // 320 * 320]
+    with torch.no_grad():
+        mel = log_mel(torch.from_numpy(audio), whisper.n_mels)
+        frames = torch.cat([encode_short(whisper.model, m[None])[0] for m in mel.split(300, 1)])
+    labels = torch.full((len(frames),), whisper.eot)
+    at = 0.0
+    for i in which:
+        labels[round(at * 50) : round((at + BEEP_S) * 50)] = tokens[i]
+        at += BEEP_S + GAP_S + 0.05 * (i % 4)
+    head = nn.Linear(64, whisper.eot + 1)
+    nn.init.zeros_(head.weight)
+    optimiser = torch.optim.LBFGS(head.parameters(), max_iter=80, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(head(frames), labels)
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    folder = tmp_path_factory.mktemp("beeper")
+    whisper.model.save_pretrained(folder / "model")
+    whisper.tokenizer.save_pretrained(folder / "model")
+    save_head(head, folder / "u2")
+    return folder / "model", folder / "u2", [whisper.tokenizer.decode([t]) for t in tokens]
+
+
+def method_of(beeper, **options) -> U2:
+    model, trained, _ = beeper
+    settings = {"rescore": 0, "word_times": "ctc", **options}
+    return U2(str(model), adapter=str(trained), **settings)
+
+
+def stream(method, audio, chunk=4800, first=9600):
+    """Updates of a stream fed in chunks."""
+    state = method.start()
+    ends = [*range(first + method.lookahead_samples, len(audio), chunk), len(audio)]
+    return [
+        method.step(state, audio[a:b], last=b == len(audio))
+        for a, b in zip([0, *ends], ends, strict=False)
+    ]
+
+
+@pytest.mark.parametrize("chunk_s", [0.1, 0.5])
+def test_two_minutes_without_a_pause_lose_no_word_and_gain_none(beeper, chunk_s) -> None:
+    seconds = 120 if chunk_s == 0.5 else 20
+    random = np.random.default_rng(5)
+    n = round(seconds / (BEEP_S + GAP_S))
+    which = random.integers(0, N_BEEPS, n).tolist()
+    audio = beeps(which, [GAP_S] * n)
+    method = method_of(beeper, chunk_s=chunk_s, first_chunk_s=0.6)
+    updates = stream(method, audio, chunk=round(chunk_s * 16_000))
+    words = [word for update in updates for word in update.committed]
+    assert [word.text for word in words] == [beeper[2][i] for i in which]
+    for i, word in enumerate(words):
+        start = i * (BEEP_S + GAP_S)
+        assert word.start == pytest.approx(start, abs=0.06)
+        assert word.end == pytest.approx(start + BEEP_S, abs=0.06)
+    assert sum(update.endpoint for update in updates) > seconds / 3
+
+
+def test_a_word_cut_by_the_longest_delay_is_heard_whole_in_the_next_segment(beeper) -> None:
+    # Segments end after 80 frames at the earliest, in chunks of 10: here within the fifth beep.
+    which = [0, 1, 2, 3, 4, 5, 6]
+    audio = beeps(which, [0.18] * 7)
+    method = method_of(beeper, chunk_s=0.2, first_chunk_s=0.6)
+    assert 4 * (BEEP_S + 0.18) < 80 * 0.02 + 0.1 < 4 * (BEEP_S + 0.18) + BEEP_S
+    state = method.start()
+    update = method.step(state, audio[: round(1.7 * 16_000)], last=False)
+    assert update.endpoint
+    said = display_text([*update.committed, *update.partial])
+    assert (
+        len(update.committed) == 3
+        and said.split() == [w.strip() for w in beeper[2][:5]][: len(said.split())]
+    )
+    assert state.window_start == round(update.committed[-1].end * 50)
+    rest = method.step(state, audio[round(1.7 * 16_000) :], last=True)
+    words = [*update.committed, *rest.committed]
+    assert [word.text for word in words] == [beeper[2][i] for i in which]
+
+
+def test_a_pause_commits_what_was_shown_and_the_next_word_may_begin_in_the_same_chunk(
+    beeper,
+) -> None:
+    which = [0, 1, 2, 3, 4, 5]
+    for gap_s in (0.55, 0.8, 1.1):
+        audio = beeps(which, [GAP_S, GAP_S, gap_s, GAP_S, GAP_S, 0.1])
+        updates = stream(method_of(beeper), audio)
+        closing = next(i for i, update in enumerate(updates) if update.endpoint)
+        assert all(update.committed == () for update in updates[:closing])
+        shown = display_text(updates[closing - 1].partial).split()
+        after = updates[closing]
+        final = display_text([*after.committed, *after.partial]).split()
+        assert final[: len(shown)] == shown and len(after.committed) == 3
+        words = [word.text for update in updates for word in update.committed]
+        assert words == [beeper[2][i] for i in which]
+
+
+def test_silence_alone_gives_no_word_and_windows_that_stay_short(beeper) -> None:
+    method = method_of(beeper)
+    state = method.start()
+    audio = np.zeros(16_000 * 13, np.float32)
+    audio[: 16_000 // 4] = beeps([0], [0.03])  # so that the silence is heard as one
+    updates = [
+        method.step(state, audio[a : a + 4800], last=a + 4800 >= len(audio))
+        for a in range(0, len(audio), 4800)
+    ]
+    assert [w.text for u in updates for w in u.committed] == [beeper[2][0]]
+    assert updates[-1].partial == ()
+    assert state.window_start > 11 * 50
+
+
+def test_the_first_pass_of_a_stream_is_that_of_one_masked_pass() -> None:
+    folder = str(tiny_folder(context_frames=600))
+    method = U2(folder, head="embedding", chunk_s=0.3, first_chunk_s=0.6, max_delay_s=5.0)
+    audio = noise(2.4)
+    state = method.start()
+    for a in range(0, len(audio), 1111):
+        method.step(state, audio[a : a + 1111], last=False)
+    ends = [30, 45, 60, 75, 90, 105]
+    assert state.position == 105 and state.block_ends == ends
+    mel = log_mel(torch.from_numpy(audio[: 105 * 320 + 200]), 80, block_ends=ends)
+    with torch.no_grad():
+        hidden = encode_masked(method._whisper.model, mel[None], ends=ends)[0]
+        log_probs = method._head(hidden).log_softmax(-1)
+    search = PrefixBeamSearch(method._tokenizer.blank, 10)
+    search.advance(log_probs)
+    wanted, found = search.hypotheses(), state.search.hypotheses()
+    assert wanted[0].tokens
+    assert [h.tokens for h in found] == [h.tokens for h in wanted]
+    assert [h.score for h in found] == pytest.approx([h.score for h in wanted], abs=1e-2)
+
+
+def test_int8_keeps_the_frames_near_and_the_words_of_the_beeps(beeper) -> None:
+    folder = str(tiny_folder())
+    whole = U2(folder, head="embedding")
+    small = U2(folder, head="embedding", quantise="int8")
+    assert small._whisper.model.model.encoder.layers[0].fc1.weight().dtype == torch.qint8
+    assert small._whisper.model.model.decoder.layers[0].fc1.weight().dtype == torch.qint8
+    mel = log_mel(torch.from_numpy(noise(1.0)), 80)[None]
+    with torch.inference_mode():
+        a, b = (
+            m._head(encode_short(m._whisper.model, mel)).log_softmax(-1) for m in (whole, small)
+        )
+    assert float((a - b).abs().max()) > 0
+    assert float((a - b).abs().mean()) < 0.1 * float(a.abs().mean())
+    which = [3, 1, 4, 1, 5]
+    updates = stream(method_of(beeper, quantise="int8", rescore=6), beeps(which, [GAP_S] * 5))
+    words = [word for update in updates for word in update.committed]
+    assert [word.text for word in words] == [beeper[2][i] for i in which]
+    assert all(word.probability is not None for word in words)
+
+
+# -- refusals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ({"head": "trained"}, "python -m streaming_asr.train method=u2"),
+        ({"head": "new"}, "one of trained, embedding"),
+        ({"word_times": "none"}, "one of alignment, ctc"),
+        ({"quantise": "int4"}, "one of none, int8"),
+        ({"quantise": "int8", "dtype": "float16"}, "use device=cpu dtype=float32"),
+        ({"beam": 4, "rescore": 6}, "rescore 0..beam"),
+        ({"ctc_tokens": 90}, "cannot spell every text"),
+        ({"chunk_s": 0.01}, "chunk_s=0.01: a positive multiple of 0.02 s"),
+        ({"max_delay_s": 3.9}, "do not fit into this model's context of 4 s"),
+        ({"blank_threshold": 1.0}, "between 0 and 1"),
+    ],
+)
+def test_a_wrong_setting_is_refused(options, answer) -> None:
+    with pytest.raises(UserError) as refusal:
+        U2(str(tiny_folder()), **{"head": "embedding", **options})
+    assert answer in str(refusal.value)
+
+
+def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_path) -> None:
+    with pytest.raises(UserError, match=r"no CTC head for this model"):
+        U2(str(tiny_folder()), adapter=str(tmp_path))
+    save_head(embedding_head(load_whisper(tiny_folder(d_model=64, layers=1)), 300), tmp_path)
+    with pytest.raises(UserError, match="use the model that the head was trained on"):
+        U2(str(tiny_folder()), adapter=str(tmp_path))
+    (tmp_path / "ctc_head.safetensors").write_bytes(b"nothing")
+    with pytest.raises(UserError, match="not a file of tensors"):
+        U2(str(tiny_folder()), adapter=str(tmp_path))
