@@ -15,6 +15,8 @@ from streaming_asr.score.folder import find_cells, score_folder
 # `score NAME ...`: where its `main(arguments) -> exit status` lies, and what it does. What it
 # raises as UserError is printed here, and the status is 2.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "compare": ("streaming_asr.score.compare:main", "differences of runs, with intervals"),
+    "retime": ("streaming_asr.score.retime:main", "both clocks again, on another machine"),
     "import": ("streaming_asr.score.exchange:import_command", "score another tool's log"),
     "export": ("streaming_asr.score.exchange:export_command", "write logs in another's format"),
     "longform": ("streaming_asr.score.longform:main", "figures for recordings of minutes, hours"),

@@ -1,0 +1,276 @@
+"""score compare: what one run has over another, with an interval over speakers.
+
+Both runs must be of the same utterances; the draws are the same for both (docs/statistics.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.events import UtteranceLog, read_log
+from streaming_asr.metrics import METRICS, trace
+from streaming_asr.score.folder import EVENTS, find_cells
+from streaming_asr.score.sample import Sample, differences
+from streaming_asr.statistics import LEVEL, N_RESAMPLES, Clusters, Estimate, holm
+
+EPILOG = """\
+how to read it
+  difference  run minus baseline with its 95 % interval; below 0 the run is better
+  p           that the truth is 0, two-sided, corrected by Holm for all runs of the table
+  better      share of the draws in which the run is the better one
+
+examples
+  python -m streaming_asr.score compare outputs/a/method=offline,... outputs/a/method=whisperrt,...
+  python -m streaming_asr.score compare outputs/mini --against method=offline
+      streaming minus offline, for each corpus of a sweep
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A cell as far as comparing needs it."""
+
+    folder: Path
+    name: str
+    utterances: dict[str, UtteranceLog]  # without their steps
+    sample: Sample
+    n_failed: int
+    n_silent: int
+    cpu: str
+    is_best_effort: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One run beside its baseline: differences by metric name."""
+
+    run: Run
+    baseline: Run
+    clusters: Clusters
+    differences: dict[str, Estimate | None]
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command line; UserError for runs that cannot be compared."""
+    parser = argparse.ArgumentParser(
+        prog="python -m streaming_asr.score compare",
+        description="Differences of runs in WER and word latency, with intervals over speakers.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="+", help="cells or folders of cells; the first is baseline")
+    parser.add_argument(
+        "--against",
+        metavar="TEXT",
+        help="the baseline of each corpus is the one cell whose name contains TEXT",
+    )
+    parser.add_argument("--clock", choices=("ca", "cu"), default="ca", help="of the latency")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the comparison there")
+    arguments = parser.parse_args(argv)
+    runs = read_runs(arguments.runs, clock=arguments.clock)
+    comparisons = compare(runs, against=arguments.against)
+    rows = table(comparisons)
+    if arguments.json is not None:
+        text = json.dumps({"level": LEVEL, "n_draws": N_RESAMPLES, "rows": rows}, indent=1)
+        arguments.json.write_text(text + "\n", encoding="utf-8")
+    _print(comparisons, rows)
+    return 0
+
+
+def read_runs(paths: Sequence[str], *, clock: str = "ca") -> list[Run]:
+    """Every cell at or below each path, in the order given. Raises UserError for one cell twice."""
+    folders = [folder for path in paths for folder in find_cells(path)]
+    seen: set[Path] = set()
+    for folder in folders:
+        if folder.resolve() in seen:
+            raise UserError(f"{folder}: given twice; a run is compared with another run")
+        seen.add(folder.resolve())
+    names = [folder.resolve().name for folder in folders]
+    return [
+        _read(folder, str(folder) if names.count(name) > 1 else name, clock)
+        for folder, name in zip(folders, names, strict=True)
+    ]
+
+
+def _read(folder: Path, name: str, clock: str) -> Run:
+    log = read_log(folder / EVENTS)
+    if not log.utterances:
+        raise UserError(f"{folder}: no utterance is finished; run it before comparing it")
+    traces = [trace(utterance) for utterance in log.utterances]
+    recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
+    sample = Sample.of(traces, clock=clock, recordings=recordings)
+    for utterance in log.utterances:
+        utterance.steps = []
+    return Run(
+        folder=folder,
+        name=name,
+        utterances={utterance.utt: utterance for utterance in log.utterances},
+        sample=sample,
+        n_failed=sum(made.error is not None for made in traces),
+        n_silent=sum(not made.hypothesis for made in traces),
+        cpu=str((log.header.get("machine") or {}).get("cpu")),
+        is_best_effort=any(utterance.feed != "fixed" for utterance in log.utterances),
+    )
+
+
+def compare(runs: Sequence[Run], against: str | None = None) -> list[Comparison]:
+    """Each run beside its baseline: the first, or with `against` the one of its corpus whose
+    folder's name contains that. Raises UserError for runs of different utterances."""
+    if against is None:
+        baselines = [runs[0]] * len(runs)
+    else:
+        baselines = [_baseline(run, runs, against) for run in runs]
+    pairs = [(run, base) for run, base in zip(runs, baselines, strict=True) if run is not base]
+    if not pairs:
+        raise UserError(
+            f"{runs[0].folder}: nothing to compare it with; give two runs or more of one corpus"
+        )
+    return [_compare(run, base) for run, base in pairs]
+
+
+def _baseline(run: Run, runs: Sequence[Run], against: str) -> Run:
+    named = [each for each in runs if against in each.folder.resolve().name]
+    if not named:
+        raise UserError(
+            f"--against {against}: no cell is named so; there are "
+            f"{', '.join(each.name for each in runs[:8])}"
+        )
+    if run in named:
+        return run
+    found = [each for each in named if each.utterances.keys() == run.utterances.keys()]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UserError(
+            f"{run.name}: no cell named {against} has its {len(run.utterances)} utterances; run "
+            "the baseline on the same corpus with the same limit"
+        )
+    raise UserError(
+        f"--against {against}: {' and '.join(each.name for each in found)} are both named so and "
+        f"of the corpus of {run.name}; give more of the name"
+    )
+
+
+def _compare(run: Run, baseline: Run) -> Comparison:
+    _check_same_corpus(run, baseline)
+    ordered = run.sample.in_order_of(baseline.sample.utts)
+    return Comparison(run, baseline, *differences(ordered, baseline.sample))
+
+
+def _check_same_corpus(run: Run, baseline: Run) -> None:
+    ours, theirs = run.utterances, baseline.utterances
+    if ours.keys() != theirs.keys():
+        common = len(ours.keys() & theirs.keys())
+        raise UserError(
+            f"{run.name} and {baseline.name} are of different utterances: {len(ours)} and "
+            f"{len(theirs)}, of which both have {common}; run both on the same corpus, split and "
+            "limit, or finish the run that was broken off"
+        )
+    for utt, mine in ours.items():
+        other = theirs[utt]
+        hashes = mine.audio_hash, other.audio_hash
+        what = "reference" if mine.text != other.text else ""
+        if not what and None not in hashes and hashes[0] != hashes[1]:
+            what = "audio"
+        if what:
+            raise UserError(
+                f"{run.name} and {baseline.name} have another {what} for utterance {utt}; they "
+                "are of different versions of a corpus: run one of them again"
+            )
+
+
+def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """One row per metric and run; p-values are corrected within a metric, over all its runs."""
+    names = [name for name in METRICS if any(name in each.differences for each in comparisons)]
+    rows = []
+    for name in names:
+        found = [(each, each.differences.get(name)) for each in comparisons]
+        adjusted = iter(holm([estimate.p_value for _, estimate in found if estimate]))
+        for each, estimate in found:
+            row: dict[str, Any] = {
+                "metric": name,
+                "run": each.run.name,
+                "baseline": each.baseline.name,
+                "drawn": str(each.clusters),
+            }
+            if estimate is not None:
+                is_lower = METRICS[name].better == "lower"
+                row |= {
+                    "difference": estimate.value,
+                    "interval": [estimate.low, estimate.high],
+                    "p_value": estimate.p_value,
+                    "p_holm": next(adjusted),
+                    "better": estimate.below if is_lower else estimate.above,
+                }
+            rows.append(row)
+    return rows
+
+
+def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    if not console.is_terminal:  # rich would cut a pipe or a file at 80
+        console.width = 140
+    baselines = {each.baseline.name for each in comparisons}
+    for name in dict.fromkeys(row["metric"] for row in rows):
+        metric = METRICS[name]
+        shown = Table(title=Text(f"{name} ({metric.unit})"), box=SIMPLE_HEAD, title_justify="left")
+        shown.add_column("run", overflow="fold")
+        if len(baselines) > 1:
+            shown.add_column("minus", overflow="fold")
+        for heading in ("difference", "95 % interval", "p (Holm)", "better"):
+            shown.add_column(heading, justify="right", no_wrap=True)
+        for row in (row for row in rows if row["metric"] == name):
+            texts = [row["run"], *([row["baseline"]] if len(baselines) > 1 else [])]
+            if "difference" in row:
+                low, high = row["interval"]
+                texts += [
+                    f"{row['difference']:+.3f}",
+                    f"{low:+.3f} to {high:+.3f}",
+                    f"{row['p_holm']:.4f}",
+                    f"{100 * row['better']:.0f} %",
+                ]
+            else:
+                texts += ["–"] * 4
+            shown.add_row(*map(Text, texts))
+        console.print(shown)
+    if len(baselines) == 1:
+        print(f"baseline: {baselines.pop()}")
+    for drawn in dict.fromkeys(str(each.clusters) for each in comparisons):
+        print(f"drawn: {drawn}, {N_RESAMPLES} times, paired")
+    for remark in dict.fromkeys(text for each in comparisons for text in _remarks(each)):
+        print(remark)
+
+
+def _remarks(comparison: Comparison) -> list[str]:
+    """What a reader must know before believing a difference."""
+    found = []
+    for each in (comparison.baseline, comparison.run):
+        if each.n_failed or each.n_silent:
+            found.append(
+                f"{each.name}: {each.n_failed} failed, {each.n_silent} silent of "
+                f"{len(each.utterances)}; they count in WER with an empty hypothesis"
+            )
+        if each.is_best_effort:
+            found.append(f"{each.name}: feed best_effort, so its text depends on the machine")
+        if each.sample.latencies is None:
+            found.append(f"{each.name}: no latency (batched, or words without times)")
+        elif each.sample.coverage is not None:
+            share = f"{100 * each.sample.coverage:.0f} %"
+            found.append(f"{each.name}: latency of {share} of the spoken words, the right ones")
+    if comparison.run.cpu != comparison.baseline.cpu:
+        found.append(
+            f"{comparison.run.name} was measured on another machine ({comparison.run.cpu}) than "
+            f"{comparison.baseline.name} ({comparison.baseline.cpu}): latency is not comparable"
+        )
+    return found

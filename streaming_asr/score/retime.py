@@ -1,0 +1,204 @@
+"""score retime: the same run with other compute times, so on another machine.
+
+With the feed `fixed` the text does not depend on how long computing took. So both clocks can be
+had again from any compute trace: from several runs of one cell, their per-step median, and that
+times a factor for a slower or faster machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from streaming_asr.clocks import Times, compute_times, median_trace
+from streaming_asr.errors import UserError
+from streaming_asr.events import UtteranceLog, read_log
+from streaming_asr.metrics import METRICS, Trace, compute, queued, trace
+from streaming_asr.score.folder import EVENTS, find_cells
+
+SHOWN = (
+    "arwer_grid_ca",
+    "word_latency_committed_p50_ca_s",
+    "word_latency_committed_p90_ca_s",
+    "word_latency_queue_mean_ca_s",
+    "word_latency_compute_mean_ca_s",
+    "finalise_tail_s",
+    "rtf_total",
+    "step_p90_ms",
+    "queue_max_s",
+    "queue_growth",
+    "headroom",
+)
+EPILOG = """\
+columns
+  measured   FOLDER as it ran
+  retimed    the per-step median of all traces, times --slowdown
+  traces     the lowest and highest of the single traces, times --slowdown
+  headroom is how many times slower still the machine may be with every queue bounded
+
+examples
+  python -m streaming_asr.score retime outputs/default/CELL --slowdown 2
+  python -m streaming_asr.score retime outputs/a/CELL --traces outputs/b/CELL outputs/c/CELL
+"""
+
+
+@dataclass(frozen=True)
+class Retimed:
+    """Metrics by name: as measured, retimed, and of each single trace, scaled alike."""
+
+    n_traces: int
+    slowdown: float
+    measured: Mapping[str, float | None]
+    retimed: Mapping[str, float | None]
+    traces: list[Mapping[str, float | None]]
+
+    def range(self, name: str) -> tuple[float, float] | None:
+        """The lowest and highest over the traces; None where one of them has no value."""
+        values = [each[name] for each in self.traces]
+        known = [value for value in values if value is not None]
+        return (min(known), max(known)) if known and len(known) == len(values) else None
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command line; UserError for logs that cannot be retimed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m streaming_asr.score retime",
+        description="Both clocks again, from other compute times.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", help="the cell to retime")
+    parser.add_argument(
+        "--slowdown", type=float, default=1.0, metavar="S", help="times all compute"
+    )
+    parser.add_argument(
+        "--traces", nargs="+", default=[], metavar="CELL", help="further runs of the same cell"
+    )
+    parser.add_argument("--all", action="store_true", help="show every metric that time changes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all metrics there")
+    arguments = parser.parse_args(argv)
+    found = retime(arguments.folder, arguments.traces, slowdown=arguments.slowdown)
+    if arguments.json is not None:
+        content = {
+            "slowdown": found.slowdown,
+            "n_traces": found.n_traces,
+            "measured": found.measured,
+            "retimed": found.retimed,
+            "traces": found.traces,
+        }
+        arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    _print(found, is_all=arguments.all)
+    return 0
+
+
+def retime(
+    folder: str | Path, traces: Sequence[str | Path] = (), *, slowdown: float = 1.0
+) -> Retimed:
+    """The metrics of one cell under the compute of several runs of it.
+
+    Raises UserError where the runs are not of the same steps, where streams shared their steps
+    (their time is no stream's own), or where the text depended on the time (feed best_effort).
+    """
+    if not slowdown > 0 or not np.isfinite(slowdown):
+        raise UserError(f"--slowdown {slowdown}: must be above 0; 2 is a machine half as fast")
+    logs = [_read(Path(path)) for path in (folder, *traces)]
+    for path, log in zip(traces, logs[1:], strict=True):
+        _check_same_steps(logs[0], log, Path(folder), Path(path))
+    made = [trace(utterance) for utterance in logs[0].values()]
+    times = [[compute_times(log[each.utt].steps) for each in made] for log in logs]
+    medians = [median_trace([trace_of[k] for trace_of in times]) for k in range(len(made))]
+    return Retimed(
+        n_traces=len(logs),
+        slowdown=slowdown,
+        measured=compute(made),
+        retimed=compute(_with(made, medians, slowdown)),
+        traces=[compute(_with(made, each, slowdown)) for each in times],
+    )
+
+
+def _read(folder: Path) -> dict[str, UtteranceLog]:
+    (cell, *others) = find_cells(folder)
+    if others:
+        raise UserError(f"{folder}: holds {len(others) + 1} cells; name one of them, {cell} say")
+    log = read_log(cell / EVENTS)
+    for utterance in log.utterances:
+        if utterance.feed != "fixed":
+            raise UserError(
+                f"{cell}: fed {utterance.feed}, so its text depends on the time computing took; "
+                "only runs with feed=fixed can be retimed"
+            )
+        if utterance.batch > 1:
+            raise UserError(
+                f"{cell}: ran {utterance.batch} streams together, so no step's time is its own; "
+                "run it again with batch=1"
+            )
+    return {utterance.utt: utterance for utterance in log.utterances}
+
+
+def _check_same_steps(
+    ours: dict[str, UtteranceLog], theirs: dict[str, UtteranceLog], folder: Path, other: Path
+) -> None:
+    if ours.keys() != theirs.keys():
+        raise UserError(
+            f"{other}: of other utterances than {folder} ({len(theirs)} and {len(ours)}); a trace "
+            "is another run of the same cell"
+        )
+    for utt, mine in ours.items():
+        for what in ("audio_samples", "committed", "partial"):
+            one = [getattr(step, what) for step in mine.steps]
+            if one != [getattr(step, what) for step in theirs[utt].steps]:
+                raise UserError(
+                    f"{other}: another {what} than {folder} in utterance {utt}; a trace is another "
+                    "run of the same cell, with the same text"
+                )
+
+
+def _with(made: Sequence[Trace], times: Sequence[Times], slowdown: float) -> list[Trace]:
+    """The traces with other compute times, queued anew."""
+    return [
+        replace(
+            each,
+            steps=queued(
+                [
+                    replace(step, compute_s=float(c_s) * slowdown)
+                    for step, c_s in zip(each.steps, of_steps, strict=False)
+                ]
+            ),
+        )
+        for each, of_steps in zip(made, times, strict=True)
+    ]
+
+
+def _print(found: Retimed, *, is_all: bool) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    changed = [name for name in METRICS if found.measured[name] != found.retimed[name]]
+    shown = Table(box=SIMPLE_HEAD)
+    shown.add_column("metric", no_wrap=True)
+    traces = [f"{found.n_traces} traces"] if found.n_traces > 1 else []
+    for heading in ("measured", f"retimed x {found.slowdown:g}", *traces):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for name in changed if is_all else SHOWN:
+        row = [name, _number(found.measured[name]), _number(found.retimed[name])]
+        if traces:
+            span = found.range(name)
+            row.append("–" if span is None else f"{span[0]:.3f} to {span[1]:.3f}")
+        shown.add_row(*row)
+    console = Console()
+    if not console.is_terminal:  # rich would cut a pipe or a file at 80
+        console.width = 100
+    console.print(shown)
+    room = found.retimed["headroom"]
+    if room is not None and room < 1:
+        print(f"this machine does not keep up: it would have to be {1 / room:.1f} times faster")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

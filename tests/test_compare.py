@@ -1,0 +1,148 @@
+"""Runs beside their baseline: paired differences, and what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streaming_asr.data.utterance import TimedWord
+from streaming_asr.errors import UserError
+from streaming_asr.events import EventWriter, Step, UtteranceLog
+from streaming_asr.score import main, score_folder
+from streaming_asr.score.compare import compare, read_runs, table
+
+
+def a_cell(
+    folder: Path,
+    *,
+    wrong: int = 0,
+    late_s: float = 0.0,
+    n: int = 36,
+    n_speakers: int = 12,
+    cpu: str = "abacus",
+    **fields: object,
+) -> Path:
+    """`n` utterances of "big fish swim home"; every `wrong`-th has an error, words come `late_s`
+    later."""
+    text = "big fish swim home"
+    folder.mkdir(parents=True)
+    with EventWriter(folder / "events.jsonl", {"config": {}, "machine": {"cpu": cpu}}) as writer:
+        for k in range(n):
+            heard = text.replace("fish", "dish") if wrong and k % wrong == 0 else text
+            words = [TimedWord(w, 0.5 * i, 0.5 * i + 0.4) for i, w in enumerate(text.split())]
+            wall = round((0.1 + late_s + 0.01 * (k % 7)) * 1e9)
+            steps = [Step("flush", 32_000, {"wall": wall}, committed=[heard])]
+            log = UtteranceLog(f"u{k}", text, 32_000, words, f"s{k % n_speakers}", steps=steps)
+            log.audio_hash = f"hash {k}"
+            for name, value in fields.items():
+                setattr(log, name, value)
+            writer.write_utterance(log)
+    return folder
+
+
+def rows_of(*folders: Path, against: str | None = None) -> dict[tuple[str, str], dict]:
+    runs = read_runs([str(folder) for folder in folders])
+    return {(row["metric"], row["run"]): row for row in table(compare(runs, against))}
+
+
+def test_a_difference_is_run_minus_baseline_and_paired_over_speakers(tmp_path: Path) -> None:
+    rows = rows_of(a_cell(tmp_path / "a", wrong=2), a_cell(tmp_path / "b", wrong=6, late_s=0.3))
+    wer = rows["wer", "b"]
+    assert wer["difference"] == pytest.approx(100 * (6 - 18) / 144)
+    assert wer["interval"][0] < wer["difference"] < wer["interval"][1] <= 0
+    assert wer["better"] > 0.99 and wer["p_value"] < 0.05
+    assert wer["drawn"] == "12 speakers"
+    for q in ("p50", "p90"):
+        late = rows[f"word_latency_committed_{q}_ca_s", "b"]
+        assert late["difference"] == pytest.approx(0.3, abs=0.02)
+        assert late["better"] < 0.01
+
+
+def test_p_values_are_corrected_for_all_runs_of_the_table(tmp_path: Path) -> None:
+    folders = [
+        a_cell(tmp_path / name, wrong=w) for name, w in zip("abcd", (2, 3, 3, 3), strict=True)
+    ]
+    rows = rows_of(*folders)
+    alone = rows_of(*folders[:2])["wer", "b"]
+    assert alone["p_holm"] == alone["p_value"]
+    assert rows["wer", "b"]["p_holm"] == pytest.approx(min(3 * alone["p_value"], 1.0))
+
+
+def test_below_ten_speakers_it_draws_utterances_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = [a_cell(tmp_path / name, wrong=3, n_speakers=4) for name in "ab"]
+    assert main(["compare", *map(str, cells)]) == 0
+    printed = capsys.readouterr().out
+    assert "36 utterances (4 speakers, fewer than 10: too few to draw)" in printed
+    result = score_folder(cells[0])["intervals"]
+    assert (result["drawn"], result["n_drawn"]) == ("utterance", 36)
+    assert "4 speakers" in result["note"]
+
+
+def test_failed_and_silent_utterances_stay_in_n(tmp_path: Path) -> None:
+    whole = a_cell(tmp_path / "a")
+    half = a_cell(tmp_path / "b", status="failed", error="out of memory")
+    rows = rows_of(whole, half)
+    assert rows["wer", "b"]["difference"] == 100.0
+    # No word of b is timed, so there is no latency to compare, not one of 0.
+    assert "difference" not in rows["word_latency_committed_p50_ca_s", "b"]
+
+
+def test_streaming_minus_offline_finds_the_baseline_of_each_corpus(tmp_path: Path) -> None:
+    for n in (24, 36):
+        for method, wrong in (("offline", 6), ("whisperrt", 3)):
+            a_cell(tmp_path / f"method={method},n={n}", wrong=wrong, n=n)
+    rows = rows_of(tmp_path, against="method=offline")
+    assert {(row["run"], row["baseline"]) for row in rows.values()} == {
+        (f"method=whisperrt,n={n}", f"method=offline,n={n}") for n in (24, 36)
+    }
+
+
+def test_the_command_prints_and_writes_the_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = a_cell(tmp_path / "a", wrong=2), a_cell(tmp_path / "b", wrong=6, cpu="slide rule")
+    out = tmp_path / "out.json"
+    assert main(["compare", str(a), str(b), "--json", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "baseline: a" in printed and "drawn: 12 speakers, 10000 times, paired" in printed
+    assert "b was measured on another machine (slide rule) than a (abacus)" in printed
+    rows = json.loads(out.read_text())["rows"]
+    assert rows[0]["metric"] == "wer" and len(rows) == 3
+
+
+def test_a_batched_run_is_compared_in_wer_alone(tmp_path: Path) -> None:
+    rows = rows_of(a_cell(tmp_path / "a"), a_cell(tmp_path / "b", wrong=4, batch=8))
+    assert {metric for metric, _ in rows} == {"wer"}
+
+
+def test_logs_of_other_corpora_are_refused(tmp_path: Path) -> None:
+    a = a_cell(tmp_path / "a")
+    for name, fields, said in (
+        ("fewer", {"n": 30}, "36, of which both have 30|30 and 36, of which both have 30"),
+        ("text", {"text": "one dish"}, "another reference for utterance u0"),
+        ("noise", {"audio_hash": "other"}, "another audio for utterance u0"),
+    ):
+        with pytest.raises(UserError, match=said):
+            rows_of(a, a_cell(tmp_path / name, **fields))  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_compared_is_answered_with_a_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = a_cell(tmp_path / "sweep" / "a")
+    assert main(["compare", str(a)]) == 2
+    assert "give two runs or more" in capsys.readouterr().err
+    assert main(["compare", str(a), str(a)]) == 2
+    assert "given twice" in capsys.readouterr().err
+    b = a_cell(tmp_path / "sweep" / "b", n=30)
+    assert main(["compare", str(tmp_path), "--against", "offline"]) == 2
+    assert "no cell is named so; there are a, b" in capsys.readouterr().err
+    assert main(["compare", str(tmp_path), "--against", "b"]) == 2
+    assert "run the baseline on the same corpus" in capsys.readouterr().err
+    (b / "events.jsonl").write_text('{"kind":"header","schema":2}\n')
+    assert main(["compare", str(a), str(b)]) == 2
+    assert "written in schema 2" in capsys.readouterr().err
