@@ -12,9 +12,11 @@ COMMANDS = {
     "run": "one method over one corpus, or a sweep (the default)",
     "train": "train what a method needs: an adapter, a model",
     "align_heads": "find the attention heads of a model that follow the audio",
-    "score": "score the logs of a folder again",
+    "score": "score logs again, retime them, compare them; other tools' logs in and out",
     "report": "table and HTML page of a folder of results",
     "bench": "time per chunk, beside a naive baseline",
+    "list": "methods, models, corpora and metrics there are",
+    "doctor": "what works on this machine",
 }
 
 HELP = """\

@@ -80,7 +80,7 @@ def _score(argv: Sequence[str]) -> int:
     shown.add_argument("--list", action="store_true", help="list the metrics and stop")
     arguments = parser.parse_args(argv)
     if arguments.list:
-        _print_definitions()
+        print_definitions()
         return 0
     if arguments.folder is None:
         raise UserError("no folder given; give a folder of results, such as outputs/default")
@@ -133,7 +133,8 @@ def _print_results(results: Iterable[dict[str, Any]], names: Sequence[str]) -> N
             )
 
 
-def _print_definitions() -> None:
+def print_definitions() -> None:
+    """Every metric with unit, direction, definition and source."""
     from rich.console import Console
     from rich.table import Table
 

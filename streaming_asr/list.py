@@ -1,0 +1,89 @@
+"""What there is to choose from: methods, models, corpora, metrics.
+
+python -m streaming_asr.list [methods|models|corpora|metrics]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from streaming_asr.errors import UserError
+
+# What `list` calls it -> the folder of conf/ that holds it, one YAML file each.
+GROUPS = {"methods": "method", "models": "model", "corpora": "data"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m streaming_asr.list",
+        description="Methods, models and corpora that run takes, and the metrics it reports.",
+    )
+    parser.add_argument("what", nargs="?", choices=(*GROUPS, "metrics"), help="default: all")
+    what = parser.parse_args(argv).what
+    try:
+        for name, group in GROUPS.items():
+            if what in (None, name):
+                _print_group(name, group)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if what == "metrics":
+        from streaming_asr.score.command import print_definitions
+
+        print_definitions()
+    elif what is None:
+        from streaming_asr.metrics import METRICS
+
+        print(f"{len(METRICS)} metrics: python -m streaming_asr.list metrics")
+    return 0
+
+
+def _print_group(name: str, group: str) -> None:
+    from streaming_asr.config import CONF_DIR
+
+    print(f"{name} ({group}=NAME)")
+    files = sorted((CONF_DIR / group).glob("*.yaml"))
+    if not files:
+        raise UserError(f"{CONF_DIR / group}: holds no YAML file; install the project again")
+    width = max(len(file.stem) for file in files)
+    for file in files:
+        print(f"  {file.stem:{width}}  {about(file)}")
+        if group == "data" and file.stem == "mini":
+            for line in _splits():
+                print(f"  {'':{width}}  {line}")
+    print()
+
+
+def about(file: Path) -> str:
+    """The comment that a configuration file begins with, up to a line that ends a sentence."""
+    lines = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# ").rstrip())
+        if lines[-1].endswith("."):
+            break
+    return " ".join(lines)
+
+
+def _splits() -> list[str]:
+    """The size of each split of mini."""
+    from streaming_asr.data.corpora import MINI
+
+    found = []
+    for manifest in sorted(MINI.glob("*.jsonl")):
+        rows = [json.loads(line) for line in manifest.read_text(encoding="utf-8").splitlines()]
+        minutes = sum(row["duration"] for row in rows) / 60
+        speakers = len({row.get("speaker") for row in rows} - {None})
+        of = f", {speakers} speakers" if speakers else ""
+        found.append(f"data.split={manifest.stem}: {len(rows)} utterances, {minutes:.1f} min{of}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

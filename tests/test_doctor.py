@@ -1,0 +1,133 @@
+"""doctor and list: what they find, and that they never fail over what is optional."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from streaming_asr import doctor
+from streaming_asr import list as listing
+from streaming_asr.doctor import Check, examine
+from streaming_asr.metrics import METRICS
+
+
+def by_name(checks: list[Check]) -> dict[str, Check]:
+    return {check.name: check for check in checks}
+
+
+def a_program(folder: Path, name: str, script: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with no programs, no login and no hub cache; the folder on its path."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("WANDB_API_KEY", "NETRC", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+def test_programs_that_are_missing_are_absent_and_say_what_they_are_for(bare: Path) -> None:
+    found = by_name(examine(connect=None))
+    for name in ("FFmpeg", "MFA", "espeak-ng", "flite", "festival", "Chromium"):
+        assert found[name].state == "absent" and found[name].remedy, name
+    assert found["torch"].state == found["device=cpu"].state == found["audio files"].state == "ok"
+
+
+def test_a_program_is_asked_for_its_version_and_may_fail_to_run(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_program(bare, "ffmpeg", "echo ffmpeg version 7; echo more")
+    a_program(bare, "chrome", "exit 3")
+
+    def stuck(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        if command[0].endswith("mfa"):
+            raise subprocess.TimeoutExpired(command, 5)
+        return original(command, **options)  # type: ignore[call-overload, no-any-return]
+
+    original = subprocess.run
+    monkeypatch.setattr(subprocess, "run", stuck)
+    a_program(bare, "mfa", "echo never")
+    found = by_name(examine(connect=None))
+    assert found["FFmpeg"] == Check("FFmpeg", "ok", "ffmpeg version 7")
+    assert found["Chromium"].state == "ok"  # it is there, and silent about its version
+    assert found["MFA"].state == "absent" and "TimeoutExpired" in found["MFA"].found
+
+
+def test_a_connection_is_tried_only_where_it_can_serve(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def refuse(host: str) -> str:
+        tried.append(host)
+        return "no route"
+
+    found = by_name(examine(connect=refuse))
+    assert tried == ["huggingface.co"]  # no login, so nothing to reach at W&B
+    assert found["W&B online"].found == "no login"
+    assert "no route" in found["model hub"].found and "local folder" in found["model hub"].remedy
+    monkeypatch.setenv("WANDB_API_KEY", "x")
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org:8080/x")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    tried.clear()
+    found = by_name(examine(connect=refuse))
+    assert tried == ["wandb.example.org"]
+    assert "kept offline" in found["W&B online"].remedy
+    assert by_name(examine(connect=lambda host: None))["W&B online"].state == "ok"
+    assert "not tried" in by_name(examine(connect=None))["W&B online"].found
+
+
+def test_only_what_is_needed_decides_the_exit_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checks = [Check("torch", "ok", "2"), Check("MFA", "absent", "not found", "conda install it")]
+    monkeypatch.setattr(doctor, "examine", lambda connect: checks)
+    assert doctor.main(["--offline"]) == 0
+    assert "absent  MFA    not found: conda install it" in capsys.readouterr().out
+    checks.append(Check("mini model", "broken", "not in x", "make mini"))
+    assert doctor.main([]) == 1
+    assert "broken: mini model" in capsys.readouterr().out
+
+
+def test_a_needed_package_that_is_missing_is_broken() -> None:
+    assert doctor._package("no-such-package") == Check(
+        "no-such-package", "broken", "not installed", "pip install -e ."
+    )
+
+
+def test_list_shows_every_configuration_with_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    from streaming_asr.config import CONF_DIR
+
+    assert listing.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for group in listing.GROUPS.values():
+        for file in (CONF_DIR / group).glob("*.yaml"):
+            named = [line for line in lines if line.startswith(f"  {file.stem} ")]
+            assert named and all(len(line.split()) > 3 for line in named), file.stem
+    assert any("data.split=clean: 256 utterances" in line for line in lines)
+    assert any(line.startswith(f"{len(METRICS)} metrics") for line in lines)
+
+
+def test_list_takes_one_kind_and_refuses_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert listing.main(["models"]) == 0
+    out = capsys.readouterr().out
+    assert "whisper" in out and "methods" not in out
+    assert listing.main(["metrics"]) == 0
+    assert "headroom" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        listing.main(["mehtods"])
+
+
+def test_a_description_ends_with_its_first_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("# One thing,\n# told in two lines.\n# More.\nkey: 1\n# not this\n")
+    assert listing.about(file) == "One thing, told in two lines."
