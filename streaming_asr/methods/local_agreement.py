@@ -50,8 +50,8 @@ def key(text: str) -> str:
 def n_said(hypothesis: Sequence[Word], committed: Sequence[Word]) -> int:
     """How many words at the hypothesis' start are the committed ones, said again.
 
-    The prefix of the smallest edit distance to them; among equals the one that leaves the least
-    time of words on the wrong side of the last committed word's end, then the longest in words.
+    The prefix of the smallest edit distance to them; among equals one that ends with the same
+    word, then the one that leaves the least time of words on the wrong side of where that ended.
     """
     said, new = [key(w.text) for w in committed], [key(w.text) for w in hypothesis]
     if new[: len(said)] == said:
@@ -66,14 +66,15 @@ def n_said(hypothesis: Sequence[Word], committed: Sequence[Word]) -> int:
     least = min(costs)
     border_s = committed[-1].end
 
-    def rank(k: int) -> tuple[float, int, int]:
+    def rank(k: int) -> tuple[bool, float, int, int]:
         wrong_s = 0.0
         if border_s is not None:
             if k and (end := hypothesis[k - 1].end) is not None:
                 wrong_s += max(0.0, end - border_s)
             if k < len(new) and (start := hypothesis[k].start) is not None:
                 wrong_s += max(0.0, border_s - start)
-        return wrong_s, abs(k - len(said)), -k
+        other_end = k == 0 or new[k - 1] != said[-1]
+        return other_end, wrong_s, abs(k - len(said)), -k
 
     return min((k for k, cost in enumerate(costs) if cost == least), key=rank)
 

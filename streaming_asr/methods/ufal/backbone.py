@@ -59,12 +59,13 @@ class Backbone:
         self._whisper.prompt(language)
 
     def transcribe(
-        self, audio: Samples, *, prompt: str, language: str | None, recorder: Recorder
+        self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
     ) -> Hypothesis:
         """See `Recogniser`; less audio than one encoder frame has no words."""
         words: list[Word] = []
         start, context = 0, self._windows.context_samples
-        previous = self._tokens(prompt)
+        text = prompt or ""
+        previous = self._tokens(text)
         while audio.size - start >= FRAME_SAMPLES:
             window = self._windows.decode_after(
                 audio[start : start + context], previous, language, recorder
@@ -86,7 +87,7 @@ class Backbone:
                 )
             start += max(step, FRAME_SAMPLES)
             if words and not whole:
-                previous = self._tokens(prompt + "".join(word.text for word in words))
+                previous = self._tokens(text + "".join(word.text for word in words))
         return Hypothesis(tuple(words), sentence_ends_s(words))
 
     def _tokens(self, text: str) -> list[int]:

@@ -173,7 +173,7 @@ class FasterWhisper:
             raise UserError(f"language {language!r}: this model's tokenizer does not have it")
 
     def transcribe(
-        self, audio: Samples, *, prompt: str, language: str | None, recorder: Recorder
+        self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
     ) -> Hypothesis:
         """See `Recogniser`; less audio than one encoder frame has no words."""
         if audio.size < FRAME_SAMPLES:
@@ -184,7 +184,7 @@ class FasterWhisper:
         found, _ = model.transcribe(
             audio,
             language=(language or "en") if model.model.is_multilingual else "en",
-            initial_prompt=prompt or None,
+            initial_prompt=prompt,
             beam_size=self._beam,
             temperature=self._temperatures,
             word_timestamps=True,

@@ -85,9 +85,11 @@ class OnlineBuffer:
 
     def process(self) -> list[Word]:
         """One round over the whole buffer; the words it made final."""
+        prompt = self.prompt()
         hypothesis = self._recogniser.transcribe(
             self.audio,
-            prompt=self.prompt(),
+            # The reference hands on an empty text, which is a prompt of one blank.
+            prompt=prompt if prompt or self._policy.compat else None,
             language=self._language,
             recorder=self._recorder,
         ).shifted(self.start_s)

@@ -38,7 +38,7 @@ class Recogniser(Protocol):
         """Raises UserError where the model does not know it."""
 
     def transcribe(
-        self, audio: Samples, *, prompt: str, language: str | None, recorder: Recorder
+        self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
     ) -> Hypothesis:
         """Words of (n,) samples, times from the buffer's start; `prompt` is the text before it."""
 

@@ -80,26 +80,16 @@ class Ufal:
             raise UserError(f"beam={beam}: 0 or 1 is greedy, else the beam's width")
         if not temperatures:
             raise UserError("temperatures=[]: at least one; [0] searches by beam alone")
-        self._recogniser: Recogniser
-        if backend == "faster_whisper":
-            from streaming_asr.methods.ufal.faster import FasterWhisper
-
-            self._recogniser = FasterWhisper(
-                model_path,
-                device=device,
-                compute_type=compute_type or dtype,
-                beam=max(beam, 1),
-                temperatures=temperatures,
-                threads=torch.get_num_threads(),
-                cache=cache,
-            )
-        elif backend == "torch":
-            from streaming_asr.methods.ufal.backbone import Backbone
-            from streaming_asr.whisper.load import load_whisper
-
-            self._recogniser = Backbone(load_whisper(model_path, device=device, dtype=dtype), beam)
-        else:
-            raise UserError(f"backend={backend!r}: one of faster_whisper, torch")
+        self._recogniser = load_recogniser(
+            backend,
+            model_path,
+            device=device,
+            dtype=dtype,
+            compute_type=compute_type,
+            beam=beam,
+            temperatures=temperatures,
+            cache=cache,
+        )
         context_s = self._recogniser.context_s
         self._policy = Policy(
             n=n,
@@ -181,6 +171,38 @@ class Ufal:
         if state.language in LANGUAGES_WITHOUT_SPACES:
             return word
         return replace(word, text=" " + word.text)
+
+
+def load_recogniser(
+    backend: str,
+    model_path: str,
+    *,
+    device: str,
+    dtype: str,
+    compute_type: str | None,
+    beam: int,
+    temperatures: Sequence[float],
+    cache: str | None,
+) -> Recogniser:
+    """One of the two backends; each is imported only when asked for."""
+    if backend == "faster_whisper":
+        from streaming_asr.methods.ufal.faster import FasterWhisper
+
+        return FasterWhisper(
+            model_path,
+            device=device,
+            compute_type=compute_type or dtype,
+            beam=max(beam, 1),
+            temperatures=temperatures,
+            threads=torch.get_num_threads(),
+            cache=cache,
+        )
+    if backend == "torch":
+        from streaming_asr.methods.ufal.backbone import Backbone
+        from streaming_asr.whisper.load import load_whisper
+
+        return Backbone(load_whisper(model_path, device=device, dtype=dtype), beam)
+    raise UserError(f"backend={backend!r}: one of faster_whisper, torch")
 
 
 def _samples(duration_s: float, name: str) -> int:

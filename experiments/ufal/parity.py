@@ -1,0 +1,169 @@
+"""ufal/whisper_streaming beside this project's `compat` mode, on one converted model.
+
+Both are fed the same fixed chunks, at temperature 0, and must commit the same words with the same
+times. The reference's code is not part of this project: check it out first.
+
+    git clone https://github.com/ufal/whisper_streaming outputs/ufal/reference
+    git -C outputs/ufal/reference checkout 1f25a1a
+    python experiments/ufal/parity.py outputs/ufal/reference --write tests/fixtures/ufal_parity.json
+
+`--write` keeps, for every round, what the reference handed to the recogniser, what it got back and
+what it committed: the test replays it without the model and without the reference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streaming_asr.data.corpora import Mini
+from streaming_asr.hashes import model_hash
+from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.methods.ufal import Ufal
+from streaming_asr.methods.ufal.faster import FasterWhisper
+from streaming_asr.simulate import deliveries
+
+COMMIT = "1f25a1a"
+MINI_MODEL = Path(__file__).parents[2] / "streaming_asr" / "data" / "mini" / "model"
+
+
+@dataclass
+class Run:
+    """One recording through the reference."""
+
+    utterance: str
+    chunk_s: float
+    trim_s: float
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    """n_samples, prompt: what was transcribed. words [text, start, end], segment_ends: the answer.
+    committed [text, start, end]: what was final after it, in seconds of the stream."""
+    finished: list[list[Any]] = field(default_factory=list)
+    """What the end of the stream gave out."""
+
+
+def load_reference(folder: Path) -> Any:
+    """whisper_online.py as a module; librosa is only used by parts that are not run."""
+    sys.modules.setdefault("librosa", types.ModuleType("librosa"))
+    sys.path.insert(0, str(folder))
+    return importlib.import_module("whisper_online")
+
+
+def reference_asr(module: Any, ours: FasterWhisper) -> Any:
+    """Its faster-whisper class on our loaded model: its own constructor wants a GPU."""
+    asr = object.__new__(module.FasterWhisperASR)
+    asr.logfile = sys.stderr
+    asr.model = ours.model
+    asr.original_language = "en"
+    asr.transcribe_kargs = {"temperature": 0}
+    return asr
+
+
+def run_reference(module: Any, asr: Any, audio: np.ndarray, run: Run) -> None:
+    online = module.OnlineASRProcessor(asr, buffer_trimming=("segment", run.trim_s))
+    transcribe = asr.transcribe
+
+    def recorded(buffer: np.ndarray, init_prompt: str = "") -> Any:
+        segments = transcribe(buffer, init_prompt=init_prompt)
+        run.rounds.append(
+            {
+                "n_samples": len(buffer),
+                "prompt": init_prompt,
+                "words": [[text, float(a), float(b)] for a, b, text in asr.ts_words(segments)],
+                "segment_ends": [float(end) for end in asr.segments_end_ts(segments)],
+            }
+        )
+        return segments
+
+    asr.transcribe = recorded
+    try:
+        for begin, end in pieces(len(audio), run.chunk_s):
+            n_before = len(online.commited)
+            online.insert_audio_chunk(audio[begin:end])
+            online.process_iter()
+            run.rounds[-1]["committed"] = [
+                [text, float(a), float(b)] for a, b, text in online.commited[n_before:]
+            ]
+        buffered = list(online.transcript_buffer.complete())
+        begin_s, _, text = online.finish()
+        assert begin_s is None or text == "".join(word[2] for word in buffered)
+        run.finished = [[text, float(a), float(b)] for a, b, text in buffered]
+    finally:
+        asr.transcribe = transcribe
+
+
+def run_ours(method: Ufal, audio: np.ndarray, run: Run) -> list[list[list[Any]]]:
+    """Committed words per step, the last step's with what the end gave out."""
+    state = method.start(language="en")
+    steps = []
+    for begin, end in pieces(len(audio), run.chunk_s):
+        update = method.step(state, audio[begin:end], last=end == len(audio))
+        steps.append([[word.text, word.start, word.end] for word in update.committed])
+    return steps
+
+
+def pieces(n_samples: int, chunk_s: float) -> list[tuple[int, int]]:
+    chunk = round(chunk_s * SAMPLE_RATE)
+    ends = list(deliveries(n_samples, chunk, chunk, 0))
+    return list(zip([0, *ends], ends, strict=False))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("reference", type=Path, help="a checkout of ufal/whisper_streaming")
+    parser.add_argument("--model", default=str(MINI_MODEL), help="a Hugging Face folder")
+    parser.add_argument("--limit", type=int, default=20, help="recordings of mini's clean split")
+    parser.add_argument("--chunk-s", type=float, nargs="+", default=[0.3, 1.0])
+    parser.add_argument("--trim-s", type=float, nargs="+", default=[7.5, 3.0])
+    parser.add_argument("--long-s", type=float, default=60.0, help="of one recording of long")
+    parser.add_argument("--write", type=Path, help="keep the reference's rounds here")
+    parser.add_argument("--write-n", type=int, default=4, help="so many recordings of each setting")
+    options = parser.parse_args()
+
+    module = load_reference(options.reference)
+    recordings = Mini("clean").utterances(options.limit) + Mini("long").utterances(1)
+    n_long = round(options.long_s * SAMPLE_RATE)
+    kept: list[dict[str, Any]] = []
+    n_words = n_equal = 0
+    for chunk_s, trim_s in zip(options.chunk_s, options.trim_s, strict=True):
+        method = Ufal(
+            options.model, chunk_s=chunk_s, first_chunk_s=chunk_s, trim_s=trim_s, compat=True
+        )
+        asr = reference_asr(module, FasterWhisper(options.model))
+        for i, utterance in enumerate(recordings):
+            audio = utterance.load()[:n_long]
+            run = Run(utterance.id, chunk_s, trim_s)
+            run_reference(module, asr, audio, run)
+            wanted = [each["committed"] for each in run.rounds]
+            wanted[-1] = wanted[-1] + run.finished
+            got = run_ours(method, audio, run)
+            n_words += sum(len(step) for step in wanted)
+            n_equal += sum(
+                a == b
+                for step, other in zip(wanted, got, strict=True)
+                for a, b in zip(step, other, strict=False)
+            )
+            for k, (step, other) in enumerate(zip(wanted, got, strict=True)):
+                if step != other:
+                    print(f"{utterance.id}, chunk {chunk_s} s, step {k}:\n  {step}\n  {other}")
+            is_long = i == len(recordings) - 1
+            if i < options.write_n or (is_long and chunk_s == max(options.chunk_s)):
+                kept.append(vars(run))
+    print(f"{n_equal} of {n_words} words equal, text and times")
+    if options.write:
+        header = {
+            "reference": f"ufal/whisper_streaming@{COMMIT}",
+            "model_hash": model_hash({"model": {"path": options.model}}),
+        }
+        options.write.write_text(json.dumps(header | {"runs": kept}, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
