@@ -24,11 +24,11 @@ from ...data import read_manifest
 from ...data.shards import Item, read_shards
 from ...errors import UserError
 from ...text import normaliser
+from ...whisper.decoder import Decoder, DecoderCache
 from ...whisper.encoder import encode_masked
 from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
 from ...whisper.load import Whisper, load_whisper
 from ...whisper.masks import block_ends
-from ..offline.batch import greedy
 from ..offline.windows import WindowOptions, draw_window
 from .head import HEAD_FILE, MODEL_FOLDER, embedding_head, load_head, load_trained, save_head
 from .network import Batch, TwoPassModel, save_lora, with_lora
@@ -221,16 +221,29 @@ class U2Recipe:
 
     @torch.inference_mode()
     def _decoded(self) -> list[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(Path(folder))
+            whisper = load_trained(self.path, folder, device=str(self._device))
+        decoder = Decoder(whisper)
         chunk = frames_of(self.chunk_s, "chunk_s")
         first = frames_of(self.first_chunk_s, "first_chunk_s")
         texts = []
         for utterance in self.dev:
-            audio = utterance.load()[: int(self.whisper.context_s * SAMPLE_RATE)]
+            audio = utterance.load()[: int(whisper.context_s * SAMPLE_RATE)]
             ends = self._blocks(len(audio), chunk, first)
-            mel = log_mel(torch.from_numpy(audio), self.whisper.n_mels, block_ends=ends)
-            encoded = encode_masked(self.whisper.model, mel[None].to(self._device), ends=ends)
-            (tokens,) = greedy(self.whisper, encoded, self.prompt, self.whisper.max_tokens)
-            texts.append(self.whisper.tokenizer.decode(tokens).strip())
+            mel = log_mel(torch.from_numpy(audio), whisper.n_mels, block_ends=ends)
+            cache = DecoderCache(decoder)
+            hidden = encode_masked(whisper.model, mel[None].to(whisper.device), ends=ends)
+            decoder.append_frames(cache, hidden, 0)
+            tokens, n_fed = list(self.prompt), 0
+            while len(tokens) < whisper.max_tokens:
+                out = decoder.run(cache, [tokens[n_fed:]], [n_fed], ends[-1])
+                n_fed = len(tokens)
+                best = int(decoder.log_probs(out)[0, 0].argmax())
+                if best == whisper.eot:
+                    break
+                tokens.append(best)
+            texts.append(whisper.tokenizer.decode(tokens[len(self.prompt) :]).strip())
         return texts
 
     def _streamed(self) -> list[str]:
