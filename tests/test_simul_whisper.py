@@ -305,7 +305,7 @@ def test_a_rewind_drops_the_new_text_and_the_next_step_may_say_it():
     simul = method(str(tiny_folder(eot_logit=-30.0)), frame_threshold=1, rewind_frames=0)
     forced = simul._whisper.prompt()
     state, _ = encoded(simul, noise(1.9, seed=4))
-    options = {"max_new": 9, "last": False, "recorder": NULL}
+    options = {"max_new": 1, "last": False, "recorder": NULL}
     found = simul._search.run(
         state.cache, [*forced, 40], 95, after_text=True, last_attended=200, **options
     )
@@ -313,7 +313,7 @@ def test_a_rewind_drops_the_new_text_and_the_next_step_may_say_it():
     again = simul._search.run(
         state.cache, [*forced, 40], 95, after_text=True, last_attended=None, **options
     )
-    assert again.log_probs
+    assert len(again.tokens) == 1
 
 
 def test_frames_and_flops_are_those_of_the_padded_encoder():
