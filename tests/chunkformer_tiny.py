@@ -7,14 +7,17 @@ import tempfile
 from pathlib import Path
 
 import torch
+from tiny import noise
 
+from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
+from streaming_asr.methods.chunkformer.features import fbank
 from streaming_asr.methods.chunkformer.load import Statistics, normalisation, save
 
 TOKENS = ["<blank>", "<unk>", "▁the", "▁fox", "▁", "ed", "s", "▁runs", "ing", "a", "<sos/eos>"]
 SHAPE = Shape(d=32, heads=2, layers=3, hidden=48, vocabulary=len(TOKENS))
-# Of filter bank values: about 4 +- 5 for audio of the usual level.
-STATISTICS = Statistics([400.0] * 80, [100 * (16.0 + 25.0)] * 80, 100)
+# Of the features of audio at the usual level: 14 +- 5.
+STATISTICS = Statistics([1400.0] * 80, [100 * (14.0**2 + 5.0**2)] * 80, 100)
 
 
 def tiny_network(seed: int = 3, shape: Shape = SHAPE) -> Network:
@@ -27,10 +30,15 @@ def tiny_network(seed: int = 3, shape: Shape = SHAPE) -> Network:
                 weight.normal_(0.0, 1.4 * weight[0].numel() ** -0.5)
             elif "bias" in name:
                 weight.normal_(0.0, 0.1)
-        network.ctc.ctc_lo.bias[0] += 0.5  # blanks, as a trained network has them
         network.encoder.global_cmvn.mean, network.encoder.global_cmvn.istd = normalisation(
             STATISTICS
         )
+        # Tokens come in turn, and some blanks, as from a trained network.
+        (logits,) = network.eval()([fbank(torch.from_numpy(noise(8.0, seed=9)))], Context(4, 50, 0))
+        head, spread = network.ctc.ctc_lo, logits.std(0)
+        head.bias.copy_((head.bias - logits.mean(0)) / spread)
+        head.weight /= spread[:, None]
+        head.bias[0] += 0.7
     return network.eval()
 
 

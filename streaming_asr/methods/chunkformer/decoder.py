@@ -1,0 +1,41 @@
+"""The attention decoder that the encoder is trained with and that recognition leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from streaming_asr.methods.chunkformer.context import Context
+from streaming_asr.methods.chunkformer.layers import distances
+
+
+class AttentionDecoder(nn.Module):
+    """A transformer that reads the encoded frames and says the next token."""
+
+    def __init__(self, vocabulary: int, d: int, heads: int, layers: int, dropout: float) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, d)
+        layer = nn.TransformerDecoderLayer(
+            d, heads, 4 * d, dropout, batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerDecoder(layer, layers, nn.LayerNorm(d))
+        self.out = nn.Linear(d, vocabulary)
+
+    def forward(self, encoded: Sequence[Tensor], tokens: Tensor) -> Tensor:
+        """(n_i, d) frames of each row, (B, L) tokens -> (B, L, vocabulary) logits of the next."""
+        memory = pad_sequence(list(encoded), batch_first=True)
+        lengths = torch.tensor([len(part) for part in encoded], device=memory.device)
+        absent = torch.arange(memory.shape[1], device=memory.device) >= lengths[:, None]
+        n, d = tokens.shape[1], self.embed.embedding_dim
+        places = distances(Context(n, 0, 0), d, tokens.device)[:n].flip(0)  # 0 .. n - 1
+        future = torch.ones(n, n, dtype=torch.bool, device=tokens.device).triu(1)
+        x = self.layers(
+            self.embed(tokens) * d**0.5 + places,
+            memory,
+            tgt_mask=future,
+            memory_key_padding_mask=absent,
+        )
+        return self.out(x)

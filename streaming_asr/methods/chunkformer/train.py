@@ -1,0 +1,282 @@
+"""Trains a ChunkFormer: CTC plus an attention decoder (equation 7), full context first, then a
+random limited context for every batch (III-A).
+
+In training a limited context is the very computation of recognition, the masked batch, and not a
+mask over the whole recording.
+
+Two things are not of the paper, for corpora and budgets as small as mini's: a cross-entropy on the
+token spoken in each frame, placed by the word times, starts the training where CTC alone stays on
+its plateau; and one run goes from full to limited contexts instead of two with a peak of the
+learning rate each.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from ...data import read_manifest
+from ...data.shards import Item, read_shards
+from ...errors import UserError
+from ...text import normaliser
+from ..offline.windows import Window, WindowOptions, draw_window
+from .context import Context
+from .ctc import BLANK, FRAME_S, Greedy, best_path
+from .decoder import AttentionDecoder
+from .encoder import Network, Shape
+from .features import HOP_SAMPLES, fbank
+from .layers import n_frames
+from .load import Statistics, load, normalisation, save
+from .tokenizer import Tokenizer
+
+SAMPLE_RATE = 16_000
+N_STATISTICS = 300
+"""Utterances whose features are averaged for the normalisation."""
+FRAME_CENTRE_S = 0.0825
+"""Of frame 0: it depends on samples 0 .. 2639."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of windows."""
+
+    mels: list[Tensor]  # (T_i, n_mels)
+    texts: list[list[int]]
+    spoken: list[Tensor]  # (n_i,) token spoken in each frame, -100 where that is not known
+    context: Context | None  # None: the full context
+    frame_weight: float
+
+
+class _Trained(nn.Module):
+    """The network and what exists only in training."""
+
+    def __init__(self, network: Network, decoder_layers: int, dropout: float) -> None:
+        super().__init__()
+        shape = network.shape
+        self.network = network
+        self.decoder = AttentionDecoder(
+            shape.vocabulary, shape.d, shape.heads, decoder_layers, dropout
+        )
+        self.frame_head = nn.Linear(shape.d, shape.vocabulary)
+
+    def forward(
+        self, mels: Sequence[Tensor], tokens: Tensor, context: Context | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of CTC (N, V), of the next tokens (B, L, V), of the frames' tokens (N, V)."""
+        encoder = self.network.encoder
+        frames = encoder.subsample(mels)
+        full = Context(max(len(part) for part in frames), 0, 0)
+        encoded = encoder(frames, context or full)
+        joined = torch.cat(encoded)
+        return self.network.ctc(joined), self.decoder(encoded, tokens), self.frame_head(joined)
+
+
+class ChunkFormerRecipe:
+    """`train method=chunkformer`. Raises UserError for a missing corpus, settings out of range."""
+
+    def __init__(
+        self,
+        train_data: str,
+        dev_manifest: str,
+        *,
+        initial: str | None = None,
+        vocabulary: int = 384,
+        d: int = 128,
+        heads: int = 4,
+        layers: int = 8,
+        hidden: int = 512,
+        decoder_layers: int = 2,
+        dropout: float = 0.1,
+        ctc_weight: float = 0.3,
+        label_smoothing: float = 0.1,
+        frame_weight: float = 0.5,
+        frame_until: float = 0.35,
+        full_until: float = 0.5,
+        chunks: Sequence[int] = (-1, 4, 8, 16, 32),
+        lefts: Sequence[int] = (16, 32, 50, 64),
+        rights: Sequence[int] = (0, 0, 4, 16, 32),
+        batch_s: float = 60.0,
+        window_s: float = 15.0,
+        several: float = 0.3,
+        noise: float = 0.5,
+        spec_augment: bool = True,
+        dev_contexts: Sequence[Sequence[int]] = ((4, 50, 0), (16, 32, 32)),
+        n_dev: int = 48,
+        seed: int = 0,
+    ) -> None:
+        """initial: a folder to go on from (its sizes and tokens are kept). chunks, lefts, rights:
+        what a batch's context is drawn from once `full_until` of the training is over, -1 the full
+        context. frame_weight falls to 0 at `frame_until`. batch_s: audio in a batch. several: share
+        of windows of more than one utterance, up to `window_s`. dev_contexts: c, l, r of the WERs
+        whose mean chooses the best checkpoint."""
+        if not 0.0 < ctc_weight <= 1.0 or not chunks or not lefts or not rights:
+            raise UserError(
+                f"ctc_weight={ctc_weight}: above 0 and at most 1; chunks, lefts and rights name at "
+                "least one number each"
+            )
+        if any(c == 0 or c < -1 for c in chunks) or min(*lefts, *rights, 0) < 0:
+            raise UserError(
+                f"chunks={list(chunks)}, lefts={list(lefts)}, rights={list(rights)}: frames; -1 in "
+                "chunks is the full context"
+            )
+        self.items: list[Item] = sorted(read_shards(Path(train_data)), key=lambda i: i.n_samples)
+        self.voices: dict[str, list[Item]] = {}
+        for item in self.items:
+            self.voices.setdefault(item.speaker, []).append(item)
+        self.statistics: Statistics | None = None
+        if initial is not None:
+            loaded = load(initial)
+            self.tokenizer = Tokenizer.read(Path(initial), loaded.tokens)
+            network = loaded.network.requires_grad_(True)
+            for module in network.modules():
+                if isinstance(module, nn.Dropout):
+                    module.p = dropout
+        else:
+            self.tokenizer = Tokenizer.train([item.text for item in self.items], vocabulary)
+            network = Network(Shape(d, heads, layers, hidden, len(self.tokenizer)), dropout)
+            self.statistics = self._measure()
+            cmvn = network.encoder.global_cmvn
+            cmvn.mean, cmvn.istd = normalisation(self.statistics)
+        self.network = network
+        self.model = _Trained(network, decoder_layers, dropout)
+        self.ctc_weight, self.label_smoothing = ctc_weight, label_smoothing
+        self.frame_weight, self.frame_until, self.full_until = frame_weight, frame_until, full_until
+        self.chunks, self.lefts, self.rights = chunks, lefts, rights
+        self.options = WindowOptions(
+            window_s, several=several, crop_end=0.0, crop_start=0.0, noise=noise, empty=0.02
+        )
+        self.batch_s, self.spec_augment, self.seed = batch_s, spec_augment, seed
+        self.dev_contexts = [Context(*sizes) for sizes in dev_contexts]
+        self.dev = read_manifest(Path(dev_manifest))[:n_dev]
+
+    def _measure(self) -> Statistics:
+        chosen = random.Random(0).sample(self.items, min(N_STATISTICS, len(self.items)))
+        mel = torch.cat([fbank(torch.from_numpy(item.samples())) for item in chosen]).double()
+        return Statistics(mel.sum(0).tolist(), mel.square().sum(0).tolist(), len(mel))
+
+    # ---- the data ---------------------------------------------------------------------------
+
+    def batch(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
+        shared = random.Random(f"{self.seed}-{step}")  # one context on all ranks: equal work
+        own = random.Random(f"{self.seed}-{step}-{rank}")
+        chunk, left, right = map(shared.choice, (self.chunks, self.lefts, self.rights))
+        full = progress < self.full_until or chunk == -1
+        # Neighbours in length: with the full context the longest row is every row's.
+        centre = int(shared.random() * len(self.items))
+        near = self.items[max(0, centre - 200) : centre + 200]
+        windows: list[Window] = []
+        length_s = 0.0
+        while length_s < self.batch_s:
+            anchor = near[own.randrange(len(near))]
+            window = draw_window(own, anchor, self.voices[anchor.speaker], self.options)
+            windows.append(window)
+            length_s += len(window.audio) / SAMPLE_RATE
+        weight = self.frame_weight * max(0.0, 1 - progress / max(self.frame_until, 1e-9))
+        mels = [fbank(torch.from_numpy(window.audio)) for window in windows]
+        kept = [i for i, mel in enumerate(mels) if n_frames(len(mel))]
+        return Batch(
+            [self._augment(mels[i], own) for i in kept],
+            [self.tokenizer.encode(" ".join(w for w, *_ in windows[i].words)) for i in kept],
+            [self._spoken(windows[i], n_frames(len(mels[i]))) for i in kept],
+            None if full else Context(chunk, left, right),
+            weight,
+        )
+
+    def _augment(self, mel: Tensor, rng: random.Random) -> Tensor:
+        """Two bands of up to 10 mels, and a span of up to 20 frames for every second or so, at the
+        mean (SpecAugment)."""
+        if not self.spec_augment:
+            return mel
+        mel, mean = mel.clone(), self.network.encoder.global_cmvn.mean.to(mel.device)
+        for _ in range(2):
+            low = rng.randrange(mel.shape[1] - 10)
+            band = slice(low, low + rng.randint(0, 10))
+            mel[:, band] = mean[band]
+        for _ in range(max(1, len(mel) * HOP_SAMPLES // SAMPLE_RATE // 2)):
+            first = rng.randrange(len(mel))
+            mel[first : first + rng.randint(0, 20)] = mean
+        return mel
+
+    def _spoken(self, window: Window, n: int) -> Tensor:
+        """(n,): the token spoken at each frame's centre; a word's time is shared by its tokens."""
+        labels = torch.full((n,), BLANK)
+        for word, start, end, _ in window.words:
+            tokens = self.tokenizer.encode(word)
+            edges = np.linspace(start, end, len(tokens) + 1)
+            first = np.ceil((edges - FRAME_CENTRE_S) / FRAME_S).astype(int).clip(0, n)
+            for token, a, b in zip(tokens, first[:-1], first[1:], strict=True):
+                labels[a:b] = token
+        return labels
+
+    # ---- the loss ---------------------------------------------------------------------------
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        device = self.network.encoder.device
+        texts = [torch.tensor(text, dtype=torch.int64, device=device) for text in batch.texts]
+        end = torch.tensor([self.tokenizer.end], device=device)
+        given = pad_sequence([torch.cat([end, text]) for text in texts], batch_first=True)
+        wanted = pad_sequence(
+            [torch.cat([text, end]) for text in texts], batch_first=True, padding_value=-100
+        )
+        mels = [mel.to(device) for mel in batch.mels]
+        ctc_logits, next_logits, frame_logits = model(mels, given, batch.context)
+        lengths = [len(spoken) for spoken in batch.spoken]
+        log_probs = pad_sequence(list(ctc_logits.float().log_softmax(-1).split(lengths)))
+        ctc_loss = F.ctc_loss(
+            log_probs,
+            torch.cat(texts),
+            torch.tensor(lengths),
+            torch.tensor([len(text) for text in texts]),
+            blank=BLANK,
+            reduction="sum",
+            zero_infinity=True,
+        ) / max(1, sum(len(text) for text in texts))
+        decoder_loss = F.cross_entropy(
+            next_logits.flatten(0, 1), wanted.flatten(), label_smoothing=self.label_smoothing
+        )
+        frame_loss = F.cross_entropy(frame_logits, torch.cat(batch.spoken).to(device))
+        loss = self.ctc_weight * ctc_loss + (1 - self.ctc_weight) * decoder_loss
+        logs = {
+            "ctc_loss": float(ctc_loss.detach()),
+            "decoder_loss": float(decoder_loss.detach()),
+            "frame_loss": float(frame_loss.detach()),
+        }
+        return loss + batch.frame_weight * frame_loss, logs
+
+    # ---- the results ------------------------------------------------------------------------
+
+    def evaluate(self) -> dict[str, float]:
+        """WER in percent of greedy CTC on dev, in each of `dev_contexts`."""
+        import jiwer
+
+        began = time.perf_counter()
+        device = self.network.encoder.device
+        mels = [fbank(torch.from_numpy(u.load())).to(device) for u in self.dev]
+        normalise = normaliser(self.dev[0].language)
+        wanted = [normalise(u.text) for u in self.dev]
+        wers: dict[str, float] = {}
+        for context in self.dev_contexts:
+            texts = [self._text(logits) for logits in self.network(mels, context)]
+            name = f"wer_{context.chunk}_{context.left}_{context.right}"
+            wers[name] = 100 * jiwer.wer(wanted, [normalise(text) for text in texts])
+        score = sum(wers.values()) / len(wers)
+        return {"score": score, **wers, "seconds": time.perf_counter() - began}
+
+    def _text(self, logits: Tensor) -> str:
+        greedy = Greedy(self.tokenizer.tokens)
+        words = [*greedy.push(*best_path(logits)), *greedy.finish()]
+        return "".join(word.text for word in words).strip()
+
+    def save(self, folder: Path) -> None:
+        """A folder that `load` reads, without the attention decoder, and the tokenizer."""
+        save(folder, self.network, self.tokenizer.tokens, self.statistics)
+        self.tokenizer.write(folder)

@@ -1,0 +1,201 @@
+"""ChunkFormer's training: tokens, batches, contexts, losses, a few steps, what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from tiny import noise
+
+from streaming_asr.errors import UserError
+from streaming_asr.methods.chunkformer.context import Context
+from streaming_asr.methods.chunkformer.load import load
+from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
+from streaming_asr.methods.chunkformer.train import ChunkFormerRecipe
+from streaming_asr.methods.offline.windows import Window
+from streaming_asr.training import FitConfig, fit
+
+WORDS = ("the", "quick", "brown", "fox", "runs", "away", "and", "she", "had", "wash", "water")
+Make = Callable[..., ChunkFormerRecipe]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of 12 utterances by 2 voices, words of 0.3 s, and a manifest of 2."""
+    folder = tmp_path_factory.mktemp("corpus")
+    lines, pieces, offset = [], [], 0
+    for i in range(12):
+        n_words = 3 + i % 4
+        words = [
+            [WORDS[(3 * i + j) % len(WORDS)], 0.1 + 0.3 * j, 0.4 + 0.3 * j] for j in range(n_words)
+        ]
+        audio = noise(0.3 * n_words + 0.25, seed=i)
+        row = {"offset": offset, "n": len(audio), "speaker": f"voice{i % 2}", "words": words}
+        lines.append(json.dumps(row | {"text": " ".join(w for w, *_ in words)}))
+        pieces.append((audio * 32767).astype(np.int16))
+        offset += len(audio)
+    np.save(folder / "shard-000.npy", np.concatenate(pieces))
+    (folder / "shard-000.jsonl").write_text("\n".join(lines) + "\n")
+    rows = []
+    for i in range(2):
+        soundfile.write(folder / f"dev{i}.wav", noise(1.5, seed=50 + i), 16_000)
+        rows.append({"audio_filepath": f"dev{i}.wav", "duration": 1.5, "text": "the quick fox"})
+    (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture
+def recipe(corpus: Path) -> Make:
+    def make(**options) -> ChunkFormerRecipe:
+        torch.manual_seed(0)
+        settings = {
+            **{"vocabulary": 60, "d": 16, "heads": 2, "layers": 2, "hidden": 32},
+            **{"decoder_layers": 1, "batch_s": 6.0, "noise": 0.0, "dropout": 0.0},
+            **options,
+        }
+        return ChunkFormerRecipe(str(corpus), str(corpus / "dev.jsonl"), **settings)
+
+    return make
+
+
+# -- tokens -------------------------------------------------------------------------------------
+
+
+def test_tokens_spell_the_text_and_those_of_a_text_are_those_of_its_words() -> None:
+    tokenizer = Tokenizer.train([" ".join(WORDS), "Käse, $12.50"], 60)
+    assert tokenizer.tokens[:2] == ["<blank>", "<unk>"]
+    assert tokenizer.tokens[tokenizer.end] == "<sos/eos>" and len(tokenizer) <= 60
+    ids = tokenizer.encode("the quick Käse, $12.50")
+    assert "".join(tokenizer.tokens[i] for i in ids) == "▁the▁quick▁Käse,▁$12.50"
+    assert ids == [i for w in ("the", "quick", "Käse,", "$12.50") for i in tokenizer.encode(w)]
+    assert tokenizer.encode("") == []
+    assert tokenizer.encode("ж")[-1] == 1
+
+
+def test_a_vocabulary_smaller_than_the_alphabet_is_refused() -> None:
+    with pytest.raises(UserError, match="vocabulary=8: the texts have 5 different letters"):
+        Tokenizer.train(["abc de"], 8)
+
+
+# -- batches ------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_a_function_of_seed_step_and_rank(recipe: Make) -> None:
+    made = recipe(full_until=0.0)
+    a, b, other = (
+        made.batch(step, rank=rank, world=2, progress=0.5)
+        for step, rank in ((7, 0), (7, 0), (7, 1))
+    )
+    assert a.texts == b.texts and all(map(torch.equal, a.mels, b.mels))
+    assert a.context == b.context == other.context
+    assert a.texts != other.texts or len(a.mels) != len(other.mels)
+
+
+def test_the_context_is_full_first_and_then_random(recipe: Make) -> None:
+    made = recipe(full_until=0.5, chunks=[4, 8, -1], lefts=[16, 32], rights=[0, 3])
+
+    def seen(progress: float) -> set[Context | None]:
+        return {made.batch(s, rank=0, world=1, progress=progress).context for s in range(25)}
+
+    assert seen(0.49) == {None}
+    later = seen(0.5)
+    assert None in later
+    assert {c.chunk for c in later if c} == {4, 8}
+    assert {c.left for c in later if c} == {16, 32}
+    assert {c.right for c in later if c} == {0, 3}
+
+
+def test_the_frame_loss_fades_and_its_labels_lie_where_the_words_are(recipe: Make) -> None:
+    made = recipe(frame_weight=0.5, frame_until=0.4)
+    weights = [made.batch(0, rank=0, world=1, progress=p).frame_weight for p in (0.0, 0.2, 0.4, 1)]
+    assert weights == pytest.approx([0.5, 0.25, 0.0, 0.0])
+    (fox,), (wash,) = made.tokenizer.encode("fox")[:1], made.tokenizer.encode("wash")[:1]
+    window = Window(noise(2.0), [("fox", 0.24, 0.56, 0), ("wash", 1.0, 1.4, 0)], "", False, False)
+    labels = made._spoken(window, 20).tolist()
+    n_fox = len(made.tokenizer.encode("fox"))
+    # frame i is centred on 0.0825 + 0.08 i: frames 2 to 5 lie in the first word
+    assert labels[:2] == [0, 0] and labels[2] == fox and labels[6] == 0
+    assert all(labels[2:6]) and len(set(labels[2:6])) == min(4, n_fox)
+    assert labels[11] == 0 and labels[12] == wash and labels[17:] == [0, 0, 0]
+
+
+def test_every_parameter_gets_a_gradient_in_full_and_limited_context(recipe: Make) -> None:
+    for options in ({"full_until": 1.0}, {"full_until": 0.0, "chunks": [4], "rights": [2]}):
+        made = recipe(**options)
+        loss, logs = made.loss(made.model, made.batch(0, rank=0, world=1, progress=0.1))
+        loss.backward()
+        assert set(logs) == {"ctc_loss", "decoder_loss", "frame_loss"}
+        without = [n for n, p in made.model.named_parameters() if p.grad is None]
+        flat = [n for n, p in made.model.named_parameters() if not p.grad.abs().max() > 0]
+        # a bias of the keys changes no softmax
+        assert without == [] and all("linear_k.bias" in n or "in_proj" in n for n in flat), flat
+
+
+def test_ctc_alone_leaves_the_decoder_out_of_the_loss(recipe: Make) -> None:
+    made = recipe(ctc_weight=1.0, frame_weight=0.0)
+    loss, logs = made.loss(made.model, made.batch(0, rank=0, world=1, progress=0.1))
+    assert float(loss.detach()) == pytest.approx(logs["ctc_loss"])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"ctc_weight": 0.0}, "ctc_weight=0.0"),
+        ({"chunks": [0]}, "-1 in chunks is the full context"),
+        ({"rights": [-1]}, "rights="),
+        ({"lefts": []}, "at least one number"),
+        ({"initial": "nowhere"}, "no such folder"),
+    ],
+)
+def test_settings_out_of_range_are_refused(recipe: Make, options, text: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        recipe(**options)
+    assert text in str(refusal.value)
+
+
+# -- training -----------------------------------------------------------------------------------
+
+
+def test_a_few_steps_teach_and_leave_a_network_that_loads_and_can_be_gone_on_from(
+    recipe: Make, tmp_path: Path
+) -> None:
+    made = recipe(chunks=[4], lefts=[8], rights=[0], dev_contexts=[[4, 8, 0]], batch_s=4.0)
+    first = made.batch(0, rank=0, world=1, progress=0.0)
+    before = float(made.loss(made.model, first)[0].detach())
+    figures = fit(
+        made,
+        FitConfig(
+            str(tmp_path), max_steps=12, max_minutes=5, lr=5e-3, warmup_steps=2, evaluate_every=12
+        ),
+    )
+    assert float(made.loss(made.model, first)[0].detach()) < 0.8 * before
+    assert set(figures) == {"score", "wer_4_8_0", "seconds"}
+    loaded = load(tmp_path / "final")
+    assert loaded.tokens == made.tokenizer.tokens
+    assert not [name for name in loaded.network.state_dict() if "decoder" in name]
+    mel = made.batch(1, rank=0, world=1, progress=1.0).mels[0]
+    made.model.eval()
+    with torch.no_grad():
+        (ours,), (theirs,) = (n([mel], Context(4, 8, 0)) for n in (made.network, loaded.network))
+    assert torch.allclose(ours, theirs, atol=0.05)  # saved at 16 bits
+
+    again = recipe(initial=str(tmp_path / "final"), dropout=0.2)
+    assert again.tokenizer.tokens == made.tokenizer.tokens
+    assert again.network.encoder.encoders[0].dropout.p == 0.2
+    loss, _ = again.loss(again.model, first)
+    loss.backward()
+    assert again.network.encoder.embed.out.weight.grad is not None
+    again.save(tmp_path / "again")
+    assert load(tmp_path / "again").network.shape == made.network.shape
+
+
+def test_a_network_of_others_has_no_tokenizer_to_go_on_with(recipe: Make) -> None:
+    from chunkformer_tiny import tiny_folder
+
+    with pytest.raises(UserError, match=r"bpe\.json: no tokenizer there"):
+        recipe(initial=str(tiny_folder()))
