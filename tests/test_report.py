@@ -400,15 +400,39 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @in_browser
-def test_the_page_draws_a_row_a_cell_three_figures_a_split_and_a_timeline(page: Path) -> None:
+def test_the_page_draws_a_row_a_cell_four_figures_a_split_and_a_timeline(page: Path) -> None:
     dom = browse(page)
     assert len(rows_of(dom)) == 13
-    assert dom.count("<figure>") == 6
+    assert dom.count("<figure>") == 8
+    assert dom.count('class="stack"') == 12
     assert dom.count('class="point"') == 36
     assert 'class="failed"' in dom
     assert "no such adapter" in dom
     assert len(re.findall(r"<audio src=\"data:audio/ogg", dom)) == 1
     assert '<dd id="spoken">' in dom
+
+
+@in_browser
+def test_the_bars_of_a_run_sum_to_its_word_latency_and_points_carry_intervals(page: Path) -> None:
+    dom = browse(page, "filter=whisperrt+300+clean")
+    (bar,) = re.findall(r'<g class="stack">(.*?)</g>', dom, re.S)
+    name = "method=whisperrt,chunk=300ms,data.split=clean"
+    (cell,) = [each for each in embedded(page)["cells"] if each["name"] == name]
+    parts = [
+        float(text) for text in re.findall(r"([-\d.]+) s$", bar.partition("</title>")[0], re.M)
+    ]
+    assert len(parts) == 5
+    mean_s = cell["metrics"]["word_latency_committed_mean_ca_s"]
+    assert sum(parts) == pytest.approx(mean_s, abs=0.005)
+    assert f">{mean_s:.2f} s</text>" in bar
+    widths = [float(text) for text in re.findall(r'<rect [^>]*width="([\d.]+)"', bar)]
+    held = [part for part in parts if part > 0]
+    assert [w / sum(widths) for w in widths if w] == pytest.approx(
+        [part / sum(held) for part in held], abs=0.01
+    )
+    assert dom.count('class="whisker"') == 2
+    low, high = cell["intervals"]["wer"]
+    assert f'title="95 % interval {low:.1f} to {high:.1f}, over 4 utterances ' in dom
 
 
 @in_browser

@@ -88,6 +88,13 @@ const format = (value, digits) => {
 };
 const chunkText = (cell) => cell.chunk_s === null ? '' : +(cell.chunk_s * 1000).toFixed(1) + ' ms';
 
+function intervalText(cell, column) {
+  const range = cell.intervals[column.name];
+  if (!range) return null;
+  const [low, high] = range.map((value) => format(value, column.digits));
+  return `95 % interval ${low} to ${high}, over ${cell.drawn}`;
+}
+
 /* -- the table ------------------------------------------------------------------------------- */
 
 const textColumns = [
@@ -175,7 +182,8 @@ function drawTable() {
         const value = column.value(cell);
         const key = cell.split + '\n' + column.name;
         const wins = value !== null && worse[key] && value === best[key];
-        return el('td', { class: wins ? 'best' : null }, format(value, column.digits));
+        return el('td', { class: wins ? 'best' : null, title: intervalText(cell, column) },
+          format(value, column.digits));
       }),
       el('td', { class: 'notes' }, notes));
   });
@@ -231,6 +239,19 @@ function scale(values, axis, from, to) {
 
 const overlaps = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
 
+const range = (axis, cell) => axis.metric ? cell.intervals[axis.metric] : null;
+
+/** The 95 % intervals of one point, where its axes have any. */
+function whiskers(p, x, y, spec) {
+  const line = (a, b, c, d) => svg('line', { class: 'whisker', x1: a, x2: b, y1: c, y2: d,
+    stroke: colour(p.cell) });
+  const [across, along] = [range(spec.x, p.cell), range(spec.y, p.cell)];
+  return [
+    ...(across ? [line(x.at(across[0]), x.at(across[1]), y.at(p.y), y.at(p.y))] : []),
+    ...(along ? [line(x.at(p.x), x.at(p.x), y.at(along[0]), y.at(along[1]))] : []),
+  ];
+}
+
 /** A chart of points joined by series; a label that would cover another is left to the tooltip. */
 function chart(cells, spec) {
   const points = cells.map((cell) => ({ cell, x: spec.x.value(cell), y: spec.y.value(cell) }))
@@ -244,8 +265,9 @@ function chart(cells, spec) {
   const right = WIDTH - EDGE.right;
   const bottom = HEIGHT - EDGE.bottom;
   const xTicks = spec.x.ticks ? spec.x.ticks(points) : null;
-  const x = scale(points.map((p) => p.x), { ...spec.x, ticks: xTicks }, EDGE.left, right);
-  const y = scale(points.map((p) => p.y), { ...spec.y, ticks: null }, bottom, EDGE.top);
+  const spans = (axis, of) => points.flatMap((p) => [of(p), ...(range(axis, p.cell) || [])]);
+  const x = scale(spans(spec.x, (p) => p.x), { ...spec.x, ticks: xTicks }, EDGE.left, right);
+  const y = scale(spans(spec.y, (p) => p.y), { ...spec.y, ticks: null }, bottom, EDGE.top);
   const canvas = svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'group',
     'aria-label': `${spec.title}: ${spec.y.label} against ${spec.x.label}` });
   for (const tick of y.ticks) {
@@ -304,6 +326,7 @@ function chart(cells, spec) {
       }
     }
     for (const p of list) {
+      canvas.append(...whiskers(p, x, y, spec));
       const at = data.cells.indexOf(p.cell);
       const words = `${p.cell.label} ${chunkText(p.cell)}: ${spec.y.name} ${format(p.y)}, ` +
         `${spec.x.name} ${spec.x.text ? spec.x.text(p.x) : format(p.x)}`;
@@ -350,10 +373,12 @@ const chunks = (list, isCrowded) => list
 const seriesName = (list) => [{ point: list[list.length - 1], text: list[0].cell.label }];
 const FIGURES = [
   { title: 'Word error rate against word latency', labels: chunks,
-    note: 'Lower left is better. Each point is one run, its chunk beside it.',
+    note: 'Lower left is better. Each point is one run, its chunk beside it; the cross is its ' +
+      '95 % interval.',
     x: { name: 'latency', label: 'Word latency, committed, median (s, with compute)',
-      value: metric('word_latency_committed_p50_ca_s'), text: (v) => v.toFixed(2) },
-    y: { name: 'WER', label: 'WER (%)', value: metric('wer') } },
+      value: metric('word_latency_committed_p50_ca_s'), text: (v) => v.toFixed(2),
+      metric: 'word_latency_committed_p50_ca_s' },
+    y: { name: 'WER', label: 'WER (%)', value: metric('wer'), metric: 'wer' } },
   { title: 'What is on screen: ARWER against chunk size', labels: seriesName,
     note: 'Lower is better: the screen every 100 ms against what was spoken by then.',
     x: chunkAxis,
@@ -364,6 +389,60 @@ const FIGURES = [
     y: { name: 'RTF', label: 'RTF, compute / audio (log scale)', log: true, keep: 1,
       value: metric('rtf_total') } },
 ];
+
+/* -- word latency taken apart: a bar a run ---------------------------------------------------- */
+
+const PARTS = [['fill', 'chunk fills'], ['lookahead', 'look-ahead'], ['policy', 'held back'],
+  ['queue', 'queue'], ['compute', 'compute']];
+const BAR = 17;
+
+function stacks(cells) {
+  const rows = cells.map((cell) => ({ cell,
+    parts: PARTS.map(([name]) => cell.metrics[`word_latency_${name}_mean_ca_s`] ?? null) }))
+    .filter((row) => !row.parts.includes(null));
+  if (!rows.length) return null;
+  const sum = (values) => values.reduce((total, value) => total + value, 0);
+  const left = 150;
+  const height = 24 + rows.length * BAR + 30;
+  const x = scale(rows.flatMap((row) => [sum(row.parts.map((v) => Math.max(v, 0))),
+    sum(row.parts.map((v) => Math.min(v, 0)))]), { ticks: null }, left, WIDTH - 48);
+  const canvas = svg('svg', { viewBox: `0 0 ${WIDTH} ${height}`, role: 'img',
+    'aria-label': 'Mean word latency of each run, by what the word waited for' });
+  for (const tick of x.ticks) {
+    canvas.append(
+      svg('line', { class: 'grid', x1: x.at(tick), x2: x.at(tick), y1: 8, y2: height - 44 }),
+      svg('text', { class: 'faint', x: x.at(tick), y: height - 28, 'text-anchor': 'middle' },
+        format(tick)));
+  }
+  canvas.append(svg('text', { x: (left + WIDTH - 48) / 2, y: height - 8, 'text-anchor': 'middle' },
+    'Word latency, committed, mean (s, with compute)'));
+  rows.forEach(({ cell, parts }, at) => {
+    const y = 10 + at * BAR;
+    const name = `${cell.label} ${chunkText(cell)}`;
+    const told = PARTS.map(([, text], n) => `${text} ${parts[n].toFixed(3)} s`);
+    const group = svg('g', { class: 'stack' }, svg('title', {}, `${name}\n${told.join('\n')}`),
+      svg('text', { x: left - 8, y: y + 10, 'text-anchor': 'end' }, short(name, 24)));
+    let [below, above] = [0, 0];
+    parts.forEach((value, n) => {
+      const from = value < 0 ? (below += value) : above;
+      if (value > 0) above += value;
+      const begin = x.at(from);
+      group.append(svg('rect', { x: begin, y, height: BAR - 5, fill: `var(--p${n})`,
+        width: Math.max(x.at(from + Math.abs(value)) - begin, 0) }));
+    });
+    group.append(svg('text', { class: 'faint', x: x.at(above) + 5, y: y + 10 },
+      `${sum(parts).toFixed(2)} s`));
+    canvas.append(group);
+  });
+  const key = el('ul', { class: 'legend' }, ...PARTS.map(([, text], n) => {
+    const swatch = el('span', { class: 'swatch' });
+    swatch.style.background = `var(--p${n})`;
+    return el('li', {}, swatch, text);
+  }));
+  return el('figure', {}, el('h3', {}, 'What a word waits for'), key, canvas,
+    el('figcaption', {}, 'From the end of the spoken word to its commit: until the chunk is full, ' +
+      'for the audio past it, until the method lets it go, for the step before, and to compute.'));
+}
 
 function drawFigures() {
   const cells = visibleCells();
@@ -380,7 +459,8 @@ function drawFigures() {
     const here = cells.filter((cell) => cell.split === split && !cell.error);
     if (!here.length) continue;
     if (splits.length > 1) parts.push(el('h3', {}, 'Data: ' + (split || 'unnamed')));
-    parts.push(el('div', { class: 'figures' }, ...FIGURES.map((spec) => chart(here, spec))));
+    parts.push(el('div', { class: 'figures' }, ...FIGURES.map((spec) => chart(here, spec)),
+      stacks(here)));
   }
   byId('figures').replaceChildren(...parts);
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,24 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "error": cell.error,
         "notes": list(cell.notes),
         "metrics": {name: _number(value) for name, value in cell.metrics.items()},
+        **_intervals(cell),
         "details": document,
+    }
+
+
+def _intervals(cell: Cell) -> dict[str, Any]:
+    """The 95 % intervals by metric, and what was drawn for them; results scored before there were
+    any have none."""
+    found = cell.document.get("intervals") if cell.metrics else None
+    if not isinstance(found, Mapping):
+        return {"intervals": {}, "drawn": ""}
+    note = f" ({found['note']})" if found.get("note") else ""
+    return {
+        "intervals": {
+            str(name): [_number(low), _number(high)]
+            for name, (low, high) in (found.get("metrics") or {}).items()
+        },
+        "drawn": f"{found.get('n_drawn')} {found.get('drawn')}s{note}",
     }
 
 
