@@ -24,7 +24,12 @@ from streaming_asr.methods.simul_whisper.alignatt import Policy, RunningRows, Ve
 from streaming_asr.methods.simul_whisper.policy_cost import attention, measure, rebuilt
 from streaming_asr.methods.simul_whisper.search import Hypothesis, Search
 from streaming_asr.methods.simul_whisper.state import StreamState
-from streaming_asr.methods.simul_whisper.train import TruncationRecipe, count_words, dev_clips
+from streaming_asr.methods.simul_whisper.train import (
+    TruncationRecipe,
+    count_words,
+    cuts_a_word,
+    dev_clips,
+)
 from streaming_asr.methods.simul_whisper.truncation import fires_at_the_end, load_detector
 from streaming_asr.simulate import StepRecorder
 from streaming_asr.training import FitConfig, fit
@@ -710,6 +715,27 @@ def test_a_word_counts_when_all_of_it_is_in_the_clip():
     assert count_words(spans, 6, 66) == 2
 
 
+def test_a_clip_that_ends_in_a_word_cuts_it_and_one_that_ends_in_a_pause_does_not():
+    spans = [(0.1, 0.4), (0.5, 0.95)]
+    cut = [stop for stop in range(60) if cuts_a_word(spans, stop)]
+    assert cut == [*range(6, 20), *range(26, 48)]
+
+
+def test_the_loss_is_that_of_the_sum_and_of_the_last_two_frames(corpus):
+    trained, papers = recipe(corpus), recipe(corpus, boundary_weight=0.0)
+    batch = trained.batch(0, rank=0, world=1, progress=0.0)
+    with torch.no_grad():
+        weights = trained._weights(trained.model, batch)
+        loss, logs = trained.loss(trained.model, batch)
+        sum_alone, _ = papers.loss(papers.model, batch)
+    error = weights.sum(-1) - batch["n_words"]
+    assert float(sum_alone) == pytest.approx(float(error.square().mean().sqrt()))
+    rate = float(weights.max())  # untrained, every frame has the same weight
+    expected = -np.mean([np.log(rate if whole else 1 - rate) for whole in batch["whole"]])
+    assert logs["boundary"] == pytest.approx(expected, rel=1e-4)
+    assert float(loss) == pytest.approx(float(sum_alone) + 3 * expected, rel=1e-4)
+
+
 def test_clips_are_padded_and_weighed_as_a_stream_does(corpus):
     trained = recipe(corpus)
     torch.nn.init.normal_(trained.model.linear.weight)
@@ -771,5 +797,5 @@ def test_training_without_word_times_is_refused(corpus, tmp_path):
     (tmp_path / "dev.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(UserError, match="no utterance with word times; clips are cut by them"):
         TruncationRecipe(FOLDER, str(corpus), str(tmp_path / "dev.jsonl"))
-    with pytest.raises(UserError, match=r"batch=4, at_word_end=1\.5"):
+    with pytest.raises(UserError, match=r"batch=4, boundary_weight=3\.0, at_word_end=1\.5"):
         recipe(corpus, at_word_end=1.5)
