@@ -143,6 +143,10 @@ def test_what_cannot_be_compared_is_answered_with_a_remedy(
     assert "no cell is named so; there are a, b" in capsys.readouterr().err
     assert main(["compare", str(tmp_path), "--against", "b"]) == 2
     assert "run the baseline on the same corpus" in capsys.readouterr().err
+    with open(b / "events.jsonl", "a") as log:
+        log.write(b"".join((a / "events.jsonl").read_bytes().splitlines(True)[1:]).decode())
+    assert main(["compare", str(a), str(b)]) == 2
+    assert "utterance u0 is in it twice" in capsys.readouterr().err
     (b / "events.jsonl").write_text('{"kind":"header","schema":2}\n')
     assert main(["compare", str(a), str(b)]) == 2
     assert "written in schema 2" in capsys.readouterr().err

@@ -154,6 +154,48 @@ def test_the_command_scores_every_cell_below_a_folder(
     assert (tmp_path / "exp" / "b" / "metrics.json").is_file()
 
 
+def test_the_table_shows_intervals_and_over_what(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    utterances = [
+        an_utterance(f"u{k}", heard=" mat." if k % 3 else " sat.", speaker=f"s{k % 12}")
+        for k in range(24)
+    ]
+    cell = a_cell(tmp_path / "a", *utterances)
+    assert main([str(cell), "--metrics", "wer"]) == 0
+    printed = capsys.readouterr().out
+    low, high = score_folder(cell)["intervals"]["metrics"]["wer"]
+    assert low < 100 * 16 / 72 < high
+    assert f"{low:.2f}–{high:.2f}" in printed
+    assert "intervals: 95 %, over 12 speakers" in printed
+
+
+def test_a_damaged_log_is_an_error_and_the_others_are_scored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    a_cell(tmp_path / "a", an_utterance())
+    later = a_cell(tmp_path / "b", an_utterance()) / "events.jsonl"
+    later.write_text(later.read_text().replace('"schema":1', '"schema":2'))
+    assert main([str(tmp_path), "--metrics", "wer"]) == 2
+    captured = capsys.readouterr()
+    assert f"{tmp_path.name}/a" in captured.out and f"{tmp_path.name}/b" not in captured.out
+    assert "written in schema 2" in captured.err
+
+
+def test_two_cells_of_one_name_are_told_apart_by_their_folders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    for name in ("one", "two"):
+        a_cell(tmp_path / name / "exp" / "a", an_utterance())
+    assert main([str(tmp_path), "--metrics", "wer"]) == 0
+    printed = capsys.readouterr().out
+    for name in ("one", "two"):
+        assert f"exp/a ({tmp_path / name / 'exp' / 'a'})" in printed
+
+
 def test_all_metrics_can_be_shown_and_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
@@ -85,8 +86,18 @@ def _score(argv: Sequence[str]) -> int:
     if arguments.folder is None:
         raise UserError("no folder given; give a folder of results, such as outputs/default")
     names = tuple(METRICS) if arguments.all else _names(arguments.metrics)
-    _print_results([score_folder(cell) for cell in find_cells(arguments.folder)], names)
-    return 0
+    results: dict[Path, dict[str, Any]] = {}
+    refused = []
+    for cell in find_cells(arguments.folder):
+        try:
+            results[cell] = score_folder(cell)
+        except UserError as error:  # one damaged log does not keep the others from their numbers
+            refused.append(error)
+    if results:
+        _print_results(results, names)
+    for reason in refused:
+        print(f"error: {reason}", file=sys.stderr)
+    return 2 if refused else 0
 
 
 def _names(text: str | None) -> tuple[str, ...]:
@@ -103,34 +114,64 @@ def _names(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _print_results(results: Iterable[dict[str, Any]], names: Sequence[str]) -> None:
+def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    results = list(results)
     console = Console()
+    if not console.is_terminal:  # rich would cut a pipe or a file at 80
+        console.width = max(console.width, 140)
     table = Table()
+    titles = _titles(results)
     if len(names) > len(HEADLINE) and len(results) <= 4:  # too wide: one metric per row
         table.add_column("metric")
-        for result in results:
-            table.add_column(_title(result), justify="right")
+        for title in titles.values():
+            table.add_column(Text(title), justify="right")
         for name in names:
-            table.add_row(name, *(_number(result["metrics"][name]) for result in results))
+            table.add_row(name, *(_number(result["metrics"][name]) for result in results.values()))
     else:
         table.add_column("cell")
         table.add_column("n", justify="right")
         for name in names:
             table.add_column(_header(name), justify="right")
-        for result in results:
-            values = (_number(result["metrics"][name]) for name in names)
-            table.add_row(_title(result), str(result["n_utterances"]), *values)
+        for folder, result in results.items():
+            values = (_with_interval(result, name) for name in names)
+            table.add_row(Text(titles[folder]), str(result["n_utterances"]), *values)
     console.print(table)
-    for result in results:
+    for drawn in dict.fromkeys(_drawn(result) for result in results.values()):
+        console.print(f"intervals: 95 %, over {drawn}")
+    for folder, result in results.items():
         if result["n_failed"] or result["n_silent"]:
             console.print(
-                f"{_title(result)}: {result['n_failed']} failed, {result['n_silent']} silent of "
-                f"{result['n_utterances']}; they count in WER with an empty hypothesis"
+                f"{titles[folder]}: {result['n_failed']} failed, {result['n_silent']} silent of "
+                f"{result['n_utterances']}; they count in WER with an empty hypothesis",
+                markup=False,
             )
+
+
+def _titles(results: Mapping[Path, dict[str, Any]]) -> dict[Path, str]:
+    """experiment/cell of each, and the folder of those that share it with another."""
+    titles = {
+        folder: f"{result['experiment']}/{result['cell']}" for folder, result in results.items()
+    }
+    shared = [title for title in titles.values() if list(titles.values()).count(title) > 1]
+    return {
+        folder: f"{title} ({folder})" if title in shared else title
+        for folder, title in titles.items()
+    }
+
+
+def _drawn(result: Mapping[str, Any]) -> str:
+    intervals = result["intervals"]
+    note = f" ({intervals['note']})" if intervals["note"] else ""
+    return f"{intervals['n_drawn']} {intervals['drawn']}s{note}"
+
+
+def _with_interval(result: Mapping[str, Any], name: str) -> str:
+    value = _number(result["metrics"][name])
+    low_high = result["intervals"]["metrics"].get(name)
+    return f"{value}\n{_number(low_high[0])}–{_number(low_high[1])}" if low_high else value
 
 
 def print_definitions() -> None:
@@ -146,10 +187,6 @@ def print_definitions() -> None:
             metric.name, metric.unit, metric.better or "", metric.definition, metric.source
         )
     Console().print(table)
-
-
-def _title(result: Mapping[str, Any]) -> str:
-    return f"{result['experiment']}/{result['cell']}"
 
 
 def _header(name: str) -> str:

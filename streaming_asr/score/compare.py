@@ -102,6 +102,10 @@ def _read(folder: Path, name: str, clock: str) -> Run:
     log = read_log(folder / EVENTS)
     if not log.utterances:
         raise UserError(f"{folder}: no utterance is finished; run it before comparing it")
+    utts = [utterance.utt for utterance in log.utterances]
+    if len(set(utts)) < len(utts):
+        twice = next(utt for utt in utts if utts.count(utt) > 1)
+        raise UserError(f"{folder}: utterance {twice} is in it twice; give each its own id")
     traces = [trace(utterance) for utterance in log.utterances]
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
     sample = Sample.of(traces, clock=clock, recordings=recordings)
