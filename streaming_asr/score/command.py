@@ -134,7 +134,7 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
         table.add_column("cell")
         table.add_column("n", justify="right")
         for name in names:
-            table.add_column(_header(name), justify="right")
+            table.add_column(_header(name), justify="right", overflow="fold")
         for folder, result in results.items():
             values = (_with_interval(result, name) for name in names)
             table.add_row(Text(titles[folder]), str(result["n_utterances"]), *values)
