@@ -402,7 +402,7 @@ function stacks(cells) {
     .filter((row) => !row.parts.includes(null));
   if (!rows.length) return null;
   const sum = (values) => values.reduce((total, value) => total + value, 0);
-  const left = 150;
+  const left = 180;
   const height = 24 + rows.length * BAR + 30;
   const x = scale(rows.flatMap((row) => [sum(row.parts.map((v) => Math.max(v, 0))),
     sum(row.parts.map((v) => Math.min(v, 0)))]), { ticks: null }, left, WIDTH - 48);
@@ -421,7 +421,8 @@ function stacks(cells) {
     const name = `${cell.label} ${chunkText(cell)}`;
     const told = PARTS.map(([, text], n) => `${text} ${parts[n].toFixed(3)} s`);
     const group = svg('g', { class: 'stack' }, svg('title', {}, `${name}\n${told.join('\n')}`),
-      svg('text', { x: left - 8, y: y + 10, 'text-anchor': 'end' }, short(name, 24)));
+      svg('text', { x: left - 8, y: y + 10, 'text-anchor': 'end' },
+        `${short(cell.label, 18)} ${chunkText(cell)}`));
     let [below, above] = [0, 0];
     parts.forEach((value, n) => {
       const from = value < 0 ? (below += value) : above;
