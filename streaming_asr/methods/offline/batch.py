@@ -33,7 +33,7 @@ def transcribe_batch(
         samples = np.zeros((len(group), n_frames * FRAME_SAMPLES), np.float32)
         for row, audio in zip(samples, group, strict=True):
             row[: len(audio)] = audio[: len(row)]
-        mel = log_mel(torch.from_numpy(samples), whisper.n_mels)
+        mel = log_mel(torch.from_numpy(samples).to(whisper.device), whisper.n_mels)
         encoded = (encode_padded if padded else encode_short)(whisper.model, mel)
         for tokens in greedy(whisper, encoded, whisper.prompt(), max_tokens):
             texts.append(whisper.tokenizer.decode(tokens).strip())
@@ -50,8 +50,8 @@ def greedy(
     decoder = whisper.model.model.decoder
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     n = len(encoded)
-    tokens = torch.tensor([list(prompt)] * n)
-    ended = torch.zeros(n, dtype=torch.bool)
+    tokens = torch.tensor([list(prompt)] * n, device=encoded.device)
+    ended = torch.zeros(n, dtype=torch.bool, device=encoded.device)
     found: list[list[int]] = [[] for _ in range(n)]
     for _ in range(min(max_tokens, whisper.max_tokens - len(prompt))):
         hidden = decoder(

@@ -92,7 +92,8 @@ class WindowDecoder:
                 )
             ]
             candidates.sort(reverse=True)
-            parents, grown = [], []
+            parents: list[int] = []
+            grown: list[tuple[list[int], list[float]]] = []
             for _, i, token, log_prob in candidates[: 2 * self.beam]:
                 tokens, log_probs = beams[i]
                 if token == eot:
