@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,7 +26,9 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from .data import Utterance
 from .errors import UserError
+from .text import normaliser
 
 Log = Callable[[Mapping[str, float], int], None]
 
@@ -220,6 +222,19 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
         recipe.save(out / "final")
     accelerator.end_training()
     return figures
+
+
+def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None = None) -> float:
+    """WER in percent of `texts` for the utterances of `dev`, normalised; `language` overrides."""
+    import jiwer
+
+    normalise = normaliser(language or dev[0].language)
+    return float(100 * jiwer.wer([normalise(u.text) for u in dev], [normalise(t) for t in texts]))
+
+
+def published_name(path: str) -> str:
+    """A path as it can stand in a published file: without what is of one machine only."""
+    return Path(path).name if Path(path).is_absolute() else path
 
 
 def _append(path: Path, row: Mapping[str, float]) -> None:

@@ -8,6 +8,7 @@ words [[written, start_s, end_s], ...]. Audio is memory-mapped: processes share 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +32,14 @@ class Item:
         """float32 (n_samples,), mono at 16 kHz, in [-1, 1]."""
         cut = self.shard[self.offset : self.offset + self.n_samples]
         return cut.astype(np.float32) / np.float32(32768)
+
+
+def by_speaker(items: Iterable[Item]) -> dict[str, list[Item]]:
+    """The items of each speaker, in order."""
+    voices: dict[str, list[Item]] = {}
+    for item in items:
+        voices.setdefault(item.speaker, []).append(item)
+    return voices
 
 
 def read_shards(folder: Path) -> list[Item]:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ...data import read_manifest
-from ...data.shards import Item, read_shards
+from ...data.shards import Item, by_speaker, read_shards
 from ...errors import UserError
 from ...text import normaliser
 from ..offline.windows import Window, WindowOptions, draw_window
@@ -129,9 +129,7 @@ class ChunkFormerRecipe:
                 "chunks is the full context"
             )
         self.items: list[Item] = sorted(read_shards(Path(train_data)), key=lambda i: i.n_samples)
-        self.voices: dict[str, list[Item]] = {}
-        for item in self.items:
-            self.voices.setdefault(item.speaker, []).append(item)
+        self.voices = by_speaker(self.items)
         self.statistics: Statistics | None = None
         if initial is not None:
             loaded = load(initial)

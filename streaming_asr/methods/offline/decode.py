@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,8 +44,14 @@ class WindowDecoder:
         self.context_samples = whisper.context_frames * FRAME_SAMPLES
 
     @torch.inference_mode()
-    def decode(self, audio: Samples, language: str | None, recorder: Recorder) -> Window:
-        """Transcribe (n,) samples, n at most the context."""
+    def decode(
+        self,
+        audio: Samples,
+        language: str | None,
+        recorder: Recorder,
+        previous: Sequence[int] = (),
+    ) -> Window:
+        """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens."""
         whisper = self.whisper
         with recorder.part("feature"):
             samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
@@ -59,7 +66,7 @@ class WindowDecoder:
             frames_computed=whisper.context_frames,
             encoder_flops=encoder_flops(whisper.config, whisper.context_frames),
         )
-        prompt = whisper.prompt(language)
+        prompt = whisper.prompt(language, previous=previous)
         with recorder.part("decode"):
             tokens, log_probs = self._search(cache, prompt, recorder)
         words = whisper.detokenizer.words(tokens, language=language)

@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...data import read_manifest
-from ...data.shards import Item, read_shards
+from ...data.shards import Item, by_speaker, read_shards
 from ...errors import UserError
-from ...text import normaliser
+from ...training import dev_wer
 from ...whisper.features import log_mel
 from ...whisper.load import load_whisper
 from .batch import transcribe_batch
@@ -80,9 +80,7 @@ class OfflineRecipe:
         self.items: list[Item] = sorted(read_shards(Path(train_data)), key=lambda i: i.n_samples)
         if not self.items:
             raise UserError(f"train_data={train_data} holds no utterance; make it with `make mini`")
-        self.voices: dict[str, list[Item]] = {}
-        for item in self.items:
-            self.voices.setdefault(item.speaker, []).append(item)
+        self.voices = by_speaker(self.items)
         self.targets = Targets(loaded.tokenizer)
         self.model = _Trained(loaded.model.requires_grad_(True), self.targets.eot + 1)
         self.context_s = loaded.context_frames * 0.02
@@ -177,10 +175,7 @@ class OfflineRecipe:
         """WER in percent of greedy decoding on dev, padded to the context."""
         began = time.perf_counter()
         texts = transcribe_batch(self.whisper, [u.load() for u in self.dev])
-        import jiwer
-
-        normalise = normaliser(self.dev[0].language)
-        wer = 100 * jiwer.wer([normalise(u.text) for u in self.dev], [normalise(t) for t in texts])
+        wer = dev_wer(self.dev, texts)
         return {"score": wer, "wer": wer, "seconds": time.perf_counter() - began}
 
     def save(self, folder: Path) -> None:

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...data import read_manifest
-from ...data.shards import Item, read_shards
+from ...data.shards import Item, by_speaker, read_shards
 from ...errors import UserError
 from ...method import SAMPLE_RATE, Samples
 from ...whisper.encoder import encode_padded
@@ -83,9 +83,7 @@ class TruncationRecipe:
                 f"train_data={train_data}: no utterance with word times there; make mini's with "
                 "experiments/mini/corpus.py, or time the words with `python -m streaming_asr.align`"
             )
-        self.voices: dict[str, list[Item]] = {}
-        for item in self.items:
-            self.voices.setdefault(item.speaker, []).append(item)
+        self.voices = by_speaker(self.items)
         self.dev = [u for u in read_manifest(Path(dev_manifest)) if u.words][:n_dev]
         if not self.dev:
             raise UserError(

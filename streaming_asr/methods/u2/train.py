@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from ...data import read_manifest
-from ...data.shards import Item, read_shards
+from ...data.shards import Item, by_speaker, read_shards
 from ...errors import UserError
-from ...text import normaliser
+from ...training import dev_wer, published_name
 from ...whisper.decoder import Decoder, DecoderCache
 from ...whisper.encoder import encode_masked
 from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
@@ -100,9 +100,7 @@ class U2Recipe:
                 f"train_data={train_data}: no utterance with word times there; make mini's with "
                 "experiments/mini/corpus.py"
             )
-        self.voices: dict[str, list[Item]] = {}
-        for item in self.items:
-            self.voices.setdefault(item.speaker, []).append(item)
+        self.voices = by_speaker(self.items)
         self.dev = read_manifest(Path(dev_manifest))[:n_dev]
 
         torch.manual_seed(seed)
@@ -212,11 +210,8 @@ class U2Recipe:
     def evaluate(self) -> dict[str, float]:
         """WER in percent on dev: of both passes, streaming; before there is a head, of the decoder
         on the causal encoding."""
-        import jiwer
-
         texts = self._decoded() if self.stage == "attention" else self._streamed()
-        normalise = normaliser(self.language or self.dev[0].language)
-        wer = 100 * jiwer.wer([normalise(u.text) for u in self.dev], [normalise(t) for t in texts])
+        wer = dev_wer(self.dev, texts, self.language)
         return {"score": wer, "wer": wer}
 
     @torch.inference_mode()
@@ -274,22 +269,22 @@ class U2Recipe:
         if self.stage != "attention":
             save_head(self.model.head, folder)
         if self.rank:
-            save_lora(self.network, self.rank, folder, _name(self.path))
+            save_lora(self.network, self.rank, folder, published_name(self.path))
         elif self.stage != "ctc" or self.start is not None:
             _save_model(self.whisper, folder / MODEL_FOLDER)
         told = {
             "method": "u2",
             "stage": self.stage,
-            "start": self.start if self.start is None else _name(self.start),
+            "start": self.start if self.start is None else published_name(self.start),
             "rank": self.rank,
             "ctc_tokens": self.tokenizer.n_tokens,
             "ctc_weight": self.ctc_weight,
             "chunk_s": [frames * FRAME_S for frames in CHUNK_FRAMES],
             "batch": self.n_batch,
             "seed": self.seed,
-            "train_data": _name(self.train_data),
+            "train_data": published_name(self.train_data),
             "train_hours": round(sum(i.n_samples for i in self.items) / SAMPLE_RATE / 3600, 2),
-            "dev": _name(self.dev_manifest),
+            "dev": published_name(self.dev_manifest),
             "n_dev": len(self.dev),
         }
         (folder / "training.json").write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
@@ -314,8 +309,3 @@ def _save_model(whisper: Whisper, folder: Path) -> None:
 
     copy.deepcopy(whisper.model).half().save_pretrained(folder)
     whisper.tokenizer.save_pretrained(folder)
-
-
-def _name(path: str) -> str:
-    """A path as it can stand in a published file: without what is of one machine only."""
-    return Path(path).name if Path(path).is_absolute() else path

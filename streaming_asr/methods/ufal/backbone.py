@@ -2,46 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
-from streaming_asr.methods.offline.decode import Window, WindowDecoder, as_words
+from streaming_asr.methods.offline.decode import WindowDecoder, as_words
 from streaming_asr.methods.ufal.recogniser import Hypothesis, sentence_ends_s
-from streaming_asr.whisper.decoder import DecoderCache
-from streaming_asr.whisper.encoder import encode_padded
-from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
-from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
-
-
-class _PromptedWindows(WindowDecoder):
-    """Windows decoded after a text; `previous` are its token ids."""
-
-    @torch.inference_mode()
-    def decode_after(
-        self, audio: Samples, previous: list[int], language: str | None, recorder: Recorder
-    ) -> Window:
-        whisper = self.whisper
-        with recorder.part("feature"):
-            samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
-            padded = F.pad(samples, (0, self.context_samples - samples.numel()))
-            mel = log_mel(padded.to(whisper.device)[None], whisper.n_mels)
-        with recorder.part("encode"):
-            hidden = encode_padded(whisper.model, mel)
-            cache = DecoderCache(self.decoder, rows=self.beam, streams=1)
-            self.decoder.append_frames(cache, hidden, 0)
-        recorder.count(
-            frames_real=-(-samples.numel() // FRAME_SAMPLES),
-            frames_computed=whisper.context_frames,
-            encoder_flops=encoder_flops(whisper.config, whisper.context_frames),
-        )
-        prompt = whisper.prompt(language, previous=previous)
-        with recorder.part("decode"):
-            tokens, log_probs = self._search(cache, prompt, recorder)
-        words = whisper.detokenizer.words(tokens, language=language)
-        return Window(cache, prompt, tokens, log_probs, words)
 
 
 class Backbone:
@@ -52,7 +17,7 @@ class Backbone:
 
     def __init__(self, whisper: Whisper, beam: int = 1) -> None:
         self._whisper = whisper
-        self._windows = _PromptedWindows(whisper, beam)
+        self._windows = WindowDecoder(whisper, beam)
         self.context_s: float = whisper.context_s
 
     def check_language(self, language: str | None) -> None:
@@ -67,8 +32,8 @@ class Backbone:
         text = prompt or ""
         previous = self._tokens(text)
         while audio.size - start >= FRAME_SAMPLES:
-            window = self._windows.decode_after(
-                audio[start : start + context], previous, language, recorder
+            window = self._windows.decode(
+                audio[start : start + context], language, recorder, previous
             )
             whole = audio.size - start <= context
             with recorder.part("decode"):  # the alignment is one more pass of the decoder

@@ -32,9 +32,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...data import read_manifest
-from ...data.shards import Item, read_shards
+from ...data.shards import Item, by_speaker, read_shards
 from ...errors import UserError
-from ...text import normaliser
+from ...training import dev_wer, published_name
 from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
 from ...whisper.load import load_whisper
 from ...whisper.masks import block_ends
@@ -102,9 +102,7 @@ class WhisperRTRecipe:
                 f"train_data={train_data}: no utterance with word times there; make mini's with "
                 "experiments/mini/corpus.py, or time the words with `python -m streaming_asr.align`"
             )
-        self.voices: dict[str, list[Item]] = {}
-        for item in self.items:
-            self.voices.setdefault(item.speaker, []).append(item)
+        self.voices = by_speaker(self.items)
         self.dev = read_manifest(Path(dev_manifest))[:n_dev]
 
         self.whisper = load_whisper(model_path)
@@ -233,8 +231,6 @@ class WhisperRTRecipe:
 
     def evaluate(self) -> dict[str, float]:
         """WER in percent of greedy streaming on dev, with the adapter as `save` leaves it."""
-        import jiwer
-
         from .stream import WhisperRT
 
         with tempfile.TemporaryDirectory() as folder:
@@ -247,8 +243,7 @@ class WhisperRTRecipe:
                 first_chunk_s=self.first_chunk * FRAME_S,
             )
         texts = self._stream(method, [u.load() for u in self.dev])
-        normalise = normaliser(self.language or self.dev[0].language)
-        wer = 100 * jiwer.wer([normalise(u.text) for u in self.dev], [normalise(t) for t in texts])
+        wer = dev_wer(self.dev, texts, self.language)
         return {"score": wer, "wer": wer}
 
     def _stream(self, method: Any, audio: Sequence[np.ndarray]) -> list[str]:
@@ -279,7 +274,7 @@ class WhisperRTRecipe:
         save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         config = self.peft.peft_config["default"].to_dict()
         config |= {
-            "base_model_name_or_path": _name(self.path),
+            "base_model_name_or_path": published_name(self.path),
             "target_modules": TARGET_MODULES,
             "inference_mode": True,
         }
@@ -301,19 +296,14 @@ class WhisperRTRecipe:
                 "points_per_window": self.points_per_window,
                 "batch": self.n_batch,
                 "seed": self.seed,
-                "train_data": _name(self.train_data),
+                "train_data": published_name(self.train_data),
                 "train_hours": round(sum(i.n_samples for i in self.items) / SAMPLE_RATE / 3600, 2),
-                "dev": _name(self.dev_manifest),
+                "dev": published_name(self.dev_manifest),
                 "n_dev": len(self.dev),
                 # step, minutes and dev/wer of now, from the curve that `fit` keeps beside it
                 "reached": _last_row(folder.parent / "curve.jsonl"),
             },
         )
-
-
-def _name(path: str) -> str:
-    """A path as it can stand in a published file: without what is of one machine only."""
-    return Path(path).name if Path(path).is_absolute() else path
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
