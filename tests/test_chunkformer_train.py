@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-import soundfile
 import torch
 from tiny import noise
+from toy_corpus import WORDS, toy_corpus
 
 from streaming_asr.errors import UserError
 from streaming_asr.methods.chunkformer.context import Context
@@ -20,33 +18,12 @@ from streaming_asr.methods.chunkformer.train import ChunkFormerRecipe
 from streaming_asr.methods.offline.windows import Window
 from streaming_asr.training import FitConfig, fit
 
-WORDS = ("the", "quick", "brown", "fox", "runs", "away", "and", "she", "had", "wash", "water")
 Make = Callable[..., ChunkFormerRecipe]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shards of 12 utterances by 2 voices, words of 0.3 s, and a manifest of 2."""
-    folder = tmp_path_factory.mktemp("corpus")
-    lines, pieces, offset = [], [], 0
-    for i in range(12):
-        n_words = 3 + i % 4
-        words = [
-            [WORDS[(3 * i + j) % len(WORDS)], 0.1 + 0.3 * j, 0.4 + 0.3 * j] for j in range(n_words)
-        ]
-        audio = noise(0.3 * n_words + 0.25, seed=i)
-        row = {"offset": offset, "n": len(audio), "speaker": f"voice{i % 2}", "words": words}
-        lines.append(json.dumps(row | {"text": " ".join(w for w, *_ in words)}))
-        pieces.append((audio * 32767).astype(np.int16))
-        offset += len(audio)
-    np.save(folder / "shard-000.npy", np.concatenate(pieces))
-    (folder / "shard-000.jsonl").write_text("\n".join(lines) + "\n")
-    rows = []
-    for i in range(2):
-        soundfile.write(folder / f"dev{i}.wav", noise(1.5, seed=50 + i), 16_000)
-        rows.append({"audio_filepath": f"dev{i}.wav", "duration": 1.5, "text": "the quick fox"})
-    (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
+    return toy_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture

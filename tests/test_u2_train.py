@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
-import numpy as np
 import pytest
-import soundfile
 import torch
 import torch.nn.functional as F
 from tiny import noise, tiny_folder
+from toy_corpus import toy_corpus
 
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2 import U2
@@ -17,30 +14,10 @@ from streaming_asr.methods.u2.train import U2Recipe
 from streaming_asr.training import FitConfig, fit
 from streaming_asr.whisper.encoder import encode_masked
 
-WORDS = ("the", "quick", "brown", "fox", "runs", "away", "and", "she", "had", "wash", "water")
-
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Shards of 8 utterances by 2 voices and a manifest of 1, all with words of 0.4 s."""
-    folder = tmp_path_factory.mktemp("corpus")
-    lines, pieces, offset = [], [], 0
-    for i in range(8):
-        n_words = 3 + i % 3
-        words = [
-            [WORDS[(3 * i + j) % len(WORDS)], 0.1 + 0.4 * j, 0.5 + 0.4 * j] for j in range(n_words)
-        ]
-        audio = noise(0.4 * n_words + 0.25, seed=i)
-        row = {"offset": offset, "n": len(audio), "speaker": f"voice{i % 2}", "words": words}
-        lines.append(json.dumps(row | {"text": " ".join(w for w, *_ in words)}))
-        pieces.append((audio * 32767).astype(np.int16))
-        offset += len(audio)
-    np.save(folder / "shard-000.npy", np.concatenate(pieces))
-    (folder / "shard-000.jsonl").write_text("\n".join(lines) + "\n")
-    soundfile.write(folder / "dev.wav", noise(1.5, seed=50), 16_000)
-    row = {"audio_filepath": "dev.wav", "duration": 1.5, "text": "the quick fox"}
-    (folder / "dev.jsonl").write_text(json.dumps(row) + "\n")
-    return folder
+    return toy_corpus(tmp_path_factory.mktemp("corpus"), n=8, n_lengths=3, word_s=0.4, n_dev=1)
 
 
 @pytest.fixture

@@ -27,6 +27,15 @@ def block_ends(n_frames: int, chunk_frames: int, first_chunk_frames: int) -> lis
     return [*ends, n_frames]
 
 
+def whole_block_ends(
+    n_frames: int, chunk_frames: int, first_chunk_frames: int, context_frames: int
+) -> list[int]:
+    """Ends of the blocks that hold `n_frames`, all whole but where the context ends."""
+    n_later = max(0, -(-(n_frames - first_chunk_frames) // chunk_frames))
+    whole = min(first_chunk_frames + n_later * chunk_frames, context_frames)
+    return block_ends(whole, chunk_frames, first_chunk_frames)
+
+
 def visible_until(ends: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
     """For every frame the end of its block, (n_frames,) int64, where n_frames = ends[-1]."""
     edges = torch.tensor([0, *ends], device=device)

@@ -10,7 +10,7 @@ exist for the policies to repair.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -113,6 +113,33 @@ def draw_window(
         rng.random() < options.timestamps,
         cut_end,
     )
+
+
+def complete_window(
+    rng: random.Random,
+    voices: Mapping[str, Sequence[Item]],
+    items: Sequence[Item],
+    options: WindowOptions,
+    *,
+    late_start: float,
+    lead_s: float,
+) -> Window:
+    """A window whose words are all complete, for the training of causal models.
+
+    A share `late_start` of them begins between two words, at most `lead_s` before the second, as a
+    stream's next window may."""
+    anchor = items[rng.randrange(len(items))]
+    window = draw_window(rng, anchor, voices[anchor.speaker], options)
+    audio, words = window.audio, window.words
+    if window.cut_end:
+        last = len(audio) / SAMPLE_RATE - 1e-6
+        words = [word for word in words if word[2] < last]
+    if len(words) > 1 and rng.random() < late_start:
+        k = rng.randrange(1, len(words))
+        start = max(words[k - 1][2], words[k][1] - rng.uniform(0.0, lead_s))
+        audio = audio[int(start * SAMPLE_RATE) :]
+        words = [(w, max(0.0, s - start), e - start, u) for w, s, e, u in words[k:]]
+    return Window(audio, words, "", False, False)
 
 
 def _empty(rng: random.Random, anchor: Item, options: WindowOptions, noise_seed: int) -> Window:

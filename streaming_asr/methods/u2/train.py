@@ -16,7 +16,6 @@ import random
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,8 +27,8 @@ from ...whisper.decoder import Decoder, DecoderCache
 from ...whisper.encoder import encode_masked
 from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
 from ...whisper.load import Whisper, load_whisper
-from ...whisper.masks import block_ends
-from ..offline.windows import WindowOptions, draw_window
+from ...whisper.masks import whole_block_ends
+from ..offline.windows import WindowOptions, complete_window
 from .head import HEAD_FILE, MODEL_FOLDER, embedding_head, load_head, load_trained, save_head
 from .network import Batch, TwoPassModel, save_lora, with_lora
 from .state import FRAME_S, frames_of
@@ -147,17 +146,27 @@ class U2Recipe:
         chunk = shared.randint(*CHUNK_FRAMES)
         first = shared.choice((chunk, -(-FIRST_CHUNK_FRAMES // chunk) * chunk))
         own = random.Random(f"{self.seed}-{step}-{rank}")
-        drawn = [self._window(own) for _ in range(self.n_batch)]
-        ends = [self._blocks(len(audio), chunk, first) for audio, _ in drawn]
+        drawn = [
+            complete_window(
+                own,
+                self.voices,
+                self.items,
+                self.options,
+                late_start=self.late_start,
+                lead_s=0.5,
+            )
+            for _ in range(self.n_batch)
+        ]
+        ends = [self._blocks(len(window.audio), chunk, first) for window in drawn]
         mels = [
             log_mel(
-                torch.from_numpy(audio[: e[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES]),
+                torch.from_numpy(window.audio[: e[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES]),
                 self.whisper.n_mels,
                 block_ends=e,
             )
-            for (audio, _), e in zip(drawn, ends, strict=True)
+            for window, e in zip(drawn, ends, strict=True)
         ]
-        texts = ["".join(f" {word}" for word in words) for _, words in drawn]
+        texts = ["".join(f" {word}" for word, *_ in window.words) for window in drawn]
         tokenizer = self.whisper.tokenizer
         decoder_texts = [tokenizer(text, add_special_tokens=False).input_ids for text in texts]
         room = self.whisper.max_tokens - len(self.prompt)
@@ -171,22 +180,7 @@ class U2Recipe:
     def _blocks(self, n_samples: int, chunk: int, first: int) -> list[int]:
         """Ends of the window's blocks, all whole but where the context ends."""
         n_frames = -(-n_samples // FRAME_SAMPLES)
-        n_later = max(0, -(-(n_frames - first) // chunk))
-        return block_ends(min(first + n_later * chunk, self.whisper.context_frames), chunk, first)
-
-    def _window(self, rng: random.Random) -> tuple[np.ndarray, list[str]]:
-        """Audio and its complete words. Some windows begin between two words, as segments do."""
-        anchor = self.items[rng.randrange(len(self.items))]
-        window = draw_window(rng, anchor, self.voices[anchor.speaker], self.options)
-        audio, words = window.audio, window.words
-        if window.cut_end:
-            last = len(audio) / SAMPLE_RATE - 1e-6
-            words = [word for word in words if word[2] < last]
-        if len(words) > 1 and rng.random() < self.late_start:
-            k = rng.randrange(1, len(words))
-            start = max(words[k - 1][2], words[k][1] - rng.uniform(0.0, 0.5))
-            audio, words = audio[int(start * SAMPLE_RATE) :], words[k:]
-        return audio, [word[0] for word in words]
+        return whole_block_ends(n_frames, chunk, first, self.whisper.context_frames)
 
     # -- training -------------------------------------------------------------------------------
 

@@ -37,8 +37,8 @@ from ...errors import UserError
 from ...training import dev_wer, published_name
 from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
 from ...whisper.load import load_whisper
-from ...whisper.masks import block_ends
-from ..offline.windows import Targets, Window, WindowOptions, draw_window
+from ...whisper.masks import block_ends, whole_block_ends
+from ..offline.windows import Targets, Window, WindowOptions, complete_window
 from .prefixes import TARGET_MODULES, Batch, Example, PrefixModel, add_lora, pack
 
 FRAME_S = 0.02
@@ -153,9 +153,7 @@ class WhisperRTRecipe:
     def _blocks(self, window: Window, chunk: int, first: int) -> list[int]:
         """Ends of the window's blocks, all whole but where the context ends."""
         n_frames = -(-len(window.audio) // FRAME_SAMPLES)
-        n_later = max(0, -(-(n_frames - first) // chunk))
-        whole = min(first + n_later * chunk, self.whisper.context_frames)
-        return block_ends(whole, chunk, first)
+        return whole_block_ends(n_frames, chunk, first, self.whisper.context_frames)
 
     def _n_points(self, n_blocks: int) -> int:
         return min(n_blocks, self.points_per_window, int(self.point_fraction * n_blocks) + 1)
@@ -164,23 +162,21 @@ class WhisperRTRecipe:
         """Windows of batch `index`; the last are kept, since paper mode asks for them again."""
         if self._drawn is None or self._drawn[0] != (index, rank):
             rng = random.Random(f"{self.seed}-{index}-{rank}")
-            self._drawn = (index, rank), [self._window(rng) for _ in range(self.n_batch)]
+            self._drawn = (
+                (index, rank),
+                [
+                    complete_window(
+                        rng,
+                        self.voices,
+                        self.items,
+                        self.options,
+                        late_start=self.late_start,
+                        lead_s=0.3,
+                    )
+                    for _ in range(self.n_batch)
+                ],
+            )
         return self._drawn[1]
-
-    def _window(self, rng: random.Random) -> Window:
-        """Complete words only. Some windows begin between two words, as a stream's next may."""
-        anchor = self.items[rng.randrange(len(self.items))]
-        window = draw_window(rng, anchor, self.voices[anchor.speaker], self.options)
-        audio, words = window.audio, window.words
-        if window.cut_end:
-            last = len(audio) / SAMPLE_RATE - 1e-6
-            words = [word for word in words if word[2] < last]
-        if len(words) > 1 and rng.random() < self.late_start:
-            k = rng.randrange(1, len(words))
-            start = max(words[k - 1][2], words[k][1] - rng.uniform(0.0, 0.3))
-            audio = audio[int(start * SAMPLE_RATE) :]
-            words = [(w, max(0.0, s - start), e - start, u) for w, s, e, u in words[k:]]
-        return Window(audio, words, "", False, False)
 
     def _example(self, window: Window, ends: list[int], points: Sequence[int]) -> Example:
         """The window as far as the blocks that end at `ends` reach, asked for at `points`."""
