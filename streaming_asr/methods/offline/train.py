@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ from ...whisper.load import load_whisper
 from .batch import transcribe_batch
 from .windows import Targets, Window, WindowOptions, draw_window
 
+# The frame head on tokens sees every third frame: a softmax over the whole vocabulary every 20 ms
+# costs a quarter of a step, and a token lasts several frames.
+TOKEN_STRIDE = 3
+
 
 class _Trained(nn.Module):
     """The network and the frame heads that exist only in training."""
@@ -41,7 +46,7 @@ class _Trained(nn.Module):
 
     def forward(self, mel: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """mel (B, n_mels, 2T), tokens (B, L) -> logits of the next tokens (B, L, V), of the tokens
-        (B, T, n_tokens) and the letters (B, T, 27) spoken in each frame."""
+        (B, T / 3, n_tokens) spoken in every third frame and the letters (B, T, 27) in each."""
         encoder, decoder = self.whisper.model.encoder, self.whisper.model.decoder
         x = F.gelu(encoder.conv2(F.gelu(encoder.conv1(mel)))).transpose(1, 2)
         x = x + encoder.embed_positions.weight[: x.shape[1]]
@@ -50,7 +55,13 @@ class _Trained(nn.Module):
         x = encoder.layer_norm(x)
         hidden = decoder(input_ids=tokens, encoder_hidden_states=x, use_cache=False)
         logits = self.whisper.proj_out(hidden.last_hidden_state)
-        return logits, self.token_head(x), self.letter_head(x)
+        return logits, self.token_head(x[:, ::TOKEN_STRIDE]), self.letter_head(x)
+
+
+def _round_up(n: int, multiple: int) -> int:
+    """Few different shapes: on CPU every new one has its kernels compiled, and the allocator finds
+    no block of the size."""
+    return -(-n // multiple) * multiple
 
 
 class OfflineRecipe:
@@ -72,6 +83,8 @@ class OfflineRecipe:
         frame_weight_late: float = 0.2,
         label_smoothing: float = 0.05,
         spec_augment: float = 0.5,
+        speed: float = 0.5,
+        noise: float = 0.7,
         n_dev: int = 48,
         seed: int = 0,
     ) -> None:
@@ -84,7 +97,10 @@ class OfflineRecipe:
         self.targets = Targets(loaded.tokenizer)
         self.model = _Trained(loaded.model.requires_grad_(True), self.targets.eot + 1)
         self.context_s = loaded.context_frames * 0.02
-        self.options = WindowOptions(self.context_s)
+        self.options = WindowOptions(
+            self.context_s, speed=speed, noise=noise, noise_snr_db=(2.0, 35.0)
+        )
+        self.short_options = replace(self.options, several=0.0, crop_end=0.25)
         self.n_batch, self.n_short, self.short_until = batch, short_batch, short_until
         self.padded_early, self.spec_augment = padded_early, spec_augment
         self.frame_weights, self.label_smoothing = (
@@ -108,12 +124,10 @@ class OfflineRecipe:
             centre = int(where * len(self.items) * min(1.0, 0.2 + 3 * progress))
             near = self.items[max(0, centre - 200) : centre + 200]
             anchors = [near[own.randrange(len(near))] for _ in range(self.n_short)]
-            options = WindowOptions(
-                self.context_s, several=0.0, crop_end=0.25, noise_snr_db=(10.0, 40.0)
-            )
+            options = self.short_options
         windows = [draw_window(own, a, self.voices[a.speaker], options) for a in anchors]
         longest = max(len(w.audio) for w in windows)
-        n_frames = -(-longest // 320)
+        n_frames = min(_round_up(-(-longest // 320), 32), self.whisper.context_frames)
         if padded:
             n_frames = self.whisper.context_frames
         frame_weight = self.frame_weights[int(progress >= self.short_until)]
@@ -129,7 +143,7 @@ class OfflineRecipe:
         if progress >= self.short_until:
             self._spec_augment(mel, windows, rng)
         sequences = [self.targets.sequence(w, self.context_s) for w in windows]
-        width = max(len(s) for s, _ in sequences)
+        width = _round_up(max(len(s) for s, _ in sequences), 8)
         tokens = torch.full((len(windows), width), self.targets.eot)
         labels = torch.full((len(windows), width), -100)
         for i, (sequence, n_fixed) in enumerate(sequences):
@@ -162,7 +176,8 @@ class OfflineRecipe:
         token_loss = F.cross_entropy(
             logits.flatten(0, 1), batch["labels"].flatten(), label_smoothing=self.label_smoothing
         )
-        frame_loss = F.cross_entropy(frame_logits.flatten(0, 1), batch["frames"].flatten())
+        frames = batch["frames"][:, ::TOKEN_STRIDE]
+        frame_loss = F.cross_entropy(frame_logits.flatten(0, 1), frames.flatten())
         letter_loss = F.cross_entropy(letter_logits.flatten(0, 1), batch["letters"].flatten())
         logs = {
             "token_loss": float(token_loss.detach()),

@@ -49,6 +49,8 @@ class WindowOptions:
     noise: float = 0.6
     noise_snr_db: tuple[float, float] = (4.0, 40.0)
     gain_db: tuple[float, float] = (-12.0, 4.0)
+    speed: float = 0.0  # tape speed: tempo, pitch and formants together, as of another voice
+    speed_range: tuple[float, float] = (0.87, 1.15)
 
 
 def draw_window(
@@ -61,17 +63,18 @@ def draw_window(
     pieces: list[np.ndarray] = []
     words: list[tuple[str, float, float, int]] = []
     n_wanted = rng.randint(2, 4) if rng.random() < options.several else 1
+    speed = rng.uniform(*options.speed_range) if rng.random() < options.speed else 1.0
     item, n = anchor, 0
     limit = int(options.context_s * SAMPLE_RATE)
     for index in range(n_wanted):
-        samples = item.samples()
+        samples = _at_speed(item.samples(), speed)
         if index and n + len(samples) > limit:
             # let the last utterance run over the context's edge half of the time, as speech does
             if rng.random() < 0.5:
                 break
             samples = samples[: limit - n]
         offset = n / SAMPLE_RATE
-        words += [(w, s + offset, e + offset, index) for w, s, e in item.words]
+        words += [(w, s / speed + offset, e / speed + offset, index) for w, s, e in item.words]
         pieces.append(samples)
         n += len(samples)
         if index + 1 == n_wanted or n >= limit:
@@ -140,6 +143,14 @@ def complete_window(
         audio = audio[int(start * SAMPLE_RATE) :]
         words = [(w, max(0.0, s - start), e - start, u) for w, s, e, u in words[k:]]
     return Window(audio, words, "", False, False)
+
+
+def _at_speed(samples: np.ndarray, speed: float) -> np.ndarray:
+    """`samples` played `speed` times as fast, by linear interpolation."""
+    if speed == 1:
+        return samples
+    at = np.arange(int(len(samples) / speed)) * np.float64(speed)
+    return np.interp(at, np.arange(len(samples)), samples).astype(np.float32)
 
 
 def _empty(rng: random.Random, anchor: Item, options: WindowOptions, noise_seed: int) -> Window:
