@@ -38,7 +38,8 @@ class FitConfig:
     """How long and how fast; everything that is not of one recipe alone.
 
     Training ends at `max_steps` or `max_minutes` (wall clock, resumed time counted in), whichever
-    comes first; `progress`, the share done of the nearer limit, drives schedule and curriculum."""
+    comes first; `progress`, the share done of the nearer limit, drives schedule and curriculum.
+    With `patience` it also ends when so many evaluations in a row have brought no better score."""
 
     out: str
     max_steps: int
@@ -52,6 +53,7 @@ class FitConfig:
         0.5  # plateau: ReduceLROnPlateau's factor, one patience = one evaluation
     )
     plateau_patience: int = 2
+    patience: int | None = None  # null: train until a limit
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.98
@@ -95,10 +97,16 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
     """Trains until a limit is reached, from `out/checkpoint.pt` on; returns the last evaluation.
 
     Leaves `out/final` and `out/best` (whatever `recipe.save` writes), `out/curve.jsonl` and the
-    checkpoint. Raises UserError for an unknown schedule or a folder that belongs to another run."""
+    checkpoint. Raises UserError for an unknown schedule, a patience of no evaluation or a folder
+    that belongs to another run."""
     if config.schedule not in ("linear_tail", "plateau", "constant"):
         raise UserError(
             f"schedule={config.schedule!r} is unknown; use linear_tail, plateau or constant"
+        )
+    if config.patience is not None and config.patience < 1:
+        raise UserError(
+            f"patience={config.patience}: so many evaluations without a better score end the "
+            "training, 1 or more; null trains until a limit"
         )
     accelerator = Accelerator(
         cpu=not torch.cuda.is_available(), mixed_precision=config.mixed_precision
@@ -114,7 +122,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
         optimizer, factor=config.plateau_factor, patience=config.plateau_patience
     )
-    step, spent_s, best = 0, 0.0, math.inf
+    step, spent_s, best, n_stale = 0, 0.0, math.inf, 0
     checkpoint = out / "checkpoint.pt"
     if checkpoint.exists():
         saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
@@ -126,6 +134,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
         optimizer.load_state_dict(saved["optimizer"])
         plateau.load_state_dict(saved["plateau"])
         step, spent_s, best = saved["step"], saved["spent_s"], saved["best"]
+        n_stale = saved.get("n_stale", 0)
         if accelerator.is_main_process:
             _cut_curve(out / "curve.jsonl", step)
     model, wrapped = accelerator.prepare(recipe.model, optimizer)
@@ -147,6 +156,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
             "step": step,
             "spent_s": time.monotonic() - started,
             "best": best,
+            "n_stale": n_stale,
         }
         torch.save(state, checkpoint.with_suffix(".tmp"))
         checkpoint.with_suffix(".tmp").replace(checkpoint)
@@ -157,6 +167,9 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
             figures = recipe.evaluate()
         recipe.model.train()
         return figures
+
+    def tired() -> bool:
+        return config.patience is not None and n_stale >= config.patience
 
     figures: dict[str, float] = {}
     sums: dict[str, float] = {}
@@ -169,7 +182,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
         clock = torch.tensor([time.monotonic() - started], dtype=torch.float64)
         clock = accelerator.reduce(clock.to(accelerator.device).float(), "mean")
         progress = max(step / config.max_steps, float(clock) / 60 / config.max_minutes)
-        done = progress >= 1
+        done = progress >= 1 or tired()
         if not done:
             factor = lr_factor(config, step, progress)
             for group in optimizer.param_groups:
@@ -192,6 +205,11 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
         if evaluated:
             evaluated_at = step
             figures = evaluate()  # on every rank: the same figures, and nobody waits at a barrier
+            score = figures.get("score", math.inf)
+            is_best = score <= best
+            n_stale = 0 if score < best else n_stale + 1
+            best = min(best, score)
+            done = done or tired()
             if config.schedule == "plateau":
                 before = optimizer.param_groups[0]["lr"]
                 plateau.step(figures["score"])
@@ -212,8 +230,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
                 )
                 if log is not None:
                     log(row, step)
-            if evaluated and figures.get("score", math.inf) <= best:
-                best = figures["score"]
+            if evaluated and is_best:
                 recipe.save(out / "best")
             if done or time.monotonic() - last_checkpoint > 60 * config.checkpoint_minutes:
                 save_checkpoint()
@@ -250,8 +267,9 @@ def _cut_curve(path: Path, step: int) -> None:
 
 
 def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
-    """A checkpoint goes on under its own settings only; the two limits may be raised."""
-    free = {"max_steps", "max_minutes", "log_every", "evaluate_every", "checkpoint_minutes", "out"}
+    """A checkpoint goes on under its own settings only; the limits may be raised."""
+    free = {"max_steps", "max_minutes", "patience", "out"}
+    free |= {"log_every", "evaluate_every", "checkpoint_minutes"}
     for key, value in asdict(config).items():
         if key not in free and saved.get(key) != value:
             raise UserError(

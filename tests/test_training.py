@@ -191,6 +191,23 @@ def test_the_best_by_score_is_kept_and_the_last_evaluation_logged(tmp_path):
     assert [row["dev/score"] for row in curve(tmp_path) if "dev/score" in row] == [3.0, 1.0, 2.0]
 
 
+def test_evaluations_without_a_better_score_end_a_training_also_over_a_restart(tmp_path):
+    patient = {"patience": 2, "evaluate_every": 2, "max_steps": 100, "checkpoint_minutes": 0.0}
+    whole = Line(scores=[3.0, 4.0, 2.0, 2.0, 5.0, 1.0])  # 2.0 again is no better
+    figures = fit(whole, settings(tmp_path / "whole", **patient))
+    assert (whole.seen[-1], figures) == (9, {"score": 5.0})
+    with pytest.raises(KeyboardInterrupt):
+        fit(Line(scores=[3.0, 4.0, 2.0, 2.0], stop_at=9), settings(tmp_path / "parts", **patient))
+    rest = Line(scores=[5.0, 1.0])
+    fit(rest, settings(tmp_path / "parts", **patient))
+    assert rest.seen == [9]
+    again = Line()
+    fit(again, settings(tmp_path / "parts", **patient))
+    assert again.seen == []
+    with pytest.raises(UserError, match="patience=0"):
+        fit(Line(), settings(tmp_path / "none", patience=0))
+
+
 def test_time_ends_a_training_before_its_steps(tmp_path):
     recipe = Line()
     fit(recipe, settings(tmp_path, max_steps=10**9, max_minutes=1e-9))
