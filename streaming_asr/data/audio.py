@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
@@ -101,7 +101,7 @@ class Composed:
 class Noisy:
     """A recording with noise mixed in when it is loaded; the same seed gives the same samples."""
 
-    clean: File | Composed
+    clean: Callable[[], Samples]
     kind: str
     snr_db: float
     seed: int

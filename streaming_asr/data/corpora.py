@@ -9,6 +9,7 @@ from typing import Protocol
 
 from streaming_asr.data.audio import SUFFIXES, File, duration_s
 from streaming_asr.data.manifest import audio_files, manifest_text, read_manifest
+from streaming_asr.data.noise import noise_files, with_noise
 from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 
@@ -54,38 +55,40 @@ class Manifest:
         split: str | None = None,
         limit: int | None = None,
         snr_db: float | None = None,
+        noise: str | None = None,
     ) -> None:
-        """`snr_db` replaces the signal-to-noise ratio of the lines that have `noise`."""
+        """`snr_db` and `noise`: see `noise.with_noise`."""
         self.path = Path(path).expanduser()
         self.split = split or self.path.stem
         self.name = name or self.path.parent.name or "manifest"
         self.limit = limit
         self.snr_db = snr_db
+        self.noise = noise
 
     def utterances(self, limit: int | None = None) -> list[Utterance]:
-        utterances = read_manifest(self.path, snr_db=self.snr_db)
-        if self.snr_db is not None and '"noise"' not in manifest_text(self.path):
-            raise UserError(
-                f"snr_db={self.snr_db:g}: no line of {self.path} has `noise` whose ratio it could "
-                "set; leave snr_db out, or take a split with noise (mini: split=other)."
-            )
+        utterances = with_noise(read_manifest(self.path), snr_db=self.snr_db, noise=self.noise)
         return choose(utterances, self.limit if limit is None else limit)
 
     def data_hash(self) -> str:
-        return _hash(manifest_text(self.path), audio_files(self.path))
+        files = audio_files(self.path) + (noise_files(self.noise) if self.noise else [])
+        return _hash(manifest_text(self.path), files)
 
 
 class Mini(Manifest):
     """The embedded corpus of synthetic speech, with exact word times."""
 
     def __init__(
-        self, split: str = "clean", limit: int | None = None, snr_db: float | None = None
+        self,
+        split: str = "clean",
+        limit: int | None = None,
+        snr_db: float | None = None,
+        noise: str | None = None,
     ) -> None:
         path = MINI / f"{split}.jsonl"
         if not path.is_file():
             there = ", ".join(sorted(file.stem for file in MINI.glob("*.jsonl"))) or "none"
             raise UserError(f"data.split={split}: mini has no such split; there are: {there}.")
-        super().__init__(path, name="mini", split=split, limit=limit, snr_db=snr_db)
+        super().__init__(path, name="mini", split=split, limit=limit, snr_db=snr_db, noise=noise)
 
 
 class Folder:
@@ -96,12 +99,21 @@ class Folder:
     """
 
     def __init__(
-        self, path: str | Path, *, name: str | None = None, limit: int | None = None
+        self,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        limit: int | None = None,
+        snr_db: float | None = None,
+        noise: str | None = None,
     ) -> None:
+        """`snr_db` and `noise`: see `noise.with_noise`."""
         self.path = Path(path).expanduser()
         self.name = name or self.path.name or "folder"
         self.split = "all"
         self.limit = limit
+        self.snr_db = snr_db
+        self.noise = noise
 
     def utterances(self, limit: int | None = None) -> list[Utterance]:
         files = self._files()
@@ -121,12 +133,15 @@ class Folder:
             )
             for file in files
         ]
+        utterances = with_noise(utterances, snr_db=self.snr_db, noise=self.noise)
         return choose(utterances, self.limit if limit is None else limit)
 
     def data_hash(self) -> str:
         files = self._files()
         texts = [file.with_suffix(".txt") for file in files]
-        return _hash("\0".join(manifest_text(text) for text in texts if text.is_file()), files)
+        noise = noise_files(self.noise) if self.noise else []
+        said = "\0".join(manifest_text(text) for text in texts if text.is_file())
+        return _hash(said, [*files, *noise])
 
     def _files(self) -> list[Path]:
         if not self.path.is_dir():

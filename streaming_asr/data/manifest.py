@@ -23,11 +23,11 @@ from streaming_asr.data.utterance import TimedWord, Utterance
 from streaming_asr.errors import UserError
 
 
-def read_manifest(path: str | Path, *, snr_db: float | None = None) -> list[Utterance]:
+def read_manifest(path: str | Path) -> list[Utterance]:
     """The utterances of a manifest, in its order; audio is checked to exist, not read.
 
-    `snr_db` takes the place of the ratio of every line's `noise`. Raises UserError, with the line
-    number, for a line that is not a JSON object, lacks a field or points nowhere.
+    Raises UserError, with the line number, for a line that is not a JSON object, lacks a field or
+    points nowhere.
     """
     path = Path(path)
     utterances: list[Utterance] = []
@@ -36,7 +36,7 @@ def read_manifest(path: str | Path, *, snr_db: float | None = None) -> list[Utte
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        utterance = _utterance(_json_object(line, where), path.parent, where, snr_db)
+        utterance = _utterance(_json_object(line, where), path.parent, where)
         if utterance.id in first_line:
             raise UserError(
                 f"{where}: id {utterance.id!r} stands in line {first_line[utterance.id]} already; "
@@ -101,7 +101,7 @@ def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, fl
     return files
 
 
-def _utterance(row: dict[str, Any], folder: Path, where: str, snr_db: float | None) -> Utterance:
+def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
     files = _files(row, folder, where)
     composed = "parts" in row
     text, name = row.get("text"), row.get("id", None if composed else files[0][0].stem)
@@ -119,7 +119,7 @@ def _utterance(row: dict[str, Any], folder: Path, where: str, snr_db: float | No
     return Utterance(
         id=name,
         text=text,
-        audio=clean if noise is None else _noisy(clean, noise, snr_db, where),
+        audio=clean if noise is None else _noisy(clean, noise, where),
         duration_s=float(length_s),
         speaker=_optional_text(row, "speaker", where),
         language=_optional_text(row, "language", where),
@@ -128,10 +128,9 @@ def _utterance(row: dict[str, Any], folder: Path, where: str, snr_db: float | No
     )
 
 
-def _noisy(clean: File | Composed, noise: Any, snr_db: float | None, where: str) -> Noisy:
+def _noisy(clean: File | Composed, noise: Any, where: str) -> Noisy:
     try:
-        ratio_db = float(noise["snr_db"]) if snr_db is None else snr_db
-        return Noisy(clean, str(noise["kind"]), ratio_db, int(noise["seed"]))
+        return Noisy(clean, str(noise["kind"]), float(noise["snr_db"]), int(noise["seed"]))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             f'{where}: `noise` is {noise!r}; write {{"kind": "white", "snr_db": 10, "seed": 1}}.'
