@@ -13,7 +13,7 @@ from streaming_asr.data.noise import noise_files, with_noise
 from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 
-MINI = Path(__file__).parent / "mini"
+MINI = Path(__file__).parent.parent / "mini"
 
 
 class Corpus(Protocol):
