@@ -10,6 +10,7 @@ import pytest
 from streaming_asr.data.utterance import TimedWord
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
+from streaming_asr.formats.stream import unmeasured
 from streaming_asr.score import main, score_folder
 from streaming_asr.score.compare import compare, read_runs, table
 
@@ -150,3 +151,18 @@ def test_what_cannot_be_compared_is_answered_with_a_remedy(
     (b / "events.jsonl").write_text('{"kind":"header","schema":2}\n')
     assert main(["compare", str(a), str(b)]) == 2
     assert "written in schema 2" in capsys.readouterr().err
+
+
+def test_a_latency_that_an_imported_log_cannot_tell_is_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = [a_cell(tmp_path / name, wrong=3) for name in "ab"]
+    log = cells[1] / "events.jsonl"
+    header, _, rest = log.read_text().partition("\n")
+    lost = unmeasured(["audio clock"])
+    log.write_text(json.dumps(json.loads(header) | {"unmeasured": lost}) + "\n" + rest)
+    assert {metric for metric, _ in rows_of(*cells)} == {"wer"}
+    by_audio = compare(read_runs([str(cell) for cell in cells], clock="cu"))
+    assert "word_latency_committed_p50_cu_s" in by_audio[0].differences
+    assert main(["compare", *map(str, cells)]) == 0
+    assert "b: no latency" in capsys.readouterr().out

@@ -10,6 +10,7 @@ import pytest
 from streaming_asr.data.utterance import TimedWord
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
+from streaming_asr.formats.stream import CA, CU, STEPS, unmeasured
 from streaming_asr.score import main
 from streaming_asr.score.retime import retime
 
@@ -105,3 +106,31 @@ def test_a_trace_of_another_run_is_refused(tmp_path: Path) -> None:
         retime(tmp_path)
     with pytest.raises(UserError, match="must be above 0"):
         retime(cell, slowdown=0)
+
+
+def untold(cell: Path, *known: str) -> Path:
+    """The cell as if imported from a file that knows only `known`."""
+    path = cell / "events.jsonl"
+    header, _, rest = path.read_text().partition("\n")
+    path.write_text(
+        json.dumps(json.loads(header) | {"unmeasured": unmeasured(known)}) + "\n" + rest
+    )
+    return cell
+
+
+def test_what_an_imported_log_cannot_tell_stays_null(tmp_path: Path) -> None:
+    found = retime(untold(a_cell(tmp_path / "a", 0.5, 0.5, 0.5, 0.5), CU, CA, STEPS), slowdown=3)
+    for figures in (found.measured, found.retimed, *found.traces):
+        assert figures["normalised_erasure"] is None
+    assert found.retimed["rtf_total"] == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("known", "told"), [([CU, CA], "without steps,"), ([CU], "without compute clock and steps,")]
+)
+def test_a_log_without_the_time_of_every_step_is_not_retimed(
+    known: list[str], told: str, tmp_path: Path
+) -> None:
+    cell = untold(a_cell(tmp_path / "a", 0.5, 0.5, 0.5, 0.5), *known)
+    with pytest.raises(UserError, match=told):
+        retime(cell, slowdown=3)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events import UtteranceLog, read_log
 from streaming_asr.metrics import METRICS, trace
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.score.sample import Sample, differences
+from streaming_asr.score.sample import LATENCY, Sample, differences
 from streaming_asr.statistics import LEVEL, N_RESAMPLES, Clusters, Estimate, holm
 
 EPILOG = """\
@@ -109,6 +109,9 @@ def _read(folder: Path, name: str, clock: str) -> Run:
     traces = [trace(utterance) for utterance in log.utterances]
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
     sample = Sample.of(traces, clock=clock, recordings=recordings)
+    lost = log.header.get("unmeasured") or ()  # of an imported log: what its source cannot tell
+    if any(name.format(clock=clock) in lost for name in LATENCY.values()):
+        sample = replace(sample, latencies=None)
     for utterance in log.utterances:
         utterance.steps = []
     return Run(
@@ -268,7 +271,8 @@ def _remarks(comparison: Comparison) -> list[str]:
         if each.is_best_effort:
             found.append(f"{each.name}: feed best_effort, so its text depends on the machine")
         if each.sample.latencies is None:
-            found.append(f"{each.name}: no latency (batched, or words without times)")
+            why = "batched, words without times, or a file that does not tell it"
+            found.append(f"{each.name}: no latency ({why})")
         elif each.sample.coverage is not None:
             share = f"{100 * each.sample.coverage:.0f} %"
             found.append(f"{each.name}: latency of {share} of the spoken words, the right ones")

@@ -18,6 +18,7 @@ import numpy as np
 from streaming_asr.clocks import Times, compute_times, median_trace
 from streaming_asr.errors import UserError
 from streaming_asr.events import UtteranceLog, read_log
+from streaming_asr.formats.stream import CA, STEPS, known_of
 from streaming_asr.metrics import METRICS, Trace, compute, queued, trace
 from streaming_asr.score.folder import EVENTS, find_cells
 
@@ -102,26 +103,30 @@ def retime(
     """The metrics of one cell under the compute of several runs of it.
 
     Raises UserError where the runs are not of the same steps, where streams shared their steps
-    (their time is no stream's own), or where the text depended on the time (feed best_effort).
+    (their time is no stream's own), where the text depended on the time (feed best_effort), and
+    where a log was imported from a file that does not tell the time of every step.
     """
     if not slowdown > 0 or not np.isfinite(slowdown):
         raise UserError(f"--slowdown {slowdown}: must be above 0; 2 is a machine half as fast")
-    logs = [_read(Path(path)) for path in (folder, *traces)]
+    read = [_read(Path(path)) for path in (folder, *traces)]
+    logs, lost = [log for log, _ in read], {name for _, names in read for name in names}
     for path, log in zip(traces, logs[1:], strict=True):
         _check_same_steps(logs[0], log, Path(folder), Path(path))
     made = [trace(utterance) for utterance in logs[0].values()]
     times = [[compute_times(log[each.utt].steps) for each in made] for log in logs]
     medians = [median_trace([trace_of[k] for trace_of in times]) for k in range(len(made))]
+    untold = dict.fromkeys(lost)
     return Retimed(
         n_traces=len(logs),
         slowdown=slowdown,
-        measured=compute(made),
-        retimed=compute(_with(made, medians, slowdown)),
-        traces=[compute(_with(made, each, slowdown)) for each in times],
+        measured=compute(made) | untold,
+        retimed=compute(_with(made, medians, slowdown)) | untold,
+        traces=[compute(_with(made, each, slowdown)) | untold for each in times],
     )
 
 
-def _read(folder: Path) -> dict[str, UtteranceLog]:
+def _read(folder: Path) -> tuple[dict[str, UtteranceLog], list[str]]:
+    """The utterances by id, and the metrics that the log of another tool cannot tell."""
     (cell, *others) = find_cells(folder)
     if others:
         raise UserError(f"{folder}: holds {len(others) + 1} cells; name one of them, {cell} say")
@@ -137,7 +142,13 @@ def _read(folder: Path) -> dict[str, UtteranceLog]:
                 f"{cell}: ran {utterance.batch} streams together, so no step's time is its own; "
                 "run it again with batch=1"
             )
-    return {utterance.utt: utterance for utterance in log.utterances}
+    if missing := {CA, STEPS} - known_of(log.header):
+        raise UserError(
+            f"{cell}: imported from a file without {' and '.join(sorted(missing))}, so no step's "
+            "time is known; only a log of every step and its compute can be retimed"
+        )
+    lost = [name for name in log.header.get("unmeasured") or () if name in METRICS]
+    return {utterance.utt: utterance for utterance in log.utterances}, lost
 
 
 def _check_same_steps(
