@@ -1,6 +1,7 @@
 """A folder of results -> a table in the terminal, and one self-contained HTML page.
 
     python -m streaming_asr.report outputs/grid [--out page.html]
+    python -m streaming_asr.report paper whisperrt outputs/grid    a paper's tables beside it
 
 Reads what `score` left (metrics.json, utterances.jsonl) and the event logs; no model, no torch.
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from streaming_asr.errors import UserError
 from streaming_asr.report.page import build
+from streaming_asr.report.paper import main as paper_view
 from streaming_asr.report.terminal import table
 
 __all__ = ["build", "main", "table"]
@@ -21,9 +23,17 @@ __all__ = ["build", "main", "table"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv[:1] == ["paper"]:
+        try:
+            return paper_view(argv[1:])
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
     parser = argparse.ArgumentParser(
         prog="streaming-asr report",
         description="Show the results under a folder: a table here, and one HTML page.",
+        epilog="`report paper` shows a paper's tables beside results; see report paper --help.",
     )
     parser.add_argument("folder", type=Path, help="a folder that run wrote, e.g. outputs/default")
     parser.add_argument("--out", type=Path, help="the page; default FOLDER/report.html")

@@ -38,6 +38,7 @@ class Cell:
     error: str | None = None
     notes: tuple[str, ...] = ()
     document: Mapping[str, Any] = field(default_factory=dict)  # metrics.json as it is
+    config: Mapping[str, Any] = field(default_factory=dict)  # what was to run, failed or not
 
     @property
     def label(self) -> str:
@@ -115,6 +116,7 @@ def _read_cell(folder: Path, root: Path) -> Cell:
         error=error,
         notes=tuple(notes),
         document=document,
+        config=config,
     )
 
 

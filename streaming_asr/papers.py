@@ -1,0 +1,185 @@
+"""The tables of the papers, as printed: experiments/papers/<paper>.yaml, read and typed.
+
+A file holds each number as text and says, for each label of a row (model, method, chunk ...), what
+that label means in the configuration of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+
+HERE = Path(__file__).resolve().parent
+PLACES = (HERE / "papers_data", HERE.parent / "experiments" / "papers")  # a wheel, a checkout
+
+NONE = "~"  # in the data: nothing printed, or nothing of that kind in this project
+Selector = Mapping[str, Any]  # override key -> value, or a list of accepted ones
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a printed table.
+
+    labels, values: as printed. select: what a cell's configuration must hold. missing: the label
+    that this project has nothing for, if any. slip: what is known to be wrong with the row.
+    """
+
+    labels: Mapping[str, str]
+    values: Mapping[str, str]
+    select: Selector
+    missing: str | None = None
+    slip: str | None = None
+
+    @property
+    def command(self) -> str | None:
+        """The command that runs this row; None where no run can."""
+        if self.missing or "method" not in self.select:
+            return None
+        parts = []
+        for key, accepted in self.select.items():
+            value = accepted[0] if isinstance(accepted, list) else accepted
+            if "[" in value:  # a class of names: `auto` finds the one of this chunk
+                continue
+            parts.append(f"{key}={value.strip('*')}")
+        return "python -m streaming_asr.run " + " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """unit of the paper's number; ours: its name in metrics.json, times `scale` in that unit."""
+
+    unit: str = ""
+    ours: str | None = None
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Table:
+    """One printed table. comparable: False for settings. missing: why nobody else can run it."""
+
+    name: str
+    where: str
+    about: str
+    labels: tuple[str, ...]
+    metrics: Mapping[str, Metric]
+    rows: tuple[Row, ...]
+    comparable: bool
+    missing: str | None
+
+
+@dataclass(frozen=True)
+class Paper:
+    """protocol: where papers differ (normaliser, clock ...). text: numbers outside of tables."""
+
+    name: str
+    source: str
+    protocol: Mapping[str, str]
+    tables: tuple[Table, ...]
+    text: tuple[Mapping[str, str], ...]
+
+
+# -- reading --------------------------------------------------------------------------------
+
+
+def papers() -> dict[str, Path]:
+    """Name -> file of every paper there is."""
+    for place in PLACES:
+        if place.is_dir():
+            return {path.stem: path for path in sorted(place.glob("*.yaml"))}
+    return {}
+
+
+def read_paper(name: str) -> Paper:
+    """The paper of this name, or of this file. Raises UserError for an unknown or malformed one."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else papers().get(name)
+    if path is None:
+        raise UserError(
+            f"paper {name!r}: not one of {', '.join(papers()) or 'none'}; give one, or a YAML file"
+        )
+    import yaml
+
+    try:
+        # BaseLoader keeps every number as the text it is printed as: 30.60 has two decimals
+        raw = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)
+        return Paper(
+            name=raw["paper"],
+            source=raw["source"],
+            protocol=raw.get("protocol", {}),
+            tables=tuple(_table(table, raw) for table in raw["tables"]),
+            text=tuple(raw.get("text", ())),
+        )
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"{path}: not a paper's tables ({type(error).__name__}: {error}); "
+            f"write it as {PLACES[-1].name}/whisperrt.yaml is written"
+        ) from error
+
+
+def _table(raw: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
+    labels, values = tuple(raw["labels"]), tuple(raw["values"])
+    rows = []
+    for cells in raw["rows"]:
+        if len(cells) != len(labels) + len(values):
+            raise ValueError(f"table {raw['table']}, row {cells}: {len(labels + values)} expected")
+        of_labels = dict(zip(labels, cells, strict=False))
+        select, missing = _select(of_labels, raw, paper["select"])
+        slips = [
+            slip["text"] for slip in raw.get("slips", ()) if slip["at"].items() <= of_labels.items()
+        ]
+        rows.append(
+            Row(
+                labels=of_labels,
+                values=dict(zip(values, cells[len(labels) :], strict=True)),
+                select=select,
+                missing=missing,
+                slip="; ".join(slips) or None,
+            )
+        )
+    known = paper["metrics"]
+    metrics = {name: _metric(known.get(name, {})) for name in values}
+    return Table(
+        name=raw["table"],
+        where=raw["where"],
+        about=raw["about"],
+        labels=labels,
+        metrics=metrics,
+        rows=tuple(rows),
+        comparable=any(name in known for name in values),
+        missing=raw.get("missing"),
+    )
+
+
+def _metric(raw: Mapping[str, str]) -> Metric:
+    ours = raw.get("ours", NONE)
+    return Metric(raw.get("unit", ""), None if ours == NONE else ours, float(raw.get("scale", 1)))
+
+
+def _select(
+    labels: Mapping[str, str], table: Mapping[str, Any], known: Mapping[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """What a cell must hold for these labels, and the first label that no cell can have."""
+    found: dict[str, Any] = dict(table.get("select", {}))
+    missing = None
+    for label, value in labels.items():
+        meaning = known.get(label, NONE)
+        if value == NONE:
+            continue
+        if isinstance(meaning, str) and meaning != NONE:  # the label's value is the setting's
+            found[meaning] = value.replace(" ", "")
+        elif isinstance(meaning, Mapping) and isinstance(meaning.get(value), Mapping):
+            found |= meaning[value]
+        else:
+            missing = missing or f"{label} {value}"
+    found |= table.get("select_method", {}).get(labels.get("method"), {})
+    return {key: found[key] for key in sorted(found, key=_order)}, missing
+
+
+def _order(key: str) -> tuple[int, str]:
+    first = ("method", "model", "data", "data.split", "language", "chunk", "first_chunk")
+    return (first.index(key) if key in first else len(first), key)

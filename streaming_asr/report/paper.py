@@ -1,0 +1,268 @@
+"""A paper's tables beside our results: paper, ours, difference, interval, or why there is none.
+
+    python -m streaming_asr.report paper                       the papers there are
+    python -m streaming_asr.report paper whisperrt outputs/table1 --table I
+
+A row is compared with every cell whose configuration agrees with all of the row's labels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.papers import NONE, Metric, Row, Selector, Table, papers, read_paper
+from streaming_asr.report.cells import Cell, read_cells
+
+if TYPE_CHECKING:
+    from rich.table import Table as Grid
+
+# What --form leaves out of a match: what mini has another one of.
+WORLD = frozenset({"model", "data", "data.split", "language", "first_chunk", "method.adapter"})
+
+
+@dataclass(frozen=True)
+class Line:
+    """One comparison. difference: ours minus paper, interval: of ours; both in the paper's unit.
+
+    ours is None where `why` says in words what stands in its place.
+    """
+
+    row: Row
+    metric: str
+    paper: str
+    ours: float | None = None
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+    why: str | None = None
+    cell: Cell | None = None
+
+
+# -- matching -------------------------------------------------------------------------------
+
+
+def compare(table: Table, cells: Sequence[Cell], *, form: bool = False) -> Iterator[Line]:
+    """Every number of the table with what our cells hold for it: a line for each that agrees.
+
+    form: model and data are left out of the match (a row in form, on other data than the paper's);
+    then there is no difference to state.
+    """
+    for row in table.rows:
+        select = {k: v for k, v in row.select.items() if not (form and k in WORLD)}
+        # without a method every cell would agree
+        agreeing = [
+            cell
+            for cell in cells
+            if not row.missing
+            and (form or not table.missing)
+            and "method" in select
+            and agrees(cell, select)
+        ]
+        for name, printed in row.values.items():
+            metric = table.metrics[name]
+            if printed == NONE:
+                continue
+            if not table.comparable:
+                yield Line(row, name, printed, why="a setting")
+            elif row.missing:
+                yield Line(row, name, printed, why=f"not run: no {row.missing} in this project")
+            elif table.missing and not form:
+                yield Line(row, name, printed, why=f"not run: {table.missing}")
+            elif metric.ours is None:
+                yield Line(row, name, printed, why=f"not run: run does not measure {name}")
+            elif not agreeing:
+                yield Line(row, name, printed, why="not run")
+            for cell in agreeing if table.comparable and metric.ours else ():
+                yield _line(row, name, metric, printed, cell, form)
+
+
+def _line(row: Row, name: str, metric: Metric, printed: str, cell: Cell, form: bool) -> Line:
+    assert metric.ours is not None
+    value = cell.metrics.get(metric.ours)
+    if cell.error:
+        return Line(row, name, printed, why=f"failed: {cell.error}", cell=cell)
+    if value is None:
+        return Line(row, name, printed, why="ran, but this was not measured", cell=cell)
+    ours = value * metric.scale
+    bounds = (cell.document.get("intervals") or {}).get("metrics", {}).get(metric.ours)
+    number = _number(printed)
+    return Line(
+        row,
+        name,
+        printed,
+        ours=ours,
+        difference=None if form or number is None else ours - number,
+        interval=(bounds[0] * metric.scale, bounds[1] * metric.scale) if bounds else None,
+        cell=cell,
+    )
+
+
+def agrees(cell: Cell, select: Selector) -> bool:
+    """Whether the cell's configuration holds one of the accepted values of every key."""
+    for key, accepted in select.items():
+        wanted = accepted if isinstance(accepted, list) else [accepted]
+        held = _held(cell, key)
+        if not any(_same(value, each) for value in held for each in wanted):
+            return False
+    return True
+
+
+def _held(cell: Cell, key: str) -> list[str]:
+    """The names under which the cell's configuration holds `key`."""
+    config = cell.config
+    if key == "method":
+        return [cell.method, *str((config.get("method") or {}).get("_target_", "")).split(".")]
+    if key == "model":
+        model = config.get("model") or {}
+        names = [str(model.get("name", "")), str(model.get("path", "")).rpartition("/")[2]]
+        return [*names, *(name.removeprefix("whisper-") for name in names)]
+    if key == "data":
+        data = config.get("data") or {}
+        names = [str(data.get("name", "")), str(data.get("_target_", "")).rpartition(".")[2]]
+        return [name.lower().replace("_", "") for name in names]
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return [str(value)]
+
+
+def _same(held: str, wanted: str) -> bool:
+    numbers = _number(held), _number(wanted)
+    if None not in numbers:
+        return numbers[0] == numbers[1]
+    return fnmatch.fnmatchcase(held, wanted) or held == wanted.replace("_", "")
+
+
+def _number(text: str) -> float | None:
+    """`0.5` -> 0.5; durations in seconds: `300ms` -> 0.3."""
+    match = re.fullmatch(r"(-?\d+\.?\d*)\s*(ms|s)?", text.strip())
+    return float(match[1]) / (1000 if match[2] == "ms" else 1) if match else None
+
+
+# -- showing --------------------------------------------------------------------------------
+
+
+def grid(table: Table, lines: Sequence[Line], *, form: bool = False) -> Grid:
+    """The lines as a table for the terminal."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    notes: dict[str, int] = {}
+    shown = Grid(
+        title=Text(f"Table {table.name}, {table.where}: {table.about}"),
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    for label in table.labels:
+        shown.add_column(label, overflow="fold")
+    for heading in ("", "paper", "ours", "difference", "95 %"):
+        shown.add_column(heading, justify="left" if heading in ("", "ours") else "right")
+    before = None
+    for line in lines:
+        labels = ["–" if value == NONE else value for value in line.row.labels.values()]
+        remarks = [line.row.slip] if line.row.slip else []
+        if line.cell is not None:
+            limit = line.cell.config.get("limit")
+            remarks += [f"first {limit} utterances"] if limit else []
+            remarks += list(line.cell.notes)
+            remarks += [line.cell.name] if form else []
+        marks = "".join(f" [{notes.setdefault(text, len(notes) + 1)}]" for text in remarks)
+        digits = len(line.paper.partition(".")[2])
+        metric = table.metrics[line.metric]
+        figures = [
+            f"{line.metric} {metric.unit}".strip(),
+            line.paper,
+            (line.why if line.ours is None else f"{line.ours:.{digits}f}") or "",
+            "–" if line.difference is None else f"{line.difference:+.{digits}f}",
+            "–"
+            if line.interval is None
+            else "[{:.{d}f}, {:.{d}f}]".format(*line.interval, d=digits),
+        ]
+        figures[2] += marks
+        shown.add_row(
+            *map(Text, [*(labels if line.row is not before else [""] * len(labels)), *figures])
+        )
+        before = line.row
+    if notes:
+        shown.caption = Text("\n".join(f"[{at}] {text}" for text, at in notes.items()))
+    return shown
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status. Raises UserError."""
+    parser = argparse.ArgumentParser(
+        prog="streaming-asr report paper",
+        description="Show a paper's tables beside our results.",
+    )
+    parser.add_argument("paper", nargs="?", help=f"one of {', '.join(papers())}, or a YAML file")
+    parser.add_argument("folders", nargs="*", type=Path, help="folders that run wrote")
+    parser.add_argument("--table", help="this table alone, e.g. I")
+    parser.add_argument("--ran", action="store_true", help="leave out what was not run")
+    parser.add_argument(
+        "--form",
+        action="store_true",
+        help="compare in form: the same method and settings, whatever model and data were run",
+    )
+    parser.add_argument(
+        "--commands", action="store_true", help="print the command of each row instead"
+    )
+    arguments = parser.parse_args(argv)
+    if arguments.paper is None:
+        for name in papers():
+            known = read_paper(name)
+            print(f"{name:12} tables {', '.join(t.name for t in known.tables):20} {known.source}")
+        return 0
+    paper = read_paper(arguments.paper)
+    names = [table.name for table in paper.tables]
+    if arguments.table and arguments.table not in names:
+        raise UserError(f"--table {arguments.table}: {paper.name} has {', '.join(names)}")
+    tables = [t for t in paper.tables if arguments.table in (None, t.name)]
+    if arguments.commands:
+        _print_commands(tables)
+        return 0
+    cells = [cell for folder in arguments.folders for cell in read_cells(folder)]
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 110
+    print(paper.source)
+    for key, value in paper.protocol.items():
+        print(f"  {key}: {value}")
+    if arguments.form:
+        print("In form: ours ran on other models or data than the paper; no difference is stated.")
+    for table in tables:
+        lines = list(compare(table, cells, form=arguments.form))
+        ran = sum(line.ours is not None for line in lines)
+        if arguments.ran:
+            lines = [line for line in lines if line.cell is not None]
+        print()
+        console.print(grid(table, lines, form=arguments.form))
+        if table.comparable:
+            print(f"table {table.name}: {ran} numbers of ours, {len(lines) - ran} not run")
+    for note in paper.text if arguments.table is None else ():
+        print(f"{note['where']}: {note['text']}")
+    return 0
+
+
+def _print_commands(tables: Sequence[Table]) -> None:
+    for table in tables:
+        print(f"# Table {table.name}: {table.about}")
+        seen = set()
+        for row in table.rows if table.comparable else ():
+            command = row.command or f"# not run: no {row.missing or 'method'} in this project"
+            if table.missing:
+                command = f"# not run: {table.missing}"
+            if command not in seen:
+                print(command)
+            seen.add(command)

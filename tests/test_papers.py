@@ -1,0 +1,274 @@
+"""The papers' tables are whole and as printed; results are set beside the rows they agree with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streaming_asr.errors import UserError
+from streaming_asr.papers import NONE, papers, read_paper
+from streaming_asr.report import main
+from streaming_asr.report.cells import read_cells
+from streaming_asr.report.paper import agrees, compare
+
+
+def table(paper: str, name: str):
+    (found,) = (t for t in read_paper(paper).tables if t.name == name)
+    return found
+
+
+def printed(paper: str, name: str, **labels: str) -> list[str]:
+    """The numbers of the one row with these labels (underscores for blanks)."""
+    wanted = {key.replace("_", " "): value for key, value in labels.items()}
+    (row,) = (r for r in table(paper, name).rows if wanted.items() <= r.labels.items())
+    return list(row.values.values())
+
+
+# -- the numbers ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("paper", "numbers"),
+    [  # of each table, counted in the papers: rows by columns, less the dashes
+        ("whisperrt", {"I": 297, "II": 128, "III": 72, "IV": 36, "V": 6, "VII": 42}),
+        ("u2", {"1": 8, "2": 10, "3": 12}),
+        ("whisperflow", {"1": 8, "2": 9, "4": 27}),
+        ("star", {"1": 44, "2": 22, "3": 40}),
+        ("chunkformer", {"II": 70, "III": 6, "IV": 18}),
+    ],
+)
+def test_every_number_of_the_tables_is_there(paper: str, numbers: dict[str, int]) -> None:
+    counted = {
+        t.name: sum(value != NONE for row in t.rows for value in row.values.values())
+        for t in read_paper(paper).tables
+    }
+    assert counted == numbers
+
+
+def test_numbers_are_as_printed() -> None:
+    clean = {"data": "test-clean"}
+    row = printed("whisperrt", "I", model="base", method="Simul-Whisper", chunk="40ms", **clean)
+    assert row == ["27.54", "30.60", "25.78"]
+    row = printed("whisperrt", "II", model="small", aligner="MFA", chunk="300ms", **clean)
+    assert row == ["5.62", "6.88", "5.13"]
+    assert printed("whisperrt", "III", model="large-v2", chunk="300ms", **clean)[2] == "6.38"
+    row = printed("whisperrt", "IV", method="WhisperRT", language="Spanish")
+    assert row == ["10.62", "13.63", "10.55"]
+    assert printed("whisperrt", "V", method="WhisperRT", beam="7") == ["0.127"]
+    assert printed("whisperrt", "VII", model="large-v2", chunk="1000ms") == ["4", "0", "0.3"]
+    assert printed("u2", "1", training_data="725 h", tokenizer="hybrid") == ["21.09"]
+    assert printed("u2", "3", max_delay="20 s") == ["16.96", "0.34", "1935"]
+    assert printed("whisperflow", "1", padding="5 s") == ["243.8", "0.083"]
+    row = printed("whisperflow", "4", model="Medium", step_length="1000ms")
+    assert row == ["2168", "2.425", "0.644"]
+    assert printed("star", "1", model="S2T + STAR", noise="30%") == ["41.8"]
+    assert printed("star", "3", stage="Inference", length="6000", compression="r=2") == ["OOM"]
+    row = printed("chunkformer", "II", model="ChunkFormer", context="limited 3", data="average")
+    assert row == ["16.60"]
+    assert printed("chunkformer", "IV", model="+ Masked batch", part="encoder only")[0] == "8.1"
+
+
+def test_table_ii_repeats_table_i_but_for_the_marked_slips() -> None:
+    """Table I says that its WhisperRT rows are those of MFA."""
+    mfa = {tuple(r.labels.values()): r for r in table("whisperrt", "II").rows}
+    differing = []
+    for row in table("whisperrt", "I").rows:
+        model, method, chunk, data = row.labels.values()
+        if method == "WhisperRT" and model != "large-v2":
+            if mfa[model, "MFA", chunk, data].values != row.values:
+                differing.append((model, chunk, data))
+                assert row.slip
+            else:
+                assert not row.slip
+    assert differing == [
+        ("small", "100ms", "TED-LIUM3"),
+        ("small", "300ms", "test-clean"),
+        ("small", "300ms", "test-other"),
+        ("small", "300ms", "TED-LIUM3"),
+    ]
+
+
+@pytest.mark.parametrize("model", ["Conformer", "Efficient Conformer", "ChunkFormer"])
+def test_chunkformers_averages_are_means_of_their_rows(model: str) -> None:
+    rows = [r for r in table("chunkformer", "II").rows if r.labels["model"] == model]
+    for context in {r.labels["context"] for r in rows}:
+        *each, mean = (float(r.values["WER"]) for r in rows if r.labels["context"] == context)
+        assert mean == pytest.approx(sum(each) / 9, abs=0.006)
+
+
+# -- matching -------------------------------------------------------------------------------
+
+
+def cell(root: Path, name: str = "method=whisperrt,chunk=300ms", *, wer=6.0, **config) -> Path:
+    """A folder as run leaves it: WhisperRT base on test-clean at 300 ms, greedy, unless said."""
+    base = {
+        "method": {"_target_": "streaming_asr.methods.whisperrt.WhisperRT", "beam": 3,
+                   "adapter": "outputs/train/base/whisperrt/300ms"},
+        "model": {"name": "base", "path": "openai/whisper-base"},
+        "data": {"_target_": "streaming_asr.data.LibriSpeech", "split": "test-clean"},
+        "chunk": "300ms",
+        "first_chunk": "600ms",
+        "limit": None,
+    }  # fmt: skip
+    for key, value in config.items():
+        base[key] = base[key] | value if isinstance(value, dict) else value
+    folder = root / name
+    folder.mkdir(parents=True)
+    document = {
+        "schema": 1,
+        "metrics_version": 1,
+        "config": base,
+        "metrics": {"wer": wer, "rwer": 7.0, "arwer_cu": None, "step_mean_ms": 90.0},
+        "intervals": {"metrics": {"wer": [5.5, 6.5]}},
+    }
+    (folder / "metrics.json").write_text(json.dumps(document))
+    return folder
+
+
+def lines(root: Path, paper: str = "whisperrt", name: str = "I", **options):
+    return list(compare(table(paper, name), read_cells(root), **options))
+
+
+def test_a_result_stands_beside_its_row_and_no_other(tmp_path: Path) -> None:
+    cell(tmp_path)
+    ran = {line.metric: line for line in lines(tmp_path) if line.cell}
+    assert set(ran) == {"RWER", "ARWER", "WER"}
+    wer = ran["WER"]
+    assert wer.row.labels == {
+        "model": "base", "method": "WhisperRT", "chunk": "300ms", "data": "test-clean"
+    }  # fmt: skip
+    assert (wer.paper, wer.ours, wer.interval) == ("6.55", 6.0, (5.5, 6.5))
+    assert wer.difference == pytest.approx(-0.55)
+    assert ran["ARWER"].why == "ran, but this was not measured"
+    assert {line.why for line in lines(tmp_path) if line.cell is None} == {"not run"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"chunk": "200ms"},
+        {"first_chunk": "900ms"},
+        {"model": {"name": "small", "path": "openai/whisper-small"}},
+        {"data": {"split": "dev-clean"}},
+        {"method": {"beam": 0}},
+        {"method": {"adapter": "outputs/train/base/whisperrt/random"}},
+    ],
+)
+def test_another_setting_is_not_the_papers_row(tmp_path: Path, other: dict) -> None:
+    cell(tmp_path, **other)
+    found = [line for line in lines(tmp_path) if line.cell]
+    labels = [line.row.labels for line in found]
+    assert all(
+        each != {"model": "base", "method": "WhisperRT", "chunk": "300ms", "data": "test-clean"}
+        for each in labels
+    )
+
+
+def test_durations_and_units_are_compared_as_quantities(tmp_path: Path) -> None:
+    cell(tmp_path, chunk="0.3s", model={"name": "whisper", "path": "/models/whisper-large-v2"})
+    (line,) = (each for each in lines(tmp_path, name="V") if each.cell)
+    assert (line.row.labels["beam"], line.paper) == ("3", "0.094")
+    assert line.ours == pytest.approx(0.09)  # 90 ms
+    assert line.difference == pytest.approx(-0.004)
+
+
+def test_in_form_model_and_data_may_be_others_and_no_difference_is_stated(tmp_path: Path) -> None:
+    cell(
+        tmp_path,
+        model={"name": "mini", "path": "mini"},
+        data={"_target_": "streaming_asr.data.Mini", "split": "clean"},
+        method={"adapter": "random"},
+    )
+    assert not [line for line in lines(tmp_path) if line.cell]
+    ran = [line for line in lines(tmp_path, form=True) if line.ours is not None]
+    assert {line.row.labels["method"] for line in ran} == {"WhisperRT"}
+    assert {line.row.labels["chunk"] for line in ran} == {"300ms"}
+    assert {line.difference for line in ran} == {None}
+
+
+def test_what_cannot_be_compared_says_why(tmp_path: Path) -> None:
+    cell(tmp_path)
+    failed = tmp_path / "method=whisperrt,chunk=100ms"
+    failed.mkdir()
+    (failed / "failed.json").write_text('{"error": "CUDA out of memory"}')
+    (failed / ".hydra").mkdir()
+    config = json.loads((tmp_path / "method=whisperrt,chunk=300ms" / "metrics.json").read_text())
+    (failed / ".hydra" / "config.yaml").write_text(
+        json.dumps(config["config"] | {"chunk": "100ms"})
+    )
+    whys = {line.why for line in lines(tmp_path) if line.cell}
+    assert "failed: CUDA out of memory" in whys
+    assert {line.why for line in lines(tmp_path, name="VII")} == {"a setting"}
+    star = {line.why for line in lines(tmp_path, "star", "1")}
+    assert "not run: no model Vanilla S2T in this project" in star
+    u2 = {line.why for line in lines(tmp_path, "u2", "2")}
+    assert u2 == {"not run: the earnings calls are internal to the authors"}
+    gflops = {line.why for line in lines(tmp_path, "chunkformer", "III")}
+    assert "not run: run does not measure max duration" in gflops
+
+
+def test_values_are_matched_by_pattern_by_list_and_literally(tmp_path: Path) -> None:
+    (only,) = read_cells(cell(tmp_path))
+    assert agrees(only, {"method.adapter": "*300ms*", "data": ["tedlium", "librispeech"]})
+    assert not agrees(only, {"method.adapter": "*random*"})
+    assert not agrees(only, {"method.nothing": "1"})
+
+
+# -- the command ----------------------------------------------------------------------------
+
+
+def test_report_shows_papers_tables_and_results(tmp_path: Path, capsys) -> None:
+    cell(tmp_path, limit=60)
+    assert main(["paper"]) == 0
+    listed = capsys.readouterr().out
+    assert [name for name in papers() if name not in listed] == []
+    assert main(["paper", "whisperrt", str(tmp_path), "--table", "I", "--ran"]) == 0
+    shown = capsys.readouterr().out
+    assert "6.55" in shown and "-0.55" in shown and "[5.50, 6.50]" in shown
+    assert "first 60 utterances" in shown
+    assert "2 numbers of ours" in shown and "not run" in shown
+    assert "27.54" not in shown  # --ran leaves it out
+
+
+def test_every_row_that_can_run_has_its_command(capsys) -> None:
+    assert main(["paper", "whisperrt", "--table", "III", "--commands"]) == 0
+    assert (
+        "python -m streaming_asr.run method=whisperrt model=base data=librispeech "
+        "data.split=test-clean chunk=100ms first_chunk=600ms method.adapter=random method.beam=3\n"
+    ) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nope"], "paper 'nope': not one of chunkformer"),
+        (["u2", "--table", "9"], "--table 9: U2-Whisper has 1, 2, 3"),
+        (["u2", "nowhere"], "nowhere: no such folder"),
+    ],
+)
+def test_a_wrong_argument_is_told(arguments, message, capsys) -> None:
+    assert main(["paper", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["paper: X", "[1, 2]", "paper: X\nsource: Y\nselect: {}\nmetrics: {}\ntables: [{a: 1}]"]
+)
+def test_a_malformed_file_is_told(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match="not a paper's tables"):
+        read_paper(str(path))
+
+
+def test_the_view_needs_no_torch() -> None:
+    code = (
+        "import sys; from streaming_asr.report import main; main(['paper', 'u2']); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
