@@ -115,6 +115,8 @@ def _configured(method: str) -> tuple[Method[Any], Setting]:
         overrides.append(f"method.adapter={part}")
         if "head: trained" in options:
             overrides.append("method.head=embedding")
+        if "padding: hush" in options:
+            overrides.append("method.padding=zeros")
     config = compose(overrides)
     audio, other = _speech()
     assert not np.array_equal(audio[: len(other)], other)

@@ -1,0 +1,178 @@
+"""What stands after the audio: padding to the context, nothing, zeros, noise, or a hush word.
+
+Whisper was trained on inputs padded to its context; on shorter ones it says what was never said. A
+hush word is half a second of trained audio (WhisperFlow, section 4.1): appended, it tells the model
+that the audio ends, so that the encoder runs on audio and tail alone, on the first positions of the
+model's context. Frames here are the encoder's, 20 ms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.whisper.encoder import encode_short
+from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
+from streaming_asr.whisper.load import Whisper
+
+PADDINGS = ("full", "none", "zeros", "noise", "hush")
+FILE_NAME = "hush_word.safetensors"
+PADDING_S = 0.5
+NOISE_PEAK = 0.02
+"""Of white noise, drawn evenly: what an untrained hush word is under the usual clamp."""
+NOISE_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """What is appended: `samples` (n,) to the audio, or `mel` (n_mels, 2 frames) to its log-mel.
+
+    `full` has neither: zeros up to the context.
+    """
+
+    kind: str
+    samples: torch.Tensor | None = None
+    mel: torch.Tensor | None = None
+
+    @property
+    def n_frames(self) -> int:
+        """Encoder frames that are not available to audio."""
+        if self.mel is not None:
+            return self.mel.shape[-1] // 2
+        return 0 if self.samples is None else -(-self.samples.numel() // FRAME_SAMPLES)
+
+
+def make_padding(
+    kind: str, whisper: Whisper, *, length_s: float | None = None, adapter: str | None = None
+) -> Padding:
+    """The padding of that name for this model; `adapter` holds the hush word.
+
+    length_s: of zeros and noise, default 0.5; a hush word has its own length. Raises UserError.
+    """
+    if kind not in PADDINGS:
+        raise UserError(f"padding={kind}: one of {', '.join(PADDINGS)}")
+    if length_s is not None and kind not in ("zeros", "noise"):
+        raise UserError(
+            f"padding_s={length_s:g} with padding={kind}: only zeros and noise have a length to "
+            "choose; leave padding_s out"
+        )
+    if kind == "hush":
+        if adapter in (None, "none"):
+            raise UserError(
+                "padding=hush with adapter=none: a hush word is trained; make one with "
+                "`python -m streaming_asr.train method=hush_word entry=random`, or take "
+                "padding=full, none, zeros or noise"
+            )
+        padding = load_hush(str(adapter), whisper)
+    elif kind in ("zeros", "noise"):
+        seconds = PADDING_S if length_s is None else length_s
+        n = round(seconds * SAMPLE_RATE)
+        if n < 1:
+            raise UserError(f"padding_s={seconds:g}: more than 0; padding=none appends nothing")
+        padding = Padding(kind, _plain(kind, n).to(whisper.device))
+    else:
+        padding = Padding(kind)
+    if 2 * padding.n_frames > whisper.context_frames:
+        raise UserError(
+            f"padding of {padding.n_frames * 0.02:g} s: more than half of the context of "
+            f"{whisper.context_s:g} s; take a shorter one"
+        )
+    return padding
+
+
+def _plain(kind: str, n: int) -> torch.Tensor:
+    if kind == "zeros":
+        return torch.zeros(n)
+    noise = np.random.default_rng(NOISE_SEED).uniform(-NOISE_PEAK, NOISE_PEAK, n)
+    return torch.from_numpy(noise.astype(np.float32))
+
+
+def load_hush(path: str | Path, whisper: Whisper) -> Padding:
+    """A folder that training left, or its file. Raises UserError where it is none for the model."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    place = Path(path).expanduser()
+    if place.is_dir():
+        place = place / FILE_NAME
+    if not place.is_file():
+        raise UserError(
+            f"hush word {str(path)!r}: no {place.name} there; give the folder that "
+            "`python -m streaming_asr.train method=hush_word` made"
+        )
+    try:
+        tensors = load_file(place)
+    except SafetensorError as error:
+        raise UserError(f"hush word {str(path)!r}: not a safetensors file ({error})") from error
+    samples, mel = tensors.get("samples"), tensors.get("mel")
+    if samples is not None and samples.ndim == 1 and samples.numel() > 0:
+        return Padding("hush", samples=samples.float().to(whisper.device))
+    if (
+        mel is not None
+        and mel.ndim == 2
+        and mel.shape[0] == whisper.n_mels
+        and not mel.shape[1] % 2
+    ):
+        return Padding("hush", mel=mel.float().to(whisper.device))
+    raise UserError(
+        f"hush word {str(path)!r} holds { ({k: tuple(v.shape) for k, v in tensors.items()}) }; "
+        f"`samples` (n,) or `mel` ({whisper.n_mels}, 2 n) is wanted"
+    )
+
+
+def padded_mel(audio: torch.Tensor, padding: Padding, n_mels: int, context: int) -> torch.Tensor:
+    """Log-mel of (batch, n) audio and what follows it, (batch, n_mels, 2 frames).
+
+    Zeros fill the last frame up. The padding's tail may have a batch axis of its own and a
+    gradient. Whisper's clamp goes by the loudest frame of all, the tail included: a loud tail would
+    change what the speech looks like.
+    """
+    rows = audio.shape[0]
+    if padding.kind == "full":
+        return log_mel(F.pad(audio, (0, context * FRAME_SAMPLES - audio.shape[-1])), n_mels)
+    if padding.samples is not None:
+        audio = torch.cat([audio, padding.samples.expand(rows, -1)], dim=-1)
+    mel = log_mel(F.pad(audio, (0, -audio.shape[-1] % FRAME_SAMPLES)), n_mels)
+    if padding.mel is not None:
+        mel = torch.cat([mel, padding.mel.expand(rows, -1, -1)], dim=-1)
+    return mel
+
+
+class PaddedEncoder:
+    """Audio of one window -> encoder output, with a padding."""
+
+    def __init__(self, whisper: Whisper, padding: Padding) -> None:
+        self.whisper = whisper
+        self.padding = padding
+
+    @property
+    def limit_samples(self) -> int:
+        """The longest audio that fits into the context before the padding."""
+        return (self.whisper.context_frames - self.padding.n_frames) * FRAME_SAMPLES
+
+    def n_frames(self, n_samples: int) -> int:
+        """Encoder frames computed for `n_samples` of audio."""
+        padding = self.padding
+        if padding.kind == "full":
+            return self.whisper.context_frames
+        tail = 0 if padding.samples is None else padding.samples.numel()
+        after = 0 if padding.mel is None else padding.n_frames
+        return -(-(n_samples + tail) // FRAME_SAMPLES) + after
+
+    @torch.inference_mode()
+    def mel(self, audio: Samples) -> torch.Tensor:
+        """(n,) samples -> (1, n_mels, 2 frames)."""
+        samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
+        on_device = samples.to(self.whisper.device)[None]
+        return padded_mel(on_device, self.padding, self.whisper.n_mels, self.whisper.context_frames)
+
+    @torch.inference_mode()
+    def encode(self, mel: torch.Tensor) -> torch.Tensor:
+        """(1, n_mels, 2 frames) -> (1, frames, d); all frames are for the decoder to look at."""
+        return encode_short(self.whisper.model, mel)

@@ -1,0 +1,211 @@
+"""WhisperFlow (Wang, Xu, Lin 2025, MobiSys): UFAL's policy over a cheaper Whisper.
+
+Each chunk the buffer is transcribed again and what two hypotheses in a row say is final, as in
+UFAL; the policy, its buffer, prompt and trimming are UFAL's own. What is new is in the
+transcription: a hush word instead of padding (`padding.py`), a search that follows the last round's
+text (`search.py`), and the encoder beside the decoder (`pipeline.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
+from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
+from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split
+from streaming_asr.methods.hush_word.recogniser import StreamRecogniser, Transcriber
+from streaming_asr.methods.ufal.online import OnlineBuffer, Policy
+from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
+
+FRAME_S = 0.02
+TRIM_S = 15.0
+
+
+@dataclass(slots=True)
+class HushState:
+    """One stream."""
+
+    buffer: OnlineBuffer
+    recogniser: StreamRecogniser
+    language: str | None
+    recorder: Recorder
+    next_decode: int
+    """Samples of the stream at which it is decoded next."""
+    n_samples: int = 0
+    has_text: bool = False
+    last_start_s: float = 0.0
+    last_end_s: float = 0.0
+
+    def given_out(self, words: Sequence[Word]) -> tuple[Word, ...]:
+        """Committed words: spaced, their times monotone and inside what was heard."""
+        heard_s = self.n_samples / SAMPLE_RATE
+        done = []
+        for word in words:
+            self.last_start_s = min(max(word.start or 0.0, self.last_start_s), heard_s)
+            self.last_end_s = max(word.end or 0.0, self.last_end_s, self.last_start_s)
+            self.last_end_s = min(self.last_end_s, heard_s)
+            spaced = self.spaced(word)
+            done.append(replace(spaced, start=self.last_start_s, end=self.last_end_s))
+            self.has_text = True
+        return tuple(done)
+
+    def shown(self) -> tuple[Word, ...]:
+        """The words after the committed ones."""
+        first, *rest = self.buffer.partial or (None,)
+        return () if first is None else (self.spaced(first), *(word for word in rest if word))
+
+    def spaced(self, word: Word) -> Word:
+        """A buffer may begin in mid-text; its first word then lacks the space before it."""
+        if not self.has_text or word.text[:1].isspace():
+            return word
+        if self.language in LANGUAGES_WITHOUT_SPACES:
+            return word
+        return replace(word, text=" " + word.text)
+
+
+class HushWord:
+    """The method. Weights and settings; a stream's own things are in its `HushState`."""
+
+    lookahead_samples = 0
+
+    def __init__(
+        self,
+        model_path: str,
+        device: str = "cpu",
+        dtype: str = "float32",
+        chunk_s: float = 0.3,
+        first_chunk_s: float = 0.6,
+        adapter: str | None = None,
+        padding: str = "hush",
+        padding_s: float | None = None,
+        beam: int = 5,
+        prune: bool = True,
+        reenter: bool = False,
+        n: int = 2,
+        trim_s: float | None = None,
+        max_tokens: int | None = None,
+        pipeline: str = "none",
+        encoder_device: str | None = None,
+    ) -> None:
+        """Load the model and what it is hushed with.
+
+        adapter: folder of the hush word. padding: full, none, zeros, noise or hush; padding_s: of
+        zeros and noise, default 0.5 s. beam: 0 or 1 is greedy. prune: follow the last round's text
+        at width 1; reenter: again after a fallback. n: hypotheses that must agree. trim_s: buffer
+        length in seconds beyond which it is trimmed, default 15 or half the model's context.
+        max_tokens: of a round's text, default half the decoder's positions. pipeline: none, or
+        threads of encoder and decoder as in 1:1; the encoder then runs in a process of its own, on
+        encoder_device, and the text comes a round later. Raises UserError on settings out of range
+        and on a model or hush word that cannot be loaded.
+        """
+        self._chunk = _samples(chunk_s, "chunk_s")
+        self._first = _samples(first_chunk_s, "first_chunk_s")
+        if beam < 0 or (max_tokens is not None and max_tokens < 1):
+            raise UserError(
+                f"beam={beam}, max_tokens={max_tokens}: beam is 0 (greedy) or more, max_tokens at "
+                "least 1 or null"
+            )
+        split = None if pipeline == "none" else parse_split(pipeline)
+        if split is None and encoder_device is not None:
+            raise UserError(
+                f"encoder_device={encoder_device} with pipeline=none: the encoder has a device of "
+                "its own in the pipeline alone; give pipeline=1:1 or leave it out"
+            )
+        whisper = load_whisper(model_path, device=device, dtype=dtype)
+        tail = make_padding(padding, whisper, length_s=padding_s, adapter=adapter)
+        encoder = PaddedEncoder(whisper, tail)
+        self._shared = Transcriber(
+            whisper,
+            encoder,
+            beam=max(1, beam),
+            prune=prune,
+            reenter=reenter,
+            max_tokens=max_tokens,
+        )
+        context_s = self._shared.context_s
+        self._policy = Policy(
+            n=n,
+            compat=False,
+            trim="segment",
+            trim_s=min(TRIM_S, whisper.context_s / 2) if trim_s is None else trim_s,
+            context_s=context_s,
+        )
+        self._policy.agreement()  # n out of range is refused here
+        self._worker = None
+        if split is not None:
+            torch.set_num_threads(split[1])
+            self._worker = EncoderWorker(
+                model_path,
+                device=encoder_device or device,
+                dtype=dtype,
+                threads=split[0],
+                padding=tail,
+            )
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> HushState:
+        """A new stream; an unknown language is refused here."""
+        recogniser = StreamRecogniser(self._shared, self._worker)
+        recogniser.check_language(language)
+        return HushState(
+            buffer=OnlineBuffer(recogniser, self._policy, language, recorder),
+            recogniser=recogniser,
+            language=language,
+            recorder=recorder,
+            next_decode=self._first,
+        )
+
+    def step(self, state: HushState, audio: Samples, *, last: bool) -> Update:
+        """Take in `audio`; transcribe once when a chunk or more has come, with all that has."""
+        state.n_samples += audio.size
+        state.buffer.insert(audio)
+        is_due = state.n_samples >= state.next_decode
+        if is_due:
+            state.next_decode = state.n_samples + self._chunk
+        words: list[Word] = []
+        if last:
+            words = self._finish(state)
+        elif is_due:
+            words = self._round(state)
+        return Update(state.given_out(words), () if last else state.shown())
+
+    def close(self) -> None:
+        """End the encoder's process, where there is one."""
+        if self._worker is not None:
+            self._worker.close()
+
+    def _round(self, state: HushState) -> list[Word]:
+        """One round; in the pipeline the words are those of the round before."""
+        buffer, recogniser = state.buffer, state.recogniser
+        if self._worker is None:
+            return buffer.process()
+        if not recogniser.pending_samples:
+            recogniser.prefetch(buffer.audio, state.recorder)
+            if recogniser.pending_samples:
+                return []
+        start_s = buffer.start_s
+        words = buffer.process()
+        if buffer.start_s != start_s:
+            recogniser.drop()
+        return words
+
+    def _finish(self, state: HushState) -> list[Word]:
+        buffer, recogniser = state.buffer, state.recogniser
+        words: list[Word] = []
+        if self._worker is not None and buffer.audio.size:
+            if 0 < recogniser.pending_samples < buffer.audio.size:
+                words += self._round(state)
+            recogniser.draining = True
+            words += buffer.process()
+        return words + buffer.finish()
+
+
+def _samples(duration_s: float, name: str) -> int:
+    frames = round(duration_s / FRAME_S)
+    if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
+        raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
+    return frames * 320
