@@ -18,16 +18,21 @@ SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")  #
 MAX_PEAK = 2.0
 
 
-def load_audio(path: str | Path) -> Samples:
+def load_audio(path: str | Path, start_s: float = 0.0, end_s: float | None = None) -> Samples:
     """The samples of `path`, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
 
-    Channels are averaged; other rates are resampled by a polyphase filter. Raises UserError where
-    the file is missing, unreadable, empty, or holds values that are no audio.
+    With times, only what lies between them is read. Channels are averaged; other rates are
+    resampled by a polyphase filter. Raises UserError where the file is missing, unreadable, empty
+    there, or holds values that are no audio.
     """
     import soundfile
 
     try:
-        data, rate = soundfile.read(str(path), dtype="float32", always_2d=True)  # (n, channels)
+        with soundfile.SoundFile(str(path)) as file:
+            rate = file.samplerate
+            file.seek(min(round(start_s * rate), file.frames))
+            n = -1 if end_s is None else max(0, round(end_s * rate) - file.tell())
+            data = file.read(n, dtype="float32", always_2d=True)  # (n, channels)
     except (soundfile.SoundFileError, OSError) as error:
         if not Path(path).is_file():
             raise UserError(f"{path}: no such audio file; correct the path.") from error
@@ -75,12 +80,24 @@ def duration_s(path: str | Path) -> float:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A recording in a file. Called, it gives the samples (so do the other two here)."""
+    """A recording in a file. Called, it gives the samples (so do the others here)."""
 
     path: Path
 
     def __call__(self) -> Samples:
         return load_audio(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A part of a longer recording, in seconds."""
+
+    path: Path
+    start_s: float
+    end_s: float
+
+    def __call__(self) -> Samples:
+        return load_audio(self.path, self.start_s, self.end_s)
 
 
 @dataclass(frozen=True, slots=True)

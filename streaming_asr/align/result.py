@@ -1,0 +1,40 @@
+"""What an aligner is, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from streaming_asr.data import TimedWord, Utterance
+from streaming_asr.errors import UserError
+from streaming_asr.text import light_key
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """An utterance and the times of its words, or None and why there are none."""
+
+    utterance: Utterance
+    words: tuple[TimedWord, ...] | None
+    reason: str = ""
+
+
+class Aligner(Protocol):
+    """Finds the times of written words. `name` names its folder of results."""
+
+    name: str
+
+    def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
+        """One answer per utterance, in any order; an utterance that fails does not stop it."""
+
+
+def words_of(utterance: Utterance) -> list[str]:
+    """The written words to be placed: the text at its spaces, pure punctuation left out.
+
+    Raises UserError for an utterance without words.
+    """
+    words = [word for word in utterance.text.split() if light_key(word)]
+    if not words:
+        raise UserError(f"{utterance.id}: has no text to align; write what is said")
+    return words

@@ -1,0 +1,250 @@
+"""Word times in files: TextGrid, CTM, LibriSpeech-Alignments' condensed form, and our own JSONL.
+
+An aligner writes its own spelling of the words (lower case, clitics apart, <unk>); `match` lays
+its times on the words of the transcript, or refuses where the two are not the same text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from streaming_asr.data.audio import Cut
+from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.utterance import TimedWord, Utterance
+from streaming_asr.errors import UserError
+from streaming_asr.text import light_key
+
+SILENCES = frozenset({"", "sil", "sp", "spn", "<eps>", "<sil>", "#"})
+UNKNOWN = frozenset({"<unk>", "[unk]", "unk", "<oov>"})
+FORMS = ".TextGrid, .ctm, .alignment.txt, .jsonl"
+
+
+class Alignments:
+    """Word times by utterance id, from one file or from a folder of files."""
+
+    def __init__(self, path: str | Path) -> None:
+        """TextGrids are found now and read when asked for. Raises UserError for neither."""
+        self.path = Path(path).expanduser()
+        self._grids: dict[str, Path] = {}
+        self._rows: dict[str, list[TimedWord]] = {}
+        if not self.path.exists():
+            raise UserError(f"alignments={path}: not there; name a file or folder of {FORMS}")
+        files = sorted(self.path.rglob("*")) if self.path.is_dir() else [self.path]
+        for file in files:
+            if file.suffix.lower() == ".textgrid":
+                self._grids[file.stem] = file
+            elif file.name.endswith(".alignment.txt"):
+                self._rows |= read_condensed(file)
+            elif file.suffix == ".ctm":
+                self._rows |= read_ctm(file)
+            elif file.suffix == ".jsonl":
+                self._rows |= read_jsonl(file)
+        if not self._grids and not self._rows:
+            raise UserError(f"alignments={path}: no word times in it; forms read: {FORMS}")
+
+    def of(self, utterance: Utterance) -> list[TimedWord] | None:
+        """The words as the aligner spelled them, in the utterance's own time; None for none.
+
+        Found under the utterance's id or the last part of it; for a part of a longer recording
+        also under the recording's name.
+        """
+        for name in (utterance.id, utterance.id.rpartition("/")[2]):
+            if name in self._rows:
+                return self._rows[name]
+            if name in self._grids:
+                return read_textgrid(self._grids[name])
+        if isinstance(utterance.audio, Cut):
+            cut = utterance.audio
+            if cut.path.stem in self._rows:
+                return within(self._rows[cut.path.stem], cut.start_s, cut.end_s)
+            if cut.path.stem in self._grids:
+                return within(read_textgrid(self._grids[cut.path.stem]), cut.start_s, cut.end_s)
+        return None
+
+
+def beside(utterance: Utterance) -> list[TimedWord] | None:
+    """The words of an alignment file beside the recording, named as it is; None for none.
+
+    Also what a LibriSpeech chapter's `.alignment.txt` says of it.
+    """
+    if utterance.audio_path is None:
+        return None
+    audio = Path(utterance.audio_path)
+    found: list[TimedWord] | None = None
+    if (grid := audio.with_suffix(".TextGrid")).is_file():
+        found = read_textgrid(grid)
+    elif (ctm := audio.with_suffix(".ctm")).is_file():
+        found = next(iter(read_ctm(ctm).values()), None)
+    else:
+        condensed = audio.with_name(audio.stem.rpartition("-")[0] + ".alignment.txt")
+        if condensed.is_file():
+            found = read_condensed(condensed).get(audio.stem)
+    if found is not None and isinstance(utterance.audio, Cut):
+        found = within(found, utterance.audio.start_s, utterance.audio.end_s)
+    return found
+
+
+def with_words(utterance: Utterance, alignments: Alignments | None) -> Utterance:
+    """The utterance with its words' times; as it is where no alignment is known.
+
+    Given `alignments` replace what a corpus brings; without, a file beside the recording is read.
+    Raises UserError where an alignment is of another text.
+    """
+    if alignments is None and utterance.words is not None:
+        return utterance
+    found = beside(utterance) if alignments is None else alignments.of(utterance)
+    if found is None:
+        return utterance
+    words = match(utterance.text, found)
+    if words is None:
+        heard = " ".join(word.text for word in found)
+        raise UserError(
+            f"{utterance.id}: its alignment is of another text: {_short(heard)} is aligned, "
+            f"{_short(utterance.text)} is written; align it again"
+        )
+    return replace(utterance, words=words)
+
+
+def match(text: str, found: Sequence[TimedWord]) -> tuple[TimedWord, ...] | None:
+    """The times of `found` on the words of `text`, or None where the texts differ.
+
+    One aligned word per written word is taken by order, if most of them are spelled alike (numbers
+    may not be). Else written words are put together of aligned ones, letter by letter: "don't" of
+    "don" and "'t"; an unknown word stands for one written word. Pure punctuation is not timed.
+    """
+    written = [word for word in text.split() if light_key(word)]
+    aligned = [word for word in found if word.text.lower() not in SILENCES]
+    if len(written) == len(aligned):
+        known = [
+            (a, b)
+            for a, b in zip(written, aligned, strict=True)
+            if b.text.lower() not in UNKNOWN
+        ]
+        alike = sum(_letters(a) == _letters(b.text) for a, b in known)
+        if 2 * alike >= len(known):
+            times = [(word.start, word.end) for word in aligned]
+            return _timed(written, times)
+    times, i = [], 0
+    for word in written:
+        if i == len(aligned):
+            return None
+        first, spelled = i, ""
+        if aligned[i].text.lower() in UNKNOWN:
+            i += 1
+        else:
+            wanted = _letters(word)
+            while i < len(aligned) and len(spelled) < len(wanted):
+                spelled += _letters(aligned[i].text)
+                i += 1
+            if spelled != wanted or i == first:
+                return None
+        times.append((aligned[first].start, aligned[i - 1].end))
+    return _timed(written, times) if i == len(aligned) else None
+
+
+def within(words: Sequence[TimedWord], start_s: float, end_s: float) -> list[TimedWord]:
+    """The words whose middle lies between the times, counted from `start_s`."""
+    return [
+        TimedWord(word, max(0.0, start - start_s), min(end, end_s) - start_s)
+        for word, start, end in words
+        if start_s <= (start + end) / 2 < end_s
+    ]
+
+
+def read_textgrid(path: Path) -> list[TimedWord]:
+    """The words of a TextGrid: of its tier `words` (one per speaker in MFA's), silences left out.
+
+    Raises UserError where it cannot be read or has no such tier.
+    """
+    from praatio import textgrid
+    from praatio.utilities.errors import PraatioException
+
+    try:
+        grid = textgrid.openTextgrid(str(path), includeEmptyIntervals=False)
+    except (PraatioException, OSError, ValueError, IndexError, KeyError) as error:
+        raise UserError(f"{path}: not readable as a TextGrid ({error}); align it again") from error
+    tiers = [name for name in grid.tierNames if re.search(r"(^|[ -])words?$", name.lower())]
+    if not tiers:
+        there = ", ".join(grid.tierNames) or "none"
+        raise UserError(f"{path}: has no tier `words`, but {there}; name the tier of the words so")
+    words = [
+        TimedWord(entry.label, float(entry.start), float(entry.end))
+        for name in tiers
+        for entry in grid.getTier(name).entries
+        if entry.label.lower() not in SILENCES
+    ]
+    return sorted(words, key=lambda word: word.start)
+
+
+def read_ctm(path: Path) -> dict[str, list[TimedWord]]:
+    """The words of each recording (or utterance) of a CTM file, in the order of time."""
+    from streaming_asr.formats.nist import read_ctm as read
+
+    found: dict[str, list[TimedWord]] = {}
+    for stream in read(path)[0]:
+        words = [
+            TimedWord(text.strip(), start or 0.0, end or 0.0)
+            for emission in stream.emissions
+            for text, (start, end, _) in zip(
+                emission.committed, emission.words or (), strict=True
+            )
+        ]
+        found |= {name: words for name in stream.names}
+    return found
+
+
+def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
+    """LibriSpeech-Alignments' condensed form: `id ",WORD,WORD," "0.5,1.2,1.7,2.0"`.
+
+    The times are ends, an empty word is silence. Raises UserError for another line.
+    """
+    found: dict[str, list[TimedWord]] = {}
+    for number, line in enumerate(manifest_text(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        fields = re.fullmatch(r'(\S+) "([^"]*)" "([^"]*)"\s*', line)
+        try:
+            words, ends = fields[2].split(","), [float(t) for t in fields[3].split(",")]  # type: ignore[index]
+            rows = list(zip(words, [0.0, *ends], ends, strict=False))
+            if len(words) != len(ends):
+                raise ValueError
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f'{path}, line {number}: {line[:60]!r}; a line is `id "WORD,WORD" "end,end"`, with '
+                "as many times as words"
+            ) from error
+        assert fields is not None
+        found[fields[1]] = [TimedWord(*row) for row in rows if row[0]]
+    return found
+
+
+def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
+    """What `align` wrote, or a manifest: objects with `id` and `words`; others are passed over."""
+    found: dict[str, list[TimedWord]] = {}
+    for number, line in enumerate(manifest_text(path).splitlines(), start=1):
+        try:
+            row = json.loads(line) if line.strip() else {}
+            if row.get("words"):
+                found[row["id"]] = [TimedWord(str(w), float(a), float(b)) for w, a, b in row["words"]]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(
+                f'{path}, line {number}: {line[:60]!r}; a line is {{"id": ..., "words": [[word, '
+                "start_s, end_s], ...]}"
+            ) from error
+    return found
+
+
+def _letters(word: str) -> str:
+    return "".join(c for c in word.casefold() if c.isalnum())
+
+
+def _timed(words: Sequence[str], times: Sequence[tuple[float, float]]) -> tuple[TimedWord, ...]:
+    return tuple(TimedWord(word, *time) for word, time in zip(words, times, strict=True))
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -1,0 +1,85 @@
+"""Common Voice (Ardila et al. 2020): a folder per language, a TSV per split, clips as mp3.
+
+    cv-corpus-<version>/<language>/{train,dev,test,validated,other,invalidated}.tsv
+    cv-corpus-<version>/<language>/clips/<clip>.mp3
+    cv-corpus-<version>/<language>/clip_durations.tsv       in newer releases
+
+Columns are taken by their names, which differ between releases: client_id (the speaker), path,
+sentence, locale.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+from streaming_asr.data.audio import File
+from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.utterance import Utterance
+from streaming_asr.errors import UserError
+
+
+class CommonVoice(Loader):
+    """Read sentences; `path` is the folder of one language, or of a release with `language`."""
+
+    name = "common_voice"
+
+    def __init__(
+        self,
+        path: str | Path,
+        split: str = "test",
+        language: str | None = None,
+        *,
+        limit: int | None = None,
+        alignments: str | Path | None = None,
+    ) -> None:
+        super().__init__(path, split, limit=limit, alignments=alignments)
+        self.language = language
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        need_folder(self.path, "Common Voice", "give data.path=<cv-corpus-.../<language>>")
+        inner = self.path / (self.language or "")
+        root = inner if inner.is_dir() else self.path
+        there = [file.stem for file in root.glob("*.tsv") if _is_split(file)]
+        need_split(root, self.split, there, "Common Voice")
+        lengths_s = _lengths_s(root / "clip_durations.tsv")
+        table = root / f"{self.split}.tsv"
+        for number, row in enumerate(_rows(table), start=2):
+            where = f"{table}, line {number}"
+            clip, text = row.get("path"), " ".join((row.get("sentence") or "").split())
+            if not clip:
+                yield UserError(f"{where}: no path; extract the archive again")
+                continue
+            file = root / "clips" / (clip if clip.endswith(".mp3") else f"{clip}.mp3")
+            if not is_there(file):
+                yield missing(file, where)
+            elif not text:
+                yield UserError(f"{where}: {clip} has no sentence; remove the line")
+            else:
+                yield Utterance(
+                    id=file.stem,
+                    text=text,
+                    audio=File(file),
+                    duration_s=lengths_s.get(file.name, 0.0),
+                    speaker=row.get("client_id") or None,
+                    language=(row.get("locale") or self.language or root.name).partition("-")[0],
+                    audio_path=str(file),
+                )
+
+
+def _rows(table: Path) -> Iterator[dict[str, str]]:
+    lines = manifest_text(table).split("\n")
+    return csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+def _is_split(table: Path) -> bool:
+    with table.open(encoding="utf-8") as file:
+        return {"path", "sentence", "client_id"} <= set(file.readline().strip().split("\t"))
+
+
+def _lengths_s(table: Path) -> dict[str, float]:
+    if not table.is_file():
+        return {}
+    return {row["clip"]: float(row["duration[ms]"]) / 1000 for row in _rows(table) if row["clip"]}

@@ -1,0 +1,111 @@
+"""Earnings-21 and Earnings-22 (Del Rio et al. 2021, 2022): whole earnings calls, long form.
+
+    earnings21/media/<id>.mp3       transcripts/nlp_references/<id>.nlp
+                                    eval10-file-metadata.csv     the ids of split eval10
+    earnings22/media/<id>.mp3       transcripts/nlp_references/<id>.nlp
+                                    transcripts/force_aligned_nlp_references/<id>.aligned.nlp
+    earnings22/subset10/media/<id>.mp3   verbatim_transcripts/nlp_references/<id>.nlp
+
+An .nlp file has a token per line, fields between bars, named in its first line; `punctuation` is
+appended to the token, `prepunctuation` put before it. `ts` and `endTs` are filled in the aligned
+files: word times.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+from streaming_asr.data.audio import File
+from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.utterance import TimedWord, Utterance
+from streaming_asr.errors import UserError
+
+REFERENCES = Path("transcripts") / "nlp_references"
+ALIGNED = Path("transcripts") / "force_aligned_nlp_references"
+
+
+class Earnings(Loader):
+    """`year` 21 or 22; splits: all, and the ten-hour selections eval10 (21) and subset10 (22)."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        year: int,
+        split: str = "all",
+        *,
+        limit: int | None = None,
+        alignments: str | Path | None = None,
+    ) -> None:
+        if year not in (21, 22):
+            raise UserError(f"data.year={year}: there are Earnings-21 and Earnings-22")
+        super().__init__(path, split, limit=limit, alignments=alignments)
+        self.year = year
+        self.name = f"earnings{year}"
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        need_folder(self.path, self.name, f"give data.path=<the folder {self.name}>")
+        inner = self.path / self.name
+        root = inner if inner.is_dir() else self.path
+        need_split(root, self.split, ["all", "eval10" if self.year == 21 else "subset10"], self.name)
+        media, references = root / "media", root / REFERENCES
+        if self.split == "subset10":
+            media = root / "subset10" / "media"
+            references = root / "subset10" / "verbatim_transcripts" / "nlp_references"
+        need_folder(references, self.name, "clone its repository again, with Git LFS")
+        names = sorted(file.stem for file in references.glob("*.nlp"))
+        if self.split == "eval10":
+            with (root / "eval10-file-metadata.csv").open(encoding="utf-8-sig") as file:
+                names = sorted(row["file_id"] for row in csv.DictReader(file))
+        for name in names:
+            audio, reference = media / f"{name}.mp3", references / f"{name}.nlp"
+            aligned = root / ALIGNED / f"{name}.aligned.nlp"
+            if not is_there(audio):
+                yield missing(audio, reference.name)
+            elif audio.stat().st_size < 1000 and audio.read_bytes().startswith(b"version https://"):
+                yield UserError(f"{audio}: a pointer of Git LFS, not audio; run `git lfs pull`")
+            elif not reference.is_file():
+                yield UserError(f"{audio}: has no {reference}; clone the repository again")
+            else:
+                try:
+                    text, words = read_nlp(reference)
+                    if words is None and aligned.is_file() and self.split == "all":
+                        text, words = read_nlp(aligned)
+                except UserError as error:
+                    yield error
+                    continue
+                yield Utterance(
+                    id=name,
+                    text=text,
+                    audio=File(audio),
+                    duration_s=0.0,
+                    language="en",
+                    words=words,
+                    audio_path=str(audio),
+                )
+
+
+def read_nlp(path: Path) -> tuple[str, tuple[TimedWord, ...] | None]:
+    """The text of an .nlp file, and its words' times where every token has them."""
+    lines = manifest_text(path).splitlines()
+    rows = csv.DictReader(lines, delimiter="|", quoting=csv.QUOTE_NONE)
+    if rows.fieldnames is None or not {"token", "punctuation"} <= set(rows.fieldnames):
+        raise UserError(f"{path}: its first line names no fields token and punctuation")
+    words, times = [], []
+    for row in rows:
+        token = (row["token"] or "").strip()
+        if not token:
+            continue
+        words.append(f"{row.get('prepunctuation') or ''}{token}{row['punctuation'] or ''}")
+        try:
+            times.append((float(row["ts"]), float(row["endTs"])))
+        except (KeyError, TypeError, ValueError):
+            continue
+    if not words:
+        raise UserError(f"{path}: holds no token; clone the repository again")
+    timed = None
+    if len(times) == len(words):
+        timed = tuple(TimedWord(w, *t) for w, t in zip(words, times, strict=True))
+    return " ".join(words), timed

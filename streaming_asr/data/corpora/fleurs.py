@@ -1,0 +1,80 @@
+"""FLEURS (Conneau et al. 2022), as its repository on the hub lies on disk.
+
+    data/<language>/{train,dev,test}.tsv
+    data/<language>/audio/<split>/<file>.wav        extracted from audio/<split>.tar.gz
+
+The TSV has no header: id of the sentence, file, text as written, normalised text, its characters,
+number of samples, gender. A sentence is read by up to three speakers, who have no names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from streaming_asr.data.audio import File
+from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.utterance import Utterance
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
+
+CODES = {"cmn": "zh", "yue": "yue", "ckb": "ku", "fil": "tl", "nb": "no", "iw": "he"}
+"""Whisper's names where they are not the first part of FLEURS' own."""
+
+
+class Fleurs(Loader):
+    """Read sentences in 102 languages; `language` is FLEURS' name, as de_de."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        language: str,
+        split: str = "test",
+        *,
+        limit: int | None = None,
+        alignments: str | Path | None = None,
+    ) -> None:
+        super().__init__(path, split, limit=limit, alignments=alignments)
+        self.language = language
+        self.name = f"fleurs_{language}"
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        need_folder(self.path, "FLEURS", "give data.path=<the folder that holds data/>")
+        data = self.path / "data" if (self.path / "data").is_dir() else self.path
+        root = data / self.language
+        if not root.is_dir():
+            there = sorted(f.name for f in data.iterdir() if (f / "audio").is_dir())
+            raise UserError(
+                f"data.language={self.language}: {data} has no such folder; there are: "
+                f"{', '.join(there) or 'none'}"
+            )
+        need_split(root, self.split, [file.stem for file in root.glob("*.tsv")], self.name)
+        audio = root / "audio" / self.split
+        if not audio.is_dir() and (root / "audio" / f"{self.split}.tar.gz").is_file():
+            raise UserError(
+                f"{audio}: not extracted; run: tar -xzf {self.split}.tar.gz in {audio.parent}"
+            )
+        table = root / f"{self.split}.tsv"
+        code = self.language.partition("_")[0]
+        for number, line in enumerate(manifest_text(table).split("\n"), start=1):
+            if not line.strip():
+                continue
+            where, fields = f"{table}, line {number}", line.rstrip("\r").split("\t")
+            if len(fields) < 6 or not fields[5].isdigit():
+                yield UserError(f"{where}: {len(fields)} fields; FLEURS has 7, the 6th the samples")
+                continue
+            file, text = audio / fields[1], " ".join(fields[2].split())
+            if not is_there(file):
+                yield missing(file, where)
+            elif not text:
+                yield UserError(f"{where}: {fields[1]} has no text; remove the line")
+            else:
+                yield Utterance(
+                    id=file.stem,
+                    text=text,
+                    audio=File(file),
+                    duration_s=int(fields[5]) / SAMPLE_RATE,
+                    language=CODES.get(code, code),
+                    audio_path=str(file),
+                )

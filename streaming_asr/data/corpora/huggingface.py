@@ -1,0 +1,146 @@
+"""Data sets in the form of Hugging Face datasets (needs the package: pip install datasets).
+
+`path` is a folder that `save_to_disk` wrote, a local folder that `load_dataset` reads (parquet
+files, audio with a metadata.csv), or a name on the hub. The audio column is taken undecoded and
+read by soundfile: datasets' own decoding needs torchcodec.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.data.audio import File, to_mono_16k
+from streaming_asr.data.corpora.loader import Loader, is_there, missing
+from streaming_asr.data.utterance import Utterance
+from streaming_asr.errors import UserError
+from streaming_asr.method import Samples
+
+TEXTS = ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_transcription")
+SPEAKERS = ("speaker_id", "speaker", "client_id")
+IDS = ("id", "utt_id", "segment_id", "original_full_path")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The encoded audio of one row of a table, which stays on disk until it is asked for."""
+
+    table: Any
+    index: int
+    column: str
+    name: str
+
+    def __call__(self) -> Samples:
+        import soundfile
+
+        content = self.table[self.index][self.column]["bytes"]
+        try:
+            data, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
+        except (soundfile.SoundFileError, OSError) as error:
+            raise UserError(f"{self.name}: not readable as audio ({error}); replace it") from error
+        return to_mono_16k(data, rate, self.name)
+
+
+class HuggingFace(Loader):
+    """A split of a data set; columns are found by their usual names, or named."""
+
+    def __init__(
+        self,
+        path: str,
+        config: str | None = None,
+        split: str = "test",
+        name: str | None = None,
+        text_column: str | None = None,
+        audio_column: str = "audio",
+        language: str | None = None,
+        *,
+        limit: int | None = None,
+        alignments: str | Path | None = None,
+    ) -> None:
+        super().__init__(path, split, limit=limit, alignments=alignments)
+        self.source, self.config = str(path), config
+        self.name = name or self.path.name
+        self.text_column, self.audio_column = text_column, audio_column
+        self.language = language
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        table = self._table()
+        columns = set(table.column_names)
+        text_column = self.text_column or next((c for c in TEXTS if c in columns), None)
+        for key, column in (("text_column", text_column), ("audio_column", self.audio_column)):
+            if column not in columns:
+                raise UserError(
+                    f"data.{key}={column}: {self.source} has no such column; there are: "
+                    f"{', '.join(sorted(columns))}"
+                )
+        speaker = next((c for c in SPEAKERS if c in columns), None)
+        ids = next((c for c in IDS if c in columns), None)
+        light = table.select_columns([c for c in (text_column, speaker, ids) if c])
+        paths = table.select_columns([self.audio_column])
+        for i, row in enumerate(light):
+            audio = paths[i][self.audio_column] or {}
+            stem = Path(audio.get("path") or "").stem
+            name = str(row[ids]) if ids else stem or f"{self.split}-{i:06d}"
+            where = f"{self.source}, {self.split}, row {i}"
+            text = row[text_column]
+            if not isinstance(text, str) or not text.strip():
+                yield UserError(f"{where}: {name} has no text in column {text_column}; filter it out")
+                continue
+            length_s, file = 0.0, None
+            if audio.get("bytes") is None:
+                file = Path(audio.get("path") or "nowhere")
+                if not is_there(file):
+                    yield missing(file, where)
+                    continue
+            else:
+                length_s = _length_s(audio["bytes"])
+            yield Utterance(
+                id=name,
+                text=" ".join(text.split()),
+                audio=Row(table, i, self.audio_column, name) if file is None else File(file),
+                duration_s=length_s,
+                speaker=None if speaker is None else str(row[speaker]),
+                language=self.language,
+                audio_path=None if file is None else str(file),
+            )
+
+    def _table(self) -> Any:
+        try:
+            import datasets
+        except ImportError as error:
+            raise UserError(
+                f"data.path={self.source}: needs the package datasets; pip install datasets"
+            ) from error
+        saved = (self.path / "dataset_info.json").is_file()
+        try:
+            if saved or (self.path / "dataset_dict.json").is_file():
+                found = datasets.load_from_disk(str(self.path))
+            else:
+                found = datasets.load_dataset(self.source, self.config)
+        except Exception as error:  # datasets raises errors of many packages
+            first = str(error).strip().split("\n")[0]
+            raise UserError(
+                f"data.path={self.source}: datasets cannot load it ({first}); give the name of a "
+                "set on the hub where that can be reached, or a folder it was saved to"
+            ) from error
+        if isinstance(found, datasets.DatasetDict):
+            if self.split not in found:
+                there = ", ".join(found) or "none"
+                raise UserError(f"data.split={self.split}: {self.source} has {there}")
+            found = found[self.split]
+        if self.audio_column in found.column_names:
+            found = found.cast_column(self.audio_column, datasets.Audio(decode=False))
+        return found
+
+
+def _length_s(content: bytes) -> float:
+    import soundfile
+
+    try:
+        info = soundfile.info(io.BytesIO(content))
+    except (soundfile.SoundFileError, OSError):
+        return 0.0
+    return float(info.frames / info.samplerate)

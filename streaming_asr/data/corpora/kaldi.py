@@ -1,0 +1,126 @@
+"""A data folder of Kaldi.
+
+    wav.scp   recording  path      (or a pipe that only decodes: `sph2pipe -f wav x.sph |`)
+    text      utterance  words
+    segments  utterance  recording  begin_s  end_s                           optional
+    utt2spk   utterance  speaker;   utt2lang  utterance  language            optional
+    ctm       word times, by utterance or recording                          optional
+
+Pipes are not run: a data folder should not be able to run programs. Those that only decode a file
+name it, and that file is read. Relative paths are looked for from `root`, by default the working
+directory, as Kaldi does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from streaming_asr.data.audio import SUFFIXES, Cut, File
+from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder
+from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.utterance import Utterance
+from streaming_asr.errors import UserError
+
+DECODERS = ("sph2pipe", "flac", "sox", "ffmpeg", "cat")
+READ = (*SUFFIXES, ".sph")
+
+
+class Kaldi(Loader):
+    """`path` is the data folder; its name is the split."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        name: str | None = None,
+        language: str | None = None,
+        root: str | Path = ".",
+        *,
+        limit: int | None = None,
+        alignments: str | Path | None = None,
+    ) -> None:
+        folder = Path(path).expanduser()
+        ctm = folder / "ctm"
+        given = ctm if alignments is None and ctm.is_file() else alignments
+        super().__init__(path, folder.name, limit=limit, alignments=given)
+        self.name = name or "kaldi"
+        self.language, self.root = language, Path(root).expanduser()
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        need_folder(self.path, "Kaldi", "give data.path=<data/test>")
+        recordings = dict(_pairs(self.path / "wav.scp"))
+        texts = dict(_pairs(self.path / "text"))
+        speakers, languages = self._optional("utt2spk"), self._optional("utt2lang")
+        cuts = self._segments()
+        for name, text in texts.items():
+            recording, times = cuts.get(name, (name, None))
+            source = recordings.get(recording)
+            if cuts and name not in cuts:
+                yield UserError(f"{self.path / 'segments'}: has no line for {name} of text")
+                continue
+            if source is None:
+                yield UserError(f"{self.path / 'wav.scp'}: has no recording {recording} of {name}")
+                continue
+            file = self._file(source)
+            if file is None:
+                yield UserError(
+                    f"{self.path / 'wav.scp'}: {recording} is a pipe, {source!r}, and pipes are "
+                    "not run; write its audio to a file and name that"
+                )
+            elif not is_there(file):
+                yield missing(file, f"{self.path / 'wav.scp'}, {recording}")
+            elif not text:
+                yield UserError(f"{self.path / 'text'}: {name} has no text; remove the line")
+            else:
+                yield Utterance(
+                    id=name,
+                    text=text,
+                    audio=File(file) if times is None else Cut(file, *times),
+                    duration_s=0.0 if times is None else times[1] - times[0],
+                    speaker=speakers.get(name),
+                    language=languages.get(name) or self.language,
+                    audio_path=str(file),
+                )
+        for name in (cuts or recordings).keys() - texts.keys():
+            yield UserError(f"{self.path / 'text'}: has no line for {name}")
+
+    def _segments(self) -> dict[str, tuple[str, tuple[float, float] | None]]:
+        path = self.path / "segments"
+        found: dict[str, tuple[str, tuple[float, float] | None]] = {}
+        for name, rest in _pairs(path) if path.is_file() else ():
+            try:
+                recording, begin, end = rest.split()
+                if not 0 <= float(begin) < float(end):
+                    raise ValueError
+            except ValueError as error:
+                raise UserError(
+                    f"{path}: {name} {rest!r}; a line is `utterance recording begin end`, in "
+                    "seconds, the end after the begin"
+                ) from error
+            found[name] = recording, (float(begin), float(end))
+        return found
+
+    def _optional(self, name: str) -> dict[str, str]:
+        path = self.path / name
+        return dict(_pairs(path)) if path.is_file() else {}
+
+    def _file(self, source: str) -> Path | None:
+        """The audio file of a line of wav.scp; None for a pipe that does more than decode one."""
+        if not source.endswith("|"):
+            return self.root / source
+        commands = source.removesuffix("|").split("|")
+        words = commands[0].split()
+        files = [w for w in words[1:] if Path(w).suffix.lower() in READ]
+        changes = len(commands) > 1 or re.search(r"\b(speed|tempo|trim|vol|remix)\b|-[12abs]\b", source)
+        decodes = bool(words) and Path(words[0]).name in DECODERS
+        if Path(words[0]).name == "flac":  # -s is silence to flac, and a part of it to no other
+            changes = len(commands) > 1
+        return self.root / files[0] if decodes and len(files) == 1 and not changes else None
+
+
+def _pairs(path: Path) -> Iterator[tuple[str, str]]:
+    for line in manifest_text(path).splitlines():
+        if line.strip():
+            name, *rest = line.split(maxsplit=1)
+            yield name, rest[0].strip() if rest else ""

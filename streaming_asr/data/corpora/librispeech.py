@@ -1,0 +1,131 @@
+"""LibriSpeech (Panayotov et al. 2015; openslr.org/12) and LibriSpeech-PC (openslr.org/145).
+
+    LibriSpeech/<split>/<speaker>/<chapter>/<speaker>-<chapter>-<utterance>.flac
+    LibriSpeech/<split>/<speaker>/<chapter>/<speaker>-<chapter>.trans.txt     "id TEXT IN CAPITALS"
+
+LibriSpeech-PC gives the same recordings punctuation and case: one manifest per split, JSON lines
+with `audio_filepath` (relative to LibriSpeech/), `duration`, `text`.
+
+Word times: the TextGrids or `.alignment.txt` of LibriSpeech-Alignments, beside the audio or below
+`alignments`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from streaming_asr.data.audio import File
+from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.utterance import Utterance
+from streaming_asr.errors import UserError
+
+LANGUAGE = "en"
+
+
+def splits_folder(path: Path) -> Path:
+    """LibriSpeech/ itself, given it or the folder it was extracted in."""
+    need_folder(path, "LibriSpeech", "give data.path=<the folder of LibriSpeech>")
+    return path / "LibriSpeech" if (path / "LibriSpeech").is_dir() else path
+
+
+class LibriSpeech(Loader):
+    """Read English books; text in capitals without punctuation."""
+
+    name = "librispeech"
+
+    def __init__(
+        self,
+        path: str | Path,
+        split: str = "test-clean",
+        *,
+        limit: int | None = None,
+        alignments: str | Path | None = None,
+    ) -> None:
+        super().__init__(path, split, limit=limit, alignments=alignments)
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        root = splits_folder(self.path)
+        there = [f.name for f in root.iterdir() if f.is_dir() and next(f.glob("*/*/"), None)]
+        need_split(root, self.split, there, "LibriSpeech")
+        for chapter in sorted((root / self.split).glob("*/*/")):
+            speaker, number = chapter.parent.name, chapter.name
+            transcripts = chapter / f"{speaker}-{number}.trans.txt"
+            if not transcripts.is_file():
+                yield UserError(f"{chapter}: {transcripts.name} is missing; extract it again")
+                continue
+            spoken = set()
+            for line in manifest_text(transcripts).splitlines():
+                name, _, text = line.strip().partition(" ")
+                file = chapter / f"{name}.flac"
+                spoken.add(file.name)
+                if not text:
+                    yield UserError(f"{transcripts}: {name} has no text; extract it again")
+                elif not is_there(file):
+                    yield missing(file, transcripts.name)
+                else:
+                    yield Utterance(
+                        id=name,
+                        text=text,
+                        audio=File(file),
+                        duration_s=0.0,
+                        speaker=speaker,
+                        language=LANGUAGE,
+                        audio_path=str(file),
+                    )
+            for file in sorted(chapter.glob("*.flac")):
+                if file.name not in spoken:
+                    yield UserError(f"{file}: {transcripts.name} has no text for it")
+
+
+class LibriSpeechPC(Loader):
+    """LibriSpeech's recordings with written text: punctuation and case."""
+
+    name = "librispeech_pc"
+
+    def __init__(
+        self,
+        path: str | Path,
+        manifests: str | Path,
+        split: str = "test-clean",
+        *,
+        limit: int | None = None,
+        alignments: str | Path | None = None,
+    ) -> None:
+        """`path` is LibriSpeech's folder, `manifests` the one of the .json files."""
+        super().__init__(path, split, limit=limit, alignments=alignments)
+        self.manifests = Path(manifests).expanduser()
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        root = splits_folder(self.path)
+        need_folder(self.manifests, "LibriSpeech-PC", "give data.manifests=<that of its .json>")
+        there = [file.stem for file in self.manifests.glob("*.json")]
+        need_split(self.manifests, self.split, there, "LibriSpeech-PC")
+        manifest = self.manifests / f"{self.split}.json"
+        for number, line in enumerate(manifest_text(manifest).splitlines(), start=1):
+            if not line.strip():
+                continue
+            where = f"{manifest}, line {number}"
+            try:
+                row = json.loads(line)
+                name, text, length_s = row["audio_filepath"], row["text"], float(row["duration"])
+            except (ValueError, KeyError, TypeError) as error:
+                yield UserError(f"{where}: no JSON with audio_filepath, duration, text ({error!r})")
+                continue
+            file = root / name
+            if not is_there(file):
+                yield missing(file, where)
+            elif not text.strip():
+                yield UserError(f"{where}: {file.stem} has no text; download the manifest again")
+            else:
+                yield Utterance(
+                    id=file.stem,
+                    text=" ".join(text.split()),
+                    audio=File(file),
+                    duration_s=length_s,
+                    speaker=file.stem.partition("-")[0],
+                    language=LANGUAGE,
+                    audio_path=str(file),
+                )

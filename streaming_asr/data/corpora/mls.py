@@ -1,0 +1,84 @@
+"""Multilingual LibriSpeech (Pratap et al. 2020; openslr.org/94).
+
+    mls_<language>/<split>/transcripts.txt                  "id<TAB>text"
+    mls_<language>/<split>/audio/<speaker>/<book>/<speaker>_<book>_<utterance>.flac   (or .opus)
+
+Splits are train, dev and test; the text is lower case without punctuation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from streaming_asr.data.audio import File
+from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.utterance import Utterance
+from streaming_asr.errors import UserError
+
+CODES = {
+    "english": "en",
+    "german": "de",
+    "dutch": "nl",
+    "french": "fr",
+    "spanish": "es",
+    "italian": "it",
+    "portuguese": "pt",
+    "polish": "pl",
+}
+
+
+class Mls(Loader):
+    """Read books in eight languages; `language` is an English name (german) or a code (de)."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        language: str,
+        split: str = "test",
+        *,
+        limit: int | None = None,
+        alignments: str | Path | None = None,
+    ) -> None:
+        names = {code: name for name, code in CODES.items()}
+        language = names.get(language, language)
+        if language not in CODES:
+            raise UserError(f"data.language={language}: MLS has {', '.join(sorted(CODES))}")
+        super().__init__(path, split, limit=limit, alignments=alignments)
+        self.language = language
+        self.name = f"mls_{language}"
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        need_folder(self.path, "MLS", f"give data.path=<the folder that holds {self.name}/>")
+        inner = self.path / self.name
+        root = inner if inner.is_dir() else self.path
+        there = [file.parent.name for file in root.glob("*/transcripts.txt")]
+        need_split(root, self.split, there, self.name)
+        folder = root / self.split
+        transcripts = folder / "transcripts.txt"
+        for number, line in enumerate(manifest_text(transcripts).splitlines(), start=1):
+            name, _, text = line.partition("\t")
+            if not text.strip() or name.count("_") != 2:
+                yield UserError(
+                    f"{transcripts}, line {number}: {line[:60]!r}; a line is "
+                    "`speaker_book_utterance<TAB>text`, the text not empty"
+                )
+                continue
+            speaker, book, _ = name.split("_")
+            stem = folder / "audio" / speaker / book / name
+            file = next(
+                (f for s in (".flac", ".opus") if is_there(f := stem.with_suffix(s))), None
+            )
+            if file is None:
+                yield missing(stem.with_suffix(".flac"), f"{transcripts}, line {number}")
+                continue
+            yield Utterance(
+                id=name,
+                text=" ".join(text.split()),
+                audio=File(file),
+                duration_s=0.0,
+                speaker=speaker,
+                language=CODES[self.language],
+                audio_path=str(file),
+            )

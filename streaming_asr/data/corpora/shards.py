@@ -1,0 +1,52 @@
+"""Training shards as a corpus: to align them, to check them, to run on them. See data/shards.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from streaming_asr.data.corpora.loader import Loader
+from streaming_asr.data.shards import Item, read_shards
+from streaming_asr.data.utterance import TimedWord, Utterance
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The samples of one item."""
+
+    item: Item
+
+    def __call__(self) -> Samples:
+        return self.item.samples()
+
+
+class Shards(Loader):
+    """The utterances of a folder of shards, with the word times they carry; ids by position."""
+
+    name = "shards"
+
+    def __init__(
+        self,
+        path: str | Path,
+        language: str | None = "en",
+        *,
+        limit: int | None = None,
+        alignments: str | Path | None = None,
+    ) -> None:
+        super().__init__(path, Path(path).name, limit=limit, alignments=alignments)
+        self.language = language
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        for i, item in enumerate(read_shards(self.path)):
+            yield Utterance(
+                id=f"{self.split}-{i:06d}",
+                text=item.text,
+                audio=Stretch(item),
+                duration_s=item.n_samples / SAMPLE_RATE,
+                speaker=item.speaker,
+                language=self.language,
+                words=tuple(TimedWord(*word) for word in item.words) or None,
+            )

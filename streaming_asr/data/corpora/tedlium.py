@@ -1,0 +1,112 @@
+"""TED-LIUM 3 (Hernandez et al. 2018; openslr.org/51): talks in SPHERE files, segments in STM.
+
+    TEDLIUM_release-3/legacy/{train,dev,test}/{sph,stm}/<talk>.{sph,stm}
+    TEDLIUM_release-3/data/{sph,stm}/<talk>.{sph,stm}                   the training set of release 3
+
+`form: short` gives each segment of the STM as an utterance. `form: long` gives each talk as one,
+from the start of its first segment to the end of its last, as Whisper's paper evaluates it
+(appendix D.1), the texts joined.
+
+The text is TED-LIUM's: lower case, clitics apart ("it 's"), which the normaliser joins again;
+`<unk>`, noises in braces and the marks of pronunciations, "word(2)", are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from streaming_asr.data.audio import Cut
+from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.data.utterance import Utterance
+from streaming_asr.errors import UserError
+from streaming_asr.formats.nist import Segment, segments
+
+FORMS = ("short", "long")
+IGNORED = "ignore_time_segment_in_scoring"
+GAP = "inter_segment_gap"
+
+
+class TedLium(Loader):
+    """English talks. Splits dev and test are those of every release; train is release 3's."""
+
+    name = "tedlium3"
+
+    def __init__(
+        self,
+        path: str | Path,
+        split: str = "test",
+        form: str = "short",
+        *,
+        limit: int | None = None,
+        alignments: str | Path | None = None,
+    ) -> None:
+        if form not in FORMS:
+            raise UserError(f"data.form={form}: one of {' or '.join(FORMS)}")
+        super().__init__(path, split, limit=limit, alignments=alignments)
+        self.form = form
+        self.name = "tedlium3" if form == "short" else "tedlium3_long"
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        need_folder(self.path, "TED-LIUM", "give data.path=<the folder TEDLIUM_release-3>")
+        inner = self.path / "TEDLIUM_release-3"
+        root = inner if inner.is_dir() else self.path
+        folders = {f.name: f for f in (root / "legacy").glob("*") if (f / "stm").is_dir()}
+        if (root / "data" / "stm").is_dir():
+            folders["train"] = root / "data"
+        need_split(root, self.split, folders, "TED-LIUM 3")
+        folder = folders[self.split]
+        files = sorted((folder / "stm").glob("*.stm"))
+        for stm in files:
+            talk = folder / "sph" / f"{stm.stem}.sph"
+            if not is_there(talk):
+                yield missing(talk, stm.name)
+                continue
+            try:
+                spoken = [
+                    each
+                    for parts in segments(stm).values()
+                    for each in parts
+                    if each.speaker != GAP and each.text.lower() != IGNORED
+                ]
+            except UserError as error:
+                yield error
+                continue
+            yield from self._short(talk, spoken) if self.form == "short" else self._long(talk, spoken)
+        stems = {file.stem for file in files}
+        for talk in sorted((folder / "sph").glob("*.sph")):
+            if talk.stem not in stems:
+                yield UserError(f"{talk}: has no stm/{talk.stem}.stm; extract the archive again")
+
+    def _short(self, talk: Path, spoken: Sequence[Segment]) -> Iterator[Utterance | UserError]:
+        for each in spoken:
+            text = plain(each.text)
+            name = f"{talk.stem}-{round(each.start_s * 100):07d}-{round(each.end_s * 100):07d}"
+            if text:  # a segment of noises alone has no reference
+                yield self._cut(name, talk, each.start_s, each.end_s, text)
+
+    def _long(self, talk: Path, spoken: Sequence[Segment]) -> Iterator[Utterance | UserError]:
+        if not spoken:
+            yield UserError(f"{talk}: its STM has no segment with text; extract the archive again")
+            return
+        text = " ".join(filter(None, (plain(each.text) for each in spoken)))
+        end_s = max(each.end_s for each in spoken)
+        yield self._cut(talk.stem, talk, spoken[0].start_s, end_s, text)
+
+    def _cut(self, name: str, talk: Path, start_s: float, end_s: float, text: str) -> Utterance:
+        return Utterance(
+            id=name,
+            text=text,
+            audio=Cut(talk, start_s, end_s),
+            duration_s=end_s - start_s,
+            speaker=talk.stem,
+            language="en",
+            audio_path=str(talk),
+        )
+
+
+def plain(text: str) -> str:
+    """The words of an STM line without `<unk>`, `{noise}` and the `(2)` of pronunciations."""
+    text = re.sub(r"<unk>|\{[^}]*\}|(?<=\w)\(\d+\)", " ", text)
+    return " ".join(text.split())
