@@ -12,9 +12,11 @@ import pytest
 from tiny import tiny_folder
 
 from streaming_asr import bench
+from streaming_asr.bench.score import ScoreSettings, write_log
 from streaming_asr.bench.settings import StepSettings, n_text_tokens
 from streaming_asr.bench.table import PUBLISHED_MS, verdicts
 from streaming_asr.errors import UserError
+from streaming_asr.score import score_folder
 
 
 def settings(at: str = "6", chunk: str = "300ms", **rest: Any) -> StepSettings:
@@ -216,3 +218,36 @@ def test_help_teaches_without_torch() -> None:
     )
     assert asked.returncode == 0, asked.stderr
     assert "python -m streaming_asr.bench step --model tiny" in asked.stdout
+
+
+def test_the_score_bench_measures_a_log_of_the_size_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "score.json"
+    options = ["--utterances", "24", "--seconds", "2", "--speakers", "12", "--json", str(out)]
+    assert bench.main(["score", *options]) == 0
+    found = json.loads(out.read_text())
+    assert found["n_steps"] == 24 * 20
+    assert found["score"]["cpu_s"] > 0 and found["score"]["peak_mib"] > 20
+    assert found["bootstrap"]["speakers"]["of"] == "12 speakers"
+    assert found["bootstrap"]["utterances"]["of"] == "24 utterances"
+    printed = capsys.readouterr().out
+    assert "24 utterances of 2 s, chunks of 100ms, 480 steps" in printed
+    assert "target" not in printed  # they are for a log of full size
+
+
+def test_a_made_up_log_is_scored_as_it_was_made(tmp_path: Path) -> None:
+    settings = ScoreSettings(utterances=30, seconds=5, speakers=3)
+    write_log(tmp_path / "cell" / "events.jsonl", settings)
+    result = score_folder(tmp_path / "cell")
+    assert result["n_utterances"] == 30 and result["n_failed"] == 0
+    assert 1 < result["metrics"]["wer"] < 15
+    assert result["metrics"]["normalised_erasure"] > 0.2
+    assert result["metrics"]["word_latency_coverage"] > 85
+
+
+def test_wrong_sizes_of_the_score_bench_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for option, told in (("--utterances=0", "--utterances 0: must be"), ("--chunk=5", "a unit")):
+        with pytest.raises(SystemExit, match="2"):
+            bench.main(["score", option])
+        assert told in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What computing costs: `python -m streaming_asr.bench step`.
+"""What computing costs: `python -m streaming_asr.bench step`, and `bench score` what scoring does.
 
 A benchmark reports: its exit status is 0 whatever the figures are, and what misses a target is
 said in words.
@@ -10,6 +10,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 HELP = """\
 Time per chunk of WhisperRT at early, middle and late chunks of one stream, beside a naive
@@ -32,9 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.bench",
-        description="What computing costs. `step --help` says more.",
+        description="What computing costs. `step --help` and `score --help` say more.",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="step")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     step = commands.add_parser(
         "step",
         help="time per chunk, beside a naive baseline",
@@ -58,26 +59,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     step.add_argument("--threads", type=int, default=1, help="default: %(default)s")
     step.add_argument("--repeats", type=int, default=3, help="median of so many (default: 3)")
     step.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
-    step.add_argument("--json", type=Path, metavar="FILE", help="also write all figures here")
+    score = commands.add_parser(
+        "score",
+        help="time and memory of scoring a large log, time of an interval's draws",
+        description="Scores a made-up log on one thread, and times the draws of an interval.",
+    )
+    score.add_argument("--utterances", type=int, default=2600, help="default: %(default)s")
+    score.add_argument("--seconds", type=float, default=7.0, help="of each; default: %(default)s")
+    score.add_argument("--speakers", type=int, default=40, help="default: %(default)s")
+    score.add_argument("--chunk", default="100ms", help="length of a chunk; default: %(default)s")
+    for command in (step, score):
+        command.add_argument(
+            "--json", type=Path, metavar="FILE", help="also write all figures here"
+        )
     arguments = parser.parse_args(argv)
 
-    from streaming_asr.bench.settings import StepSettings
     from streaming_asr.errors import UserError
 
     try:
-        settings = StepSettings.parse(
-            models=arguments.model or ["tiny", "base"],
-            chunk=arguments.chunk,
-            at=arguments.at,
-            threads=arguments.threads,
-            repeats=arguments.repeats,
-            device=arguments.device,
-        )
-        from streaming_asr.bench.step import bench_step
-        from streaming_asr.bench.table import show
-
-        result = bench_step(settings)
-        show(result)
+        result = (_score if arguments.command == "score" else _step)(arguments)
         if arguments.json:
             try:
                 arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -89,3 +89,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         parser.exit(2, f"error: {error}\n")
     return 0
+
+
+def _step(arguments: argparse.Namespace) -> dict[str, Any]:
+    from streaming_asr.bench.settings import StepSettings
+
+    settings = StepSettings.parse(
+        models=arguments.model or ["tiny", "base"],
+        chunk=arguments.chunk,
+        at=arguments.at,
+        threads=arguments.threads,
+        repeats=arguments.repeats,
+        device=arguments.device,
+    )
+    from streaming_asr.bench.step import bench_step
+    from streaming_asr.bench.table import show
+
+    result = bench_step(settings)
+    show(result)
+    return result
+
+
+def _score(arguments: argparse.Namespace) -> dict[str, Any]:
+    from streaming_asr.bench.score import ScoreSettings, bench_score, show
+
+    names = ("utterances", "seconds", "speakers", "chunk")
+    result = bench_score(ScoreSettings(**{name: getattr(arguments, name) for name in names}))
+    show(result)
+    return result
