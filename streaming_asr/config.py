@@ -249,7 +249,11 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
     try:
         OmegaConf.resolve(config)
         _check_model(config)
-        if "adapter" in config.method:
+        own = own_network(config)
+        if own is not None and config.method.get("adapter") == "auto":
+            with read_write(config):
+                config.method.adapter = own
+        elif "adapter" in config.method:
             found = find_adapter(
                 method_name,
                 chunk_ms,
@@ -277,14 +281,25 @@ def _check_model(config: DictConfig) -> None:
         return
     looks_local = os.path.isabs(path) or path.startswith((".", "~")) or path.count("/") > 1
     folder = Path(path).expanduser()
-    if looks_local and not (folder / "config.json").is_file():
+    if looks_local and not any((folder / f"config.{end}").is_file() for end in ("json", "yaml")):
         raise UserError(
-            f"model.path={path}: no model there (a Hugging Face folder with config.json); "
-            "give model.path=<folder> or a hub name, or build mini with `make mini`"
+            f"model.path={path}: no model there (a Hugging Face folder with config.json, or a "
+            "ChunkFormer's with config.yaml); give model.path=<folder> or a hub name, or build mini "
+            "with `make mini`"
         )
 
 
 # -- adapters -------------------------------------------------------------------------------
+
+
+def own_network(config: DictConfig) -> str | None:
+    """`model.path` where it is no Whisper but a ChunkFormer's folder; None elsewhere."""
+    path = OmegaConf.select(config, "model.path")
+    if path is None:
+        return None
+    folder = Path(path).expanduser()
+    is_whisper = (folder / "config.json").exists()
+    return path if not is_whisper and (folder / "config.yaml").is_file() else None
 
 
 def adapter_folders(config: DictConfig, method_name: str) -> list[Path]:
@@ -303,7 +318,8 @@ def find_adapter(
     """The adapter folder that `method.adapter` names; None for `none`.
 
     wanted: `none`; `auto` (one trained at exactly this chunk, in any of `folders`, else one trained
-    on random chunks); the name of one in `folders` (`random`, `300ms`); or a path.
+    on random chunks); `auto_or_none` (the same, None where there is neither); the name of one in
+    `folders` (`random`, `300ms`); or a path.
     Raises UserError that says what exists and how to train one.
     """
     if wanted in ("none", "None"):
@@ -313,10 +329,12 @@ def find_adapter(
         for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
             if entry.is_dir() and any(entry.iterdir()):
                 present.setdefault(_adapter_key(entry.name), entry)
-    if wanted == "auto":
+    if wanted in ("auto", "auto_or_none"):
         for key in (f"{chunk_ms}ms", "random"):
             if key in present:
                 return present[key]
+        if wanted == "auto_or_none":
+            return None
     elif _adapter_key(wanted) in present:
         return present[_adapter_key(wanted)]
     elif Path(wanted).expanduser().exists():  # a folder, or a checkpoint file of another project

@@ -170,6 +170,14 @@ def test_an_adapter_can_be_named_or_given_as_a_folder_or_left_out(tmp_path: Path
     assert find_adapter("m", 100, "none", [folder]) is None
 
 
+def test_an_adapter_that_a_method_can_do_without_is_taken_where_there_is_one(
+    tmp_path: Path,
+) -> None:
+    folder = adapters(tmp_path / "a", "random")
+    assert find_adapter("m", 100, "auto_or_none", [folder]) == folder / "random"
+    assert find_adapter("m", 100, "auto_or_none", [tmp_path / "nowhere"]) is None
+
+
 def test_without_an_adapter_the_refusal_says_what_exists_and_how_to_train_one(
     tmp_path: Path,
 ) -> None:

@@ -302,7 +302,8 @@ def test_text_once_said_is_forced_on_every_later_step():
 
 def test_no_token_is_forced_out_of_a_model_that_hears_nothing():
     simul = method(str(tiny_folder(eot_logit=60.0)))
-    for audio in (np.zeros(24_000, np.float32), noise(1.5, seed=3)):
+    hiss = 0.1 * np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
+    for audio in (np.zeros(24_000, np.float32), noise(1.5, seed=3), hiss):
         assert text(steps(simul, audio)) == ""
 
 
@@ -435,6 +436,15 @@ def test_a_published_one_layer_file_is_loaded_and_used(tmp_path):
     torch.testing.assert_close(detector(hidden), expected)
     simul = method(truncation="cif", adapter=str(tmp_path / "small.pt"))
     assert steps(simul, noise(1.5, seed=1))[-1].partial == ()
+
+
+def test_by_default_a_detector_that_is_there_is_asked_and_without_one_nothing_is_dropped(tmp_path):
+    published(tmp_path / "small.pt", 32)
+    with_one = method(adapter=str(tmp_path / "small.pt"))
+    assert with_one._truncation == "cif" and with_one._detector is not None
+    assert method(adapter=None)._truncation == method()._truncation == "never"
+    never = method(adapter=str(tmp_path / "small.pt"), truncation="never")
+    assert never._detector is None
 
 
 def test_a_detector_of_another_width_or_form_is_refused(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -13,7 +14,7 @@ import contract
 import numpy as np
 import pytest
 from tiny import noise, tiny_folder
-from transformers import WhisperConfig
+from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
@@ -439,6 +440,86 @@ def test_a_multilingual_model_is_told_its_language_and_refuses_an_unknown_one(ca
         method.step(state, noise(0.6), last=True)
     with pytest.raises(UserError, match="language 'fr'"):
         method.start(language="fr")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_english_model_refuses_another_language(backend: str, cache: str) -> None:
+    method = Ufal(str(tiny_folder()), backend=backend, cache=cache, beam=1)
+    with pytest.raises(UserError, match="language 'de': this model is English-only"):
+        method.start(language="de")
+    method.step(method.start(language="en"), noise(0.6), last=True)
+
+
+def words_of(
+    folder: Path, backend: str, cache: str, audio: Samples, beam: int = 2
+) -> tuple[Word, ...]:
+    method = Ufal(str(folder), backend=backend, cache=cache, beam=beam)
+    options = {"prompt": None, "language": None, "recorder": NULL}
+    return method._recogniser.transcribe(audio, **options).words  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_without_alignment_heads_times_words_by_the_last_half_of_its_layers(
+    backend: str, cache: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder(), folder)
+    settings = json.loads((folder / "generation_config.json").read_text())
+    assert settings.pop("alignment_heads") == [[1, 0], [1, 1]]  # the last of two layers
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    audio = noise(2.0, seed=1)
+    found = words_of(folder, backend, cache, audio)
+    assert found == words_of(tiny_folder(), backend, cache, audio) != ()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_without_timestamp_tokens_is_prompted_for_none(
+    backend: str, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = WhisperForConditionalGeneration.from_pretrained(tiny_folder())
+    shutil.copytree(tiny_folder(), tmp_path / "model")
+    model.resize_token_embeddings(model.generation_config.no_timestamps_token_id + 1)
+    model.save_pretrained(tmp_path / "model")
+    asked: list[list[int]] = []
+    if backend == "faster_whisper":
+        from streaming_asr.methods.ufal.faster import Model
+
+        search = Model.generate_with_fallback
+
+        def spy(self: Model, encoded: Any, prompt: list[int], *rest: Any) -> Any:
+            asked.append(prompt)
+            return search(self, encoded, prompt, *rest)
+
+        monkeypatch.setattr(Model, "generate_with_fallback", spy)
+    audio = noise(2.0, seed=1)
+    without = words_of(tmp_path / "model", backend, cache, audio)
+    words = words_of(tiny_folder(), backend, cache, audio)
+    if backend == "torch":  # it decodes no timestamps anyway
+        assert without == words != ()
+        return
+    no_timestamps = model.generation_config.no_timestamps_token_id
+    assert without and asked[0][-1] == no_timestamps
+    assert no_timestamps not in asked[-1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_that_hears_no_speech_commits_nothing(backend: str, cache: str) -> None:
+    method = Ufal(str(tiny_folder(eot_logit=60.0)), backend=backend, cache=cache, beam=2)
+    hiss = 0.1 * np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
+    for audio in (np.zeros(24_000, np.float32), noise(1.5, seed=3), hiss):
+        updates = feed(method, audio)
+        assert committed(updates) == "" and not any(update.partial for update in updates)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ten_minutes_in_one_delivery_are_heard_to_the_end(backend: str, cache: str) -> None:
+    folder = tiny_folder(eot_logit=60.0, d_model=16, context_frames=1500)
+    method = Ufal(str(folder), backend=backend, cache=cache, beam=1)
+    recorder = StepRecorder()
+    state = method.start(recorder=recorder)
+    method.step(state, np.tile(noise(10.0, seed=3), 60), last=True)
+    _, counts = recorder.drain()
+    assert counts["frames_real"] >= 30_000 and counts["frames_computed"] >= 30_000
 
 
 @pytest.mark.parametrize(

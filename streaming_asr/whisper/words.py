@@ -12,7 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streaming_asr.errors import UserError
+
 LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
+
+
+def refuse_other_than_english(language: str | None) -> None:
+    """UserError for a language that an English-only model is asked for."""
+    if language not in (None, "en"):
+        raise UserError(
+            f"language {language!r}: this model is English-only; leave the language out, or "
+            "take a multilingual model"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from streaming_asr.whisper.encoder import encode_padded
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.words import refuse_other_than_english
 
 TOKENS_PER_SECOND = 28  # no speech has more: a decoder that does loops
 REWIND_SHARE = 4 / 30  # the reference's 4 s in a context of 30 s
@@ -46,7 +47,7 @@ class SimulWhisper:
         dtype: str = "float32",
         chunk_s: float = 0.3,
         first_chunk_s: float = 0.6,
-        truncation: str = "never",
+        truncation: str | None = None,
         adapter: str | None = None,
         frame_threshold: int = 12,
         last_frame_threshold: int = 4,
@@ -59,13 +60,17 @@ class SimulWhisper:
         """Load the model and, for truncation=cif, the detector that `adapter` names.
 
         truncation: drop the last word of a step's text `never`, `always`, or unless the detector
-        finds that it ended (`cif`). frame_threshold: a token taken from so few frames before the
-        end of the audio waits; last_frame_threshold: the same at the end of the stream.
-        rewind_frames: looking back further drops the step's text (default 4 s of 30 s of context).
+        finds that it ended (`cif`); None: cif where `adapter` names one, else never.
+        frame_threshold: a token taken from so few frames before the end of the audio waits;
+        last_frame_threshold: the same at the end of the stream. rewind_frames: looking back
+        further drops the step's text (default 4 s of 30 s of context).
         beam: 0 or 1 greedy. buffer_s: audio in the window, default and at most the context.
         context_tokens: of earlier text before the window, 0 none, default half the positions.
         prompt: text before all of it. Raises UserError on a missing part or a setting out of range.
         """
+        no_detector = adapter in (None, "none")
+        if truncation is None:
+            truncation = "never" if no_detector else "cif"
         if truncation not in TRUNCATIONS:
             raise UserError(f"truncation={truncation!r}: one of {', '.join(TRUNCATIONS)}")
         if min(frame_threshold, last_frame_threshold, beam, rewind_frames or 0) < 0:
@@ -73,12 +78,11 @@ class SimulWhisper:
                 f"frame_threshold={frame_threshold}, last_frame_threshold={last_frame_threshold}, "
                 f"rewind_frames={rewind_frames}, beam={beam}: none may be negative"
             )
-        no_detector = adapter in (None, "none")
         if truncation == "cif" and no_detector:
             raise UserError(
-                "truncation=cif wants a truncation detector, and none is named: train one with "
-                "`python -m streaming_asr.train method=simul_whisper entry=random` and give "
-                "method.adapter=auto, or name a folder or published file, or do without by "
+                "truncation=cif wants a truncation detector, and there is none: train one with "
+                "`python -m streaming_asr.train method=simul_whisper entry=random`, which "
+                "method.adapter=auto finds, or name a folder or published file, or do without by "
                 "truncation=never"
             )
         self._whisper = whisper = load_whisper(model_path, device=device, dtype=dtype)
@@ -110,11 +114,8 @@ class SimulWhisper:
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
         """A new stream. Multilingual models take a `language` (default en), others only en."""
-        if not self._whisper.multilingual and language not in (None, "en"):
-            raise UserError(
-                f"language {language!r}: this model is English-only; leave the language out, or "
-                "take a multilingual model"
-            )
+        if not self._whisper.multilingual:
+            refuse_other_than_english(language)
         self._whisper.prompt(language)  # a language it does not know is refused here
         cache = DecoderCache(self._decoder, rows=self._search.beam, streams=1)
         return StreamState(

@@ -7,6 +7,7 @@ from streaming_asr.methods.offline.decode import WindowDecoder, as_words
 from streaming_asr.methods.ufal.recogniser import Hypothesis, sentence_ends_s
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
+from streaming_asr.whisper.words import refuse_other_than_english
 
 
 class Backbone:
@@ -21,6 +22,8 @@ class Backbone:
         self.context_s: float = whisper.context_s
 
     def check_language(self, language: str | None) -> None:
+        if not self._whisper.multilingual:
+            refuse_other_than_english(language)
         self._whisper.prompt(language)
 
     def transcribe(

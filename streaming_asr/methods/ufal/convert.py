@@ -11,6 +11,7 @@ from pathlib import Path
 
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import model_hash
+from streaming_asr.whisper.source import locate
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +33,7 @@ def converted(model_path: str | Path, cache: str | Path | None = None) -> Path:
     """
     import ctranslate2
 
-    path = Path(model_path).expanduser()
-    looks_local = str(model_path).startswith((".", "/", "~")) or path.exists()
-    if looks_local and not (path / "config.json").is_file():
-        raise UserError(
-            f"model {str(model_path)!r}: no folder with a config.json there; give a Hugging Face "
-            "folder or a hub name such as openai/whisper-tiny.en"
-        )
-    source = str(path) if looks_local else str(model_path)
+    source = locate(model_path)
     root = Path(cache).expanduser() if cache else cache_root()
     hashed = model_hash({"model": {"path": source}})
     target = root / f"{hashed}-{ctranslate2.__version__}"

@@ -21,6 +21,7 @@ from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.methods.ufal.convert import HF, converted
 from streaming_asr.methods.ufal.recogniser import Hypothesis
 from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.words import refuse_other_than_english
 
 FRAME_SAMPLES = 320
 NO_SPEECH = 0.9
@@ -79,6 +80,8 @@ class Model(WhisperModel):  # type: ignore[misc]
         self._check_tokens()
         self.config = AutoConfig.from_pretrained(folder / HF)
         self.max_length = self.config.max_target_positions
+        no_timestamps = self.hf_tokenizer.token_to_id("<|notimestamps|>")
+        self.has_timestamps: bool = self.config.vocab_size > no_timestamps + 1
         self.feature_extractor = _Features(
             self.config.num_mel_bins, self.config.max_source_positions
         )
@@ -124,7 +127,10 @@ class Model(WhisperModel):  # type: ignore[misc]
 
 
 class FasterWhisper:
-    """Beam search, segments by timestamps, word times by alignment heads, as faster-whisper."""
+    """Beam search, segments by timestamps, word times by alignment heads, as faster-whisper.
+
+    A model whose vocabulary ends with <|notimestamps|> gives one segment per window.
+    """
 
     def __init__(
         self,
@@ -165,9 +171,11 @@ class FasterWhisper:
         self.context_s: float = frames * FRAME_SAMPLES / SAMPLE_RATE
 
     def check_language(self, language: str | None) -> None:
-        """An English-only model is told no language, whatever is asked for."""
         model = self.model
-        if language is None or not model.model.is_multilingual:
+        if not model.model.is_multilingual:
+            refuse_other_than_english(language)
+            return
+        if language is None:
             return
         if model.hf_tokenizer.token_to_id(f"<|{language}|>") is None:
             raise UserError(f"language {language!r}: this model's tokenizer does not have it")
@@ -188,6 +196,7 @@ class FasterWhisper:
             beam_size=self._beam,
             temperature=self._temperatures,
             word_timestamps=True,
+            without_timestamps=not model.has_timestamps,
             condition_on_previous_text=True,
         )
         segments = list(found)
