@@ -1,4 +1,4 @@
-"""LoRA adapters: merge peft's, and read the form WhisperRT's authors publish.
+"""LoRA adapters: make, write and merge peft's, and read the form WhisperRT's authors publish.
 
 A peft folder holds adapter_config.json and adapter_model.safetensors. The authors' checkpoints are
 torch files with OpenAI's key names (encoder.blocks.0.attn.query) whose lora_A is (in, rank) and
@@ -7,10 +7,11 @@ lora_B (rank, out), the transpose of peft's, scaled by alpha / rank = 1.
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,36 @@ _PLAIN = {
     "decoder.positional_embedding": "decoder.embed_positions.weight",
     "decoder.ln": "decoder.layer_norm",
 }
+
+
+def add_lora(model: Any, rank: int, target_modules: Sequence[str]) -> Any:
+    """`model` wrapped by peft, only the low-rank matrices trainable; B = 0, scale alpha / r = 1."""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=list(target_modules)
+    )
+    with warnings.catch_warnings():
+        # peft asks transformers 5 for an attribute under its old name
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        return get_peft_model(model, config)
+
+
+def save_lora(wrapped: Any, folder: Path, base: str) -> None:
+    """Write what `add_lora` made and training changed, in fp16; `base`: the model it is for."""
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = get_peft_model_state_dict(wrapped)
+    half = {name: value.detach().half().cpu().contiguous() for name, value in weights.items()}
+    save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    config = wrapped.peft_config["default"].to_dict()
+    config |= {"base_model_name_or_path": base, "inference_mode": True}
+    # What is unset is left out: other versions of peft have other options.
+    config = {k: getattr(v, "value", v) for k, v in config.items() if v not in (None, {})}
+    text = json.dumps(config, indent=2, sort_keys=True, default=sorted)
+    (folder / "adapter_config.json").write_text(text + "\n")
 
 
 def merge_adapter(model: Any, adapter: str | Path) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ...errors import UserError
+from ...whisper.adapters import add_lora
 from ...whisper.encoder import encode_masked
 
 TARGET_MODULES = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"]
@@ -91,42 +90,17 @@ class TwoPassModel(nn.Module):
 
 def with_lora(model: nn.Module, rank: int, start: Path | None) -> Any:
     """`model` wrapped by peft on all linear layers, with the adapter of `start` if any."""
-    from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+    from peft import set_peft_model_state_dict
     from safetensors.torch import load_file
 
-    config = LoraConfig(
-        r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=list(TARGET_MODULES)
-    )
-    with warnings.catch_warnings():
-        # peft asks transformers 5 for an attribute under its old name
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-        wrapped = get_peft_model(model, config)
-        if start is not None and (file := start / "adapter_model.safetensors").is_file():
-            weights = {name: value.float() for name, value in load_file(file).items()}
-            try:
-                set_peft_model_state_dict(wrapped, weights)
-            except RuntimeError as error:
-                raise UserError(
-                    f"start={start}: its adapter does not fit rank={rank} on this model "
-                    f"({str(error).splitlines()[0]}); use the rank and model of that stage"
-                ) from error
+    wrapped = add_lora(model, rank, TARGET_MODULES)
+    if start is not None and (file := start / "adapter_model.safetensors").is_file():
+        weights = {name: value.float() for name, value in load_file(file).items()}
+        try:
+            set_peft_model_state_dict(wrapped, weights)
+        except RuntimeError as error:
+            raise UserError(
+                f"start={start}: its adapter does not fit rank={rank} on this model "
+                f"({str(error).splitlines()[0]}); use the rank and model of that stage"
+            ) from error
     return wrapped
-
-
-def save_lora(network: Any, rank: int, folder: Path, base: str) -> None:
-    from peft import get_peft_model_state_dict
-    from safetensors.torch import save_file
-
-    weights = get_peft_model_state_dict(network)
-    half = {name: value.detach().half().cpu().contiguous() for name, value in weights.items()}
-    save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    config = network.peft_config["default"].to_dict()
-    config |= {
-        "base_model_name_or_path": base,
-        "target_modules": TARGET_MODULES,
-        "inference_mode": True,
-    }
-    # What is unset is left out: other versions of peft have other options.
-    config = {k: getattr(v, "value", v) for k, v in config.items() if v not in (None, {})}
-    text = json.dumps(config, indent=2, sort_keys=True, default=sorted)
-    (folder / "adapter_config.json").write_text(text + "\n")

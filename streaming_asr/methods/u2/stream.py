@@ -25,7 +25,7 @@ from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
 from streaming_asr.methods.u2.head import embedding_head, load_head, load_trained
 from streaming_asr.methods.u2.head import quantise as to_int8
 from streaming_asr.methods.u2.rescoring import Weights, rescore
-from streaming_asr.methods.u2.state import FRAME_S, StreamState, frames_of
+from streaming_asr.methods.u2.state import StreamState
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.methods.whisperrt.longform import Seam
 from streaming_asr.whisper.alignment import alignment_times
@@ -33,6 +33,7 @@ from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import StreamingEncoder
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, StreamingLogMel
 from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.window import FRAME_S, frames_of
 from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
 
 
@@ -136,7 +137,7 @@ class U2:
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
         """A new stream. `language` is for multilingual models (default en)."""
         whisper = self._whisper
-        shape = (1, whisper.n_mels, 2 * whisper.context_frames + 1)
+        shape = (whisper.n_mels, 2 * whisper.context_frames + 1)
         return StreamState(
             encoder=StreamingEncoder(whisper.model),
             cache=DecoderCache(self._decoder, rows=max(1, self._n_rescored), streams=1),
@@ -182,7 +183,7 @@ class U2:
         """Encode and search the window's blocks that end at `ends`, mel frames in place."""
         start, stop = state.position, ends[-1]
         with state.recorder.part("encode"):
-            mel = state.mel[:, :, max(0, 2 * start - 2) : 2 * stop + 1]
+            mel = state.mel[None, :, max(0, 2 * start - 2) : 2 * stop + 1]
             hidden = state.encoder.append(mel, start, ends)
             self._decoder.append_frames(state.cache, hidden, start)
         config = self._whisper.config

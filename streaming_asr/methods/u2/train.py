@@ -23,15 +23,16 @@ from ...data import read_manifest
 from ...data.shards import Item, by_speaker, read_shards
 from ...errors import UserError
 from ...training import dev_wer, published_name
+from ...whisper.adapters import save_lora
 from ...whisper.decoder import Decoder, DecoderCache
 from ...whisper.encoder import encode_masked
 from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
 from ...whisper.load import Whisper, load_whisper
 from ...whisper.masks import whole_block_ends
+from ...whisper.window import FRAME_S, frames_of
 from ..offline.windows import WindowOptions, complete_window
 from .head import HEAD_FILE, MODEL_FOLDER, embedding_head, load_head, load_trained, save_head
-from .network import Batch, TwoPassModel, save_lora, with_lora
-from .state import FRAME_S, frames_of
+from .network import Batch, TwoPassModel, with_lora
 from .tokenizer import CtcTokenizer
 
 STAGES = ("attention", "ctc", "hybrid")
@@ -263,7 +264,7 @@ class U2Recipe:
         if self.stage != "attention":
             save_head(self.model.head, folder)
         if self.rank:
-            save_lora(self.network, self.rank, folder, published_name(self.path))
+            save_lora(self.network, folder, published_name(self.path))
         elif self.stage != "ctc" or self.start is not None:
             _save_model(self.whisper, folder / MODEL_FOLDER)
         told = {

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 
 from streaming_asr.method import Word
-from streaming_asr.methods.whisperrt.state import FRAME_S, StreamState
+from streaming_asr.methods.whisperrt.state import StreamState
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder
 from streaming_asr.whisper.load import Whisper
+from streaming_asr.whisper.window import FRAME_S
 from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES, TokenWord
 
 

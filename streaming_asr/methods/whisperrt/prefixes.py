@@ -7,7 +7,6 @@ let each see the frames of its prefix only. The logits equal those of one pass p
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ...errors import UserError
+from ...whisper.adapters import add_lora
 from ...whisper.encoder import encode_masked, merge_heads, split_heads
 
 TARGET_MODULES = ["q_proj", "k_proj", "v_proj", "out_proj"]  # of all three attentions
@@ -126,24 +126,16 @@ def _attend(attention: Any, x: Tensor, source: Tensor, mask: Tensor) -> Tensor:
     return out
 
 
-def add_lora(model: nn.Module, rank: int, init: str, seed: int) -> Any:
-    """`model` wrapped by peft, only the low-rank matrices trainable; B = 0, scale alpha / r = 1.
+def with_lora(model: nn.Module, rank: int, init: str, seed: int) -> Any:
+    """`model` wrapped by peft, its attentions' projections adapted.
 
     init: `peft` draws A from U(±1/sqrt(d)); `paper`, as the authors' code does with A stored
     transposed, from U(±1/sqrt(rank)), which is sqrt(d / rank) times wider.
     """
-    from peft import LoraConfig, get_peft_model
-
     if init not in ("paper", "peft"):
         raise UserError(f"init={init!r}: the scale of lora_A is that of paper or of peft")
     torch.manual_seed(seed)
-    config = LoraConfig(
-        r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=list(TARGET_MODULES)
-    )
-    with warnings.catch_warnings():
-        # peft asks transformers 5 for an attribute under its old name
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-        wrapped = get_peft_model(model, config)
+    wrapped = add_lora(model, rank, TARGET_MODULES)
     if init == "paper":
         for name, weight in wrapped.named_parameters():
             if "lora_A" in name:

@@ -25,11 +25,12 @@ from streaming_asr.methods.whisperrt.commit import Committer
 from streaming_asr.methods.whisperrt.greedy import Row, decode_greedy
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
 from streaming_asr.methods.whisperrt.longform import Seam
-from streaming_asr.methods.whisperrt.state import FRAME_S, Pool, StreamState
+from streaming_asr.methods.whisperrt.state import Pool, StreamState
 from streaming_asr.whisper.decoder import Decoder
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, StreamingLogMel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.window import frames_of
 
 TOKENS_PER_CHUNK_SECOND = 28
 
@@ -79,8 +80,8 @@ class WhisperRT:
             adapter=None if adapter in (None, "none") else adapter,
         )
         self._decoder = Decoder(self._whisper)
-        self._chunk_frames = _frames(chunk_s, "chunk_s")
-        self._first_frames = _frames(first_chunk_s, "first_chunk_s")
+        self._chunk_frames = frames_of(chunk_s, "chunk_s")
+        self._first_frames = frames_of(first_chunk_s, "first_chunk_s")
         self._seam = Seam.of(
             self._whisper.context_frames, self._chunk_frames, self._first_frames, window_margin_s
         )
@@ -119,6 +120,7 @@ class WhisperRT:
             StreamState(
                 pool=pool,
                 row=row,
+                mel=pool.mel[row],
                 prompt=list(prompt),
                 language=language,
                 recorder=recorder,
@@ -277,13 +279,6 @@ class WhisperRT:
         flops = encoder_flops(self._whisper.config, ends[-1])
         state.recorder.count(frames_computed=ends[-1], encoder_flops=flops)
         return committed
-
-
-def _frames(duration_s: float, name: str) -> int:
-    frames = round(duration_s / FRAME_S)
-    if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
-        raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
-    return frames
 
 
 def _in_phase(states: list[StreamState]) -> list[list[StreamState]]:

@@ -35,13 +35,14 @@ from ...data import read_manifest
 from ...data.shards import Item, by_speaker, read_shards
 from ...errors import UserError
 from ...training import dev_wer, published_name
+from ...whisper.adapters import save_lora
 from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
 from ...whisper.load import load_whisper
 from ...whisper.masks import block_ends, whole_block_ends
+from ...whisper.window import FRAME_S
 from ..offline.windows import Targets, Window, WindowOptions, complete_window
-from .prefixes import TARGET_MODULES, Batch, Example, PrefixModel, add_lora, pack
+from .prefixes import Batch, Example, PrefixModel, pack, with_lora
 
-FRAME_S = 0.02
 RANDOM_CHUNK_FRAMES = range(5, 51, 5)  # 0.1 .. 1.0 s
 FIRST_CHUNK_FRAMES = 30  # the first chunk: the smallest multiple of the chunk from here up
 
@@ -108,7 +109,7 @@ class WhisperRTRecipe:
         self.whisper = load_whisper(model_path)
         self.prompt = self.whisper.prompt(language)
         self.targets = Targets(self.whisper.tokenizer)
-        self.peft = add_lora(self.whisper.model, rank, init, seed)
+        self.peft = with_lora(self.whisper.model, rank, init, seed)
         self.model = PrefixModel(self.peft)
         self.options = WindowOptions(
             self.whisper.context_s,
@@ -261,22 +262,7 @@ class WhisperRTRecipe:
 
     def save(self, folder: Path) -> None:
         """A peft adapter in fp16, and training.json: how it came about."""
-        from peft import get_peft_model_state_dict
-        from safetensors.torch import save_file
-
-        folder.mkdir(parents=True, exist_ok=True)
-        weights = get_peft_model_state_dict(self.peft)
-        half = {name: value.detach().half().cpu().contiguous() for name, value in weights.items()}
-        save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-        config = self.peft.peft_config["default"].to_dict()
-        config |= {
-            "base_model_name_or_path": published_name(self.path),
-            "target_modules": TARGET_MODULES,
-            "inference_mode": True,
-        }
-        # What is unset is left out: other versions of peft have other options.
-        config = {k: getattr(v, "value", v) for k, v in config.items() if v not in (None, {})}
-        _write(folder / "adapter_config.json", config)
+        save_lora(self.peft, folder, published_name(self.path))
         _write(
             folder / "training.json",
             {

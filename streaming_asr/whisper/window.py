@@ -1,0 +1,114 @@
+"""The audio side of a stream that is encoded block by block: samples in, mel frames of a window.
+
+A block is the audio of one chunk. It can be encoded when its last frame's look-ahead has arrived;
+at the end of the stream the block that holds the last samples is filled up with zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import Recorder, Samples
+from streaming_asr.whisper.features import (
+    FRAME_SAMPLES,
+    LOOKAHEAD_SAMPLES,
+    SAMPLE_RATE,
+    StreamingLogMel,
+)
+
+FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
+
+
+def frames_of(duration_s: float, name: str) -> int:
+    """Encoder frames in a duration; raises UserError where it is not a whole number of them."""
+    frames = round(duration_s / FRAME_S)
+    if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
+        raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
+    return frames
+
+
+@dataclass(slots=True, kw_only=True)
+class BlockWindow:
+    """What a method's state of one stream begins with.
+
+    Frames are encoder frames of 20 ms; the window is what the context holds.
+    """
+
+    mel: torch.Tensor
+    """(n_mels, 2 * context + 1), normalised frames of the window, kept to encode them anew."""
+    features: StreamingLogMel
+    recorder: Recorder
+    chunk_frames: int
+    next_end: int
+    """Frame of the stream at which the block now being filled ends."""
+
+    pending: list[Samples] = field(default_factory=list)
+    n_samples: int = 0
+    n_taken: int = 0
+    """Samples handed to the features."""
+    ended: bool = False
+
+    window_start: int = 0
+    """Frame of the stream at which the window begins."""
+    position: int = 0
+    """Frames of the window that are encoded."""
+    n_mel: int = 0
+    block_ends: list[int] = field(default_factory=list)
+    """Ends of the window's encoded blocks, in frames of the window."""
+
+    @property
+    def heard_s(self) -> float:
+        """Audio received, in seconds."""
+        return self.n_samples / SAMPLE_RATE
+
+    def arrive(self, audio: Samples, last: bool) -> None:
+        """Keep new samples; `last` says that none follow."""
+        if audio.size:
+            self.pending.append(np.asarray(audio, dtype=np.float32))
+            self.n_samples += audio.size
+        self.ended = self.ended or last
+
+    def block_is_there(self) -> bool:
+        """Whether the mel frames of another block can be made."""
+        if self.ended:
+            begun = self.next_end - self.chunk_frames if self.n_taken else 0
+            return begun * FRAME_SAMPLES < self.n_samples
+        return self.n_samples >= self.next_end * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
+
+    def take_block(self) -> int:
+        """Mel frames of the next block into the window; its end in frames of the window."""
+        frames = self.features.push(self._samples_to(self.next_end))[0]
+        stop = self.n_mel + frames.shape[-1]
+        self.mel[:, self.n_mel : stop] = frames
+        self.n_mel = stop
+        end = self.next_end - self.window_start
+        self.next_end += self.chunk_frames
+        return end
+
+    def _samples_to(self, end: int) -> torch.Tensor:
+        """(1, n) new samples up to the last that frame `end` - 1 needs, zeros past the end."""
+        wanted = end * FRAME_SAMPLES + LOOKAHEAD_SAMPLES - self.n_taken
+        audio = np.concatenate(self.pending) if self.pending else np.zeros(0, np.float32)
+        taken, rest = audio[:wanted], audio[wanted:]
+        self.pending = [rest] if rest.size else []
+        self.n_taken += wanted
+        return torch.from_numpy(np.pad(taken, (0, wanted - taken.size)))[None]
+
+    def shift(self, start: int, shortest: int) -> list[int]:
+        """Let the window begin at its frame `start`; ends of the blocks to encode anew.
+
+        Blocks keep their places in the stream; the first one is merged until it is `shortest`
+        frames long, so that no frame is encoded with less to its left than the model knows.
+        """
+        kept = self.position - start
+        n_mel = self.n_mel - 2 * start
+        self.mel[:, :n_mel] = self.mel[:, 2 * start : self.n_mel].clone()
+        ends = [e - start for e in self.block_ends if e - start >= min(shortest, kept)]
+        self.n_mel = n_mel
+        self.window_start += start
+        self.position, self.block_ends = 0, []
+        return ends
