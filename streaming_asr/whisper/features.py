@@ -29,6 +29,7 @@ LOOKAHEAD_SAMPLES = 200
 
 
 @functools.lru_cache(maxsize=8)
+@torch.inference_mode(False)  # kept, and a later use may want a gradient through it
 def _mel_filters(n_mels: int, device: torch.device) -> torch.Tensor:
     """Slaney filters of transformers' feature extractor, (n_mels, 201) float32."""
     from transformers import WhisperFeatureExtractor
@@ -38,6 +39,7 @@ def _mel_filters(n_mels: int, device: torch.device) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=8)
+@torch.inference_mode(False)
 def _window(device: torch.device) -> torch.Tensor:
     return torch.hann_window(N_FFT, device=device)
 

@@ -1,0 +1,303 @@
+"""Trains a hush word: audio that, appended, makes a frozen Whisper say the transcript and stop.
+
+WhisperFlow, section 4.1: the samples are the only parameter, the target is the transcript, the loss
+its cross-entropy, each clip has its own length and is not padded, and the final word is the mean of
+a few of the best evaluations. What the paper does not say is chosen here:
+
+Several clamps are trained side by side, on the same clips, as rows of one batch; word error rate on
+dev chooses among them. A loud tail would move the floor of Whisper's log-mel, hence the clamp.
+A share of the clips is cut anywhere, as the buffer of a stream is; `crop_end=0` leaves it out.
+Prompts hold <|notimestamps|>, as they do when the method runs.
+The word begins as even noise of 0.02 at most (at the log-mel's level: of its usual range).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...data import Utterance, read_manifest
+from ...data.shards import Item, by_speaker, read_shards
+from ...errors import UserError
+from ...method import SAMPLE_RATE
+from ...training import dev_wer, published_name
+from ...whisper.encoder import encode_short
+from ...whisper.features import FRAME_SAMPLES
+from ...whisper.load import Whisper, load_whisper
+from ..offline.batch import greedy
+from ..offline.windows import WindowOptions, draw_window
+from .padding import FILE_NAME, NOISE_PEAK, Padding, make_padding, padded_mel
+
+LEVELS = ("raw", "mel")
+PREVIOUS_TOKENS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A clip, the decoder's tokens from prompt to <|endoftext|>, and how many are the prompt's."""
+
+    audio: Tensor  # (n,)
+    tokens: list[int]
+    n_prompt: int
+
+
+class HushWords(nn.Module):
+    """Rows of hush words, one per clamp, in front of a frozen model that is no part of it."""
+
+    bounds: Tensor
+
+    def __init__(self, whisper: Whisper, tails: Tensor, bounds: Tensor) -> None:
+        """tails: (words, n) samples or (words, n_mels, 2 frames) log-mel; bounds: (words,)."""
+        super().__init__()
+        self.tails = nn.Parameter(tails)
+        self.register_buffer("bounds", bounds.reshape(-1, *[1] * (tails.ndim - 1)))
+        self._whisper = [whisper]  # a list hides it: its weights are not this module's
+
+    @torch.no_grad()
+    def clamp(self) -> None:
+        """Project every word into its bounds: what an optimiser's step may have left."""
+        self.tails.copy_(torch.minimum(torch.maximum(self.tails, -self.bounds), self.bounds))
+
+    def forward(self, examples: Sequence[Example]) -> Tensor:
+        """Mean cross-entropy of the transcripts for each word, (words,)."""
+        self.clamp()
+        return torch.stack([self._one(example) for example in examples]).mean(0)
+
+    def _one(self, example: Example) -> Tensor:
+        hidden = encode(self._whisper[0], example.audio, self.tails)
+        model = self._whisper[0].model
+        tokens = torch.tensor(example.tokens, device=hidden.device)
+        rows = hidden.shape[0]
+        out = model.model.decoder(
+            input_ids=tokens[:-1].expand(rows, -1), encoder_hidden_states=hidden, use_cache=False
+        )
+        first = example.n_prompt - 1
+        logits = model.proj_out(out.last_hidden_state[:, first:])
+        labels = tokens[first + 1 :].expand(rows, -1)
+        return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(-1)
+
+
+def encode(whisper: Whisper, audio: Tensor, tails: Tensor) -> Tensor:
+    """Encoder output (words, frames, d) of (n,) audio with each of the tails after it."""
+    if whisper.model.device != tails.device:
+        whisper.model.to(tails.device)
+    padding = Padding("hush", samples=tails) if tails.ndim == 2 else Padding("hush", mel=tails)
+    rows = audio.to(tails.device).expand(tails.shape[0], -1)
+    return encode_short(
+        whisper.model, padded_mel(rows, padding, whisper.n_mels, whisper.context_frames)
+    )
+
+
+class HushWordRecipe:
+    """`train method=hush_word`: half a second of audio.
+
+    clamps: bounds of the samples tried, `none` for no bound. level: raw, or mel (no clamps there).
+    length_s: of the word. average: best evaluations of which the word is the mean. crop_end: share
+    of the clips that end anywhere. Raises UserError on settings out of range and on a missing
+    corpus.
+    """
+
+    def __init__(
+        self,
+        model_path: str,
+        train_data: str,
+        dev_manifest: str,
+        *,
+        clamps: Sequence[float | str | None] = (0.02, 0.1, None),
+        level: str = "raw",
+        length_s: float = 0.5,
+        batch: int = 2,
+        average: int = 3,
+        crop_end: float = 0.4,
+        several: float = 0.3,
+        prompt: float = 0.3,
+        n_dev: int = 48,
+        seed: int = 0,
+    ) -> None:
+        bounds = [_bound(clamp) for clamp in clamps]
+        if level not in LEVELS or (level == "mel" and bounds != [float("inf")]):
+            raise UserError(
+                f"level={level}, clamps={list(clamps)}: level is raw or mel, and mel has "
+                "clamps=[none]"
+            )
+        if not bounds or min(batch, average) < 1 or length_s <= 0:
+            raise UserError(
+                f"clamps={list(clamps)}, batch={batch}, average={average}, length_s={length_s:g}: "
+                "one clamp or more, batch and average 1 or more, a positive length"
+            )
+        self.paths = (model_path, train_data, dev_manifest)
+        self.settings: dict[str, Any] = {
+            "level": level,
+            "length_s": length_s,
+            "batch": batch,
+            "average": average,
+            "crop_end": crop_end,
+            "several": several,
+            "prompt": prompt,
+            "seed": seed,
+        }
+        self.items: list[Item] = read_shards(Path(train_data))
+        self.voices = by_speaker(self.items)
+        self.dev: list[Utterance] = read_manifest(Path(dev_manifest))[:n_dev]
+        self.whisper = load_whisper(model_path)
+        context_s = self.whisper.context_s - length_s
+        if context_s < length_s:
+            raise UserError(
+                f"length_s={length_s:g}: the context is {self.whisper.context_s:g} s, and half of "
+                "it at least is for the audio"
+            )
+        self.options = WindowOptions(
+            context_s, several=several, crop_end=crop_end, timestamps=0.0, prompt=prompt
+        )
+        self.clamps = [None if bound == float("inf") else bound for bound in bounds]
+        self.model = HushWords(self.whisper, self._initial(), torch.tensor(bounds))
+        self._best: list[list[tuple[float, Tensor]]] = [[] for _ in bounds]
+        """For each clamp its best evaluations: WER and word. A resumed training begins anew."""
+        self._chosen = 0
+        self._figures: dict[str, float] = {}
+        self._others: dict[str, float] | None = None
+
+    def _initial(self) -> Tensor:
+        random_ = torch.Generator().manual_seed(self.settings["seed"])
+        n, n_words = round(self.settings["length_s"] * SAMPLE_RATE), len(self.clamps)
+        if self.settings["level"] == "mel":
+            shape = (n_words, self.whisper.n_mels, 2 * -(-n // FRAME_SAMPLES))
+            return torch.rand(shape, generator=random_) - 1.0
+        peaks = torch.tensor([min(NOISE_PEAK, clamp or NOISE_PEAK) for clamp in self.clamps])
+        # One draw for all: what differs in the end is the clamp's doing.
+        return (2 * torch.rand(n, generator=random_) - 1) * peaks[:, None]
+
+    # -- data -----------------------------------------------------------------------------------
+
+    def batch(self, step: int, *, rank: int, world: int, progress: float) -> list[Example]:
+        """Pure in (seed, step, rank)."""
+        rng = random.Random(f"{self.settings['seed']}-{step}-{rank}")
+        return [self._example(rng) for _ in range(self.settings["batch"])]
+
+    def _example(self, rng: random.Random) -> Example:
+        anchor = self.items[rng.randrange(len(self.items))]
+        window = draw_window(rng, anchor, self.voices[anchor.speaker], self.options)
+        previous = self._tokens(window.prompt)[-PREVIOUS_TOKENS:]
+        prompt = self.whisper.prompt(previous=previous)
+        text = self._tokens(" ".join(word for word, *_ in window.words))
+        tokens = [*prompt, *text, self.whisper.eot][: self.whisper.max_tokens]
+        return Example(torch.from_numpy(window.audio), tokens, len(prompt))
+
+    def _tokens(self, text: str) -> list[int]:
+        if not text:
+            return []
+        return list(self.whisper.tokenizer(" " + text, add_special_tokens=False).input_ids)
+
+    # -- training -------------------------------------------------------------------------------
+
+    def loss(self, model: nn.Module, batch: list[Example]) -> tuple[Tensor, dict[str, float]]:
+        """The words' losses summed: none of them sees the others' gradients."""
+        losses = model(batch)
+        logs = {
+            f"loss_{_name(clamp)}": float(loss)
+            for clamp, loss in zip(self.clamps, losses.detach(), strict=True)
+        }
+        return losses.sum(), logs
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """WER on dev, percent: of each clamp's word as it is and of the mean of its best, and of
+        other paddings. `score` is the best mean's."""
+        self.model.clamp()
+        now = self.model.tails.detach().clone()
+        for best, wer, word in zip(self._best, self._wers(now), now, strict=True):
+            best.append((wer, word))
+            best.sort(key=lambda kept: kept[0])
+            del best[self.settings["average"] :]
+        means = self._means()
+        wers = self._wers(means)
+        self._chosen = min(range(len(wers)), key=wers.__getitem__)
+        self._figures = {"score": wers[self._chosen]}
+        for clamp, wer, best in zip(self.clamps, wers, self._best, strict=True):
+            self._figures[f"wer_{_name(clamp)}"] = wer
+            self._figures[f"best_{_name(clamp)}"] = best[0][0]
+        if self._others is None:
+            self._others = {}
+            for kind in ("full", "none", "zeros"):
+                length_s = self.settings["length_s"] if kind == "zeros" else None
+                padding = make_padding(kind, self.whisper, length_s=length_s)
+                self._others[f"wer_{kind}"] = self._wer_of(padding)
+        return self._figures | self._others
+
+    def _means(self) -> Tensor:
+        return torch.stack([torch.stack([w for _, w in best]).mean(0) for best in self._best])
+
+    def _wers(self, tails: Tensor) -> list[float]:
+        """Of each row of tails; greedy, a clip with all tails at once."""
+        texts: list[list[str]] = [[] for _ in tails]
+        for utterance in self.dev:
+            audio = torch.from_numpy(self._clip(utterance))
+            hidden = encode(self.whisper, audio, tails)
+            for said, text in zip(texts, self._decode(hidden), strict=True):
+                said.append(text)
+        return [dev_wer(self.dev, said) for said in texts]
+
+    def _wer_of(self, padding: Padding) -> float:
+        whisper, texts = self.whisper, []
+        for utterance in self.dev:
+            audio = torch.from_numpy(self._clip(utterance)).to(whisper.model.device)[None]
+            mel = padded_mel(audio, padding, whisper.n_mels, whisper.context_frames)
+            texts += self._decode(encode_short(whisper.model, mel))
+        return dev_wer(self.dev, texts)
+
+    def _clip(self, utterance: Utterance) -> Any:
+        """As much of it as fits before the word."""
+        return utterance.load()[: int(self.options.context_s * SAMPLE_RATE)]
+
+    def _decode(self, hidden: Tensor) -> list[str]:
+        whisper = self.whisper
+        found = greedy(whisper, hidden, whisper.prompt(), whisper.max_tokens // 2)
+        return [whisper.tokenizer.decode(tokens).strip() for tokens in found]
+
+    def save(self, folder: Path) -> None:
+        """The mean of the best evaluations of the chosen clamp, and training.json."""
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        word = self._means()[self._chosen] if self._best[0] else self.model.tails[0].detach()
+        name = "mel" if self.settings["level"] == "mel" else "samples"
+        save_file({name: word.float().cpu().contiguous()}, folder / FILE_NAME)
+        model, data, dev = map(published_name, self.paths)
+        told = self.settings | {
+            "method": "hush_word",
+            "model": model,
+            "train_data": data,
+            "train_hours": round(sum(i.n_samples for i in self.items) / SAMPLE_RATE / 3600, 2),
+            "dev": dev,
+            "n_dev": len(self.dev),
+            "clamps": [_name(clamp) for clamp in self.clamps],
+            "clamp": _name(self.clamps[self._chosen]),
+            "peak": round(float(word.abs().max()), 5),
+            "rms": round(float(word.square().mean().sqrt()), 5),
+            "dev_wer": {k: round(v, 3) for k, v in (self._figures | (self._others or {})).items()},
+        }
+        (folder / "training.json").write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+
+
+def _bound(clamp: float | str | None) -> float:
+    if clamp in (None, "none"):
+        return float("inf")
+    try:
+        bound = float(clamp)  # type: ignore[arg-type]
+    except ValueError:
+        bound = 0.0
+    if not bound > 0:
+        raise UserError(f"clamps: {clamp}: a positive bound of the samples, or none")
+    return bound
+
+
+def _name(clamp: float | None) -> str:
+    return "unclamped" if clamp is None else f"clamp{clamp:g}"
