@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import peft
 import pytest
 import torch
@@ -9,6 +12,7 @@ from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.source import locate
 from tests.tiny import tiny_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -147,11 +151,90 @@ def test_alignment_heads_are_the_configured_ones_or_the_last_half():
     assert other.alignment_heads == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
 
-def test_what_cannot_be_loaded_names_the_remedy(monkeypatch):
+def test_what_cannot_be_loaded_names_the_remedy():
     with pytest.raises(UserError, match=r"no folder with a config\.json"):
         load_whisper("./nowhere")
     with pytest.raises(UserError, match="dtype='int8': one of float32"):
         load_whisper(tiny_folder(), dtype="int8")
+
+
+# -- where a model is -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub's cache with tiny models in it, and no network; returns what puts one in."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("socket.create_connection", _nobody_answers)
+    for key in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+    def put(name, commit, folder, branch="main"):
+        root = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
+        shutil.copytree(folder, root / "snapshots" / commit)
+        (root / "refs").mkdir(exist_ok=True)
+        (root / "refs" / branch).write_text(commit)
+        return root / "snapshots" / commit
+
+    return put
+
+
+def _nobody_answers(*_, **__):
+    raise OSError(-2, "Name or service not known")
+
+
+def test_a_model_in_the_hubs_cache_is_loaded_without_a_network(hub):
+    old, new = "a" * 40, "b" * 40
+    hub("me/tiny", old, tiny_folder(), branch="first")
+    there = hub("me/tiny", new, tiny_folder(layers=3))
+    assert locate("me/tiny") == str(there)
+    assert load_whisper("me/tiny").config.encoder_layers == 3
+    assert load_whisper("me/tiny@first").config.encoder_layers == 2
+    assert load_whisper(f"me/tiny@{old}").config.encoder_layers == 2
+
+
+def test_an_unreachable_model_says_where_its_files_go(hub):
+    with pytest.raises(UserError) as told:
+        load_whisper("openai/whisper-base@v1")
+    for part in (
+        "'openai/whisper-base' at v1 could not be loaded",
+        "huggingface.co cannot be reached (Name or service not known)",
+        "hf download openai/whisper-base --revision v1 --local-dir models/whisper-base",
+        "model.path=models/whisper-base",
+        "model.safetensors",
+    ):
+        assert part in str(told.value)
+
+
+def test_a_download_that_was_broken_off_counts_as_missing(hub):
+    (hub("me/tiny", "a" * 40, tiny_folder()) / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="cannot be reached"):
+        locate("me/tiny")
+
+
+def test_no_hub_is_asked_where_it_is_forbidden(hub, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UserError, match="could not be loaded"):
+    with pytest.raises(UserError, match=r"could not be loaded.*HF_HUB_OFFLINE is set"):
         load_whisper("nobody/no-such-model")
+    with pytest.raises(UserError, match="neither a folder nor a hub name"):
+        locate("what is this?")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"multilingual": False, "context_frames": 400}, "it has token"),
+        ({"eos_token_id": 5}, r"its <\|endoftext\|> is \d+, the model's 5"),
+    ],
+)
+def test_another_models_tokenizer_is_refused(tmp_path, wrong, problem):
+    folder = shutil.copytree(tiny_folder(), tmp_path / "model")
+    if "eos_token_id" in wrong:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | wrong))
+    else:  # more timestamps than the model has
+        for file in tiny_folder(**wrong).glob("*token*"):
+            shutil.copy(file, folder)
+    with pytest.raises(UserError, match=f"not this model's \\({problem}"):
+        load_whisper(folder)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from streaming_asr.errors import UserError
+from streaming_asr.whisper.source import locate
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -118,7 +119,8 @@ def load_whisper(
     dtype: str = "float32",
     adapter: str | Path | None = None,
 ) -> Whisper:
-    """Load `path` (folder or hub name), merge `adapter` (peft folder or published checkpoint).
+    """Load `path` (folder, hub name, name@revision) and merge `adapter` (peft folder, published
+    checkpoint).
 
     Raises UserError where the model or the adapter is missing or of another form.
     """
@@ -129,30 +131,41 @@ def load_whisper(
         raise UserError(f"dtype={dtype!r}: one of {', '.join(DTYPES)}")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")
-    path = str(path)
-    looks_local = path.startswith((".", "/", "~")) or Path(path).exists() or path.count("/") > 1
-    if looks_local and not (Path(path).expanduser() / "config.json").is_file():
-        raise UserError(
-            f"model {path!r}: no folder with a config.json there; give a Hugging Face folder or a "
-            "hub name such as openai/whisper-tiny.en"
-        )
+    source = locate(path)
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        source = str(Path(path).expanduser()) if looks_local else path
         model = WhisperForConditionalGeneration.from_pretrained(source, dtype=DTYPES[dtype])
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"model {path!r} could not be loaded: {str(error).splitlines()[0]}\n"
-            "Give a local Hugging Face folder, or a hub name where the network can be reached."
+            f"model {str(path)!r} could not be loaded: {str(error).splitlines()[0]}\n"
+            "Give the folder or the hub name of a Whisper model in Hugging Face's form."
         ) from error
     finally:
         if bars:
             logging.enable_progress_bar()
+    _check_tokenizer(path, model.config, tokenizer)
     if adapter is not None:
         from streaming_asr.whisper.adapters import merge_adapter
 
         model = merge_adapter(model, adapter)
     model.to(torch.device(device))  # type: ignore[arg-type]
     return Whisper(model, tokenizer)
+
+
+def _check_tokenizer(path: str | Path, config: Any, tokenizer: Any) -> None:
+    """Raises UserError where the tokenizer is another model's: `.en` and multilingual ones differ
+    by one token, which would garble every text instead of failing."""
+    largest = max(tokenizer.get_vocab().values())
+    end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    if largest >= config.vocab_size:
+        problem = f"it has token {largest}, the model {config.vocab_size} tokens"
+    elif config.eos_token_id is not None and end != config.eos_token_id:
+        problem = f"its <|endoftext|> is {end}, the model's {config.eos_token_id}"
+    else:
+        return
+    raise UserError(
+        f"model {str(path)!r}: the tokenizer beside it is not this model's ({problem}); "
+        "take the tokenizer's files from where the model comes from"
+    )
