@@ -35,6 +35,7 @@ from streaming_asr.method import SAMPLE_RATE
 
 EXIT_BAD_INPUT, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 WIDTH = 100  # of tables where the output is not a terminal
+SEGMENTS_SHOWN = 20
 
 
 def run_cell(
@@ -80,7 +81,12 @@ def run_cell(
             (folder / "failed.json").unlink()
         _save_configuration(folder, config, hydra_node)
         _simulate(config, plain, folder, corpus, hashes, launcher, say, cell)
-        return _score(plain, folder, hashes, cell)
+        result = _score(plain, folder, hashes, cell)
+        if plain["method"].get("mode") == "longform":  # a transcription, not only a measurement
+            from streaming_asr.segments import write_segments
+
+            write_segments(folder)
+        return result
 
 
 def _simulate(
@@ -260,6 +266,7 @@ def job(config: DictConfig) -> dict[str, Any] | None:
         return None
     if not sweeping:
         show(folder)
+        _show_segments(folder)
     return {"cell": result["cell"], "wer": result["metrics"].get("wer")}
 
 
@@ -282,6 +289,17 @@ def show(folder: Path) -> None:
     console.print(table(folder))
     page = _report(folder)
     print(f"results: {folder}\nreport:  {page}")
+
+
+def _show_segments(folder: Path) -> None:
+    """The first lines of a transcription with times, and where all of it is."""
+    from streaming_asr.segments import FILE
+
+    path = folder / FILE
+    if path.exists():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        print("\n".join(lines[: SEGMENTS_SHOWN + 1]))
+        print(f"segments: {path} ({len(lines) - 1})")
 
 
 class ReportSweep(Callback):  # type: ignore[misc]

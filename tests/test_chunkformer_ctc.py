@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from streaming_asr.method import Word
-from streaming_asr.methods.chunkformer.ctc import Greedy, best_path, segments
+from streaming_asr.methods.chunkformer.ctc import Greedy, best_path
+from streaming_asr.segments import segments
 
 TOKENS = ["<blank>", "<unk>", "▁the", "▁fox", "ed", "s", "▁", "<sos/eos>"]
 

@@ -17,8 +17,6 @@ from streaming_asr.method import Word
 BLANK = 0
 FRAME_S = 0.08
 SPACE = "▁"
-SILENCE_S = 0.5
-"""So long a gap between two words ends a segment."""
 
 
 @dataclass(slots=True)
@@ -82,28 +80,3 @@ def best_path(logits: Tensor) -> tuple[list[int], list[float]]:
     """(n, vocabulary) -> the best token of each frame and its log-probability."""
     log_probs, tokens = logits.float().log_softmax(-1).max(-1)
     return tokens.tolist(), log_probs.tolist()
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Words without a long pause between them; seconds from the start of the recording."""
-
-    start: float
-    end: float
-    text: str
-
-
-def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segment]:
-    """Timed words in segments, a new one after every gap of `silence_s` or more."""
-    groups: list[list[Word]] = []
-    for word in words:
-        if word.start is None or word.end is None:
-            raise ValueError(f"{word} has no times; segments are made of timed words")
-        gap_s = word.start - (groups[-1][-1].end or 0.0) if groups else silence_s
-        if gap_s >= silence_s - 1e-6:
-            groups.append([])
-        groups[-1].append(word)
-    return [
-        Segment(group[0].start or 0.0, group[-1].end or 0.0, "".join(w.text for w in group).strip())
-        for group in groups
-    ]

@@ -114,6 +114,7 @@ class ChunkFormer:
         with torch.inference_mode():
             self._positions = self._network.encoder.positions(self._context)
         self.lookahead_samples = LOOKAHEAD_SAMPLES + right * FRAME_SAMPLES if stream else 0
+        self.samples_together = None if stream else self._pass_frames * FRAME_SAMPLES
 
     # ---- the protocol -----------------------------------------------------------------------
 

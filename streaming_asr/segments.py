@@ -1,0 +1,70 @@
+"""What was said when: the words of a log in segments, a new one after every long pause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from streaming_asr.events import UtteranceLog, read_log
+from streaming_asr.method import Word
+
+SILENCE_S = 0.5
+"""So long a gap between two words ends a segment."""
+FILE = "segments.tsv"
+HEADER = "utterance\tstart_s\tend_s\ttext"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Words without a long pause between them; seconds from the start of the recording."""
+
+    start: float
+    end: float
+    text: str
+
+
+def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segment]:
+    """Timed words in segments, a new one after every gap of `silence_s` or more.
+
+    Raises ValueError for a word without times.
+    """
+    groups: list[list[Word]] = []
+    for word in words:
+        if word.start is None or word.end is None:
+            raise ValueError(f"{word} has no times; segments are made of timed words")
+        gap_s = word.start - (groups[-1][-1].end or 0.0) if groups else silence_s
+        if gap_s >= silence_s - 1e-6:
+            groups.append([])
+        groups[-1].append(word)
+    return [
+        Segment(group[0].start or 0.0, group[-1].end or 0.0, "".join(w.text for w in group).strip())
+        for group in groups
+    ]
+
+
+def timed_words(log: UtteranceLog) -> list[Word]:
+    """The committed words of a log with their times, None where the method knew none."""
+    return [
+        Word(text, *times)
+        for step in log.steps
+        for text, times in zip(
+            step.committed, step.words or [[None, None, None]] * len(step.committed), strict=True
+        )
+    ]
+
+
+def write_segments(folder: Path) -> Path:
+    """Write the segments of a cell's log to `segments.tsv` beside it, seconds with two decimals.
+
+    A recording that failed has none. Raises ValueError where words have no times.
+    """
+    lines = [HEADER]
+    for log in read_log(folder / "events.jsonl").utterances:
+        lines += [
+            f"{log.utt}\t{segment.start:.2f}\t{segment.end:.2f}\t{segment.text}"
+            for segment in segments(timed_words(log))
+        ]
+    path = folder / FILE
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
