@@ -12,6 +12,8 @@ COMMANDS = {
     "run": "one method over one corpus, or a sweep (the default)",
     "train": "train what a method needs: an adapter, a model",
     "align_heads": "find the attention heads of a model that follow the audio",
+    "align": "word times of a corpus by forced alignment: mfa, ctc or whisper",
+    "data": "check a corpus; make training shards of it",
     "score": "score logs again, retime them, compare them; other tools' logs in and out",
     "report": "table and HTML page of a folder of results",
     "bench": "time per chunk, beside a naive baseline",

@@ -17,3 +17,10 @@ __all__ = [
     "load_audio",
     "read_manifest",
 ]
+
+
+def main() -> int:
+    """`python -m streaming_asr.data`; see `command.py`."""
+    from streaming_asr.data.command import main as program
+
+    return program()

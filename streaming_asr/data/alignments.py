@@ -20,7 +20,8 @@ from streaming_asr.text import light_key
 
 SILENCES = frozenset({"", "sil", "sp", "spn", "<eps>", "<sil>", "#"})
 UNKNOWN = frozenset({"<unk>", "[unk]", "unk", "<oov>"})
-FORMS = ".TextGrid, .ctm, .alignment.txt, .jsonl"
+FORMS = (".textgrid", ".ctm", ".alignment.txt", ".jsonl")
+READ = ".TextGrid, .ctm, .alignment.txt, .jsonl"
 
 
 class Alignments:
@@ -32,9 +33,11 @@ class Alignments:
         self._grids: dict[str, Path] = {}
         self._rows: dict[str, list[TimedWord]] = {}
         if not self.path.exists():
-            raise UserError(f"alignments={path}: not there; name a file or folder of {FORMS}")
-        files = sorted(self.path.rglob("*")) if self.path.is_dir() else [self.path]
-        for file in files:
+            raise UserError(f"alignments={path}: not there; name a file or folder of {READ}")
+        self.files: list[Path] = []
+        for file in sorted(self.path.rglob("*")) if self.path.is_dir() else [self.path]:
+            if file.name.lower().endswith(FORMS):
+                self.files.append(file)
             if file.suffix.lower() == ".textgrid":
                 self._grids[file.stem] = file
             elif file.name.endswith(".alignment.txt"):
@@ -44,7 +47,7 @@ class Alignments:
             elif file.suffix == ".jsonl":
                 self._rows |= read_jsonl(file)
         if not self._grids and not self._rows:
-            raise UserError(f"alignments={path}: no word times in it; forms read: {FORMS}")
+            raise UserError(f"alignments={path}: no word times in it; forms read: {READ}")
 
     def of(self, utterance: Utterance) -> list[TimedWord] | None:
         """The words as the aligner spelled them, in the utterance's own time; None for none.
@@ -120,9 +123,7 @@ def match(text: str, found: Sequence[TimedWord]) -> tuple[TimedWord, ...] | None
     aligned = [word for word in found if word.text.lower() not in SILENCES]
     if len(written) == len(aligned):
         known = [
-            (a, b)
-            for a, b in zip(written, aligned, strict=True)
-            if b.text.lower() not in UNKNOWN
+            (a, b) for a, b in zip(written, aligned, strict=True) if b.text.lower() not in UNKNOWN
         ]
         alike = sum(_letters(a) == _letters(b.text) for a, b in known)
         if 2 * alike >= len(known):
@@ -189,9 +190,7 @@ def read_ctm(path: Path) -> dict[str, list[TimedWord]]:
         words = [
             TimedWord(text.strip(), start or 0.0, end or 0.0)
             for emission in stream.emissions
-            for text, (start, end, _) in zip(
-                emission.committed, emission.words or (), strict=True
-            )
+            for text, (start, end, _) in zip(emission.committed, emission.words or (), strict=True)
         ]
         found |= {name: words for name in stream.names}
     return found
@@ -229,7 +228,9 @@ def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
         try:
             row = json.loads(line) if line.strip() else {}
             if row.get("words"):
-                found[row["id"]] = [TimedWord(str(w), float(a), float(b)) for w, a, b in row["words"]]
+                found[row["id"]] = [
+                    TimedWord(str(w), float(a), float(b)) for w, a, b in row["words"]
+                ]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(
                 f'{path}, line {number}: {line[:60]!r}; a line is {{"id": ..., "words": [[word, '

@@ -15,6 +15,7 @@ Fields (times in seconds, paths relative to the manifest or absolute):
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +32,35 @@ def read_manifest(path: str | Path) -> list[Utterance]:
     """
     path = Path(path)
     utterances: list[Utterance] = []
+    for each in scan_manifest(path):
+        if isinstance(each, UserError):
+            raise each
+        utterances.append(each)
+    if not utterances:
+        raise UserError(f"{path}: no utterance in it; write one JSON object per line.")
+    return utterances
+
+
+def scan_manifest(path: Path) -> Iterator[Utterance | UserError]:
+    """Each line's utterance, or in its place the error that says what is wrong with the line."""
     first_line: dict[str, int] = {}
     for number, line in enumerate(manifest_text(path).splitlines(), start=1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        utterance = _utterance(_json_object(line, where), path.parent, where)
+        try:
+            utterance = _utterance(_json_object(line, where), path.parent, where)
+        except UserError as error:
+            yield error
+            continue
         if utterance.id in first_line:
-            raise UserError(
+            yield UserError(
                 f"{where}: id {utterance.id!r} stands in line {first_line[utterance.id]} already; "
                 "ids must differ: give each line its own `id`."
             )
+            continue
         first_line[utterance.id] = number
-        utterances.append(utterance)
-    if not utterances:
-        raise UserError(f"{path}: no utterance in it; write one JSON object per line.")
-    return utterances
+        yield utterance
 
 
 def manifest_text(path: Path) -> str:

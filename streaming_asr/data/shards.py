@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 
 
@@ -57,3 +58,59 @@ def read_shards(folder: Path) -> list[Item]:
             "`python experiments/mini/corpus.py train --out outputs/mini/train`"
         )
     return items
+
+
+def write_shards(
+    utterances: Iterable[Utterance], folder: Path, *, max_s: float, per_shard: int = 2000
+) -> tuple[int, int, int]:
+    """Shards of the utterances with word times of at most `max_s`.
+
+    Returns how many were written, how many had no word times, how many were too long. Raises
+    UserError where `folder` holds shards already, or none could be written.
+    """
+    if any(Path(folder).glob("shard-*")):
+        raise UserError(f"{folder}: holds shards already; remove them or name another folder")
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    n_shards = n_written = n_without = n_long = 0
+    pieces: list[np.ndarray] = []
+    lines: list[str] = []
+    offset = 0
+
+    def close() -> None:
+        nonlocal n_shards, offset
+        stem = Path(folder) / f"shard-{n_shards:03d}"
+        np.save(stem.with_suffix(".npy"), np.concatenate(pieces))
+        stem.with_suffix(".jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        pieces.clear()
+        lines.clear()
+        n_shards, offset = n_shards + 1, 0
+
+    for utterance in utterances:
+        if not utterance.words:
+            n_without += 1
+            continue
+        if utterance.duration_s > max_s:
+            n_long += 1
+            continue
+        samples = (utterance.load() * 32767).round().astype(np.int16)
+        row = {
+            "offset": offset,
+            "n": len(samples),
+            "text": utterance.text,
+            "speaker": utterance.speaker or "",
+            "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in utterance.words],
+        }
+        pieces.append(samples)
+        lines.append(json.dumps(row, ensure_ascii=False))
+        offset += len(samples)
+        n_written += 1
+        if len(lines) == per_shard:
+            close()
+    if lines:
+        close()
+    if not n_written:
+        raise UserError(
+            f"data: none of its utterances has word times ({n_without}) and at most {max_s:g} s "
+            f"({n_long} longer); align it: python -m streaming_asr.align data=..."
+        )
+    return n_written, n_without, n_long

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from streaming_asr.data.audio import SUFFIXES, File, duration_s
-from streaming_asr.data.manifest import audio_files, manifest_text, read_manifest
+from streaming_asr.data.manifest import audio_files, manifest_text, read_manifest, scan_manifest
 from streaming_asr.data.noise import noise_files, with_noise
 from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
+
+if TYPE_CHECKING:
+    from streaming_asr.data.alignments import Alignments
 
 MINI = Path(__file__).parent.parent / "mini"
 
@@ -56,9 +59,11 @@ class Manifest:
         limit: int | None = None,
         snr_db: float | None = None,
         noise: str | None = None,
+        alignments: str | Path | None = None,
     ) -> None:
-        """`snr_db` and `noise`: see `noise.with_noise`."""
+        """`snr_db` and `noise`: see `noise.with_noise`; `alignments` replace the words' times."""
         self.path = Path(path).expanduser()
+        self.alignments = alignments
         self.split = split or self.path.stem
         self.name = name or self.path.parent.name or "manifest"
         self.limit = limit
@@ -67,11 +72,17 @@ class Manifest:
 
     def utterances(self, limit: int | None = None) -> list[Utterance]:
         utterances = with_noise(read_manifest(self.path), snr_db=self.snr_db, noise=self.noise)
-        return choose(utterances, self.limit if limit is None else limit)
+        chosen = choose(utterances, self.limit if limit is None else limit)
+        return chosen if self.alignments is None else _aligned(chosen, self.alignments)
+
+    def check(self) -> Iterator[Utterance | UserError]:
+        """Every line's utterance; in place of a broken one the error that names it."""
+        yield from _checked(scan_manifest(self.path), self.alignments)
 
     def data_hash(self) -> str:
         files = audio_files(self.path) + (noise_files(self.noise) if self.noise else [])
-        return _hash(manifest_text(self.path), files)
+        found = _read(self.alignments)
+        return _hash(manifest_text(self.path), [*files, *(found.files if found else ())])
 
 
 class Mini(Manifest):
@@ -83,12 +94,21 @@ class Mini(Manifest):
         limit: int | None = None,
         snr_db: float | None = None,
         noise: str | None = None,
+        alignments: str | Path | None = None,
     ) -> None:
         path = MINI / f"{split}.jsonl"
         if not path.is_file():
             there = ", ".join(sorted(file.stem for file in MINI.glob("*.jsonl"))) or "none"
             raise UserError(f"data.split={split}: mini has no such split; there are: {there}.")
-        super().__init__(path, name="mini", split=split, limit=limit, snr_db=snr_db, noise=noise)
+        super().__init__(
+            path,
+            name="mini",
+            split=split,
+            limit=limit,
+            snr_db=snr_db,
+            noise=noise,
+            alignments=alignments,
+        )
 
 
 class Folder:
@@ -106,9 +126,12 @@ class Folder:
         limit: int | None = None,
         snr_db: float | None = None,
         noise: str | None = None,
+        language: str | None = None,
+        alignments: str | Path | None = None,
     ) -> None:
-        """`snr_db` and `noise`: see `noise.with_noise`."""
+        """`snr_db`, `noise`: see `noise.with_noise`; `alignments`: else those beside the audio."""
         self.path = Path(path).expanduser()
+        self.language, self.alignments = language, alignments
         self.name = name or self.path.name or "folder"
         self.split = "all"
         self.limit = limit
@@ -116,32 +139,45 @@ class Folder:
         self.noise = noise
 
     def utterances(self, limit: int | None = None) -> list[Utterance]:
+        utterances = []
+        for each in self._scan():
+            if isinstance(each, UserError):
+                raise each
+            utterances.append(each)
+        utterances = with_noise(utterances, snr_db=self.snr_db, noise=self.noise)
+        return _aligned(choose(utterances, self.limit if limit is None else limit), self.alignments)
+
+    def check(self) -> Iterator[Utterance | UserError]:
+        """Every recording; in place of one without its text the error that names it."""
+        yield from _checked(self._scan(), self.alignments)
+
+    def _scan(self) -> Iterator[Utterance | UserError]:
         files = self._files()
-        without = [file for file in files if not file.with_suffix(".txt").is_file()]
-        if without and len(without) < len(files):
-            raise UserError(
-                f"{without[0]}: no text beside it, though others have one; add "
-                f"{without[0].with_suffix('.txt').name} (empty where nothing is said)."
-            )
-        utterances = [
-            Utterance(
+        without = {file for file in files if not file.with_suffix(".txt").is_file()}
+        for file in files:
+            text = file.with_suffix(".txt")
+            if file in without and len(without) < len(files):
+                yield UserError(
+                    f"{file}: no text beside it, though others have one; add {text.name} (empty "
+                    "where nothing is said)."
+                )
+                continue
+            yield Utterance(
                 id=file.relative_to(self.path).with_suffix("").as_posix(),
-                text="" if without else " ".join(manifest_text(file.with_suffix(".txt")).split()),
+                text="" if file in without else " ".join(manifest_text(text).split()),
                 audio=File(file),
                 duration_s=duration_s(file),
+                language=self.language,
                 audio_path=str(file),
             )
-            for file in files
-        ]
-        utterances = with_noise(utterances, snr_db=self.snr_db, noise=self.noise)
-        return choose(utterances, self.limit if limit is None else limit)
 
     def data_hash(self) -> str:
         files = self._files()
         texts = [file.with_suffix(".txt") for file in files]
         noise = noise_files(self.noise) if self.noise else []
         said = "\0".join(manifest_text(text) for text in texts if text.is_file())
-        return _hash(said, [*files, *noise])
+        found = _read(self.alignments)
+        return _hash(said, [*files, *noise, *(found.files if found else ())])
 
     def _files(self) -> list[Path]:
         if not self.path.is_dir():
@@ -155,6 +191,32 @@ class Folder:
             if other != file:
                 raise UserError(f"{file}: {other.name} has the same name; rename one of them.")
         return files
+
+
+def _aligned(utterances: Sequence[Utterance], alignments: str | Path | None) -> list[Utterance]:
+    from streaming_asr.data.alignments import with_words
+
+    found = _read(alignments)
+    return [with_words(utterance, found) for utterance in utterances]
+
+
+def _checked(
+    scanned: Iterable[Utterance | UserError], alignments: str | Path | None
+) -> Iterator[Utterance | UserError]:
+    from streaming_asr.data.alignments import with_words
+
+    found = _read(alignments)
+    for each in scanned:
+        try:
+            yield with_words(each, found) if isinstance(each, Utterance) else each
+        except UserError as error:
+            yield error
+
+
+def _read(alignments: str | Path | None) -> Alignments | None:
+    from streaming_asr.data.alignments import Alignments
+
+    return None if alignments is None else Alignments(alignments)
 
 
 def _hash(text: str, files: Iterable[Path]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.data.audio import File
@@ -21,22 +22,15 @@ from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 
 
+@dataclass(kw_only=True, eq=False)
 class CommonVoice(Loader):
     """Read sentences; `path` is the folder of one language, or of a release with `language`."""
 
-    name = "common_voice"
+    split: str = "test"
+    language: str | None = None
 
-    def __init__(
-        self,
-        path: str | Path,
-        split: str = "test",
-        language: str | None = None,
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        super().__init__(path, split, limit=limit, alignments=alignments)
-        self.language = language
+    def called(self) -> str:
+        return "common_voice"
 
     def scan(self) -> Iterator[Utterance | UserError]:
         need_folder(self.path, "Common Voice", "give data.path=<cv-corpus-.../<language>>")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.data.audio import File
@@ -27,29 +28,28 @@ REFERENCES = Path("transcripts") / "nlp_references"
 ALIGNED = Path("transcripts") / "force_aligned_nlp_references"
 
 
+@dataclass(kw_only=True, eq=False)
 class Earnings(Loader):
     """`year` 21 or 22; splits: all, and the ten-hour selections eval10 (21) and subset10 (22)."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        year: int,
-        split: str = "all",
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        if year not in (21, 22):
-            raise UserError(f"data.year={year}: there are Earnings-21 and Earnings-22")
-        super().__init__(path, split, limit=limit, alignments=alignments)
-        self.year = year
-        self.name = f"earnings{year}"
+    year: int
+    split: str = "all"
+
+    def __post_init__(self) -> None:
+        if self.year not in (21, 22):
+            raise UserError(f"data.year={self.year}: there are Earnings-21 and Earnings-22")
+        super().__post_init__()
+
+    def called(self) -> str:
+        return f"earnings{self.year}"
 
     def scan(self) -> Iterator[Utterance | UserError]:
         need_folder(self.path, self.name, f"give data.path=<the folder {self.name}>")
-        inner = self.path / self.name
+        inner = self.path / self.called()
         root = inner if inner.is_dir() else self.path
-        need_split(root, self.split, ["all", "eval10" if self.year == 21 else "subset10"], self.name)
+        need_split(
+            root, self.split, ["all", "eval10" if self.year == 21 else "subset10"], self.name
+        )
         media, references = root / "media", root / REFERENCES
         if self.split == "subset10":
             media = root / "subset10" / "media"

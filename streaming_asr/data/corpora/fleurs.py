@@ -10,7 +10,7 @@ number of samples, gender. A sentence is read by up to three speakers, who have 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 
 from streaming_asr.data.audio import File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
@@ -23,21 +23,15 @@ CODES = {"cmn": "zh", "yue": "yue", "ckb": "ku", "fil": "tl", "nb": "no", "iw": 
 """Whisper's names where they are not the first part of FLEURS' own."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Fleurs(Loader):
     """Read sentences in 102 languages; `language` is FLEURS' name, as de_de."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        language: str,
-        split: str = "test",
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        super().__init__(path, split, limit=limit, alignments=alignments)
-        self.language = language
-        self.name = f"fleurs_{language}"
+    language: str
+    split: str = "test"
+
+    def called(self) -> str:
+        return f"fleurs_{self.language}"
 
     def scan(self) -> Iterator[Utterance | UserError]:
         need_folder(self.path, "FLEURS", "give data.path=<the folder that holds data/>")

@@ -44,27 +44,22 @@ class Row:
         return to_mono_16k(data, rate, self.name)
 
 
+@dataclass(kw_only=True, eq=False)
 class HuggingFace(Loader):
     """A split of a data set; columns are found by their usual names, or named."""
 
-    def __init__(
-        self,
-        path: str,
-        config: str | None = None,
-        split: str = "test",
-        name: str | None = None,
-        text_column: str | None = None,
-        audio_column: str = "audio",
-        language: str | None = None,
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        super().__init__(path, split, limit=limit, alignments=alignments)
-        self.source, self.config = str(path), config
-        self.name = name or self.path.name
-        self.text_column, self.audio_column = text_column, audio_column
-        self.language = language
+    config: str | None = None
+    split: str = "test"
+    text_column: str | None = None
+    audio_column: str = "audio"
+    language: str | None = None
+
+    def __post_init__(self) -> None:
+        self.source = str(self.path)
+        super().__post_init__()
+
+    def called(self) -> str:
+        return self.path.name
 
     def scan(self) -> Iterator[Utterance | UserError]:
         table = self._table()
@@ -87,7 +82,9 @@ class HuggingFace(Loader):
             where = f"{self.source}, {self.split}, row {i}"
             text = row[text_column]
             if not isinstance(text, str) or not text.strip():
-                yield UserError(f"{where}: {name} has no text in column {text_column}; filter it out")
+                yield UserError(
+                    f"{where}: {name} has no text in column {text_column}; filter it out"
+                )
                 continue
             length_s, file = 0.0, None
             if audio.get("bytes") is None:

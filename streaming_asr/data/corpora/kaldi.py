@@ -13,8 +13,8 @@ directory, as Kaldi does.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.data.audio import SUFFIXES, Cut, File
@@ -23,29 +23,30 @@ from streaming_asr.data.manifest import manifest_text
 from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 
-DECODERS = ("sph2pipe", "flac", "sox", "ffmpeg", "cat")
+# Programs of pipes that only decode a file, and their options that do more than that.
+DECODERS: dict[str, set[str]] = {
+    "sph2pipe": {"-c", "-t", "-s"},
+    "flac": {"--skip", "--until"},
+    "cat": set(),
+}
 READ = (*SUFFIXES, ".sph")
 
 
+@dataclass(kw_only=True, eq=False)
 class Kaldi(Loader):
     """`path` is the data folder; its name is the split."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        name: str | None = None,
-        language: str | None = None,
-        root: str | Path = ".",
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        folder = Path(path).expanduser()
-        ctm = folder / "ctm"
-        given = ctm if alignments is None and ctm.is_file() else alignments
-        super().__init__(path, folder.name, limit=limit, alignments=given)
-        self.name = name or "kaldi"
-        self.language, self.root = language, Path(root).expanduser()
+    language: str | None = None
+    root: str | Path = "."
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.split = self.split or self.path.name
+        if self.alignments is None and (self.path / "ctm").is_file():
+            self.alignments = self.path / "ctm"
+
+    def called(self) -> str:
+        return "kaldi"
 
     def scan(self) -> Iterator[Utterance | UserError]:
         need_folder(self.path, "Kaldi", "give data.path=<data/test>")
@@ -108,15 +109,13 @@ class Kaldi(Loader):
     def _file(self, source: str) -> Path | None:
         """The audio file of a line of wav.scp; None for a pipe that does more than decode one."""
         if not source.endswith("|"):
-            return self.root / source
-        commands = source.removesuffix("|").split("|")
-        words = commands[0].split()
+            return Path(self.root).expanduser() / source
+        words = source.removesuffix("|").split()
         files = [w for w in words[1:] if Path(w).suffix.lower() in READ]
-        changes = len(commands) > 1 or re.search(r"\b(speed|tempo|trim|vol|remix)\b|-[12abs]\b", source)
-        decodes = bool(words) and Path(words[0]).name in DECODERS
-        if Path(words[0]).name == "flac":  # -s is silence to flac, and a part of it to no other
-            changes = len(commands) > 1
-        return self.root / files[0] if decodes and len(files) == 1 and not changes else None
+        decodes = bool(words) and Path(words[0]).name in DECODERS and "|" not in words
+        if not decodes or len(files) != 1 or DECODERS[Path(words[0]).name] & set(words):
+            return None
+        return Path(self.root).expanduser() / files[0]
 
 
 def _pairs(path: Path) -> Iterator[tuple[str, str]]:

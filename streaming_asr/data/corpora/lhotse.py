@@ -36,21 +36,13 @@ class LoadedByLhotse:
         return to_mono_16k(data.T, int(self.cut.sampling_rate), self.cut.id)
 
 
+@dataclass(kw_only=True, eq=False)
 class LhotseCuts(Loader):
     """One cut is one utterance; a cut with several supervisions has their texts joined."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        name: str | None = None,
-        split: str | None = None,
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        file = Path(path).expanduser()
-        super().__init__(path, split or file.name.partition(".")[0], limit=limit, alignments=alignments)
-        self.name = name or file.parent.name or "lhotse"
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.split = self.split or self.path.name.partition(".")[0]
 
     def scan(self) -> Iterator[Utterance | UserError]:
         try:
@@ -66,13 +58,17 @@ class LhotseCuts(Loader):
             for cut in cuts:
                 yield self._utterance(cut)
         except (ValueError, KeyError, TypeError, AssertionError, OSError) as error:
-            raise UserError(f"{self.path}: no manifest of cuts that Lhotse reads ({error})") from error
+            raise UserError(
+                f"{self.path}: no manifest of cuts that Lhotse reads ({error})"
+            ) from error
 
     def _utterance(self, cut: Any) -> Utterance | UserError:
         supervisions = sorted(cut.supervisions, key=lambda s: s.start)
         text = " ".join(s.text.strip() for s in supervisions if s.text)
         if not text:
-            return UserError(f"{self.path}: cut {cut.id} has no supervision with text; filter it out")
+            return UserError(
+                f"{self.path}: cut {cut.id} has no supervision with text; filter it out"
+            )
         if not getattr(cut, "has_recording", False):
             return UserError(f"{self.path}: cut {cut.id} has no recording, only features")
         file = _plain_file(cut)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.data.audio import File
@@ -31,20 +32,14 @@ def splits_folder(path: Path) -> Path:
     return path / "LibriSpeech" if (path / "LibriSpeech").is_dir() else path
 
 
+@dataclass(kw_only=True, eq=False)
 class LibriSpeech(Loader):
     """Read English books; text in capitals without punctuation."""
 
-    name = "librispeech"
+    split: str = "test-clean"
 
-    def __init__(
-        self,
-        path: str | Path,
-        split: str = "test-clean",
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        super().__init__(path, split, limit=limit, alignments=alignments)
+    def called(self) -> str:
+        return "librispeech"
 
     def scan(self) -> Iterator[Utterance | UserError]:
         root = splits_folder(self.path)
@@ -80,23 +75,19 @@ class LibriSpeech(Loader):
                     yield UserError(f"{file}: {transcripts.name} has no text for it")
 
 
+@dataclass(kw_only=True, eq=False)
 class LibriSpeechPC(Loader):
     """LibriSpeech's recordings with written text: punctuation and case."""
 
-    name = "librispeech_pc"
+    manifests: Path
+    split: str = "test-clean"
 
-    def __init__(
-        self,
-        path: str | Path,
-        manifests: str | Path,
-        split: str = "test-clean",
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        """`path` is LibriSpeech's folder, `manifests` the one of the .json files."""
-        super().__init__(path, split, limit=limit, alignments=alignments)
-        self.manifests = Path(manifests).expanduser()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.manifests = Path(self.manifests).expanduser()
+
+    def called(self) -> str:
+        return "librispeech_pc"
 
     def scan(self) -> Iterator[Utterance | UserError]:
         root = splits_folder(self.path)

@@ -9,42 +9,44 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
 
 from streaming_asr.data.alignments import Alignments, with_words
 from streaming_asr.data.audio import duration_s
 from streaming_asr.data.corpora import choose
+from streaming_asr.data.noise import noise_files, with_noise
 from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 
 CHECK = "`python -m streaming_asr.data check` names every one"
 
 
+@dataclass(kw_only=True, eq=False)
 class Loader(ABC):
-    """A corpus on disk. A subclass gives `name` and `scan`.
+    """A corpus on disk. A subclass says what it is `called`, and gives `scan`.
 
-    `path` is the corpus's folder; `split` one of its parts, named as the corpus names it.
-    `alignments` is a file or folder of word times; without it they are taken from beside the audio.
+    path: the corpus's folder (or file). split: one of its parts, named as the corpus names it.
+    alignments: a file or folder of word times; without it they are taken from beside the audio.
+    snr_db, noise: see `noise.with_noise`.
     """
 
-    name: str
-    known_splits: ClassVar[tuple[str, ...]] = ()
+    path: Path
+    split: str = ""
+    name: str = ""
+    limit: int | None = None
+    alignments: str | Path | None = None
+    snr_db: float | None = None
+    noise: str | None = None
 
-    def __init__(
-        self,
-        path: str | Path,
-        split: str,
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        self.path = Path(path).expanduser()
-        self.split = str(split)
-        self.limit = limit
-        self.alignments = alignments
+    def __post_init__(self) -> None:
+        self.path = Path(self.path).expanduser()
+        self.name = self.name or self.called()
+
+    def called(self) -> str:
+        """The corpus's name in results, where none is given."""
+        return self.path.parent.name or self.path.name
 
     @abstractmethod
     def scan(self) -> Iterator[Utterance | UserError]:
@@ -63,7 +65,8 @@ class Loader(ABC):
             raise UserError(f"{problems[0]}{others}")
         whole = [each for each in found if isinstance(each, Utterance)]
         chosen = choose(whole, self.limit if limit is None else limit)
-        return [self._timed(utterance) for utterance in chosen]
+        timed = [self._timed(utterance) for utterance in chosen]
+        return with_noise(timed, snr_db=self.snr_db, noise=self.noise)
 
     def check(self) -> Iterator[Utterance | UserError]:
         """All there is, with word times; problems in their places."""
@@ -81,6 +84,9 @@ class Loader(ABC):
             file = Path(each.audio_path) if each.audio_path else None
             size = file.stat().st_size if file is not None and file.is_file() else 0
             digest.update(f"{each.id}\0{each.text}\0{each.duration_s}\0{size}\0".encode())
+        noise = noise_files(self.noise) if self.noise else []
+        for file in [*noise, *(self._alignments.files if self._alignments else ())]:
+            digest.update(f"{file.name}\0{file.stat().st_size}\0".encode())
         return digest.hexdigest()
 
     @cached_property

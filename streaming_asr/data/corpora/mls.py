@@ -9,7 +9,7 @@ Splits are train, dev and test; the text is lower case without punctuation.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 
 from streaming_asr.data.audio import File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
@@ -29,29 +29,26 @@ CODES = {
 }
 
 
+@dataclass(kw_only=True, eq=False)
 class Mls(Loader):
     """Read books in eight languages; `language` is an English name (german) or a code (de)."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        language: str,
-        split: str = "test",
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
+    language: str
+    split: str = "test"
+
+    def __post_init__(self) -> None:
         names = {code: name for name, code in CODES.items()}
-        language = names.get(language, language)
-        if language not in CODES:
-            raise UserError(f"data.language={language}: MLS has {', '.join(sorted(CODES))}")
-        super().__init__(path, split, limit=limit, alignments=alignments)
-        self.language = language
-        self.name = f"mls_{language}"
+        self.language = names.get(self.language, self.language)
+        if self.language not in CODES:
+            raise UserError(f"data.language={self.language}: MLS has {', '.join(sorted(CODES))}")
+        super().__post_init__()
+
+    def called(self) -> str:
+        return f"mls_{self.language}"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        need_folder(self.path, "MLS", f"give data.path=<the folder that holds {self.name}/>")
-        inner = self.path / self.name
+        need_folder(self.path, "MLS", f"give data.path=<the folder that holds {self.called()}/>")
+        inner = self.path / self.called()
         root = inner if inner.is_dir() else self.path
         there = [file.parent.name for file in root.glob("*/transcripts.txt")]
         need_split(root, self.split, there, self.name)
@@ -67,9 +64,7 @@ class Mls(Loader):
                 continue
             speaker, book, _ = name.split("_")
             stem = folder / "audio" / speaker / book / name
-            file = next(
-                (f for s in (".flac", ".opus") if is_there(f := stem.with_suffix(s))), None
-            )
+            file = next((f for s in (".flac", ".opus") if is_there(f := stem.with_suffix(s))), None)
             if file is None:
                 yield missing(stem.with_suffix(".flac"), f"{transcripts}, line {number}")
                 continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.data.audio import Cut, File
@@ -19,35 +20,27 @@ from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 
 
+@dataclass(kw_only=True, eq=False)
 class Nemo(Loader):
     """One manifest; relative paths are looked for below `audio_root`, else beside the manifest."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        name: str | None = None,
-        split: str | None = None,
-        text_key: str = "text",
-        audio_root: str | Path | None = None,
-        language: str | None = None,
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        manifest = Path(path).expanduser()
-        super().__init__(path, split or manifest.stem, limit=limit, alignments=alignments)
-        self.name = name or manifest.parent.name or "nemo"
-        self.text_key, self.language = text_key, language
-        self.root = Path(audio_root).expanduser() if audio_root else manifest.parent
+    text_key: str = "text"
+    audio_root: str | Path | None = None
+    language: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.split = self.split or self.path.stem
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        root = Path(self.audio_root).expanduser() if self.audio_root else self.path.parent
         for number, line in enumerate(manifest_text(self.path).splitlines(), start=1):
             if not line.strip():
                 continue
             where = f"{self.path}, line {number}"
             try:
                 row = json.loads(line)
-                file = self.root / row["audio_filepath"]
+                file = root / row["audio_filepath"]
                 text = row.get(self.text_key)
                 offset_s = float(row.get("offset") or 0.0)
                 length_s = float(row["duration"]) if row.get("duration") is not None else 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from streaming_asr.data.corpora.loader import Loader
 from streaming_asr.data.shards import Item, read_shards
@@ -23,21 +22,18 @@ class Stretch:
         return self.item.samples()
 
 
+@dataclass(kw_only=True, eq=False)
 class Shards(Loader):
     """The utterances of a folder of shards, with the word times they carry; ids by position."""
 
-    name = "shards"
+    language: str | None = "en"
 
-    def __init__(
-        self,
-        path: str | Path,
-        language: str | None = "en",
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        super().__init__(path, Path(path).name, limit=limit, alignments=alignments)
-        self.language = language
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.split = self.split or self.path.name
+
+    def called(self) -> str:
+        return "shards"
 
     def scan(self) -> Iterator[Utterance | UserError]:
         for i, item in enumerate(read_shards(self.path)):

@@ -1,7 +1,7 @@
 """TED-LIUM 3 (Hernandez et al. 2018; openslr.org/51): talks in SPHERE files, segments in STM.
 
     TEDLIUM_release-3/legacy/{train,dev,test}/{sph,stm}/<talk>.{sph,stm}
-    TEDLIUM_release-3/data/{sph,stm}/<talk>.{sph,stm}                   the training set of release 3
+    TEDLIUM_release-3/data/{sph,stm}/<talk>.{sph,stm}               release 3's training set
 
 `form: short` gives each segment of the STM as an utterance. `form: long` gives each talk as one,
 from the start of its first segment to the end of its last, as Whisper's paper evaluates it
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.data.audio import Cut
@@ -28,25 +29,22 @@ IGNORED = "ignore_time_segment_in_scoring"
 GAP = "inter_segment_gap"
 
 
+@dataclass(kw_only=True, eq=False)
 class TedLium(Loader):
     """English talks. Splits dev and test are those of every release; train is release 3's."""
 
     name = "tedlium3"
 
-    def __init__(
-        self,
-        path: str | Path,
-        split: str = "test",
-        form: str = "short",
-        *,
-        limit: int | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        if form not in FORMS:
-            raise UserError(f"data.form={form}: one of {' or '.join(FORMS)}")
-        super().__init__(path, split, limit=limit, alignments=alignments)
-        self.form = form
-        self.name = "tedlium3" if form == "short" else "tedlium3_long"
+    split: str = "test"
+    form: str = "short"
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise UserError(f"data.form={self.form}: one of {' or '.join(FORMS)}")
+        super().__post_init__()
+
+    def called(self) -> str:
+        return "tedlium3" if self.form == "short" else "tedlium3_long"
 
     def scan(self) -> Iterator[Utterance | UserError]:
         need_folder(self.path, "TED-LIUM", "give data.path=<the folder TEDLIUM_release-3>")
@@ -73,7 +71,9 @@ class TedLium(Loader):
             except UserError as error:
                 yield error
                 continue
-            yield from self._short(talk, spoken) if self.form == "short" else self._long(talk, spoken)
+            yield from (
+                self._short(talk, spoken) if self.form == "short" else self._long(talk, spoken)
+            )
         stems = {file.stem for file in files}
         for talk in sorted((folder / "sph").glob("*.sph")):
             if talk.stem not in stems:

@@ -1,0 +1,7 @@
+"""`python -m streaming_asr.data`."""
+
+import sys
+
+from streaming_asr.data import main
+
+sys.exit(main())

@@ -1,0 +1,113 @@
+"""`python -m streaming_asr.data check data=...` and `... shards data=... out=...`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from streaming_asr.config import CONF_DIR, build
+from streaming_asr.errors import UserError
+
+HELP = """\
+python -m streaming_asr.data check data=librispeech data.path=/corpora/LibriSpeech
+    is it whole? counts, durations, word times; names every broken file, exit status 1 for any
+python -m streaming_asr.data shards data=librispeech data.path=... data.split=train-clean-100 \\
+    data.alignments=... out=outputs/librispeech/train
+    training shards of the utterances with word times
+
+  data=NAME        a corpus: python -m streaming_asr.list corpora; data.KEY=VALUE sets its options
+  limit=N          so many utterances
+  check: decode=false reads headers only; workers=4 reads so many files at once
+  shards: out=FOLDER; max_s=30 leaves out what is longer
+"""
+
+
+@dataclass
+class DataConfig:
+    """The top level of conf/data_command.yaml. A key that is not here is refused."""
+
+    data: Any = MISSING
+    limit: int | None = None
+    decode: bool = True
+    workers: int = 4
+    out: str | None = None
+    max_s: float = 30.0
+    output: str = "outputs"
+
+
+ConfigStore.instance().store(name="data_schema", node=DataConfig)
+
+
+def run_check(config: DictConfig) -> int:
+    """Prints the report; 1 where anything is broken."""
+    from streaming_asr.data.check import check, lines
+
+    if config.workers < 1:
+        raise UserError(f"workers={config.workers}: must be 1 or more")
+    corpus = build(config.data)
+    found = check(corpus, decode=config.decode, workers=config.workers, limit=config.limit)
+    print("\n".join(lines(corpus, found)))
+    return 1 if found.problems else 0
+
+
+def run_shards(config: DictConfig) -> int:
+    """Writes training shards and prints what went into them."""
+    from streaming_asr.data.shards import write_shards
+
+    if config.out is None:
+        raise UserError("out: has no default; give out=<the folder of the shards>")
+    utterances = build(config.data).utterances(config.limit)
+    written, without, long = write_shards(utterances, Path(config.out), max_s=config.max_s)
+    print(
+        f"{written} utterances written to {config.out}; left out: {without} without word times, "
+        f"{long} longer than {config.max_s:g} s"
+    )
+    return 0
+
+
+COMMANDS = {"check": run_check, "shards": run_shards}
+
+
+def main() -> int:
+    """The command line; returns the exit status."""
+    from streaming_asr.config import did_you_mean
+
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(HELP)
+        return 0
+    command = arguments[0]
+    if command not in COMMANDS:
+        print(
+            f"error: {command}: no such command{did_you_mean(command, COMMANDS)}; there are "
+            f"{', '.join(COMMANDS)}, as in: python -m streaming_asr.data check data=mini",
+            file=sys.stderr,
+        )
+        return 2
+    status = 0
+
+    @hydra.main(config_path=str(CONF_DIR), config_name="data_command", version_base="1.3")
+    def program(config: DictConfig) -> None:
+        nonlocal status
+        try:
+            for key in sorted(OmegaConf.missing_keys(config)):
+                raise UserError(f"{key}: has no default; give {key}=<value>")
+            OmegaConf.resolve(config)
+            status = COMMANDS[command](config)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            status = 2
+
+    before = sys.argv
+    sys.argv = [f"{sys.argv[0]} {command}", *arguments[1:]]
+    try:
+        program()
+    finally:
+        sys.argv = before
+    return status
