@@ -251,3 +251,45 @@ def test_wrong_sizes_of_the_score_bench_are_refused(capsys: pytest.CaptureFixtur
         with pytest.raises(SystemExit, match="2"):
             bench.main(["score", option])
         assert told in capsys.readouterr().err
+
+
+# -- what a method adds, and whether memory stays bounded ---------------------------------------
+
+
+def test_a_round_of_ufal_gives_the_words_of_the_bare_call(tmp_path: Path) -> None:
+    from streaming_asr.bench.methods import ufal_row
+
+    folder = tiny_folder(context_frames=1500, max_tokens=448, eot_logit=8.0)
+    row = ufal_row(str(folder), str(tmp_path), "tiny", 3.0)
+    assert row.same and row.ours_ms > 0 and row.baseline_ms > 0
+    assert " 0 words" not in row.verdict
+
+
+def test_the_rows_of_the_methods_are_printed_with_their_targets(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streaming_asr.bench import methods
+
+    def row(name: str, same: bool) -> methods.Row:
+        return methods.Row(name, "the plain way", 1.0, 20.0, same, same, f"{name} is measured")
+
+    rows = {"one": lambda: row("one", True), "two": lambda: row("two", False)}
+    monkeypatch.setattr(methods, "ROWS", rows)
+    assert bench.main(["methods"]) == 0
+    out = capsys.readouterr().out
+    assert "reached  one is measured" in out and "missed   two is measured" in out and "NO" in out
+    with pytest.raises(SystemExit):
+        bench.main(["methods", "three"])
+    assert "three: no such row; there are one, two" in capsys.readouterr().err
+
+
+def test_memory_that_grows_is_told_from_memory_that_is_taken_once() -> None:
+    from streaming_asr.bench.memory import growth
+
+    steady = [(float(t), 100 if t <= 30 else 400) for t in range(1, 601)]
+    assert growth(steady)["growth"] == growth(steady)["peak_growth"] == 0
+    growing = growth([(float(t), 1000 + t) for t in range(1, 601)])
+    assert growing["growth"] == pytest.approx(1570.5 / 1090.5 - 1)
+    assert growing["peak_growth"] == pytest.approx(1600 / 1090.5 - 1)
+    with pytest.raises(UserError, match="a recording of 100 s"):
+        growth(steady[:100])

@@ -1,5 +1,7 @@
 """What computing costs: `python -m streaming_asr.bench step`, and `bench score` what scoring does.
 
+`bench methods` says what other methods add to the model below them, `bench memory` whether their
+memory stays bounded.
 A benchmark reports: its exit status is 0 whatever the figures are, and what misses a target is
 said in words.
 """
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.bench",
-        description="What computing costs. `step --help` and `score --help` say more.",
+        description="What computing costs. `COMMAND --help` says more.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     step = commands.add_parser(
@@ -68,7 +70,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     score.add_argument("--seconds", type=float, default=7.0, help="of each; default: %(default)s")
     score.add_argument("--speakers", type=int, default=40, help="default: %(default)s")
     score.add_argument("--chunk", default="100ms", help="length of a chunk; default: %(default)s")
-    for command in (step, score):
+    methods = commands.add_parser(
+        "methods",
+        help="what a method adds to the model below it, beside a baseline",
+        description="AlignAtt's decision beside building all rows anew; a round of UFAL beside the "
+        "bare call of faster-whisper, random weights of Whisper base.",
+    )
+    methods.add_argument("rows", nargs="*", metavar="ROW", help="alignatt, ufal; default: all")
+    memory = commands.add_parser(
+        "memory",
+        help="whether memory stays bounded over ten minutes",
+        description="The resident set over one recording of mini, one process per method.",
+    )
+    memory.add_argument("--method", action="append", required=True, help="one, or several times")
+    memory.add_argument("--chunk", default="1s", help="length of a chunk; default: %(default)s")
+    memory.add_argument("--split", default="long600", help="of mini; default: %(default)s")
+    memory.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="as `run` has it")
+    for command in (step, score, methods, memory):
         command.add_argument(
             "--json", type=Path, metavar="FILE", help="also write all figures here"
         )
@@ -77,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from streaming_asr.errors import UserError
 
     try:
-        result = (_score if arguments.command == "score" else _step)(arguments)
+        result = COMMANDS[arguments.command](arguments)
         if arguments.json:
             try:
                 arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -117,3 +135,22 @@ def _score(arguments: argparse.Namespace) -> dict[str, Any]:
     result = bench_score(ScoreSettings(**{name: getattr(arguments, name) for name in names}))
     show(result)
     return result
+
+
+def _methods(arguments: argparse.Namespace) -> dict[str, Any]:
+    from streaming_asr.bench.methods import bench_methods, show
+
+    result = bench_methods(arguments.rows)
+    show(result)
+    return result
+
+
+def _memory(arguments: argparse.Namespace) -> dict[str, Any]:
+    from streaming_asr.bench.memory import bench_memory, show
+
+    result = bench_memory(arguments.method, arguments.chunk, arguments.split, arguments.set)
+    show(result)
+    return result
+
+
+COMMANDS = {"step": _step, "score": _score, "methods": _methods, "memory": _memory}

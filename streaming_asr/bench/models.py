@@ -23,8 +23,11 @@ CONTROL = {
     "<|endoftext|>": 50257,
     "<|startoftranscript|>": 50258,
     "<|en|>": 50259,
+    "<|translate|>": 50358,
     "<|transcribe|>": 50359,
+    "<|startoflm|>": 50360,
     "<|startofprev|>": 50361,
+    "<|nospeech|>": 50362,
     "<|notimestamps|>": 50363,
 }
 # Cross-attention picks frames that differ; with gains of 1 every mean of frames is much the same.
@@ -36,8 +39,11 @@ GAINS = {
 }
 
 
-def random_whisper(name: str, folder: Path, seed: int = 0) -> Path:
-    """Write weights of `name`'s dimensions and a tokenizer of Whisper's size to `folder`."""
+def random_whisper(name: str, folder: Path, seed: int = 0, eot_logit: float = 0.0) -> Path:
+    """Write weights of `name`'s dimensions and a tokenizer of Whisper's size to `folder`.
+
+    eot_logit: by so much <|endoftext|> is likelier than the other tokens, all alike.
+    """
     import torch
     from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
     from transformers.utils import logging
@@ -74,6 +80,10 @@ def random_whisper(name: str, folder: Path, seed: int = 0) -> Path:
             elif weight.ndim >= 2:
                 gain = next((gain for part, gain in GAINS.items() if part in key), 1.0)
                 weight.normal_(0.0, gain * weight[0].numel() ** -0.5, generator=random)
+        if eot_logit:
+            decoder = model.model.decoder
+            bias = decoder.layer_norm.bias.normal_(0.0, 0.3, generator=random)
+            decoder.embed_tokens.weight[end] += eot_logit * bias / bias.square().sum()
     model.generation_config = GenerationConfig(
         pad_token_id=end,
         bos_token_id=end,

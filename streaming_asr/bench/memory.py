@@ -1,0 +1,117 @@
+"""Does a method's memory stay bounded? `python -m streaming_asr.bench memory --method ufal`.
+
+Each method runs one recording of mini, ten minutes by default, in a process of its own. The
+resident set is read after every step; growth is that of the last minute's median over the second
+minute's, when all buffers are full and all lazy loading is done.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
+
+GROWTH = 0.05  # below
+MINUTE_S = 60.0
+LEAST_S = 3 * MINUTE_S
+
+Reading = tuple[float, int]
+"""Audio heard, in seconds, and the resident set after that step, in bytes."""
+
+
+def growth(readings: Sequence[Reading]) -> dict[str, float]:
+    """Medians of the second and the last minute, the peak after the first, and what has grown.
+
+    Raises UserError for less than three minutes.
+    """
+    end_s = readings[-1][0] if readings else 0.0
+    if end_s < LEAST_S:
+        raise UserError(f"a recording of {end_s:.0f} s: {LEAST_S:g} s at least show growth")
+    second = _median(r for r in readings if MINUTE_S < r[0] <= 2 * MINUTE_S)
+    last = _median(r for r in readings if r[0] > end_s - MINUTE_S)
+    peak = max(size for at, size in readings if at > MINUTE_S)
+    return {
+        "audio_s": end_s,
+        "second_minute_mib": second / 2**20,
+        "last_minute_mib": last / 2**20,
+        "peak_mib": peak / 2**20,
+        "growth": last / second - 1,
+        "peak_growth": peak / second - 1,
+    }
+
+
+def _median(readings: Iterable[Reading]) -> float:
+    return statistics.median(size for _, size in readings)
+
+
+def read_memory(overrides: Sequence[str]) -> tuple[list[Reading], float]:
+    """Run the first recording; the readings and the real-time factor."""
+    import psutil
+    import torch
+
+    from streaming_asr.config import build, compose, parse_duration
+    from streaming_asr.simulate import deliveries
+
+    torch.set_num_threads(1)
+    config = compose(overrides)
+    method = build(config.method)
+    (utterance,) = build(config.data).utterances(1)
+    audio = utterance.load()
+    chunk, first = (
+        parse_duration(text) * SAMPLE_RATE // 1000 for text in (config.chunk, config.first_chunk)
+    )
+    process = psutil.Process()
+    state = method.start(language=utterance.language)
+    readings: list[Reading] = []
+    received, begin = 0, time.perf_counter()
+    for end in deliveries(len(audio), chunk, first, method.lookahead_samples):
+        method.step(state, audio[received:end], last=end == len(audio))
+        received = end
+        readings.append((end / SAMPLE_RATE, process.memory_info().rss))
+    return readings, (time.perf_counter() - begin) / (len(audio) / SAMPLE_RATE)
+
+
+def bench_memory(
+    methods: Sequence[str], chunk: str, split: str, overrides: Sequence[str] = ()
+) -> dict[str, Any]:
+    """One row per method. `overrides`: settings as `run` takes them, for all methods."""
+    rows = {}
+    for method in methods:
+        asked = [f"method={method}", f"chunk={chunk}", f"data.split={split}", "tracker=none"]
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as own:
+            readings, rtf = own.submit(read_memory, [*asked, *overrides]).result()
+        rows[method] = growth(readings) | {"rtf": rtf}
+    return {"chunk": chunk, "split": split, "overrides": list(overrides), "rows": rows}
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print the table and one sentence per method."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(title=f"Resident set in MiB, mini {result['split']}, chunks of {result['chunk']}")
+    for heading in ("method", "minutes", "2nd minute", "last minute", "peak", "RTF"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for name, row in result["rows"].items():
+        sizes = (row["second_minute_mib"], row["last_minute_mib"], row["peak_mib"])
+        table.add_row(
+            name,
+            f"{row['audio_s'] / 60:.1f}",
+            *(f"{size:.0f}" for size in sizes),
+            f"{row['rtf']:.2f}",
+        )
+    console.print(table)
+    for name, row in result["rows"].items():
+        word = "[green]reached[/]" if row["growth"] < GROWTH else "[red]missed[/] "
+        console.print(
+            f"{word}  {name}: {100 * row['growth']:+.1f} % from the second minute to the last, at "
+            f"the peak {100 * row['peak_growth']:+.1f} % (target: under {100 * GROWTH:g} %)",
+            soft_wrap=True,
+        )

@@ -1,0 +1,191 @@
+"""What a method adds to the model below it: `python -m streaming_asr.bench methods`.
+
+A row sets ours beside a baseline that answers the same in the same run. A further row is a function
+of `ROWS` that returns a `Row`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
+
+N_TOKENS = 60
+SPEED_UP = 10.0  # at least, AlignAtt's decision at 60 tokens
+OVERHEAD = 0.03  # below, of UFAL over the bare call
+UFAL_S, UFAL_CHUNK_S = 12.0, 1.0
+EOT_LOGIT = 5.0  # random weights then write a few words a second, not as many as there is room for
+
+
+@dataclass(frozen=True)
+class Row:
+    """Milliseconds of CPU time, medians; `same`: both gave the same answers."""
+
+    what: str
+    baseline: str
+    ours_ms: float
+    baseline_ms: float
+    same: bool
+    reached: bool
+    verdict: str
+
+
+def alignatt() -> Row:
+    """The decision on the 60th token of Whisper base's 8 alignment heads, 10 s of audio."""
+    from streaming_asr.methods.simul_whisper.policy_cost import measure
+
+    cost = measure(N_TOKENS, clock_ns=time.thread_time_ns)
+    return Row(
+        f"AlignAtt's decision at {N_TOKENS} tokens",
+        "all rows built anew",
+        cost.carried_ms,
+        cost.rebuilt_ms,
+        cost.equal_decisions,
+        cost.equal_decisions and cost.ratio >= SPEED_UP,
+        f"AlignAtt at {N_TOKENS} tokens: {cost.ratio:.1f} times as fast as building all rows anew "
+        f"(target: at least {SPEED_UP:g})",
+    )
+
+
+def ufal() -> Row:
+    """A stream of 1 s chunks, Whisper base's dimensions; each round again by faster-whisper alone.
+
+    CPU time of the process, since CTranslate2 has threads of its own; the two calls of a round
+    take turns in being first.
+    """
+    from streaming_asr.bench.models import random_whisper
+
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        folder = random_whisper("base", Path(scratch) / "base", eot_logit=EOT_LOGIT)
+        return ufal_row(str(folder), str(Path(scratch) / "cache"), "base", UFAL_S)
+
+
+def ufal_row(folder: str, cache: str, name: str, duration_s: float) -> Row:
+    """The row for a model folder; its context must be Whisper's 30 s, which the bare call takes for
+    granted."""
+    from faster_whisper import WhisperModel
+
+    from streaming_asr.bench.models import synthetic_audio
+    from streaming_asr.methods.ufal import Ufal
+    from streaming_asr.methods.ufal.convert import converted
+
+    method = Ufal(folder, chunk_s=UFAL_CHUNK_S, first_chunk_s=UFAL_CHUNK_S, cache=cache)
+    bare = WhisperModel(
+        str(converted(folder, cache)), device="cpu", compute_type="float32", cpu_threads=1
+    )
+    heard: list[list[str]] = []
+    recogniser = method._recogniser
+    transcribe = recogniser.transcribe
+
+    def remembering(*audio: Any, **options: Any) -> Any:
+        found = transcribe(*audio, **options)
+        heard.append([word.text for word in found.words])
+        return found
+
+    recogniser.transcribe = remembering  # type: ignore[method-assign]
+
+    def call(audio: Any, prompt: str) -> list[str]:
+        segments, _ = bare.transcribe(
+            audio,
+            language="en",
+            initial_prompt=prompt or None,
+            beam_size=5,
+            temperature=[0.0],
+            word_timestamps=True,
+            condition_on_previous_text=True,
+        )
+        return [
+            word.word
+            for segment in segments
+            if segment.no_speech_prob <= 0.9
+            for word in segment.words or ()
+        ]
+
+    import numpy as np
+
+    audio = synthetic_audio(duration_s, seed=1)
+    size = round(UFAL_CHUNK_S * SAMPLE_RATE)
+    state = method.start()
+    call(audio[:size], "")  # warm
+    method.step(method.start(), audio[:size], last=False)
+    heard.clear()
+    ours, theirs, same = [], [], True
+    for i, begin in enumerate(range(0, len(audio), size)):
+        chunk = audio[begin : begin + size]
+        buffered = np.concatenate([state.buffer.audio, chunk])
+        prompt = state.buffer.prompt()
+        words: list[str] = []
+        for side in ("bare", "method") if i % 2 else ("method", "bare"):
+            start = time.process_time_ns()
+            if side == "bare":
+                words = call(buffered, prompt)
+                theirs.append((time.process_time_ns() - start) / 1e6)
+            else:
+                method.step(state, chunk, last=False)
+                ours.append((time.process_time_ns() - start) / 1e6)
+        same &= heard[-1] == words
+    overhead = statistics.median(a / b - 1 for a, b in zip(ours, theirs, strict=True))
+    n_words = sum(map(len, heard)) / len(heard)
+    return Row(
+        f"a round of UFAL, {name}",
+        "the bare call of faster-whisper",
+        statistics.median(ours),
+        statistics.median(theirs),
+        same,
+        same and overhead < OVERHEAD,
+        f"UFAL, {name}, {n_words:.0f} words a round: {100 * overhead:.1f} % over the bare call, "
+        f"median of {len(ours)} rounds (target: under {100 * OVERHEAD:g} %)",
+    )
+
+
+ROWS: dict[str, Callable[[], Row]] = {"alignatt": alignatt, "ufal": ufal}
+
+
+def bench_methods(names: Sequence[str] = ()) -> dict[str, Any]:
+    """The rows named, or all, on one thread. Raises UserError for a name that is none."""
+    import torch
+
+    from streaming_asr.machine import machine, versions
+
+    for name in names:
+        if name not in ROWS:
+            raise UserError(f"{name}: no such row; there are {', '.join(ROWS)}")
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        rows = {name: asdict(ROWS[name]()) for name in names or ROWS}
+    finally:
+        torch.set_num_threads(n_threads)
+    return {"machine": machine(device="cpu"), "versions": versions(), "rows": rows}
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print the table and one sentence per target."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=110)
+    table = Table(title=f"Milliseconds of CPU time, one thread of {result['machine']['cpu']}")
+    for heading in ("", "baseline", "ours", "baseline", "same answers"):
+        table.add_column(heading, justify="right" if heading in ("ours",) else "left")
+    for row in result["rows"].values():
+        table.add_row(
+            row["what"],
+            row["baseline"],
+            f"{row['ours_ms']:.3g}",
+            f"{row['baseline_ms']:.3g}",
+            "yes" if row["same"] else "[red]NO[/]",
+        )
+    console.print(table)
+    for row in result["rows"].values():
+        word = "[green]reached[/]" if row["reached"] else "[red]missed[/] "
+        console.print(f"{word}  {row['verdict']}", soft_wrap=True)
