@@ -45,6 +45,8 @@ class Row:
             if "[" in value:  # a class of names: `auto` finds the one of this chunk
                 continue
             parts.append(f"{key}={value.strip('*')}")
+            if key == "data":
+                parts.append("data.path=DIR")
         return "python -m streaming_asr.run " + " ".join(parts)
 
 

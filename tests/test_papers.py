@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from streaming_asr.config import CONF_DIR, compose_raw
 from streaming_asr.errors import UserError
 from streaming_asr.papers import NONE, papers, read_paper
 from streaming_asr.report import main
@@ -237,9 +238,33 @@ def test_report_shows_papers_tables_and_results(tmp_path: Path, capsys) -> None:
 def test_every_row_that_can_run_has_its_command(capsys) -> None:
     assert main(["paper", "whisperrt", "--table", "III", "--commands"]) == 0
     assert (
-        "python -m streaming_asr.run method=whisperrt model=base data=librispeech "
+        "python -m streaming_asr.run method=whisperrt model=base data=librispeech data.path=DIR "
         "data.split=test-clean chunk=100ms first_chunk=600ms method.adapter=random method.beam=3\n"
     ) in capsys.readouterr().out
+
+
+def test_the_commands_name_what_there_is() -> None:
+    """Every option of a group is a file; one command of each method and each corpus composes."""
+    commands = {
+        row.command.removeprefix("python -m streaming_asr.run ")
+        for paper in papers()
+        for each in read_paper(paper).tables
+        for row in each.rows
+        if each.comparable and row.command
+    }
+    assert len(commands) > 100
+    one_of_each = {}
+    for command in sorted(commands):
+        settings = dict(setting.split("=", 1) for setting in command.split())
+        for group in ("method", "model", "data"):
+            if group in settings:
+                assert (CONF_DIR / group / f"{settings[group]}.yaml").is_file()
+        keys = [key for key in settings if key.startswith("method.")]
+        one_of_each.setdefault((settings["method"], *keys), command)
+        keys = [key for key in settings if key.startswith("data.")]
+        one_of_each.setdefault((settings.get("data"), *keys), command)
+    for command in set(one_of_each.values()):
+        compose_raw(command.split())
 
 
 @pytest.mark.parametrize(
