@@ -1,0 +1,322 @@
+"""Compressors: feature frames to the few vectors that the decoder attends to.
+
+`star`  the semantic encoder's output at the anchors (section 2.2);
+`cif`   continuous integrate-and-fire: frames averaged by their scores (appendix B);
+`cnn`   strided causal convolutions before the encoder (section 3.1, figure 13);
+`none`  every frame: the model without compression, with a decision at a fixed stride.
+
+All have one interface. `compress` takes a whole window, in training with the number of tokens;
+`start` and `push` take it frame by frame and give what `compress` gives. What comes out is a
+`Compressed`: vectors, and segments, each of which lets one token be emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from streaming_asr.errors import UserError
+from streaming_asr.methods.star.anchors import accumulate, fixed, rescale, top_k
+from streaming_asr.methods.star.semantic import SemanticCache, SemanticEncoder
+
+COMPRESSORS = ("star", "cif", "cnn", "none")
+FRAMES_PER_TOKEN = 12
+"""The segmenter begins with scores that make an anchor this often."""
+
+
+@dataclass(slots=True)
+class Compressed:
+    """vectors (n, d); scores (n,), added to the logits of cross-attention; segments."""
+
+    vectors: Tensor
+    scores: Tensor
+    ready: list[int]
+    """For each segment, how many vectors stand when it is complete."""
+    ends: list[int]
+    """For each segment, the frame of the window after its last one."""
+    length_error: Tensor | None = None
+    """(sum of the unscaled alphas - tokens)^2, in training (equation 10)."""
+
+
+@dataclass(slots=True)
+class CompressorState:
+    """What a stream's window keeps between two chunks."""
+
+    cache: SemanticCache
+    n_frames: int = 0
+    n_vectors: int = 0
+    total: float = 0.0
+    """Scores summed up since the last anchor."""
+    open: bool = False
+    """Frames came after the last segment's end."""
+    tail: tuple[Tensor, Tensor] | None = None
+    """Feature (1, d) and score (1,) of the newest frame."""
+    weight: float = 0.0
+    """cif: weight already in `partial`."""
+    partial: Tensor | None = None
+    """cif: (d,) weighted sum of the open segment."""
+    convolutions: list[Tensor | None] = field(default_factory=list)
+
+
+class Segmenter(nn.Module):
+    """Two linear layers with a ReLU between them: a score for every frame (appendix F)."""
+
+    def __init__(self, d: int, frames_per_token: float = FRAMES_PER_TOKEN) -> None:
+        super().__init__()
+        self.hidden, self.score = nn.Linear(d, d), nn.Linear(d, 1)
+        nn.init.constant_(self.score.bias, -torch.log(torch.tensor(frames_per_token - 1.0)).item())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(T, d) -> (T,), before the sigmoid."""
+        return self.score(torch.relu(self.hidden(x)))[:, 0]
+
+
+class Compressor(nn.Module):
+    """What the four have in common.
+
+    stride: frames of a segment, in place of the learned segmentation (figures 6 and 9).
+    keep_all: the decoder attends to every frame, not to the compressed ones alone (figure 9,
+    STAR-ALL and CIF-ALL); the segments stay.
+    """
+
+    name = ""
+
+    def __init__(self, encoder: SemanticEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.stride: int | None = None
+        self.keep_all = False
+
+    def compress(
+        self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
+    ) -> Compressed:
+        """A whole window x (T, d), T >= 1.
+
+        n_tokens: in training, the scores are scaled so that they make so many segments. rate: the
+        form that is not streaming, frames per vector. With neither, what `push` gives.
+        """
+        raise NotImplementedError
+
+    def start(self) -> CompressorState:
+        """The state of a new window."""
+        return CompressorState(self.encoder.start())
+
+    def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
+        """The next frames x (n, d) of a window, n >= 0; vectors and segments complete by now."""
+        raise NotImplementedError
+
+    def _no_anchors(self, x: Tensor) -> Tensor:
+        return torch.zeros(x.shape[0], dtype=torch.bool, device=x.device)
+
+
+class _Scored(Compressor):
+    """A compressor with a segmenter."""
+
+    def __init__(
+        self, encoder: SemanticEncoder, d: int, *, carry: bool, threshold: float = 1.0
+    ) -> None:
+        super().__init__(encoder)
+        self.segmenter = Segmenter(d)
+        self.carry, self.threshold = carry, threshold
+
+    def length_error(self, alpha: Tensor, n: float) -> Tensor:
+        """Equation 10."""
+        return (alpha.sum() - n).square()
+
+
+class Anchors(_Scored):
+    """STAR: the encoder's output at the anchors, their raw scores injected (equations 2 to 5)."""
+
+    name = "star"
+
+    def _segments(self, alphas: Sequence[float], state: CompressorState) -> list[int]:
+        """Anchors among the next frames, by scores or stride; updates the running sum."""
+        if self.stride is not None:
+            return fixed(len(alphas), self.stride, state.n_frames)
+        found, state.total = accumulate(
+            alphas, state.total, threshold=self.threshold, carry=self.carry
+        )
+        return found
+
+    def compress(
+        self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
+    ) -> Compressed:
+        scores = self.segmenter(x)
+        alpha = scores.float().sigmoid()
+        wanted = x.shape[0] / rate if rate is not None else n_tokens
+        if rate is not None:
+            at = top_k(scores, rate)
+        else:
+            used = alpha if n_tokens is None else rescale(alpha, n_tokens, threshold=self.threshold)
+            at = self._segments(used.detach().tolist(), CompressorState(self.encoder.start()))
+        flags = self._no_anchors(x)
+        flags[at] = True
+        ends = at
+        if not at or at[-1] != x.shape[0] - 1:  # the end of the audio is an anchor
+            ends = [*at, x.shape[0] - 1]
+            flags[-1] = not self.keep_all
+        h = self.encoder(x, flags)
+        error = None if wanted is None else self.length_error(alpha, wanted)
+        if self.keep_all:
+            return Compressed(h, scores, [i + 1 for i in ends], [i + 1 for i in ends], error)
+        return Compressed(
+            h[ends],
+            scores[ends],
+            list(range(1, len(ends) + 1)),
+            [i + 1 for i in ends],
+            error,
+        )
+
+    def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
+        scores = self.segmenter(x)
+        at = self._segments(scores.float().sigmoid().tolist(), state)
+        n, before = x.shape[0], state.n_frames
+        forced = last and (at[-1:] != [n - 1] if n else state.open)
+        if forced and n == 0 and not self.keep_all:
+            # Encoded before the stream was known to end there: once more, as an anchor.
+            assert state.tail is not None
+            x, scores = state.tail
+            SemanticEncoder.drop_last(state.cache)
+            n, before = 1, before - 1
+        if forced:
+            at = [*at, n - 1]
+        flags = self._no_anchors(x)
+        flags[at if not (forced and self.keep_all) else at[:-1]] = True
+        h = self.encoder.append(state.cache, x, flags) if n else x
+        state.n_frames = before + n
+        if n:
+            state.open = not at or at[-1] != n - 1
+            state.tail = (x[-1:], scores[-1:])
+        ends = [before + i + 1 for i in at]
+        if self.keep_all:
+            return Compressed(h, scores, ends, ends)
+        ready = [state.n_vectors + i + 1 for i in range(len(at))]
+        state.n_vectors += len(at)
+        return Compressed(h[at], scores[at], ready, ends)
+
+
+class Integrate(_Scored):
+    """CIF: every segment is the average of its frames, weighted by their scores (equation 7).
+
+    The encoder sees no anchors, so that its mask is `history`. A frame whose score overshoots the
+    threshold is shared between two segments. What is left at the end is fired if it is above half
+    a threshold or nothing was fired yet, at full weight.
+    """
+
+    name = "cif"
+
+    def _alphas(self, scores: Tensor) -> Tensor:
+        return scores.float().sigmoid()
+
+    def _weights(self, alpha: Tensor, total: float) -> tuple[Tensor, list[int]]:
+        """(segments, T) shares of the frames, the last row the open segment's; frames that fire."""
+        upper = total + alpha.cumsum(0)
+        lower = torch.cat([upper.new_full((1,), total), upper])[: len(upper)]
+        reached = ((upper.detach() + 1e-5) / self.threshold).floor().long()
+        n_fired = int(reached[-1]) if len(reached) else 0
+        edges = torch.arange(n_fired + 1, device=alpha.device)[:, None] * self.threshold
+        weights = torch.minimum(upper, edges + self.threshold) - torch.maximum(lower, edges)
+        fires = [int((reached > i).nonzero()[0]) for i in range(n_fired)]
+        return weights.clamp(min=0.0), fires
+
+    def compress(
+        self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
+    ) -> Compressed:
+        scores = self.segmenter(x)
+        alpha = self._alphas(scores)
+        wanted = x.shape[0] / rate if rate is not None else n_tokens
+        error = None if wanted is None else self.length_error(alpha, wanted)
+        if wanted is not None and self.stride is None:
+            alpha = rescale(alpha, max(1.0, float(round(wanted))), threshold=self.threshold)
+        state = self.start()
+        return self._integrate(state, self.encoder(x, self._no_anchors(x)), alpha, True, error)
+
+    def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
+        h = self.encoder.append(state.cache, x, self._no_anchors(x)) if len(x) else x
+        return self._integrate(state, h, self._alphas(self.segmenter(x)), last, None)
+
+    def _integrate(
+        self, state: CompressorState, h: Tensor, alpha: Tensor, last: bool, error: Tensor | None
+    ) -> Compressed:
+        before, n = state.n_frames, h.shape[0]
+        state.n_frames += n
+        partial = h.new_zeros(h.shape[1]) if state.partial is None else state.partial
+        if self.stride is not None:
+            at = fixed(n, self.stride, before)
+            starts = torch.zeros(n, dtype=torch.long, device=h.device)
+            starts[[i + 1 for i in at if i + 1 < n]] = 1
+            segment = starts.cumsum(0)
+            n_rows = len(at) + 1
+            weights = (segment[None] == torch.arange(n_rows, device=h.device)[:, None]) * alpha
+        else:
+            weights, at = self._weights(alpha, state.weight)
+        sums = weights.to(h.dtype) @ h
+        rows = torch.cat([(sums[0] + partial)[None], sums[1:]])
+        held = weights.sum(1)
+        held = torch.cat([held[:1] + state.weight, held[1:]])
+        fired = rows[: len(at)]
+        if self.stride is not None:
+            fired = fired / held[: len(at), None].clamp(min=1e-6).to(h.dtype)
+        state.partial, state.weight = rows[-1].detach(), float(held[-1].detach())
+        ends = [before + i + 1 for i in at]
+        if n:
+            state.open = not at or at[-1] != n - 1
+        left = state.weight > 0.5 * self.threshold or (state.n_vectors == 0 and not at)
+        left = state.open if self.stride is not None else left and state.weight > 1e-6
+        if last and state.n_frames and left:
+            fired = torch.cat([fired, (rows[-1] / held[-1].clamp(min=1e-6).to(h.dtype))[None]])
+            ends = [*ends, state.n_frames]
+            state.weight, state.partial = 0.0, None
+        first, state.n_vectors = state.n_vectors, state.n_vectors + len(ends)
+        if self.keep_all:
+            return Compressed(h, h.new_zeros(n), ends, ends, error)
+        ready = [first + i + 1 for i in range(len(ends))]
+        return Compressed(fired, fired.new_zeros(len(ends)), ready, ends, error)
+
+
+class Every(Compressor):
+    """No compression: all frames, a segment every `stride` of them (section 4, fixed decision)."""
+
+    name = "none"
+
+    def __init__(self, encoder: SemanticEncoder, stride: int = FRAMES_PER_TOKEN) -> None:
+        super().__init__(encoder)
+        self.stride = stride
+
+    def compress(
+        self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
+    ) -> Compressed:
+        return self._all(self.start(), self.encoder(x, self._no_anchors(x)), True)
+
+    def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
+        h = self.encoder.append(state.cache, x, self._no_anchors(x)) if len(x) else x
+        return self._all(state, h, last)
+
+    def _all(self, state: CompressorState, h: Tensor, last: bool) -> Compressed:
+        n, stride = h.shape[0], self.stride or FRAMES_PER_TOKEN
+        ends = [state.n_frames + i + 1 for i in fixed(n, stride, state.n_frames)]
+        state.n_frames += n
+        if last and state.n_frames % stride:
+            ends.append(state.n_frames)
+        return Compressed(h, h.new_zeros(n), ends, ends)
+
+
+def compressor(name: str, d: int, encoder: SemanticEncoder, **options: Any) -> Compressor:
+    """The compressor of that name. options: carry and threshold (star, cif), rate (cnn)."""
+    scored = {key: options[key] for key in ("carry", "threshold") if key in options}
+    if name == "star":
+        return Anchors(encoder, d, **scored)
+    encoder.mask = "history"
+    if name == "cif":
+        return Integrate(encoder, d, **scored)
+    if name == "cnn":
+        from streaming_asr.methods.star.convolutions import Convolutions
+
+        return Convolutions(encoder, d, options["rate"])
+    if name == "none":
+        return Every(encoder)
+    raise UserError(f"compressor={name!r}: one of {', '.join(COMPRESSORS)}")

@@ -1,0 +1,227 @@
+"""The decoder over anchors: segmenter scores in its cross-attention, wait-k in what it may see.
+
+Whisper's decoder layers, looped here since a score is added to every logit of cross-attention
+(equation 2, all layers and heads) and every query sees its own number of anchors. Keys and values
+of an anchor are projected once and appended: anchors never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from streaming_asr.whisper.alignment import warp
+from streaming_asr.whisper.encoder import merge_heads, split_heads
+
+
+class Growing:
+    """Rows appended along the second axis of (heads, n, size); room is doubled when it is full."""
+
+    def __init__(self, heads: int, size: int, like: Tensor) -> None:
+        self._rows = like.new_empty(heads, 16, size)
+        self.n = 0
+
+    @property
+    def rows(self) -> Tensor:
+        """(heads, n, size), a view."""
+        return self._rows[:, : self.n]
+
+    @property
+    def n_bytes(self) -> int:
+        """Of the rows that are in use."""
+        return self.rows.numel() * self._rows.element_size()
+
+    def append(self, rows: Tensor) -> None:
+        stop = self.n + rows.shape[1]
+        if stop > self._rows.shape[1]:
+            heads, room, size = self._rows.shape
+            grown = self._rows.new_empty(heads, max(stop, 2 * room), size)
+            grown[:, : self.n] = self.rows
+            self._rows = grown
+        self._rows[:, self.n : stop] = rows
+        self.n = stop
+
+
+class AnchorCache:
+    """One stream's keys and values: of anchors (cross) and of tokens (own), for every layer."""
+
+    def __init__(self, decoder: AnchorDecoder) -> None:
+        def each() -> list[Growing]:
+            return [
+                Growing(decoder.n_heads, decoder.head_size, decoder.embedding)
+                for _ in decoder.layers
+            ]
+
+        self.keys, self.values = each(), each()
+        self.cross_keys, self.cross_values = each(), each()
+        self.scores = Growing(1, 1, decoder.embedding)
+
+    @property
+    def n_anchors(self) -> int:
+        return self.scores.n
+
+    def truncate(self, n_tokens: int) -> None:
+        """Forget the tokens from position `n_tokens` on."""
+        for cache in (*self.keys, *self.values):
+            cache.n = min(cache.n, n_tokens)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all keys, values and scores."""
+        parts = (*self.keys, *self.values, *self.cross_keys, *self.cross_values, self.scores)
+        return sum(part.n_bytes for part in parts)
+
+
+class AnchorDecoder:
+    """The passes; `model` is a WhisperForConditionalGeneration, wrapped by peft or not."""
+
+    def __init__(self, model: Any) -> None:
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._decoder, self._head = base.model.decoder, base.proj_out
+        self.layers: list[Any] = list(self._decoder.layers)
+        self.n_heads: int = base.config.decoder_attention_heads
+        self.head_size: int = base.config.d_model // self.n_heads
+        self.max_tokens: int = base.config.max_target_positions
+
+    @property
+    def embedding(self) -> Tensor:
+        weight: Tensor = self._decoder.embed_tokens.weight
+        return weight
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(n, d) -> (n, vocabulary)."""
+        found: Tensor = self._head(hidden)
+        return found
+
+    def forward(
+        self, tokens: Sequence[int], vectors: Tensor, scores: Tensor, visible: Sequence[int]
+    ) -> Tensor:
+        """All positions in one pass, with gradients: (n, d) hidden states.
+
+        vectors (m, d), scores (m,); visible: how many of them each of the n positions sees.
+        """
+        cross = [self._cross(layer, vectors) for layer in self.layers]
+        return self._pass(tokens, 0, None, cross, _bias(scores, visible))
+
+    def _split(self, x: Tensor) -> Tensor:
+        return split_heads(x[None], self.n_heads)[0]
+
+    def _cross(self, layer: Any, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        attention = layer.encoder_attn
+        return self._split(attention.k_proj(vectors)), self._split(attention.v_proj(vectors))
+
+    @torch.inference_mode()
+    def append(self, cache: AnchorCache, vectors: Tensor, scores: Tensor) -> None:
+        """Project new anchors (m, d) with scores (m,), once and for all."""
+        if vectors.shape[0] == 0:
+            return
+        cache.scores.append(scores[None, :, None])
+        for i, layer in enumerate(self.layers):
+            keys, values = self._cross(layer, vectors)
+            cache.cross_keys[i].append(keys)
+            cache.cross_values[i].append(values)
+
+    @torch.inference_mode()
+    def step(self, cache: AnchorCache, tokens: Sequence[int], visible: Sequence[int]) -> Tensor:
+        """Tokens at the positions that follow the cached ones, each with the number of anchors it
+        sees: hidden state (d,) of the last."""
+        most = max(visible)
+        cross = [
+            (k.rows[:, :most], v.rows[:, :most])
+            for k, v in zip(cache.cross_keys, cache.cross_values, strict=True)
+        ]
+        bias = _bias(cache.scores.rows[0, :most, 0], visible)
+        return self._pass(tokens, cache.keys[0].n, cache, cross, bias)[-1]
+
+    def _pass(
+        self,
+        tokens: Sequence[int],
+        start: int,
+        cache: AnchorCache | None,
+        cross: list[tuple[Tensor, Tensor]],
+        bias: Tensor,
+        attention_of: Sequence[tuple[int, int]] = (),
+        maps: list[Tensor] | None = None,
+    ) -> Tensor:
+        n = len(tokens)
+        device = self.embedding.device
+        x = self.embedding[torch.tensor(tokens, device=device)]
+        x = x + self._decoder.embed_positions.weight[start : start + n]
+        at = torch.arange(start, start + n, device=device)
+        mask = torch.arange(start + n, device=device)[None] <= at[:, None] if n > 1 else None
+        for i, layer in enumerate(self.layers):
+            attention = layer.self_attn
+            h = layer.self_attn_layer_norm(x)
+            q, k, v = (
+                self._split(project(h))
+                for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+            )
+            if cache is not None:
+                cache.keys[i].append(k)
+                cache.values[i].append(v)
+                k, v = cache.keys[i].rows, cache.values[i].rows
+            h = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask)
+            x = x + attention.out_proj(merge_heads(h)[0])
+            attention = layer.encoder_attn
+            q = self._split(attention.q_proj(layer.encoder_attn_layer_norm(x)))
+            k, v = cross[i]
+            if maps is not None:
+                for head in (head for at_layer, head in attention_of if at_layer == i):
+                    weights = q[head] @ k[head].T * self.head_size**-0.5 + bias
+                    maps.append(weights.float().softmax(-1))
+            h = F.scaled_dot_product_attention(
+                q[None], k[None], v[None], attn_mask=bias.to(q.dtype)[None, None]
+            )
+            x = x + attention.out_proj(merge_heads(h)[0])
+            h = layer.final_layer_norm(x)
+            x = x + layer.fc2(F.gelu(layer.fc1(h)))
+        hidden: Tensor = self._decoder.layer_norm(x)
+        return hidden
+
+    @torch.inference_mode()
+    def align(
+        self,
+        cache: AnchorCache,
+        heads: Sequence[tuple[int, int]],
+        prompt: Sequence[int],
+        tokens: Sequence[int],
+    ) -> list[int]:
+        """Index of the first anchor of each token, by time warping over the alignment heads."""
+        if not tokens or cache.n_anchors == 0:
+            return [0] * len(tokens)
+        ids = [*prompt, *tokens]
+        cross = [
+            (k.rows, v.rows) for k, v in zip(cache.cross_keys, cache.cross_values, strict=True)
+        ]
+        bias = _bias(cache.scores.rows[0, :, 0], [cache.n_anchors] * len(ids))
+        maps: list[Tensor] = []
+        self._pass(ids, 0, None, cross, bias, heads, maps)
+        weights = torch.stack(maps)[:, len(prompt) - 1 : -1]
+        deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
+        cost = -((weights - mean) / deviation.clamp(min=1e-8)).mean(0)
+        return [int(i) for i in warp(cost.double().cpu().numpy())]
+
+
+def _bias(scores: Tensor, visible: Sequence[int]) -> Tensor:
+    """(positions, anchors): the anchors' scores, -inf where a position does not see one."""
+    if min(visible) < 1:
+        raise ValueError("a position that sees no anchor: wait for the first one")
+    index = torch.arange(scores.shape[0], device=scores.device)
+    limit = torch.tensor(visible, device=scores.device)[:, None]
+    return scores[None].masked_fill(index[None] >= limit, -torch.inf)
+
+
+def seen(position: int, n_prompt: int, wait_k: int | None, ready: Sequence[int]) -> int:
+    """How many anchors the query at `position` sees (infinite lookback, equation 6).
+
+    It predicts token t = position - (n_prompt - 1) and sees the segments 0 .. t + wait_k - 1, as
+    many as there are; with wait_k None, all.
+    """
+    if wait_k is None:
+        return ready[-1]
+    t = max(0, position - (n_prompt - 1))
+    return ready[min(t + wait_k, len(ready)) - 1]

@@ -1,0 +1,95 @@
+"""Feature frames of 20 ms as a stream: from the frozen causal Whisper encoder.
+
+An extractor takes a window's samples block by block, and can begin a new window within the old one,
+whose kept frames it then encodes again. `wav2vec2` holds the other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from streaming_asr.whisper.encoder import StreamingEncoder, encode_masked
+from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, log_mel
+from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.load import Whisper
+
+
+class Extractor(Protocol):
+    """Features of one kind. `State` is what it keeps of one window."""
+
+    lookahead_samples: int
+    """Samples past a frame's end that the frame needs."""
+    context_frames: int
+    """The longest window."""
+
+    def start(self) -> Any:
+        """The state of a new stream."""
+
+    def take(self, state: Any, samples: Tensor) -> None:
+        """(n,) new samples of the window: the part of the work that is done sample by sample."""
+
+    def encode(self, state: Any, ends: Sequence[int]) -> Tensor:
+        """The next frames, as blocks that end at `ends` (frames of the window): (n, d)."""
+
+    def move(self, state: Any, start: int) -> None:
+        """Let the window begin at its frame `start`; all frames after it are to be encoded anew."""
+
+    def flops(self, start: int, ends: Sequence[int]) -> float:
+        """Of encoding the blocks from frame `start` on."""
+
+    def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
+        """All frames of a window, (n,) samples -> (ends[-1], d), in one pass: as a stream."""
+
+
+class _WhisperState:
+    def __init__(self, whisper: Whisper) -> None:
+        self.encoder = StreamingEncoder(whisper.model)
+        self.features = StreamingLogMel(whisper.n_mels, device=whisper.device)
+        room = 2 * whisper.context_frames + 1
+        self.mel = torch.zeros(1, whisper.n_mels, room, device=whisper.device)
+        self.n_mel = 0
+        self.position = 0
+
+
+class WhisperFeatures:
+    """The block-causal Whisper encoder after its last norm; the weights are frozen."""
+
+    lookahead_samples = LOOKAHEAD_SAMPLES
+
+    def __init__(self, whisper: Whisper) -> None:
+        self._whisper = whisper
+        self.context_frames = whisper.context_frames
+
+    def start(self) -> _WhisperState:
+        return _WhisperState(self._whisper)
+
+    @torch.inference_mode()
+    def take(self, state: _WhisperState, samples: Tensor) -> None:
+        frames = state.features.push(samples[None])
+        stop = state.n_mel + frames.shape[-1]
+        state.mel[:, :, state.n_mel : stop] = frames
+        state.n_mel = stop
+
+    def encode(self, state: _WhisperState, ends: Sequence[int]) -> Tensor:
+        start = state.position
+        mel = state.mel[:, :, max(0, 2 * start - 2) : 2 * ends[-1] + 1]
+        state.position = ends[-1]
+        return state.encoder.append(mel, start, ends)[0]
+
+    @torch.inference_mode()
+    def move(self, state: _WhisperState, start: int) -> None:
+        n_mel = state.n_mel - 2 * start
+        state.mel[:, :, :n_mel] = state.mel[:, :, 2 * start : state.n_mel].clone()
+        state.n_mel, state.position = n_mel, 0
+
+    def flops(self, start: int, ends: Sequence[int]) -> float:
+        blocks = zip([start, *ends[:-1]], ends, strict=True)
+        return sum(encoder_flops(self._whisper.config, b - a, b) for a, b in blocks)
+
+    def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
+        mel = log_mel(audio, self._whisper.n_mels, block_ends=ends)
+        return encode_masked(self._whisper.model, mel[None], ends=ends)[0]

@@ -1,0 +1,204 @@
+"""STAR's network on a Whisper: what it is made of, and its folder on disk.
+
+A trained STAR is a folder with star.json (what it is), star.safetensors (segmenter, semantic
+encoder, convolutions), a LoRA adapter of Whisper's (adapter_config.json) and, where the features
+are those of wav2vec 2.0, that model under wav2vec2/.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from streaming_asr.errors import UserError
+from streaming_asr.methods.star.anchors import check_rate
+from streaming_asr.methods.star.compressors import COMPRESSORS, Compressor, compressor
+from streaming_asr.methods.star.features import Extractor, WhisperFeatures
+from streaming_asr.methods.star.semantic import MASKS, TYPES, SemanticEncoder
+from streaming_asr.methods.star.wav2vec2 import CausalWav2Vec2, load_wav2vec2
+from streaming_asr.whisper.load import Whisper, load_whisper
+
+CONFIG_FILE, WEIGHTS_FILE, WAV2VEC2_FOLDER = "star.json", "star.safetensors", "wav2vec2"
+FEATURES = ("whisper", "wav2vec2")
+TRAIN = "`python -m streaming_asr.train method=star`"
+
+
+@dataclass(frozen=True)
+class StarConfig:
+    """What a network is. Where paper and published code differ the default is the paper's.
+
+    compressor: star | cif | cnn | none. layers: of the semantic encoder. mask: compact (algorithm
+    1) | history (code). types: which frames have a type embedding, anchors (footnote 2) | all
+    (code). carry: the sum of scores after an anchor is set to 0 (algorithm 1), or keeps its
+    residual (code; cif always does). rate: frames per vector it was trained for, where it was not
+    one segment per token. features: whisper | wav2vec2.
+    """
+
+    compressor: str = "star"
+    layers: int = 4
+    mask: str = "compact"
+    types: str = "anchors"
+    carry: bool = False
+    threshold: float = 1.0
+    rate: float | None = None
+    features: str = "whisper"
+
+    def __post_init__(self) -> None:
+        for key, value, known in (
+            ("compressor", self.compressor, COMPRESSORS),
+            ("mask", self.mask, MASKS),
+            ("types", self.types, TYPES),
+            ("features", self.features, FEATURES),
+        ):
+            if value not in known:
+                raise UserError(f"{key}={value!r}: one of {', '.join(known)}")
+        if self.layers < 0 or self.threshold <= 0:
+            raise UserError(
+                f"layers={self.layers}, threshold={self.threshold}: layers are 0 or more, the "
+                "threshold is positive (1 in the paper)"
+            )
+        if self.rate is not None:
+            check_rate(self.rate)
+        if self.compressor == "cnn" and self.rate is None:
+            raise UserError("compressor=cnn: needs its rate, frames per vector, such as rate=18")
+
+
+class StarNetwork(nn.Module):
+    """Whisper, the compressor and, for wav2vec 2.0, the extractor as one module."""
+
+    def __init__(self, whisper: Whisper, config: StarConfig, wav2vec2: Any = None) -> None:
+        super().__init__()
+        self.config = config
+        self.compressor: Compressor = new_compressor(whisper, config)
+        self.wav2vec2: CausalWav2Vec2 | None = wav2vec2
+        self.extractor: Extractor = WhisperFeatures(whisper) if wav2vec2 is None else wav2vec2
+
+    def parts(self) -> dict[str, torch.Tensor]:
+        """What star.safetensors holds."""
+        kept = dict(self.compressor.state_dict(prefix="compressor."))
+        if self.wav2vec2 is not None:
+            kept |= self.wav2vec2.project.state_dict(prefix="project.")
+        return kept
+
+
+def new_compressor(whisper: Whisper, config: StarConfig) -> Compressor:
+    """The compressor with fresh weights, of the model's width."""
+    sizes = whisper.config
+    encoder = SemanticEncoder(
+        sizes.d_model,
+        sizes.encoder_attention_heads,
+        sizes.encoder_ffn_dim,
+        config.layers,
+        config.mask,
+        config.types,
+    )
+    options = {"carry": config.carry, "threshold": config.threshold, "rate": config.rate}
+    return compressor(config.compressor, sizes.d_model, encoder, **options)
+
+
+def read_config(folder: Path) -> StarConfig:
+    """The star.json of a folder. Raises UserError where there is none or it is of another form."""
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        raise UserError(
+            f"{folder}: no {CONFIG_FILE} there, so no STAR network; train one with {TRAIN} and "
+            "name its folder with method.adapter=, or try it untrained with method.adapter=none"
+        )
+    try:
+        row = json.loads(path.read_text(encoding="utf-8"))
+        known = {f.name for f in fields(StarConfig)}
+        return StarConfig(**{key: value for key, value in row.items() if key in known})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: not readable ({error}); train the network anew") from error
+
+
+def save_network(network: StarNetwork, folder: Path) -> None:
+    """star.json and star.safetensors (fp16), and wav2vec 2.0 where it is used."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    half = {n: p.detach().half().cpu().contiguous() for n, p in network.parts().items()}
+    save_file(half, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    text = json.dumps(asdict(network.config), indent=2, sort_keys=True)
+    (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
+    if network.wav2vec2 is not None:
+        network.wav2vec2.model.save_pretrained(folder / WAV2VEC2_FOLDER)
+
+
+def fill(network: StarNetwork, folder: Path, *, partly: bool = False) -> None:
+    """Put the weights of a folder into a network. partly: what the folder lacks stays as it is
+    (a compressor that begins on the model without compression). Raises UserError."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = folder / WEIGHTS_FILE
+    try:
+        weights = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"{path}: not a file of tensors ({error}); train the network anew"
+        ) from error
+    own = network.parts()
+    missing = [] if partly else [name for name in own if name not in weights]
+    wrong = [n for n, p in own.items() if n in weights and weights[n].shape != p.shape]
+    wrong += [name for name in weights if name not in own]
+    if missing or wrong:
+        raise UserError(
+            f"{path}: {(missing + wrong)[0]} does not fit this model and {CONFIG_FILE}; use the "
+            "model it was trained on"
+        )
+    with torch.no_grad():
+        for name, value in weights.items():
+            own[name].copy_(value)
+
+
+def load_star(
+    model_path: str,
+    folder: str | Path | None,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    wanted: str | None = None,
+    seed: int = 0,
+    **changes: Any,
+) -> tuple[Whisper, StarNetwork]:
+    """A network ready for inference: from its folder, or untrained where that is None.
+
+    wanted: the compressor it must have. changes: fields of its configuration to change (mask,
+    carry), None for no change. Raises UserError.
+    """
+    changes = {key: value for key, value in changes.items() if value is not None}
+    if folder is None:
+        torch.manual_seed(seed)
+        config = StarConfig(compressor=wanted or "star", **changes)
+    else:
+        folder = Path(folder)
+        if folder.is_file():
+            raise UserError(f"{folder}: a file; a STAR network is a folder with {CONFIG_FILE}")
+        config = read_config(folder)
+        if wanted is not None and config.compressor != wanted:
+            raise UserError(
+                f"compressor={wanted}: {folder} was trained as compressor={config.compressor}; "
+                "name a network of that compressor with method.adapter=, or leave compressor out"
+            )
+        config = replace(config, **changes)
+    adapted = folder is not None and (Path(folder) / "adapter_config.json").is_file()
+    whisper = load_whisper(
+        model_path, device=device, dtype=dtype, adapter=folder if adapted else None
+    )
+    wav2vec2 = None
+    if config.features == "wav2vec2":
+        if folder is None:
+            raise UserError("features=wav2vec2: needs a trained folder, which holds that model")
+        wav2vec2 = load_wav2vec2(
+            str(Path(folder) / WAV2VEC2_FOLDER), whisper.config.d_model, whisper.context_frames
+        )
+    network = StarNetwork(whisper, config, wav2vec2)
+    if folder is not None:
+        fill(network, Path(folder))
+    return whisper, network.to(whisper.device, whisper.model.dtype).eval().requires_grad_(False)

@@ -1,0 +1,148 @@
+"""The semantic encoder: condenses what was heard since the last anchor into the next one.
+
+Causal pre-norm blocks over feature frames (the paper's 4-layer GPT-2, here with the shape of
+Whisper's encoder layers and no positions of its own: the features carry them). Output projections
+begin at zero, so that an untrained encoder hands its features on unchanged.
+
+Masks. `compact`: a frame sees its own block and the anchors before it, F_enc(B | Z) of algorithm
+1, so that a stream keeps keys and values of the anchors and of the open block alone. `history`: it
+sees every frame before it, as in the published code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from streaming_asr.whisper.encoder import merge_heads, split_heads
+
+MASKS = ("compact", "history")
+TYPES = ("anchors", "all")
+
+
+def visible(anchors: Tensor, mask: str) -> Tensor:
+    """(T,) bool, which frames are anchors -> (T, T) bool, True where frame i sees frame j."""
+    n = anchors.shape[0]
+    index = torch.arange(n, device=anchors.device)
+    past = index[None, :] <= index[:, None]
+    if mask == "history":
+        return past
+    block = anchors.long().cumsum(0) - anchors.long()  # anchors before the frame
+    return past & ((block[None, :] == block[:, None]) | anchors[None, :])
+
+
+@dataclass(slots=True)
+class SemanticCache:
+    """Keys and values of the frames that later ones may see, per layer (1, heads, m, d / heads)."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    anchors: Tensor
+    """(m,) bool: which of the kept frames are anchors; the others are of the open block
+    (`history`: of any)."""
+
+
+class Block(nn.Module):
+    """Self-attention and a feed-forward layer, both after a norm and both residual."""
+
+    def __init__(self, d: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(d)
+        self.q, self.k, self.v, self.out = (nn.Linear(d, d) for _ in range(4))
+        self.norm = nn.LayerNorm(d)
+        self.fc1, self.fc2 = nn.Linear(d, hidden), nn.Linear(hidden, d)
+        for last in (self.out, self.fc2):
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, (1, heads, n, d / heads) each."""
+        h = self.attention_norm(x)
+        q, k, v = (split_heads(project(h), self.heads) for project in (self.q, self.k, self.v))
+        return q, k, v
+
+    def forward(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + self.out(merge_heads(h))
+        return x + self.fc2(F.gelu(self.fc1(self.norm(x))))
+
+
+class SemanticEncoder(nn.Module):
+    """One pass over everything, or frame by frame with a cache: the same numbers.
+
+    types: which frames get an embedding of their type: anchors (paper, footnote 2), or all, of
+    either type (published code). It begins at zero.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        heads: int,
+        hidden: int,
+        layers: int,
+        mask: str = "compact",
+        types: str = "anchors",
+    ) -> None:
+        super().__init__()
+        self.mask, self.types = mask, types
+        self.heads = heads
+        self.types_embedding = nn.Parameter(torch.zeros(2, d))
+        self.blocks = nn.ModuleList(Block(d, heads, hidden) for _ in range(layers))
+
+    def _typed(self, x: Tensor, anchors: Tensor) -> Tensor:
+        if self.types == "all":
+            return x + self.types_embedding[anchors.long()]
+        return x + anchors[:, None] * self.types_embedding[1]
+
+    def forward(self, x: Tensor, anchors: Tensor) -> Tensor:
+        """x (T, d), anchors (T,) bool -> (T, d)."""
+        mask = visible(anchors, self.mask)
+        h = self._typed(x, anchors)[None]
+        for block in self._blocks():
+            h = block(h, *block.project(h), mask)
+        return h[0]
+
+    def _blocks(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+    def start(self) -> SemanticCache:
+        """The cache of a new window."""
+        like = self.types_embedding
+        empty = like.new_empty(1, self.heads, 0, like.shape[1] // self.heads)
+        nothing = torch.zeros(0, dtype=torch.bool, device=like.device)
+        n = len(self.blocks)
+        return SemanticCache([empty] * n, [empty] * n, nothing)
+
+    @torch.inference_mode()
+    def append(self, cache: SemanticCache, x: Tensor, anchors: Tensor) -> Tensor:
+        """The next frames x (n, d), of which `anchors` (n,) bool are anchors -> (n, d)."""
+        n_kept = cache.anchors.shape[0]
+        flags = torch.cat([cache.anchors, anchors])
+        mask = visible(flags, self.mask)[n_kept:]
+        h = self._typed(x, anchors)[None]
+        for i, block in enumerate(self._blocks()):
+            q, k, v = block.project(h)
+            cache.keys[i] = torch.cat([cache.keys[i], k], dim=2)
+            cache.values[i] = torch.cat([cache.values[i], v], dim=2)
+            h = block(h, q, cache.keys[i], cache.values[i], mask)
+        cache.anchors = flags
+        if self.mask == "compact" and bool(anchors.any()):
+            last = int(flags.nonzero()[-1])
+            self._keep(cache, flags | (torch.arange(len(flags), device=flags.device) > last))
+        return h[0]
+
+    @staticmethod
+    def drop_last(cache: SemanticCache) -> None:
+        """Forget the newest frame, which must not be an anchor: it is to be appended as one."""
+        SemanticEncoder._keep(cache, torch.arange(len(cache.anchors)) < len(cache.anchors) - 1)
+
+    @staticmethod
+    def _keep(cache: SemanticCache, kept: Tensor) -> None:
+        kept = kept.to(cache.anchors.device)
+        cache.keys = [k[:, :, kept] for k in cache.keys]
+        cache.values = [v[:, :, kept] for v in cache.values]
+        cache.anchors = cache.anchors[kept]

@@ -1,0 +1,323 @@
+"""STAR: a stream is cut into segments, each compressed into one anchor, each good for one token.
+
+Tan et al., arXiv 2402.01172, grafted on a causal Whisper; the authors' code has no streaming
+inference. Per chunk: features of the new frames, the segmenter's scores and their running sum, the
+semantic encoder on the new frames, cross-attention keys and values of the new anchors, and one
+token for every anchor once `wait_k` of them stand. After the end (the last frame is an anchor) the
+rest is decoded.
+
+Token t sees the anchors 0 .. t + wait_k - 1, no more, even where more have come in the same chunk:
+the text follows from the audio's blocks alone, and a stream gives what one pass over everything
+gives. Tokens never change, so every whole word is committed.
+
+At inference the scores are not rescaled: the published code scales them by the length of the
+reference, which no stream knows.
+
+Recordings beyond the context are cut by the rule of all methods: after a word that ended a while
+ago, by cross-attention; what follows it is encoded again in the next window, its tokens forced.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, Recorder, Samples, Update, Word
+from streaming_asr.methods.star.anchors import check_rate
+from streaming_asr.methods.star.compressors import Compressed
+from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
+from streaming_asr.methods.star.network import load_star
+from streaming_asr.methods.star.state import StreamState
+from streaming_asr.methods.whisperrt.longform import Seam
+from streaming_asr.whisper.window import FRAME_S, frames_of
+from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
+
+EARLY_ENDS = ("suppress", "wait")
+TOKENS_PER_FRAME, SPARE_TOKENS = 0.25, 10
+"""A window has at most so many tokens: 12.5 a second, far above what is spoken."""
+
+
+class Star:
+    """The method. Weights and settings; a stream's own things are in its `StreamState`."""
+
+    def __init__(
+        self,
+        model_path: str,
+        device: str = "cpu",
+        dtype: str = "float32",
+        chunk_s: float = 0.3,
+        first_chunk_s: float = 0.6,
+        adapter: str | None = None,
+        wait_k: int = 3,
+        compressor: str | None = None,
+        mask: str | None = None,
+        carry: bool | None = None,
+        stride_s: float | None = None,
+        keep_all: bool = False,
+        rate: float | None = None,
+        early_end: str = "suppress",
+        window_margin_s: float | None = None,
+    ) -> None:
+        """Load the model and the network in `adapter`; None: untrained, for trials.
+
+        wait_k: anchors before the first token. compressor: star | cif | cnn | none, checked against
+        the network's. mask (compact | history), carry: as trained where None; see `StarConfig`.
+        stride_s: segments of this length in place of the learned ones (fixed decision). keep_all:
+        the decoder attends to all frames (STAR-ALL, CIF-ALL). rate: not streaming, frames per
+        anchor of the audio as a whole, its best ones (equation 3); everything is committed at the
+        end. early_end: what is done where the end of the text is predicted before that of the
+        audio, suppress (the next best token) or wait (for one more anchor; of this project).
+        Raises UserError on settings out of range and where the network does not fit.
+        """
+        if wait_k < 1:
+            raise UserError(f"wait_k={wait_k}: at least 1 anchor must stand before the first token")
+        if early_end not in EARLY_ENDS:
+            raise UserError(f"early_end={early_end!r}: one of {', '.join(EARLY_ENDS)}")
+        if rate is not None:
+            check_rate(rate)
+        if rate is not None and (stride_s is not None or keep_all):
+            raise UserError(
+                f"rate={rate}: chooses anchors among all frames at the end; leave out stride_s and "
+                "keep_all, which are for streams"
+            )
+        self._chunk_frames = frames_of(chunk_s, "chunk_s")
+        self._first_frames = frames_of(first_chunk_s, "first_chunk_s")
+        stride = None if stride_s is None else frames_of(stride_s, "stride_s")
+        folder = None if adapter in (None, "none") else adapter
+        self._whisper, network = load_star(
+            model_path,
+            folder,
+            device=device,
+            dtype=dtype,
+            wanted=compressor,
+            mask=mask,
+            carry=carry,
+        )
+        self._compressor, self._extractor = network.compressor, network.extractor
+        if (stride is not None or keep_all) and self._compressor.name == "cnn":
+            raise UserError(
+                "compressor=cnn: its segments are its strides; leave out stride_s, keep_all"
+            )
+        if stride is not None:
+            self._compressor.stride = stride
+        self._compressor.keep_all = keep_all
+        self.lookahead_samples = self._extractor.lookahead_samples
+        self._decoder = AnchorDecoder(self._whisper.model)
+        self._wait_k, self._rate, self._early_end = wait_k, rate, early_end
+        self._seam = Seam.of(
+            self._extractor.context_frames, self._chunk_frames, self._first_frames, window_margin_s
+        )
+
+    # ---- the protocol -----------------------------------------------------------------------
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
+        """A new stream. `language` is for multilingual models (default en)."""
+        return StreamState(
+            features=self._extractor.start(),
+            compressor=self._compressor.start(),
+            cache=AnchorCache(self._decoder),
+            prompt=self._whisper.prompt(language),
+            language=language,
+            recorder=recorder,
+            chunk_frames=self._chunk_frames,
+            next_end=self._first_frames,
+            lookahead=self.lookahead_samples,
+        )
+
+    @torch.inference_mode()
+    def step(self, state: StreamState, audio: Samples, *, last: bool) -> Update:
+        """Take in `audio`; a step that completes no chunk changes nothing."""
+        state.arrive(audio, last)
+        committed: list[Word] = []
+        while state.block_is_there():
+            length = self._chunk_frames if state.n_taken else self._first_frames
+            if state.position + length > self._seam.limit:
+                committed += self._next_window(state)
+            with state.recorder.part("feature"):
+                self._extractor.take(state.features, state.take_samples())
+            end = state.next_end - state.window_start
+            state.next_end += self._chunk_frames
+            self._encode(state, [end])
+            self._decode(state)
+        if last:
+            self._compress(state, None, last=True)
+            self._decode(state, ended=True)
+        with state.recorder.part("policy"):
+            committed += self._commit(state, everything=last)
+            words = self._words(state)[state.n_committed :]
+            partial = tuple(Word(word.text) for word in words)
+        state.recorder.count(decoder_cache_bytes=state.cache.n_bytes)
+        return Update(tuple(committed), partial, endpoint=last)
+
+    # ---- hearing ----------------------------------------------------------------------------
+
+    def _encode(self, state: StreamState, ends: Sequence[int]) -> None:
+        """Features of the window's blocks that end at `ends`, and the anchors among them."""
+        start, stop = state.position, ends[-1]
+        with state.recorder.part("encode"):
+            x = self._extractor.encode(state.features, ends)
+        n_real = max(0, min(state.n_real, stop) - start)
+        state.recorder.count(
+            frames_real=n_real,
+            frames_computed=stop - start,
+            encoder_flops=self._extractor.flops(start, ends),
+        )
+        state.position = stop
+        state.block_ends += ends
+        self._compress(state, x[:n_real] if state.ended else x, last=False)
+
+    def _compress(self, state: StreamState, x: torch.Tensor | None, *, last: bool) -> None:
+        """The next frames (None: no new ones) into anchors, and these to the decoder."""
+        if self._rate is not None:
+            self._compress_whole(state, x, last=last)
+            return
+        if last and state.position == 0:
+            return  # no audio
+        with state.recorder.part("encode"):
+            if x is None:
+                x = self._decoder.embedding.new_zeros(0, self._decoder.embedding.shape[1])
+            found = self._compressor.push(state.compressor, x, last=last)
+        self._take_in(state, found)
+
+    def _compress_whole(self, state: StreamState, x: torch.Tensor | None, *, last: bool) -> None:
+        if x is not None:
+            state.whole.append(x)
+        if last and state.whole:
+            with state.recorder.part("encode"):
+                frames = torch.cat(state.whole)
+                state.whole = []
+                found = self._compressor.compress(frames, rate=self._rate)
+            self._take_in(state, found)
+
+    def _take_in(self, state: StreamState, found: Compressed) -> None:
+        with state.recorder.part("decode"):
+            self._decoder.append(state.cache, found.vectors, found.scores)
+        state.ready += found.ready
+        state.ends += found.ends
+        state.recorder.count(anchors=found.vectors.shape[0])
+
+    # ---- decoding ---------------------------------------------------------------------------
+
+    def _decode(self, state: StreamState, *, ended: bool = False) -> None:
+        """One token for every segment due; all of them once the audio (or window) has ended."""
+        wait_k = None if self._rate is not None else self._wait_k + state.n_held
+        n_prompt = len(state.prompt)
+        room = min(
+            self._decoder.max_tokens - n_prompt,
+            SPARE_TOKENS + math.ceil(TOKENS_PER_FRAME * state.position),
+        )
+        with state.recorder.part("decode"):
+            while state.ready and not state.finished and len(state.tokens) < room:
+                n_wanted = len(state.tokens) + (wait_k or 0)
+                if not ended and (wait_k is None or len(state.ready) < n_wanted):
+                    return
+                sequence = [*state.prompt, *state.tokens]
+                visible = [
+                    seen(position, n_prompt, wait_k, state.ready)
+                    for position in range(state.n_fed, len(sequence))
+                ]
+                hidden = self._decoder.step(state.cache, sequence[state.n_fed :], visible)
+                state.n_fed = len(sequence)
+                state.recorder.count(decode_steps=1, beam_sum=1)
+                log_probs = self._decoder.logits(hidden[None])[0].float() + self._whisper.suppressed
+                best = int(log_probs.argmax())
+                if best == self._whisper.eot and ended:
+                    state.finished = True
+                    return
+                if best == self._whisper.eot and self._early_end == "wait":
+                    state.n_held += 1
+                    wait_k = self._wait_k + state.n_held
+                    state.n_fed -= 1  # the same position again, with one more anchor
+                    state.cache.truncate(state.n_fed)
+                    continue
+                log_probs = log_probs.log_softmax(-1)
+                if best == self._whisper.eot:
+                    log_probs[best] = -torch.inf
+                    best = int(log_probs.argmax())
+                state.tokens.append(best)
+                state.log_probs.append(float(log_probs[best]))
+                state.recorder.count(tokens=1)
+
+    def _words(self, state: StreamState):  # type: ignore[no-untyped-def]
+        return self._whisper.detokenizer.words(state.tokens, language=state.language)
+
+    def _commit(self, state: StreamState, *, everything: bool) -> list[Word]:
+        """Words that can no longer grow; token t lies in segment t."""
+        words = self._words(state)
+        n_whole = len(words) if everything else sum(w.stop < len(state.tokens) for w in words)
+        done = []
+        spaced = state.language not in LANGUAGES_WITHOUT_SPACES
+        for word in words[state.n_committed : n_whole]:
+            text = word.text
+            if state.has_text and spaced and not text.startswith(" "):
+                text = " " + text
+            state.has_text = True
+            first = min(word.start, len(state.ends) - 1)
+            final = min(word.stop, len(state.ends)) - 1
+            start = state.ends[first - 1] if first else 0
+            mine = state.log_probs[word.start : word.stop]
+            probability = math.exp(sum(mine) / len(mine))
+            done.append(state.timed(text, start, max(start, state.ends[final]), probability))
+        state.n_committed = max(state.n_committed, n_whole)
+        return done
+
+    # ---- beyond the context -----------------------------------------------------------------
+
+    def _next_window(self, state: StreamState) -> list[Word]:
+        """Begin a new window within this one, so that no word is lost at the seam."""
+        with state.recorder.part("finalise"):
+            if self._rate is not None:
+                start, words, n_before = state.position, [], 0
+            else:
+                words = self._words(state)
+                at = self._decoder.align(
+                    state.cache, self._whisper.alignment_heads, state.prompt, state.tokens
+                )
+                ends = self._ends_of(state, at)
+                start, n_before = self._seam.cut(
+                    [ends[w.stop - 1] * FRAME_S for w in words],
+                    state.n_committed,
+                    state.position,
+                    self._chunk_frames,
+                )
+                n_before = min(n_before, state.n_committed)
+        committed: list[Word] = []
+        if self._rate is not None:
+            self._compress_whole(state, None, last=True)
+            self._decode(state, ended=True)
+            committed = self._commit(state, everything=True)
+        first_token = words[n_before].start if n_before < len(words) else len(state.tokens)
+        if not words:
+            first_token = len(state.tokens) if self._rate is not None else 0
+        with state.recorder.part("finalise"):
+            kept = state.position - start
+            ends = [
+                e - start for e in state.block_ends if e - start >= min(self._chunk_frames, kept)
+            ]
+            self._extractor.move(state.features, start)
+            state.window_start += start
+            state.position, state.block_ends = 0, []
+            state.compressor = self._compressor.start()
+            state.cache = AnchorCache(self._decoder)
+            state.ready, state.ends, state.n_fed, state.n_held = [], [], 0, 0
+            state.tokens = state.tokens[first_token:]
+            state.log_probs = state.log_probs[first_token:]
+            state.n_committed = 0 if self._rate is not None else state.n_committed - n_before
+            state.finished = False
+        if kept:
+            self._encode(state, ends)
+            self._decode(state)
+        return committed
+
+    def _ends_of(self, state: StreamState, at: Sequence[int]) -> list[int]:
+        """Frame at which each token ends: where the anchor before the next token's ends."""
+        ends = []
+        for i in range(len(at)):
+            last = at[i + 1] - 1 if i + 1 < len(at) else state.ready[-1] - 1
+            vector = max(at[i], last) + 1
+            segment = next((s for s, n in enumerate(state.ready) if n >= vector), -1)
+            ends.append(state.ends[segment])
+        return ends
