@@ -4,8 +4,7 @@
     python -m experiments.chunkformer.parity --write    # and writes tests/fixtures/chunkformer.json
 
 It needs `chunkformer==1.2.2` and `kaldi-native-fbank==1.22.5` beside this project's packages, best
-in an environment of their own (`pip install --no-deps` is enough: what the package imports for
-training and for reading audio is replaced by empty modules here). Features are compared with
+in an environment of their own (`pip install --no-deps` is enough). Features are compared with
 kaldi-native-fbank, which computes what the package asks of torchaudio.
 """
 
@@ -15,16 +14,14 @@ import argparse
 import importlib.util
 import json
 import sys
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from streaming_asr.bench.author import author_batch, author_encoder, no_caches
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
 from streaming_asr.methods.chunkformer.endless import Cache, advance, delay_frames
@@ -100,75 +97,8 @@ def our_endless(made: Network, context: Context) -> Tensor:
 # -- theirs -----------------------------------------------------------------------------------
 
 
-class _Absent(MetaPathFinder, Loader):
-    """Stands in for packages that are not installed: names without content."""
-
-    NAMES = (
-        *("torchaudio", "pydub", "librosa", "sentencepiece", "langid", "textgrid"),
-        *("pandas", "colorama", "deepspeed", "tensorboard", "tensorboardX"),
-    )
-
-    class _Module(ModuleType):
-        __path__: list[str] = []  # noqa: RUF012
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            return type(name, (), {})
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self) if fullname.split(".")[0] in self.NAMES else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self._Module(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        return None
-
-
-def their_encoder(made: Network) -> Any:
-    sys.meta_path.append(_Absent())
-    from chunkformer.modules.cmvn import GlobalCMVN  # type: ignore[import-not-found]
-    from chunkformer.modules.encoder import ChunkFormerEncoder  # type: ignore[import-not-found]
-
-    cmvn = made.encoder.global_cmvn
-    encoder = ChunkFormerEncoder(
-        SHAPE.n_mels,
-        SHAPE.d,
-        SHAPE.heads,
-        SHAPE.hidden,
-        SHAPE.layers,
-        cnn_module_norm="layer_norm",
-        dynamic_conv=True,
-        global_cmvn=GlobalCMVN(cmvn.mean, cmvn.istd),
-    )
-    encoder.load_state_dict(made.encoder.state_dict())  # strict: the names are the same
-    return encoder.eval()
-
-
-def _no_caches(context: Context) -> dict[str, Tensor]:
-    width = 2 * SHAPE.d // SHAPE.heads
-    return {
-        "att_cache": torch.zeros(SHAPE.layers, context.left, SHAPE.heads, width),
-        "cnn_cache": torch.zeros(SHAPE.layers, SHAPE.d, 7),
-    }
-
-
-@torch.inference_mode()
 def their_batch(encoder: Any, context: Context) -> Tensor:
-    given = mels()[:-1]
-    chunks, lengths, n_chunks, *_ = encoder.forward_parallel_chunk(
-        given,
-        torch.tensor([len(mel) for mel in given]),
-        context.chunk,
-        context.left,
-        context.right,
-        truncated_context_size=0,
-        offset=torch.zeros(len(given), dtype=torch.long),
-        **_no_caches(context),
-    )
-    per_audio = zip(chunks.split(n_chunks), lengths.tolist(), strict=True)
-    return torch.cat([part.flatten(0, 1)[:n] for part, n in per_audio])
+    return torch.cat(author_batch(encoder, SHAPE, mels()[:-1], context))
 
 
 def their_future(context: Context) -> int:
@@ -183,7 +113,7 @@ def their_endless(encoder: Any, context: Context, future: int) -> Tensor:
     mel = mels()[-1]
     c = context.chunk
     kept = WINDOW_FRAMES // c * c
-    caches, offset, parts = _no_caches(context), torch.zeros(1, dtype=torch.long), []
+    caches, offset, parts = no_caches(SHAPE, context), torch.zeros(1, dtype=torch.long), []
     for start in range(0, len(mel), kept * 8):
         window = mel[start : start + kept * 8 + 7 + 8 * future]
         chunks, lengths, _, att_cache, cnn_cache, offset = encoder.forward_parallel_chunk(
@@ -230,7 +160,7 @@ def main() -> int:
             print(f"error: {name} is not installed; see the head of {__file__}", file=sys.stderr)
             return 2
     made = network()
-    encoder = their_encoder(made)
+    encoder = author_encoder(made)
     features = their_features()
     worst_features = float(np.abs(features - fbank(torch.from_numpy(audio())).numpy()).max())
     worst = worst_features
