@@ -8,131 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from report_cells import write_cell, write_grid
 
 from streaming_asr.errors import UserError
 from streaming_asr.report import build, main, table
-from streaming_asr.report.cells import read_cells
+from streaming_asr.report.cells import Cell, front, read_cells
 from streaming_asr.report.page import page_data
-
-SENTENCE = "the harbour opens at nine on friday"
-TAXI = "call a taxi for $25 please"
-
-
-def steps_of(
-    utt: str,
-    words: Sequence[str],
-    *,
-    chunk_s: float,
-    duration_s: float,
-    compute_s: float,
-    ahead: int,
-) -> list[dict[str, Any]]:
-    """A fake run: one word each 0.4 s; `ahead` words are shown, the first of them misheard."""
-    lines, committed, audio_s = [], 0, 0.0
-    while audio_s < duration_s:
-        audio_s = min(audio_s + chunk_s, duration_s)
-        last = audio_s >= duration_s
-        heard = len(words) if last else int(audio_s / 0.4)
-        final = heard if last else max(heard - ahead, committed)
-        partial = [] if last else [f" {word}" for word in words[final:heard]]
-        if len(partial) > 1:
-            partial[-1] += "z"
-        lines.append(
-            {
-                "kind": "flush" if last else "audio",
-                "utt": utt,
-                "audio_samples": round(audio_s * 16000),
-                "compute_ns": {"wall": round(compute_s * 1e9)},
-                "committed": [f" {word}" for word in words[committed:final]],
-                "partial": partial,
-            }
-        )
-        committed = final
-    return lines
-
-
-def write_cell(
-    folder: Path,
-    *,
-    chunk: str = "300ms",
-    split: str = "clean",
-    texts: Mapping[str, tuple[str, str]] | None = None,
-    compute_s: float = 0.02,
-    ahead: int = 2,
-    audio_path: Path | None = None,
-) -> Path:
-    """A cell as run leaves it, scored by the real scorer. texts: utt -> (reference, hypothesis)."""
-    from streaming_asr.score import score_folder
-
-    folder.mkdir(parents=True)
-    if texts is None:
-        texts = {"u1": (SENTENCE, SENTENCE), "u2": (TAXI, "call a tax for $25 please now")}
-    name = dict(part.split("=") for part in folder.name.split(",") if "=" in part)
-    method = name.get("method", "fake")
-    config = {
-        "method": {"_target_": f"streaming_asr.methods.{method}.Fake"},
-        "data": {"_target_": "streaming_asr.data.Mini", "split": split},
-        "chunk": chunk,
-        "feed": "fixed",
-        "batch": 1,
-    }
-    lines: list[dict[str, Any]] = [
-        {"kind": "header", "schema": 1, "config": config, "versions": {"python": "3"},
-         "machine": {"cpu": "abacus", "cores": 2}, "metrics_version": 1}
-    ]  # fmt: skip
-    chunk_s = float(chunk.removesuffix("ms")) / 1000
-    for utt, (reference, hypothesis) in texts.items():
-        words = [
-            [word, round(0.1 + 0.4 * i, 3), round(0.4 + 0.4 * i, 3)]
-            for i, word in enumerate(reference.split())
-        ]
-        duration_s = 0.4 * len(words) + 0.3
-        line = {"kind": "utterance", "utt": utt, "text": reference, "words": words,
-                "speaker": "s1", "language": "en",
-                "duration_samples": round(duration_s * 16000)}  # fmt: skip
-        if audio_path is not None:
-            line["audio_path"] = str(audio_path)
-        lines.append(line)
-        lines += steps_of(utt, hypothesis.split(), chunk_s=chunk_s, duration_s=duration_s,
-                          compute_s=compute_s, ahead=ahead)  # fmt: skip
-        lines.append({"kind": "end", "utt": utt, "status": "ok", "error": None,
-                      "memory_peak_bytes": None, "commit_violations": 0})  # fmt: skip
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "events.jsonl").write_text(text, encoding="utf-8")
-    score_folder(folder, experiment="grid", cell=folder.name)
-    return folder
-
-
-def write_grid(root: Path, audio_path: Path | None = None) -> Path:
-    """Two methods, three chunks, two splits, one failed cell."""
-    for method, ahead, slow in (("whisperrt", 1, 1.0), ("ufal", 3, 4.0)):
-        for chunk in ("100ms", "300ms", "1000ms"):
-            for split in ("clean", "other"):
-                wrong = "call a taxi four $25 peas" if split == "other" else TAXI
-                texts = {
-                    "u1": (SENTENCE, SENTENCE if chunk != "100ms" else SENTENCE + " all right"),
-                    "u2": (TAXI, wrong),
-                    "u3": ("good morning", "good morning"),
-                    "u4": (f"{SENTENCE} {TAXI}", f"{SENTENCE} {TAXI}"),
-                }
-                write_cell(
-                    root / f"method={method},chunk={chunk},data.split={split}",
-                    chunk=chunk,
-                    split=split,
-                    texts=texts,
-                    compute_s=0.02 * slow,
-                    ahead=ahead,
-                    audio_path=audio_path,
-                )
-    failed = root / "method=star,chunk=300ms,data.split=clean"
-    failed.mkdir()
-    (failed / "failed.json").write_text('{"error": "UserError: no such adapter"}')
-    return root
 
 
 def tone(path: Path) -> Path:
@@ -211,13 +96,64 @@ def test_what_speaks_against_comparing_rows_is_noted(tmp_path: Path) -> None:
             text = text.replace('"fixed"', '"best_effort"')
         path.write_text(text)
     notes = {cell.name: cell.notes for cell in read_cells(tmp_path)}
-    assert notes["a"] == notes["b"] == ()
-    assert notes["c"] == ("scored by metrics version 0, most others 1",)
-    assert notes["d"] == ("measured on another machine: slide rule 2, most others abacus 2",)
+    assert (notes["a"], notes["b"]) == (("folder a",), ("folder b",))  # of one name, else
+    assert notes["c"] == ("scored by metrics version 0, most others 1", "folder c")
+    machine = "measured on another machine: slide rule 2, most others abacus 2"
+    assert notes["d"] == (machine, "folder d")
     assert notes["e"] == (
         "2 of 2 utterances failed",
         "feed best_effort: the text depends on the machine",
+        "folder e",
     )
+    assert [cell.is_odd for cell in read_cells(tmp_path)] == [False, False, True, True, False]
+
+
+def test_a_run_of_other_data_is_marked_and_neither_best_nor_on_the_front(tmp_path: Path) -> None:
+    for name in ("whisperrt", "ufal", "star"):
+        write_cell(tmp_path / f"method={name},chunk=300ms", compute_s=0.1)
+    fewer = {"u1": ("good morning", "good morning")}
+    write_cell(tmp_path / "method=u2,chunk=300ms", texts=fewer)
+    other = {"u1": ("good morning", "good morning")}
+    write_cell(tmp_path / "method=u2,chunk=300ms,data.split=other", split="other", texts=other)
+    cells = read_cells(tmp_path)
+    (odd,) = [cell for cell in cells if cell.notes]
+    assert odd.notes == ("of other data: 1 utterances, most others 2 utterances",)
+    assert (odd.method, odd.split, odd.is_odd) == ("u2", "mini clean", True)
+    assert odd.folder not in front(cells)
+    assert sum(front(cells).values()) == 4
+
+
+def test_the_front_are_the_runs_that_none_of_their_data_betters() -> None:
+    def cell(name: str, latency_s: float | None, wer: float, split: str = "clean") -> Cell:
+        metrics = {"word_latency_committed_p50_ca_s": latency_s, "wer": wer}
+        return Cell(Path(name), name, "m", "", 0.3, split, metrics)
+
+    cells = [
+        cell("fast", 0.5, 9.0),
+        cell("good", 2.0, 3.0),
+        cell("as good", 2.0, 3.0),
+        cell("slower", 2.1, 3.0),
+        cell("worse", 0.6, 9.5),
+        cell("between", 1.0, 8.9),
+        cell("offline", None, 1.0),
+        cell("alone", 9.0, 50.0, "other"),
+    ]
+    assert {path.name: on for path, on in front(cells).items()} == {
+        "fast": True, "good": True, "as good": True, "slower": False, "worse": False,
+        "between": True, "alone": True,
+    }  # fmt: skip
+
+
+def test_noise_makes_other_data_of_a_corpus(tmp_path: Path) -> None:
+    for ratio in (20, 0):
+        path = write_cell(tmp_path / f"method=ufal,chunk=300ms,data.snr_db={ratio}")
+        document = json.loads((path / "metrics.json").read_text())
+        document["config"]["data"] |= {"snr_db": ratio, "noise": "/sounds/rain"}
+        (path / "metrics.json").write_text(json.dumps(document))
+    cells = read_cells(tmp_path)
+    assert {cell.split for cell in cells} == {"mini clean rain 20 dB", "mini clean rain 0 dB"}
+    assert {cell.label for cell in cells} == {"ufal"}
+    assert set(front(cells).values()) == {True}
 
 
 def test_results_that_were_set_aside_are_no_rows(tmp_path: Path) -> None:
@@ -405,7 +341,8 @@ def test_the_page_draws_a_row_a_cell_four_figures_a_split_and_a_timeline(page: P
     assert len(rows_of(dom)) == 13
     assert dom.count("<figure>") == 8
     assert dom.count('class="stack"') == 12
-    assert dom.count('class="point"') == 36
+    assert len(re.findall(r'class="point( beaten)?"', dom)) == 36
+    assert dom.count('class="front"') == 2
     assert 'class="failed"' in dom
     assert "no such adapter" in dom
     assert len(re.findall(r"<audio src=\"data:audio/ogg", dom)) == 1
@@ -430,7 +367,7 @@ def test_the_bars_of_a_run_sum_to_its_word_latency_and_points_carry_intervals(pa
     assert [w / sum(widths) for w in widths if w] == pytest.approx(
         [part / sum(held) for part in held], abs=0.01
     )
-    assert dom.count('class="whisker"') == 2
+    assert dom.count('class="box"') == 1
     low, high = cell["intervals"]["wer"]
     assert f'title="95 % interval {low:.1f} to {high:.1f}, over 4 utterances ' in dom
 

@@ -1,6 +1,7 @@
 """A folder of results -> a table in the terminal, and one self-contained HTML page.
 
     python -m streaming_asr.report outputs/grid [--out page.html]
+    python -m streaming_asr.report outputs/grid --figure pareto.svg --table results.tex
     python -m streaming_asr.report paper whisperrt outputs/grid    a paper's tables beside it
 
 Reads what `score` left (metrics.json, utterances.jsonl) and the event logs; no model, no torch.
@@ -37,6 +38,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folder", type=Path, help="a folder that run wrote, e.g. outputs/default")
     parser.add_argument("--out", type=Path, help="the page; default FOLDER/report.html")
+    parser.add_argument(
+        "--figure",
+        action="append",
+        default=[],
+        metavar="[KIND=]FILE",
+        help="also draw pareto (the default), arwer, rtf or parts into a .svg, .png or .pdf; "
+        "may be given several times",
+    )
+    parser.add_argument(
+        "--table",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="also write the table, .tex or .md; may be given several times",
+    )
+    parser.add_argument("--metrics", metavar="NAMES", help="columns of --table, comma-separated")
+    parser.add_argument(
+        "--marks",
+        type=Path,
+        metavar="FILE",
+        help="published numbers as hollow marks in the figures; default FOLDER/marks.yaml, if any",
+    )
     arguments = parser.parse_args(argv)
     try:
         from rich.console import Console
@@ -46,8 +70,26 @@ def main(argv: Sequence[str] | None = None) -> int:
             console.width = 100
         console.print(table(arguments.folder))
         # print, not rich: rich would break a long path over lines
-        print(f"report: {build(arguments.folder, arguments.out)}")
+        page = build(arguments.folder, arguments.out, marks=arguments.marks)
+        print(f"report: {page}")
+        _export(arguments)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    """The figures and tables that were asked for."""
+    for asked in arguments.figure:
+        from streaming_asr.report.figures import draw
+
+        kind, _, file = asked.partition("=")
+        if not (file and kind.isalpha()):  # the path may hold a = as well
+            kind, file = "pareto", asked
+        print(f"figure: {draw(arguments.folder, Path(file), kind, arguments.marks)}")
+    for path in arguments.table:
+        from streaming_asr.report.tables import write_table
+
+        names = [name.strip() for name in (arguments.metrics or "").split(",") if name.strip()]
+        print(f"table: {write_table(arguments.folder, path, names or None)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ from streaming_asr.events import is_set_aside
 
 SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
 
-# Folders of results that a changed configuration, code or corpus has put out of date.
+FRONT = ("word_latency_committed_p50_ca_s", "wer")  # the axes of the Pareto front
 
 # Overrides that have a column of their own; the others of a cell's name are its variant.
-_COLUMNS = frozenset({"method", "chunk", "data", "data.split"})
+_COLUMNS = frozenset({"method", "chunk", "data", "data.split", "data.snr_db", "data.noise"})
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Cell:
 
     chunk_s: seconds, None where unknown. metrics: empty when `error` says why.
     notes: what a reader must know before comparing this row with the others.
+    is_odd: scored or measured unlike the others of its data, so neither best nor on a front.
     """
 
     folder: Path
@@ -38,6 +39,7 @@ class Cell:
     error: str | None = None
     notes: tuple[str, ...] = ()
     document: Mapping[str, Any] = field(default_factory=dict)  # metrics.json as it is
+    is_odd: bool = False
     config: Mapping[str, Any] = field(default_factory=dict)  # what was to run, failed or not
 
     @property
@@ -121,27 +123,70 @@ def _read_cell(folder: Path, root: Path) -> Cell:
 
 
 def _marked(cells: list[Cell]) -> list[Cell]:
-    """The cells, each noted where it was scored or measured unlike the majority of the others."""
+    """The cells, each noted where it differs from the majority of the others (for the corpus: of
+    its data) in what a comparison needs, or shows as another cell does."""
     marked = cells
     for what, value in (
         ("scored by metrics version", lambda cell: cell.document.get("metrics_version")),
         ("measured on another machine:", lambda cell: _machine(cell.document.get("machine"))),
     ):
-        values = [value(cell) for cell in marked if cell.metrics]
-        if len(set(values)) < 2:
-            continue
-        usual = max(values, key=values.count)
-        marked = [
-            _noted(cell, f"{what} {value(cell)}, most others {usual}")
-            if cell.metrics and value(cell) != usual
-            else cell
-            for cell in marked
-        ]
-    return marked
+        marked = _unlike_most(marked, what, value, lambda cell: None)
+    marked = _unlike_most(marked, "of other data:", _corpus, lambda cell: cell.split)
+    shown = [(cell.label, cell.split, cell.chunk_s) for cell in marked]
+    return [
+        replace(cell, notes=(*cell.notes, f"folder {cell.name}")) if shown.count(row) > 1 else cell
+        for cell, row in zip(marked, shown, strict=True)
+    ]
 
 
-def _noted(cell: Cell, note: str) -> Cell:
-    return replace(cell, notes=(*cell.notes, note))
+def _unlike_most(
+    cells: list[Cell], what: str, value: Callable[[Cell], Any], group: Callable[[Cell], Any]
+) -> list[Cell]:
+    values: dict[Any, list[Any]] = {}
+    for cell in cells:
+        if cell.metrics:
+            values.setdefault(group(cell), []).append(value(cell))
+    usual = {key: max(here, key=here.count) for key, here in values.items()}
+    return [
+        replace(
+            cell,
+            notes=(*cell.notes, f"{what} {value(cell)}, most others {usual[group(cell)]}"),
+            is_odd=True,
+        )
+        if cell.metrics and value(cell) != usual[group(cell)]
+        else cell
+        for cell in cells
+    ]
+
+
+def _corpus(cell: Cell) -> str:
+    """Which utterances a cell is of: as many of the same corpus."""
+    data = (cell.document.get("hashes") or {}).get("data")
+    version = f" of version {str(data)[:6]}" if data else ""
+    return f"{cell.document.get('n_utterances')} utterances{version}"
+
+
+def front(cells: Sequence[Cell]) -> dict[Path, bool]:
+    """Folder -> whether no other run of the same data is lower in WER or latency and no higher in
+    the other; of the cells that have both and can be compared."""
+    found: dict[Path, bool] = {}
+    for split in {cell.split for cell in cells}:
+        points = {
+            cell.folder: point
+            for cell in cells
+            if cell.split == split and not cell.is_odd and (point := place(cell)) is not None
+        }
+        for folder, (x, y) in points.items():
+            found[folder] = not any(
+                a <= x and b <= y and (a, b) != (x, y) for a, b in points.values()
+            )
+    return found
+
+
+def place(cell: Cell) -> tuple[float, float] | None:
+    """Where a cell lies between latency (s) and WER (%)."""
+    x, y = (cell.metrics.get(name) for name in FRONT)
+    return None if x is None or y is None else (x, y)
 
 
 def _machine(machine: Any) -> str:
@@ -191,7 +236,10 @@ def _split(config: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
     data = config.get("data") or {}
     corpus = data.get("name") or str(data.get("_target_", "")).rpartition(".")[2].lower()
     split = data.get("split") or overrides.get("data.split")
-    return " ".join(str(part) for part in (corpus, split) if part)
+    ratio = data.get("snr_db")
+    noise = "" if ratio is None else f"{ratio:g} dB"
+    kind = Path(str(data["noise"])).name if data.get("noise") else ""
+    return " ".join(str(part) for part in (corpus, split, kind, noise) if part)
 
 
 def _seconds(chunk: Any) -> float | None:

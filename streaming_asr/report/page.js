@@ -67,8 +67,9 @@ for (const cell of data.cells) {
 }
 const variantAt = (cell) => variants[cell.method].indexOf(cell.variant) % SHAPES.length;
 
-function marker(cell, x, y, size) {
-  const fill = { fill: colour(cell), stroke: 'var(--ground)', 'stroke-width': 1 };
+function marker(cell, x, y, size, isGrey) {
+  const fill = { fill: isGrey ? 'var(--beaten)' : colour(cell), stroke: 'var(--ground)',
+    'stroke-width': 1 };
   const s = size || 5;
   const path = {
     square: `M${x - s},${y - s}h${2 * s}v${2 * s}h${-2 * s}z`,
@@ -143,7 +144,7 @@ function drawTable() {
     for (const column of shown) {
       const value = column.value(cell);
       const key = cell.split + '\n' + column.name;
-      if (value === null || !column.better) continue;
+      if (value === null || !column.better || cell.odd) continue;
       const wins = column.better === 'lower' ? value < best[key] : value > best[key];
       if (key in best && value !== best[key]) worse[key] = true;
       if (!(key in best) || wins) best[key] = value;
@@ -241,15 +242,33 @@ const overlaps = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h
 
 const range = (axis, cell) => axis.metric ? cell.intervals[axis.metric] : null;
 
-/** The 95 % intervals of one point, where its axes have any. */
-function whiskers(p, x, y, spec) {
+/** The 95 % intervals of one point, where its axes have any: a box of both, or a line of one. */
+function whiskers(p, x, y, spec, stroke) {
   const line = (a, b, c, d) => svg('line', { class: 'whisker', x1: a, x2: b, y1: c, y2: d,
-    stroke: colour(p.cell) });
+    stroke });
   const [across, along] = [range(spec.x, p.cell), range(spec.y, p.cell)];
+  if (across && along) {
+    return [svg('rect', { class: 'box', x: x.at(across[0]), y: y.at(along[1]),
+      width: x.at(across[1]) - x.at(across[0]), height: y.at(along[0]) - y.at(along[1]),
+      stroke, fill: stroke })];
+  }
   return [
     ...(across ? [line(x.at(across[0]), x.at(across[1]), y.at(p.y), y.at(p.y))] : []),
     ...(along ? [line(x.at(p.x), x.at(p.x), y.at(along[0]), y.at(along[1]))] : []),
   ];
+}
+
+/** Numbers of papers, where the experiment has them: hollow, never part of a front. */
+const published = (spec, split) => data.marks.filter((mark) => mark.figure === spec.key &&
+  (!mark.split || mark.split === split));
+
+/** The stairs below which no run lies. */
+function stairs(points, x, y, top, right) {
+  const front = points.filter((p) => p.cell.front).sort((a, b) => a.x - b.x || b.y - a.y);
+  if (!front.length) return null;
+  const path = front.map((p, n) => n ? `H${x.at(p.x)}V${y.at(p.y)}`
+    : `M${x.at(p.x)},${top}V${y.at(p.y)}`);
+  return svg('path', { class: 'front', d: `${path.join('')}H${right}` });
 }
 
 /** A chart of points joined by series; a label that would cover another is left to the tooltip. */
@@ -262,10 +281,18 @@ function chart(cells, spec) {
     ? ` Not drawn, for want of a number: ${missing}.` : ''));
   const title = el('h3', {}, spec.title);
   if (!points.length) return el('figure', {}, title, el('p', { class: 'muted' }, 'No numbers.'));
+  const paper = published(spec, points[0].cell.split);
+  const isBeaten = (p) => spec.hasFront && p.cell.front === false;
+  const tint = (p) => isBeaten(p) ? 'var(--beaten)' : colour(p.cell);
+  if (paper.length) {
+    caption.append(` Hollow: published numbers, ${
+      [...new Set(paper.map((mark) => mark.source))].join('; ')}.`);
+  }
   const right = WIDTH - EDGE.right;
   const bottom = HEIGHT - EDGE.bottom;
   const xTicks = spec.x.ticks ? spec.x.ticks(points) : null;
-  const spans = (axis, of) => points.flatMap((p) => [of(p), ...(range(axis, p.cell) || [])]);
+  const spans = (axis, of) => [...points.flatMap((p) => [of(p), ...(range(axis, p.cell) || [])]),
+    ...paper.map(of)];
   const x = scale(spans(spec.x, (p) => p.x), { ...spec.x, ticks: xTicks }, EDGE.left, right);
   const y = scale(spans(spec.y, (p) => p.y), { ...spec.y, ticks: null }, bottom, EDGE.top);
   const canvas = svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'group',
@@ -306,7 +333,7 @@ function chart(cells, spec) {
     series.get(key).push(p);
   }
   const isCrowded = series.size > 4; // then the legend serves better than a heap of labels
-  const taken = points.map((p) => ({ x: x.at(p.x) - 6, y: y.at(p.y) - 6, w: 12, h: 12 }));
+  const taken = [...points, ...paper].map((p) => ({ x: x.at(p.x) - 6, y: y.at(p.y) - 6, w: 12, h: 12 }));
   const crossed = []; // what the lines cover: a label avoids it where it can
   const marks = [];
   const labels = [];
@@ -314,7 +341,7 @@ function chart(cells, spec) {
     list.sort((a, b) => (a.cell.chunk_s ?? 0) - (b.cell.chunk_s ?? 0));
     if (list.length > 1) {
       canvas.append(svg('polyline', { fill: 'none', stroke: colour(list[0].cell),
-        'stroke-width': 1.6, 'stroke-dasharray': DASHES[variantAt(list[0].cell)] || null,
+        'stroke-width': spec.hasFront ? 0.8 : 1.6, 'stroke-dasharray': DASHES[variantAt(list[0].cell)] || null,
         points: list.map((p) => `${x.at(p.x)},${y.at(p.y)}`).join(' ') }));
       for (let n = 1; n < list.length; n++) {
         const [a, b] = [list[n - 1], list[n]];
@@ -326,17 +353,27 @@ function chart(cells, spec) {
       }
     }
     for (const p of list) {
-      canvas.append(...whiskers(p, x, y, spec));
+      canvas.append(...whiskers(p, x, y, spec, tint(p)));
       const at = data.cells.indexOf(p.cell);
       const words = `${p.cell.label} ${chunkText(p.cell)}: ${spec.y.name} ${format(p.y)}, ` +
-        `${spec.x.name} ${spec.x.text ? spec.x.text(p.x) : format(p.x)}`;
+        `${spec.x.name} ${spec.x.text ? spec.x.text(p.x) : format(p.x)}` +
+        (isBeaten(p) ? '; another run is better in both' : '');
       const open = () => { if (hasTimelines(at)) choose(at); };
-      marks.push(svg('g', { class: 'point', tabindex: 0, role: 'button', 'aria-label': words,
+      marks.push(svg('g', { class: isBeaten(p) ? 'point beaten' : 'point', tabindex: 0, role: 'button', 'aria-label': words,
         onclick: open, onkeydown: (event) => {
           if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); open(); }
-        } }, svg('title', {}, words), marker(p.cell, x.at(p.x), y.at(p.y))));
+        } }, svg('title', {}, words), marker(p.cell, x.at(p.x), y.at(p.y), 5, isBeaten(p))));
     }
     labels.push(...spec.labels(list, isCrowded));
+  }
+  const front = spec.hasFront ? stairs(points, x, y, EDGE.top, right) : null;
+  if (front) canvas.append(front);
+  for (const mark of paper) {
+    canvas.append(svg('g', { class: 'paper' },
+      svg('title', {}, `${mark.label}: ${spec.y.name} ${format(mark.y)}, ${spec.x.name} ` +
+        `${format(mark.x)} (${mark.source})`),
+      svg('circle', { cx: x.at(mark.x), cy: y.at(mark.y), r: 5 })));
+    labels.push({ point: mark, text: mark.label });
   }
   canvas.append(...marks);
   for (const { point, text } of labels) {
@@ -354,7 +391,7 @@ function chart(cells, spec) {
     if (!spot) continue;
     taken.push(spot);
     const label = svg('text', { x: spot.x, y: spot.y + 10 }, text);
-    label.style.fill = colour(point.cell);
+    label.style.fill = point.cell ? tint(point) : 'var(--muted)';
     canvas.append(label);
   }
   return el('figure', {}, title, canvas, caption);
@@ -372,18 +409,18 @@ const chunks = (list, isCrowded) => list
   .map((point) => ({ point, text: chunkText(point.cell) }));
 const seriesName = (list) => [{ point: list[list.length - 1], text: list[0].cell.label }];
 const FIGURES = [
-  { title: 'Word error rate against word latency', labels: chunks,
-    note: 'Lower left is better. Each point is one run, its chunk beside it; the cross is its ' +
-      '95 % interval.',
+  { key: 'pareto', title: 'Word error rate against word latency', labels: chunks, hasFront: true,
+    note: 'Lower left is better. Each point is one run, its chunk beside it; the box is its ' +
+      '95 % interval. Grey: another run of this data is better in both; the stairs join the rest.',
     x: { name: 'latency', label: 'Word latency, committed, median (s, with compute)',
       value: metric('word_latency_committed_p50_ca_s'), text: (v) => v.toFixed(2),
       metric: 'word_latency_committed_p50_ca_s' },
     y: { name: 'WER', label: 'WER (%)', value: metric('wer'), metric: 'wer' } },
-  { title: 'What is on screen: ARWER against chunk size', labels: seriesName,
+  { key: 'arwer', title: 'What is on screen: ARWER against chunk size', labels: seriesName,
     note: 'Lower is better: the screen every 100 ms against what was spoken by then.',
     x: chunkAxis,
     y: { name: 'ARWER', label: 'Grid ARWER (%, with compute)', value: metric('arwer_grid_ca') } },
-  { title: 'Compute: real-time factor against chunk size', labels: seriesName,
+  { key: 'rtf', title: 'Compute: real-time factor against chunk size', labels: seriesName,
     note: 'Lower is better; above the dashed line the machine cannot keep up.',
     x: chunkAxis,
     y: { name: 'RTF', label: 'RTF, compute / audio (log scale)', log: true, keep: 1,

@@ -6,12 +6,13 @@ import base64
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.report.cells import Cell, read_cells
+from streaming_asr.report.cells import Cell, front, read_cells
+from streaming_asr.report.marks import read_marks
 from streaming_asr.report.terminal import HEADLINE
 from streaming_asr.report.timelines import choose, timeline
 
@@ -28,16 +29,16 @@ MEDIA = {
 MAX_AUDIO_BYTES = 24_000_000  # of all audio in a page; base64 adds a third
 
 
-def build(folder: Path | str, out: Path | str | None = None) -> Path:
+def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | None = None) -> Path:
     """Writes the page of the results under `folder` to `out` (default `folder`/report.html).
 
-    Raises UserError where `folder` holds no result.
+    marks: published numbers, see `read_marks`. Raises UserError where `folder` holds no result.
     """
     from jinja2 import Environment, FileSystemLoader
     from markupsafe import Markup
 
     root = Path(folder)
-    data = page_data(root)
+    data = page_data(root, marks)
     template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template(
         "page.html.j2"
     )
@@ -55,8 +56,8 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
     return path
 
 
-def page_data(folder: Path | str) -> dict[str, Any]:
-    """Everything the page shows: columns, cells, timelines, audio by name."""
+def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
+    """Everything the page shows: columns, cells, timelines, audio by name, published numbers."""
     from streaming_asr.metrics import METRICS
 
     cells = read_cells(folder)
@@ -76,18 +77,20 @@ def page_data(folder: Path | str) -> dict[str, Any]:
         for name in (*headline, *others)
     ]
     timelines, audio = _timelines(cells)
+    fronts = front(cells)
     names = {cell.document.get("experiment") for cell in cells} - {None}
     title = names.pop() if len(names) == 1 else Path(folder).resolve().name
     return {
         "title": str(title),
         "columns": columns,
-        "cells": [_cell(cell) for cell in cells],
+        "cells": [_cell(cell, fronts.get(cell.folder)) for cell in cells],
         "timelines": timelines,
         "audio": audio,
+        "marks": [asdict(mark) for mark in read_marks(folder, marks)],
     }
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: Cell, on_front: bool | None) -> dict[str, Any]:
     document = {key: value for key, value in cell.document.items() if key != "metrics"}
     return {
         "name": cell.name,
@@ -98,6 +101,8 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "split": cell.split,
         "error": cell.error,
         "notes": list(cell.notes),
+        "odd": cell.is_odd,
+        "front": on_front,  # null where it has no place among the others
         "metrics": {name: _number(value) for name, value in cell.metrics.items()},
         **_intervals(cell),
         "details": document,

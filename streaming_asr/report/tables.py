@@ -1,0 +1,120 @@
+"""The results as a table for a paper: LaTeX (booktabs) or Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from streaming_asr.errors import UserError
+from streaming_asr.report.cells import Cell, read_cells
+from streaming_asr.report.terminal import HEADLINE, shown
+
+SUFFIXES = (".md", ".tex")
+_TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+    }
+)
+
+
+def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = None) -> Path:
+    """Writes the cells under `folder` to `out`, .tex or .md: a row each, the best of each data
+    bold, 95 % intervals where there are any, failed cells as rows.
+
+    metrics: the columns by their names in metrics.json; default the report's. Raises UserError
+    for another suffix, an unknown metric, and a folder without results.
+    """
+    from streaming_asr.metrics import METRICS
+
+    if out.suffix not in SUFFIXES:
+        raise UserError(f"--table {out}: the suffix is {' or '.join(SUFFIXES)}")
+    headline = {name: (heading.replace("-\n", "").replace("\n", " "), digits)
+                for name, heading, digits in HEADLINE}  # fmt: skip
+    columns = list(metrics or headline)
+    for name in columns:
+        if name not in METRICS:
+            raise UserError(f"--metrics {name}: no such metric; score --list shows them all")
+    cells = read_cells(folder)
+    best = _best(cells, columns)
+    is_tex = out.suffix == ".tex"
+    escape: Callable[[str], str] = _tex if is_tex else _markdown
+
+    def number(cell: Cell, name: str) -> str:
+        if cell.error:
+            return "failed" if name == columns[0] else ""
+        value = cell.metrics.get(name)
+        digits = headline[name][1] if name in headline else 3
+        text = shown(value, digits)
+        if value is not None and (cell.split, name) in best and best[cell.split, name] == value:
+            text = rf"\textbf{{{text}}}" if is_tex else f"**{text}**"
+        found = (cell.document.get("intervals") or {}).get("metrics", {}).get(name)
+        if value is not None and found:
+            span = f"[{shown(found[0], digits)}, {shown(found[1], digits)}]"
+            text += rf" {{\scriptsize {span}}}" if is_tex else f" {span}"
+        return text
+
+    heads = ["Method", "Chunk", "Data"]
+    heads += [headline[name][0] if name in headline else f"{name} {METRICS[name].unit}".strip()
+              for name in columns]  # fmt: skip
+    rows = [
+        [
+            escape(cell.label),
+            "" if cell.chunk_s is None else f"{cell.chunk_s * 1000:g} ms",
+            escape(cell.split),
+            *(number(cell, name) for name in columns),
+        ]
+        for cell in cells
+    ]
+    lines = _latex(heads, rows) if is_tex else _piped(heads, rows)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return out
+
+
+def _best(cells: Sequence[Cell], columns: Sequence[str]) -> dict[tuple[str, str], float]:
+    """(data, metric) -> the best value, where the runs that can be compared differ in it."""
+    from streaming_asr.metrics import METRICS
+
+    best = {}
+    for split in {cell.split for cell in cells}:
+        for name in columns:
+            values = [
+                value
+                for cell in cells
+                if cell.split == split
+                and not cell.is_odd
+                and (value := cell.metrics.get(name)) is not None
+            ]
+            better = METRICS[name].better
+            if better and len(set(values)) > 1:
+                best[split, name] = (min if better == "lower" else max)(values)
+    return best
+
+
+def _latex(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        "% needs \\usepackage{booktabs}",
+        rf"\begin{{tabular}}{{lrl{'r' * (len(heads) - 3)}}}",
+        r"\toprule",
+        " & ".join(map(_tex, heads)) + r" \\",
+        r"\midrule",
+        *(" & ".join(row) + r" \\" for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def _piped(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    aligned = ["---", "---:", "---", *["---:"] * (len(heads) - 3)]
+    return [f"| {' | '.join(row)} |" for row in (heads, aligned, *rows)]
+
+
+def _tex(text: str) -> str:
+    return text.translate(_TEX).replace("–", "--")
+
+
+def _markdown(text: str) -> str:
+    return text.replace("|", r"\|")

@@ -1,0 +1,123 @@
+"""Cells of results for tests of the report: made-up runs, scored by the real scorer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+SENTENCE = "the harbour opens at nine on friday"
+TAXI = "call a taxi for $25 please"
+
+
+def steps_of(
+    utt: str,
+    words: Sequence[str],
+    *,
+    chunk_s: float,
+    duration_s: float,
+    compute_s: float,
+    ahead: int,
+) -> list[dict[str, Any]]:
+    """A fake run: one word each 0.4 s; `ahead` words are shown, the first of them misheard."""
+    lines, committed, audio_s = [], 0, 0.0
+    while audio_s < duration_s:
+        audio_s = min(audio_s + chunk_s, duration_s)
+        last = audio_s >= duration_s
+        heard = len(words) if last else int(audio_s / 0.4)
+        final = heard if last else max(heard - ahead, committed)
+        partial = [] if last else [f" {word}" for word in words[final:heard]]
+        if len(partial) > 1:
+            partial[-1] += "z"
+        lines.append(
+            {
+                "kind": "flush" if last else "audio",
+                "utt": utt,
+                "audio_samples": round(audio_s * 16000),
+                "compute_ns": {"wall": round(compute_s * 1e9)},
+                "committed": [f" {word}" for word in words[committed:final]],
+                "partial": partial,
+            }
+        )
+        committed = final
+    return lines
+
+
+def write_cell(
+    folder: Path,
+    *,
+    chunk: str = "300ms",
+    split: str = "clean",
+    texts: Mapping[str, tuple[str, str]] | None = None,
+    compute_s: float = 0.02,
+    ahead: int = 2,
+    audio_path: Path | None = None,
+) -> Path:
+    """A cell as run leaves it, scored by the real scorer. texts: utt -> (reference, hypothesis)."""
+    from streaming_asr.score import score_folder
+
+    folder.mkdir(parents=True)
+    if texts is None:
+        texts = {"u1": (SENTENCE, SENTENCE), "u2": (TAXI, "call a tax for $25 please now")}
+    name = dict(part.split("=") for part in folder.name.split(",") if "=" in part)
+    method = name.get("method", "fake")
+    config = {
+        "method": {"_target_": f"streaming_asr.methods.{method}.Fake"},
+        "data": {"_target_": "streaming_asr.data.Mini", "split": split},
+        "chunk": chunk,
+        "feed": "fixed",
+        "batch": 1,
+    }
+    lines: list[dict[str, Any]] = [
+        {"kind": "header", "schema": 1, "config": config, "versions": {"python": "3"},
+         "machine": {"cpu": "abacus", "cores": 2}, "metrics_version": 1}
+    ]  # fmt: skip
+    chunk_s = float(chunk.removesuffix("ms")) / 1000
+    for utt, (reference, hypothesis) in texts.items():
+        words = [
+            [word, round(0.1 + 0.4 * i, 3), round(0.4 + 0.4 * i, 3)]
+            for i, word in enumerate(reference.split())
+        ]
+        duration_s = 0.4 * len(words) + 0.3
+        line = {"kind": "utterance", "utt": utt, "text": reference, "words": words,
+                "speaker": "s1", "language": "en",
+                "duration_samples": round(duration_s * 16000)}  # fmt: skip
+        if audio_path is not None:
+            line["audio_path"] = str(audio_path)
+        lines.append(line)
+        lines += steps_of(utt, hypothesis.split(), chunk_s=chunk_s, duration_s=duration_s,
+                          compute_s=compute_s, ahead=ahead)  # fmt: skip
+        lines.append({"kind": "end", "utt": utt, "status": "ok", "error": None,
+                      "memory_peak_bytes": None, "commit_violations": 0})  # fmt: skip
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "events.jsonl").write_text(text, encoding="utf-8")
+    score_folder(folder, experiment="grid", cell=folder.name)
+    return folder
+
+
+def write_grid(root: Path, audio_path: Path | None = None) -> Path:
+    """Two methods, three chunks, two splits, one failed cell."""
+    for method, ahead, slow in (("whisperrt", 1, 1.0), ("ufal", 3, 4.0)):
+        for chunk in ("100ms", "300ms", "1000ms"):
+            for split in ("clean", "other"):
+                wrong = "call a taxi four $25 peas" if split == "other" else TAXI
+                texts = {
+                    "u1": (SENTENCE, SENTENCE if chunk != "100ms" else SENTENCE + " all right"),
+                    "u2": (TAXI, wrong),
+                    "u3": ("good morning", "good morning"),
+                    "u4": (f"{SENTENCE} {TAXI}", f"{SENTENCE} {TAXI}"),
+                }
+                write_cell(
+                    root / f"method={method},chunk={chunk},data.split={split}",
+                    chunk=chunk,
+                    split=split,
+                    texts=texts,
+                    compute_s=0.02 * slow,
+                    ahead=ahead,
+                    audio_path=audio_path,
+                )
+    failed = root / "method=star,chunk=300ms,data.split=clean"
+    failed.mkdir()
+    (failed / "failed.json").write_text('{"error": "UserError: no such adapter"}')
+    return root

@@ -1,0 +1,147 @@
+"""The report's figures and tables as files, and the published numbers beside them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from report_cells import write_cell, write_grid
+
+from streaming_asr.errors import UserError
+from streaming_asr.report import main
+from streaming_asr.report.figures import draw
+from streaming_asr.report.marks import Mark, read_marks
+from streaming_asr.report.page import page_data
+from streaming_asr.report.tables import write_table
+
+MARKS = """marks:
+- {label: "small, 300 ms", x: 0.9, y: 5.1, source: "Authors 2025, table I"}
+- {label: "300 ms", x: 300, y: 6.7, source: "Authors 2025, table II", figure: arwer, split: mini x}
+"""
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_grid(tmp_path_factory.mktemp("export") / "grid")
+
+
+def test_the_command_draws_figures_and_writes_tables(
+    grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "a=b.svg"
+    files = [out, *(tmp_path / name for name in ("arwer.png", "rtf.pdf", "parts.svg"))]
+    figures = [str(out), *(f"{file.stem}={file}" for file in files[1:])]
+    tables = [tmp_path / "t.tex", tmp_path / "t.md"]
+    options = [option for figure in figures for option in ("--figure", figure)]
+    options += [option for table in tables for option in ("--table", str(table))]
+    assert main([str(grid), "--out", str(tmp_path / "page.html"), *options]) == 0
+    printed = capsys.readouterr().out
+    for path in (*files, *tables):
+        assert str(path) in printed and path.stat().st_size > 500
+    starts = [path.read_bytes()[:5] for path in files]
+    assert starts == [b"<?xml", b"\x89PNG\r", b"%PDF-", b"<?xml"]
+
+
+def test_the_same_results_give_the_same_file(grid: Path, tmp_path: Path) -> None:
+    one, other = (draw(grid, tmp_path / name) for name in ("a.svg", "b.svg"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_the_front_has_colour_and_what_it_betters_is_grey(tmp_path: Path) -> None:
+    wrong = {"u1": ("cats eat fresh fish", "cats eat flesh dish")}
+    right = {"u1": ("cats eat fresh fish", "cats eat fresh fish")}
+    write_cell(tmp_path / "method=whisperrt,chunk=300ms", texts=right)
+    alone = draw(tmp_path, tmp_path / "alone.svg").read_text()
+    write_cell(tmp_path / "method=ufal,chunk=300ms", texts=wrong, compute_s=0.2)
+    both = draw(tmp_path, tmp_path / "both.svg").read_text()
+    assert "#a9b1bb" not in alone and "#0b62b8" in alone
+    assert "#a9b1bb" in both and "#0b62b8" in both
+
+
+def test_a_markdown_table_has_the_numbers_the_intervals_and_the_best_in_bold(
+    tmp_path: Path,
+) -> None:
+    for method, said in (("whisperrt", "cats eat fresh fish"), ("ufal", "cats eat flesh fish")):
+        texts = {f"u{n}": ("cats eat fresh fish", said) for n in range(2)}
+        write_cell(tmp_path / f"method={method},chunk=300ms", texts=texts)
+    lines = write_table(tmp_path, tmp_path / "t.md", ["wer", "rtf_total"]).read_text().splitlines()
+    assert lines[0] == "| Method | Chunk | Data | WER % | RTF |"
+    assert lines[1] == "| --- | ---: | --- | ---: | ---: |"
+    assert re.match(r"\| ufal \| 300 ms \| mini clean \| 25\.0 \[25\.0, 25\.0\] \|", lines[2])
+    assert re.match(r"\| whisperrt \| 300 ms \| mini clean \| \*\*0\.0\*\* \[", lines[3])
+    assert len(lines) == 4
+
+
+def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
+    write_cell(tmp_path / "method=whisperrt,chunk=300ms,method.n_best=a&b")
+    (tmp_path / "method=star,chunk=300ms").mkdir()
+    (tmp_path / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "no 5 % left"}')
+    lines = write_table(tmp_path, tmp_path / "t.tex").read_text().splitlines()
+    assert lines[1] == r"\begin{tabular}{lrlrrrrrrrr}" and lines[-1] == r"\end{tabular}"
+    rows = [line for line in lines if line.endswith(r"\\")]
+    assert [row.count(" & ") for row in rows] == [10, 10, 10]
+    assert rows[0].startswith(r"Method & Chunk & Data & WER \% & ")
+    assert r"whisperrt n\_best=a\&b & 300 ms & mini clean" in rows[2]
+    assert "star" in rows[1] and " & failed & " in rows[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--figure", "x.gif"], "the suffix is .svg, .png, .pdf"),
+        (["--figure", "cost=x.svg"], "no such figure; there are pareto, arwer, rtf, parts"),
+        (["--table", "x.csv"], "the suffix is .md or .tex"),
+        (["--table", "x.md", "--metrics", "wr"], "--metrics wr: no such metric"),
+        (["--marks", "none.yaml"], "none.yaml: not readable as YAML"),
+    ],
+)
+def test_wrong_wishes_are_refused(
+    options: list[str],
+    told: str,
+    grid: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([str(grid), "--out", "page.html", *options]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_figure_of_numbers_that_no_run_has_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "method=star,chunk=300ms").mkdir()
+    (tmp_path / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "none"}')
+    with pytest.raises(UserError, match=r"pareto=.*: no run under .* has its numbers"):
+        draw(tmp_path, tmp_path / "x.svg")
+
+
+def test_published_numbers_are_read_where_the_folder_has_them(tmp_path: Path) -> None:
+    write_cell(tmp_path / "method=whisperrt,chunk=300ms")
+    assert read_marks(tmp_path) == page_data(tmp_path)["marks"] == []
+    (tmp_path / "marks.yaml").write_text(MARKS)
+    first, second = read_marks(tmp_path)
+    assert first == Mark("small, 300 ms", 0.9, 5.1, "Authors 2025, table I")
+    assert (second.figure, second.split) == ("arwer", "mini x")
+    assert [mark["label"] for mark in page_data(tmp_path)["marks"]] == ["small, 300 ms", "300 ms"]
+    plain = draw(tmp_path, tmp_path / "with.svg").read_text()
+    (tmp_path / "marks.yaml").unlink()
+    assert len(plain) > len(draw(tmp_path, tmp_path / "without.svg").read_text())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[1, 2]", "has no list `marks`"),
+        ("marks: [{label: a, x: 1, y: 2}]", "mark 1: is .* it needs label, x, y, source"),
+        ("marks: [{label: a, x: 1, y: 2, source: b, colour: red}]", "mark 1: is"),
+        ("marks: [{label: a, x: 1, y: .nan, source: b}]", "mark 1: y is nan; write a number"),
+        ("marks: [{label: a, x: 1, y: 2, source: b, figure: c}]", "figure is c; it is pareto,"),
+        ("marks: [", "not readable as YAML"),
+    ],
+)
+def test_wrong_marks_are_refused(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=told):
+        read_marks(tmp_path, path)
