@@ -142,7 +142,7 @@ class PrunedSearch:
                     live = [live[0].grown(token, log_prob)]
             if not narrow:
                 parents, live = self._widen(live, ended, log_probs)
-                if len(ended) >= self.beam or not live:
+                if len(ended) >= self.beam:
                     break
                 if self.reenter and reference is not None and reference.rejoin(live[0].tokens):
                     parents, live, narrow = parents[:1], live[:1], True
@@ -156,8 +156,11 @@ class PrunedSearch:
     def _widen(
         self, live: list[Hypothesis], ended: list[Hypothesis], log_probs: torch.Tensor
     ) -> tuple[list[int], list[Hypothesis]]:
-        """The best `beam` continuations and their parents; those that end are added to `ended`."""
-        top = log_probs.topk(self.beam)
+        """The best `beam` continuations and their parents; better ones that end go to `ended`.
+
+        One more than `beam` of each hypothesis is looked at, so that there always are as many.
+        """
+        top = log_probs.topk(self.beam + 1)
         candidates = sorted(
             (
                 (sum(hypothesis.log_probs) + log_prob, i, token, log_prob)
@@ -170,14 +173,14 @@ class PrunedSearch:
         )
         parents: list[int] = []
         grown: list[Hypothesis] = []
-        for _, i, token, log_prob in candidates[: 2 * self.beam]:
+        for _, i, token, log_prob in candidates:
             if token == self.eot:
                 ended.append(live[i].ended(log_prob))
-                if len(ended) >= self.beam:
-                    break
-            elif len(grown) < self.beam:
+            else:
                 grown.append(live[i].grown(token, log_prob))
                 parents.append(i)
+            if max(len(grown), len(ended)) == self.beam:
+                break
         return parents, grown
 
 
