@@ -4,12 +4,16 @@ conf/recipe/<method>.yaml holds the hyperparameters and names the recipe class. 
 goes on from its last checkpoint when the same command is given again. The result lies in
 <output>/train/<model>/<method>/<entry>, where `run` looks for it; checkpoints and the learning
 curve in <output>/training/<model>/<method>/<entry>.
+
+A recipe with `stages` runs them in turn, each in a process of its own and from where the one before
+ended; what all but the last leave behind lies in <entry>-<stage>.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +72,10 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
             "`python experiments/mini/corpus.py train --hours 14 --out outputs/mini/train`, "
             "or name a folder of training shards"
         )
+    if config.recipe.get("stages"):
+        if config.recipe.stage is None:
+            return _in_turn(list(config.recipe.stages))
+        _choose_stage(config, method)
 
     # torch loads from here on: everything the user can get wrong has been looked at
     import torch
@@ -101,6 +109,37 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     shutil.copytree(work / config.recipe.keep, done)
     print(f"trained: {done}  ({', '.join(f'{k} {v:.4g}' for k, v in figures.items())})")
     return figures
+
+
+def _in_turn(stages: list[str]) -> dict[str, float]:
+    """This very command once per stage; ends the program where one fails."""
+    for stage in stages:
+        print(f"stage {stage}", flush=True)
+        command = [sys.executable, *sys.orig_argv[1:], f"recipe.stage={stage}"]
+        if code := subprocess.run(command, check=False).returncode:
+            sys.exit(code)
+    return {}
+
+
+def _choose_stage(config: DictConfig, method: str) -> None:
+    """The configuration of one stage: its share of the minutes and own settings of `fit`, where it
+    starts and what it is called."""
+    recipe, names = config.recipe, list(config.recipe.stages)
+    if recipe.stage not in names:
+        raise UserError(
+            f"recipe.stage={recipe.stage}: one of {', '.join(names)}, or null for all in turn"
+        )
+    own = dict(recipe.stages[recipe.stage])
+    recipe.fit.max_minutes *= own.pop("share")
+    recipe.target.stage = recipe.stage
+    before = names[: names.index(recipe.stage)]
+    if before and recipe.target.start is None:
+        trained = Path(config.output) / "train" / str(config.model.get("name", "model")) / method
+        recipe.target.start = str(trained / f"{config.entry}-{before[-1]}")
+    if recipe.stage != names[-1]:
+        config.entry = f"{config.entry}-{recipe.stage}"
+    with open_dict(recipe.fit):
+        recipe.fit.update(own)
 
 
 def main() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
+from streaming_asr import train as train_program
+from streaming_asr.config import compose_raw
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2 import U2
 from streaming_asr.methods.u2.train import U2Recipe
@@ -161,6 +165,42 @@ def test_the_three_stages_follow_one_another_and_end_in_a_method_that_runs(
     assert torch.allclose(mine, its, atol=2e-3)
     update = method.step(method.start(), noise(2.0), last=True)
     assert update.partial == ()
+
+
+def stage_of(name):
+    asked = ["method=u2", "entry=random", "output=somewhere", f"recipe.stage={name}"]
+    config = compose_raw([*asked, "recipe.fit.max_minutes=20"], config_name="train")
+    train_program._choose_stage(config, "u2")
+    return config
+
+
+def test_each_stage_has_its_minutes_and_goes_on_from_the_one_before() -> None:
+    found = {name: stage_of(name) for name in ("attention", "ctc", "hybrid")}
+    entries = [config.entry for config in found.values()]
+    assert entries == ["random-attention", "random-ctc", "random"]
+    starts = [config.recipe.target.start for config in found.values()]
+    trained = "somewhere/train/mini/u2"
+    assert starts == [None, f"{trained}/random-attention", f"{trained}/random-ctc"]
+    assert [config.recipe.target.stage for config in found.values()] == list(found)
+    assert sum(config.recipe.fit.max_minutes for config in found.values()) == pytest.approx(20)
+    assert found["hybrid"].recipe.fit.patience == 3
+    for config in found.values():
+        FitConfig(out="", **config.recipe.fit)
+    with pytest.raises(UserError, match=r"recipe\.stage=both: one of attention, ctc, hybrid"):
+        stage_of("both")
+
+
+def test_the_stages_run_in_turn_until_one_fails(monkeypatch) -> None:
+    ran = []
+
+    def run(command, check):
+        ran.append(command[-1])
+        return SimpleNamespace(returncode=3 if command[-1].endswith("=ctc") else 0)
+
+    monkeypatch.setattr(train_program.subprocess, "run", run)
+    with pytest.raises(SystemExit, match="3"):
+        train_program._in_turn(["attention", "ctc", "hybrid"])
+    assert ran == ["recipe.stage=attention", "recipe.stage=ctc"]
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(recipe, tmp_path) -> None:
