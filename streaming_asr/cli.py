@@ -16,6 +16,7 @@ COMMANDS = {
     "data": "check a corpus; make training shards of it",
     "score": "score logs again, retime them, compare them; other tools' logs in and out",
     "report": "table and HTML page of a folder of results",
+    "export": "an adapter merged into its model, for transformers and CTranslate2",
     "bench": "time per chunk, beside a naive baseline",
     "list": "methods, models, corpora and metrics there are",
     "doctor": "what works on this machine",

@@ -42,7 +42,7 @@ def converted(model_path: str | Path, cache: str | Path | None = None) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root) as scratch:
         made = Path(scratch) / "made"
-        _convert(source, made)
+        convert(source, made)
         try:
             made.rename(target)
         except OSError:  # another process was faster
@@ -52,7 +52,8 @@ def converted(model_path: str | Path, cache: str | Path | None = None) -> Path:
     return target
 
 
-def _convert(source: str, target: Path) -> None:
+def convert(source: str, target: Path) -> None:
+    """Writes `source`, a local folder, as the CTranslate2 folder `target`. Raises UserError."""
     from ctranslate2.converters import TransformersConverter
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
     from transformers.utils import logging as transformers_logging

@@ -1,0 +1,250 @@
+"""A model with its adapter merged, for other programs: Hugging Face's form, and CTranslate2's.
+
+    python -m streaming_asr.export OUT method=whisperrt model=mini chunk=300ms
+        [--ctranslate2] [--results outputs/table1]
+
+The settings are those of `run`, which finds the adapter by them. OUT becomes a Hugging Face folder
+with a card (README.md: base model, adapter, training, data, what it reached) and, if asked, the
+same model for CTranslate2 and faster-whisper in OUT/ctranslate2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+
+CT2 = "ctranslate2"
+# What a LoRA folder holds; anything else in one is more than can be merged.
+MERGEABLE = frozenset({"adapter_config.json", "adapter_model.safetensors", "training.json"})
+SUFFIXES = (".safetensors", ".bin", ".pt", ".ckpt", ".npz")
+
+FRONT = """\
+---
+library_name: transformers
+pipeline_tag: automatic-speech-recognition
+base_model: {base}
+tags: [whisper, streaming-asr, {method}]
+---
+"""
+CAUSAL = """\
+Its weights are those of {base} with the adapter merged into them.
+It was trained to hear audio in blocks that never look ahead.
+A program that encodes the whole padded window at once, as transformers and faster-whisper do, loads
+it, but is not what it was trained for."""
+PLAIN = "Its weights are those of {base}; there is no adapter in them."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="streaming-asr export",
+        description="Merge an adapter into its model; write Hugging Face's form and CTranslate2's.",
+    )
+    parser.add_argument("out", type=Path, help="the folder to write; must not hold files yet")
+    parser.add_argument("settings", nargs="*", help="as of run: method=whisperrt model=mini ...")
+    parser.add_argument("--ctranslate2", action="store_true", help="also OUT/ctranslate2")
+    parser.add_argument("--results", type=Path, help="results of run for the card")
+    arguments = parser.parse_args(argv)
+    try:
+        export(
+            arguments.out,
+            arguments.settings,
+            ctranslate2=arguments.ctranslate2,
+            results=arguments.results,
+        )
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def export(
+    out: Path, settings: Sequence[str], *, ctranslate2: bool = False, results: Path | None = None
+) -> None:
+    """Writes `out`, all of it or nothing. Raises UserError."""
+    from streaming_asr.config import compose
+
+    if "=" in str(out):
+        raise UserError(f"{out}: the folder to write comes first, then the settings")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out}: exists and is not an empty folder; name a new one, or remove it")
+    config = compose(settings)
+    if config.model.get("path") is None or "model_path" not in config.method:
+        raise UserError("method: its network is no Whisper, so there is nothing to merge it into")
+    adapter = None if config.method.get("adapter") is None else Path(config.method.adapter)
+    if adapter is not None:
+        _check_mergeable(adapter)
+    reached = _cells(results, adapter) if results else []
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
+        made = Path(scratch) / "model"
+        _write_model(made, config, adapter)
+        if ctranslate2:
+            from streaming_asr.methods.ufal.convert import convert
+
+            convert(str(made), made / CT2)
+        (made / "README.md").write_text(
+            card(config, settings, adapter, reached, ctranslate2), encoding="utf-8"
+        )
+        if out.exists():
+            out.rmdir()
+        made.rename(out)
+        os.chmod(out, 0o755)
+    print(f"exported: {out}" + (f" and {out / CT2}" if ctranslate2 else ""))
+    print(f"run it:   python -m streaming_asr.run {_use(config, out)}")
+
+
+def _check_mergeable(adapter: Path) -> None:
+    """Raises UserError for an adapter that is more than low-rank updates of a Whisper."""
+    if adapter.is_file():
+        return  # a published checkpoint: weights and low-rank updates
+    more = sorted(
+        file.relative_to(adapter).as_posix()
+        for file in adapter.rglob("*")
+        if file.suffix in SUFFIXES and file.name not in MERGEABLE
+    )
+    if more or not (adapter / "adapter_config.json").is_file():
+        holds = ", ".join(more) or "no adapter_config.json"
+        raise UserError(
+            f"adapter {adapter}: holds {holds}, which a Whisper model has no place for; only LoRA "
+            "adapters can be merged, others are used where they are with method.adapter=<folder>"
+        )
+
+
+def _write_model(folder: Path, config: Any, adapter: Path | None) -> None:
+    from transformers import WhisperFeatureExtractor
+    from transformers.utils import logging
+
+    from streaming_asr.whisper.load import load_whisper
+
+    whisper = load_whisper(
+        config.model.path, device=config.device, dtype=config.dtype, adapter=adapter
+    )
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        whisper.model.save_pretrained(folder)
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+    whisper.tokenizer.save_pretrained(folder)
+    WhisperFeatureExtractor(
+        feature_size=whisper.n_mels, chunk_length=round(whisper.context_s)
+    ).save_pretrained(folder)
+
+
+# -- the card -------------------------------------------------------------------------------
+
+
+def card(
+    config: Any,
+    settings: Sequence[str],
+    adapter: Path | None,
+    reached: Sequence[Any],
+    ctranslate2: bool,
+) -> str:
+    """The card in Markdown: what it is, how it is used, how it was trained, what it reached."""
+    method = str(config.method._target_).split(".")[2]
+    base = _published(str(config.model.path), config.model.get("name"))
+    what = (CAUSAL if adapter else PLAIN).format(base=base)
+    lines = [
+        FRONT.format(base=base, method=method) + f"# {base} for {method}",
+        what,
+        "## Use",
+        _code(f"python -m streaming_asr.run {_use(config, Path('<this folder>'))}"),
+    ]
+    if ctranslate2:
+        lines.append(f"`{CT2}/` holds the same model for CTranslate2 and faster-whisper.")
+    lines += ["## Configuration", _code("python -m streaming_asr.export OUT " + " ".join(settings))]
+    lines.append(_table("setting", {k: v for k, v in config.method.items() if k[0] != "_"}))
+    trained = _training(adapter)
+    lines.append("## Training and data")
+    if trained:
+        reached_then = trained.pop("reached", {})
+        lines.append(_table("setting", trained))
+        if reached_then:
+            lines += ["At the end of training:", _table("figure", reached_then)]
+    else:
+        lines.append("Not known: there is no training.json beside the adapter.")
+    lines += ["## Results", _results(reached)]
+    lines += ["## Licence", "That of the base model and of the data it was trained on; see there."]
+    return "\n\n".join(line for line in lines if line) + "\n"
+
+
+def _use(config: Any, out: Path) -> str:
+    method = str(config.method._target_).split(".")[2]
+    none = " method.adapter=none" if "adapter" in config.method else ""
+    return f"method={method} model=whisper model.path={out}{none} chunk={config.chunk}"
+
+
+def _training(adapter: Path | None) -> dict[str, Any]:
+    file = None if adapter is None else adapter / "training.json"
+    if file is None or not file.is_file():
+        return {}
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except ValueError:
+        return {}
+
+
+def _cells(folder: Path, adapter: Path | None) -> list[Any]:
+    """The results under `folder` that this adapter made; without one, all that used none."""
+    from streaming_asr.report.cells import read_cells
+
+    wanted = None if adapter is None else adapter.resolve()
+    found = []
+    for cell in read_cells(folder):
+        used = (cell.config.get("method") or {}).get("adapter")
+        used = None if used in (None, "none") else Path(str(used)).resolve()
+        if used == wanted and cell.metrics:
+            found.append(cell)
+    return found
+
+
+def _results(cells: Sequence[Any]) -> str:
+    if not cells:
+        return "Not run."
+    rows = [
+        "| method | chunk | data | utterances | WER % | 95 % |",
+        "| --- | ---: | --- | ---: | ---: | ---: |",
+    ]
+    for cell in cells:
+        chunk = "–" if cell.chunk_s is None else f"{cell.chunk_s * 1000:.0f} ms"
+        wer = cell.metrics.get("wer")
+        bounds = (cell.document.get("intervals") or {}).get("metrics", {}).get("wer")
+        rows.append(
+            f"| {cell.label} | {chunk} | {cell.split} | {cell.document.get('n_utterances', '–')} | "
+            f"{'–' if wer is None else f'{wer:.1f}'} | "
+            f"{'–' if not bounds else f'{bounds[0]:.1f} to {bounds[1]:.1f}'} |"
+        )
+    return "\n".join(rows)
+
+
+def _table(heading: str, values: Mapping[str, Any]) -> str:
+    rows = [f"| {heading} | |", "| --- | --- |"]
+    for key, value in values.items():
+        text = _published(str(value)) if isinstance(value, str) else value
+        rows.append(f"| {key} | {text} |")
+    return "\n".join(rows)
+
+
+def _published(path: str, name: str | None = None) -> str:
+    """A path as it can stand in a published file: without what is of one machine only."""
+    return (name or Path(path).name) if Path(path).expanduser().is_absolute() else path
+
+
+def _code(text: str) -> str:
+    return f"```\n{text}\n```"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
