@@ -6,9 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.method import Samples
 from streaming_asr.text import light_key
+
+FRAME_SAMPLES = 320
+PAUSE_DB = 30.0
+"""So far below the loudest frames of an utterance nobody speaks."""
+LOUD_PERCENTILE = 95
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +47,14 @@ def words_of(utterance: Utterance) -> list[str]:
     if not words:
         raise UserError(f"{utterance.id}: has no text to align; write what is said")
     return words
+
+
+def loud_frames(samples: Samples) -> NDArray[np.bool_]:
+    """Of every 20 ms frame whether anything is heard: its level against the utterance's loudest."""
+    n_frames = -(-len(samples) // FRAME_SAMPLES)
+    padded = np.zeros(n_frames * FRAME_SAMPLES)
+    padded[: len(samples)] = samples
+    power = (padded.reshape(n_frames, FRAME_SAMPLES) ** 2).mean(1) + 1e-12
+    level_db = 10 * np.log10(power)
+    heard: NDArray[np.bool_] = level_db > np.percentile(level_db, LOUD_PERCENTILE) - PAUSE_DB
+    return heard

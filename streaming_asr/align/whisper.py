@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streaming_asr.align.result import Aligned, words_of
+from streaming_asr.align.result import FRAME_SAMPLES, Aligned, loud_frames, words_of
 from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.errors import UserError
 
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
     from streaming_asr.method import Samples
 
-FRAME_SAMPLES = 320
 FRAME_S = 0.02
-PAUSE_DB = 30.0
-"""So far below the loudest frames of an utterance nobody speaks."""
-LOUD_PERCENTILE = 95
 
 
 class WhisperAligner:
@@ -113,14 +109,9 @@ class WhisperAligner:
 def trim_pauses(words: Sequence[TimedWord], samples: Samples) -> tuple[TimedWord, ...]:
     """Each word without the quiet at its two edges; a word that is all quiet stays as it is.
 
-    Quiet is every 20 ms frame whose level is `PAUSE_DB` below the loud frames of the utterance.
+    For what is quiet see `result.loud_frames`.
     """
-    n_frames = -(-len(samples) // FRAME_SAMPLES)
-    padded = np.zeros(n_frames * FRAME_SAMPLES)
-    padded[: len(samples)] = samples
-    power = (padded.reshape(n_frames, FRAME_SAMPLES) ** 2).mean(1) + 1e-12
-    level_db = 10 * np.log10(power)
-    heard = level_db > np.percentile(level_db, LOUD_PERCENTILE) - PAUSE_DB
+    heard = loud_frames(samples)
     trimmed = []
     for text, start, end in words:
         (frames,) = np.nonzero(heard[round(start / FRAME_S) : round(end / FRAME_S)])

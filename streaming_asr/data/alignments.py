@@ -36,13 +36,13 @@ class Alignments:
             raise UserError(f"alignments={path}: not there; name a file or folder of {READ}")
         self.files: list[Path] = []
         for file in sorted(self.path.rglob("*")) if self.path.is_dir() else [self.path]:
-            if file.name.lower().endswith(FORMS):
+            if file.name.lower().endswith(FORMS) or file.name == "ctm":
                 self.files.append(file)
             if file.suffix.lower() == ".textgrid":
                 self._grids[file.stem] = file
             elif file.name.endswith(".alignment.txt"):
                 self._rows |= read_condensed(file)
-            elif file.suffix == ".ctm":
+            elif file.suffix == ".ctm" or file.name == "ctm":
                 self._rows |= read_ctm(file)
             elif file.suffix == ".jsonl":
                 self._rows |= read_jsonl(file)

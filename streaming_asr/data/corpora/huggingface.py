@@ -1,8 +1,8 @@
 """Data sets in the form of Hugging Face datasets (needs the package: pip install datasets).
 
-`path` is a folder that `save_to_disk` wrote, a local folder that `load_dataset` reads (parquet
-files, audio with a metadata.csv), or a name on the hub. The audio column is taken undecoded and
-read by soundfile: datasets' own decoding needs torchcodec.
+`path` is a folder that `save_to_disk` wrote, a local folder of parquet files, or a name on the
+hub. The audio column is taken undecoded and read by soundfile: datasets' own decoding needs
+torchcodec.
 """
 
 from __future__ import annotations

@@ -76,10 +76,13 @@ class LhotseCuts(Loader):
             return missing(file, f"{self.path}, cut {cut.id}")
         speakers = {s.speaker for s in supervisions} - {None}
         languages = {s.language for s in supervisions} - {None}
+        # Supervisions move with their cut, their alignments stay in the recording's time. A mix of
+        # several recordings has no such time.
         words = [
-            TimedWord(item.symbol, max(0.0, item.start), item.start + item.duration)
-            for s in supervisions
+            TimedWord(item.symbol, max(0.0, item.start - cut.start), item.end - cut.start)
+            for s in (supervisions if getattr(cut, "recording", None) is not None else ())
             for item in (s.alignment or {}).get("word", ())
+            if item.end > cut.start
         ]
         return Utterance(
             id=cut.id,

@@ -43,7 +43,7 @@ class LibriSpeech(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         root = splits_folder(self.path)
-        there = [f.name for f in root.iterdir() if f.is_dir() and next(f.glob("*/*/"), None)]
+        there = [f.name for f in root.iterdir() if f.is_dir() and next(f.glob("*/*/*.flac"), None)]
         need_split(root, self.split, there, "LibriSpeech")
         for chapter in sorted((root / self.split).glob("*/*/")):
             speaker, number = chapter.parent.name, chapter.name

@@ -1,0 +1,109 @@
+"""Alignments on disk: a folder per aligner, corpus and split, a file of JSON lines per shard.
+
+    <out>/<aligner>/<corpus>-<split>/settings.json
+    <out>/<aligner>/<corpus>-<split>/part-001-of-004.jsonl
+
+A line is {"id", "text", "words": [[word, start_s, end_s], ...]}, `text` a hash of the transcript,
+or {"id", "text", "failed": why}. What stands there is not aligned again while its text is the
+same; what failed is tried again. `data.alignments=<folder>` reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from streaming_asr.align.result import Aligned
+from streaming_asr.data import TimedWord, Utterance
+from streaming_asr.errors import UserError
+
+
+class Cache:
+    """The results of one aligner on one split; `shard` (of `of`) is the file that is written."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], shard: int, of: int) -> None:
+        """Raises UserError where it cannot be written, or was made with other settings."""
+        self.folder = folder
+        stands = folder / "settings.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            before = json.loads(stands.read_text("utf-8")) if stands.is_file() else None
+            if before is None:
+                stands.write_text(json.dumps(dict(settings), indent=2) + "\n", encoding="utf-8")
+            self._mend()
+            self._file = (folder / f"part-{shard:03d}-of-{of:03d}.jsonl").open(
+                "a", encoding="utf-8"
+            )
+        except OSError as error:
+            raise UserError(
+                f"{folder}: cannot be written ({error.strerror}); give out=<a folder of your own>"
+            ) from error
+        for key in sorted({*(before or settings), *settings}):
+            if before is not None and before.get(key) != settings.get(key):
+                self._file.close()
+                raise UserError(
+                    f"{folder}: was made with {key}={before.get(key)!r}, this call has "
+                    f"{settings.get(key)!r}; give out=<another folder>, or remove that one"
+                )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def write(self, result: Aligned) -> None:
+        row: dict[str, Any] = {"id": result.utterance.id, "text": text_hash(result.utterance)}
+        if result.words is None:
+            row["failed"] = result.reason
+        else:
+            row["words"] = [[w.text, round(w.start, 4), round(w.end, 4)] for w in result.words]
+        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """The last line of every utterance, in all parts; lines with words win."""
+        found: dict[str, dict[str, Any]] = {}
+        for part in self._parts():
+            for line in part.read_text("utf-8").splitlines():
+                row = json.loads(line)
+                if "words" in row or row["id"] not in found:
+                    found[row["id"]] = row
+        return found
+
+    def results(self, utterances: list[Utterance]) -> list[Aligned]:
+        """What stands there of `utterances`; those that nothing is known of are left out."""
+        found, rows = [], self.read()
+        for utterance in utterances:
+            row = rows.get(utterance.id)
+            if row is None or row["text"] != text_hash(utterance):
+                continue
+            words = None
+            if "words" in row:
+                words = tuple(TimedWord(w, a, b) for w, a, b in row["words"])
+            found.append(Aligned(utterance, words, row.get("failed", "")))
+        return found
+
+    def _parts(self) -> list[Path]:
+        return sorted(self.folder.glob("part-*.jsonl"))
+
+    def _mend(self) -> None:
+        """Drops a last line that a killed call left half written."""
+        for part in self._parts():
+            content = part.read_bytes()
+            whole = content[: content.rfind(b"\n") + 1]
+            if len(whole) < len(content):
+                part.write_bytes(whole)
+
+
+def text_hash(utterance: Utterance) -> str:
+    return hashlib.sha256(utterance.text.encode()).hexdigest()[:12]

@@ -1,0 +1,148 @@
+"""Word times for a corpus: `python -m streaming_asr.align data=... aligner=mfa|ctc|whisper`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from streaming_asr.align.cache import Cache
+from streaming_asr.align.quality import Quality, lines, measure
+from streaming_asr.config import CONF_DIR, DTYPES, build, did_you_mean, parse_duration
+from streaming_asr.data.corpora import Mini
+from streaming_asr.errors import UserError
+
+# Settings of aligners that cannot change a result.
+NEUTRAL = ("device", "dtype", "jobs", "batch", "temporary", "environment")
+
+
+@dataclass
+class AlignConfig:
+    """The top level of conf/align.yaml. A key that is not here is refused."""
+
+    model: Any = MISSING
+    data: Any = MISSING
+    aligner: Any = MISSING
+    shard: str = "1/1"
+    limit: int | None = None
+    out: str | None = None
+    tolerance: str = "100ms"
+    language: str | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
+    threads: int | None = None
+    output: str = "outputs"
+
+
+ConfigStore.instance().store(name="align_schema", node=AlignConfig)
+
+
+def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
+    """Aligns what is not aligned yet, prints and saves the report of this shard; returns it.
+
+    Raises UserError for settings, corpus, model or aligner.
+    """
+    for key in sorted(OmegaConf.missing_keys(config)):
+        raise UserError(f"{key}: has no default; give {key}=<value>")
+    shard, of = parse_shard(config.shard)
+    tolerance_s = parse_duration(config.tolerance, "tolerance") / 1000
+    if config.dtype not in DTYPES:
+        near = did_you_mean(config.dtype, DTYPES)
+        raise UserError(f"dtype={config.dtype}: one of {', '.join(DTYPES)}{near}")
+    OmegaConf.resolve(config)
+    corpus = build(config.data)
+    utterances = corpus.utterances(config.limit)[shard - 1 :: of]
+    if not utterances:
+        raise UserError(f"shard={config.shard}: no utterance is left for it; take fewer shards")
+    if config.threads is not None:
+        import torch
+
+        torch.set_num_threads(config.threads)
+    settings = settings_of(config)
+    folder = home(corpus, config) / label(config) / _safe(f"{corpus.name}-{corpus.split}")
+    with Cache(folder, settings, shard, of) as cache:
+        done = {r.utterance.id for r in cache.results(utterances) if r.words is not None}
+        left = [utterance for utterance in utterances if utterance.id not in done]
+        say(
+            f"{label(config)}: {len(left)} utterances of {corpus.name}, split {corpus.split}, to "
+            f"align" + (f"; {len(done)} are done" if done else "")
+        )
+        if left:
+            aligner = build(config.aligner)
+            for i, result in enumerate(aligner.align(left), start=1):
+                cache.write(result)
+                if i % 500 == 0:
+                    say(f"  {i} of {len(left)}")
+        quality = measure(cache.results(utterances), tolerance_s)
+    for line in lines(quality):
+        say(line)
+    report = folder / f"quality-{shard:03d}-of-{of:03d}.json"
+    report.write_text(json.dumps(quality.row(), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    say(f"written to {folder}; use it with data.alignments={folder}")
+    return quality
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """`2/8` is the second of eight parts."""
+    found = re.fullmatch(r"(\d+)/(\d+)", str(text))
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise UserError(f"shard={text}: write the part and their number, from shard=1/8 to 8/8")
+    return int(found[1]), int(found[2])
+
+
+def home(corpus: Any, config: DictConfig) -> Path:
+    """Where alignments lie: beside the manifest, in the corpus's folder, or as `out` says."""
+    if config.out is not None:
+        return Path(str(config.out)).expanduser()
+    path = getattr(corpus, "path", None)
+    if isinstance(corpus, Mini) or path is None or not Path(path).exists():
+        return Path(str(config.output)) / "align" / _safe(corpus.name)
+    return Path(path) / "alignments" if Path(path).is_dir() else Path(path).parent / "alignments"
+
+
+def label(config: DictConfig) -> str:
+    """The aligner and its model, as a folder's name."""
+    kind = str(config.aligner._target_).split(".")[-2]
+    if kind == "whisper":
+        name = str(config.model.get("name") or Path(str(config.aligner.path)).name)
+        name = Path(str(config.aligner.path)).name if name == "whisper" else name
+    else:
+        name = Path(str(config.aligner.get("path") or config.aligner.get("acoustic") or "")).name
+    return _safe(f"{kind}-{name}") if name else kind
+
+
+def settings_of(config: DictConfig) -> dict[str, Any]:
+    """What a result depends on besides the corpus."""
+    from streaming_asr.hashes import model_hash
+
+    settings = OmegaConf.to_container(config.aligner)
+    assert isinstance(settings, dict)
+    paths = [settings.get("path"), settings.get("model_path")]
+    kept = {str(k): v for k, v in settings.items() if k not in (*NEUTRAL, "path", "model_path")}
+    hashed = {"model": {"path": paths[0]}, "method": {"adapter": paths[1]}}
+    return {**kept, "model": model_hash(hashed)}
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name)
+
+
+@hydra.main(config_path=str(CONF_DIR), config_name="align", version_base="1.3")
+def _program(config: DictConfig) -> None:
+    try:
+        align(config)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def main() -> None:
+    _program()

@@ -1,0 +1,292 @@
+"""Word times from a CTC model: the transcript's most probable path through its frames.
+
+The model is any of transformers' CTC models (wav2vec 2.0, HuBERT, MMS), a folder that training U2
+left (our CTC head on Whisper's encoder), or a ChunkFormer's folder.
+
+CTC emits a token for a frame or two somewhere in its sound, so a word's first and last spikes lie
+inside the word. Its edges are put there, and then grown over the sound around them, half of the
+way to the neighbour at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming_asr.align.result import Aligned, loud_frames, words_of
+from streaming_asr.align.viterbi import ANYTHING, align
+from streaming_asr.data import TimedWord, Utterance
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples
+
+FRAME_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """A text in a model's classes: `tokens`, and of each word the tokens [start, stop)."""
+
+    tokens: list[int]
+    words: list[tuple[int, int]]
+
+
+class Emitter(Protocol):
+    """A CTC model. `blank` is its blank's class."""
+
+    blank: int
+
+    def log_probs(self, samples: Samples) -> tuple[NDArray[np.float32], float]:
+        """(frames, classes) log-probabilities, and the length of a frame in seconds."""
+
+    def spell(self, words: Sequence[str]) -> Spelled: ...
+
+
+class CtcAligner:
+    """Aligns with a CTC model. `path`: see the module; `model_path` is U2's Whisper."""
+
+    name = "ctc"
+
+    def __init__(
+        self,
+        path: str | None,
+        model_path: str,
+        device: str = "cpu",
+        dtype: str = "float32",
+        target_lang: str | None = None,
+    ) -> None:
+        """target_lang: the adapter of an MMS model, as deu. Raises UserError without a model."""
+        self._model = emitter(path, model_path, device, dtype, target_lang)
+
+    def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
+        """One by one, in order."""
+        for utterance in utterances:
+            try:
+                yield Aligned(utterance, self.words(utterance))
+            except UserError as error:
+                yield Aligned(utterance, None, str(error))
+
+    def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
+        """The words of the transcript with their times. UserError where they do not fit in."""
+        samples = utterance.load()
+        written = words_of(utterance)
+        spelled = self._model.spell(written)
+        if all(token == ANYTHING for token in spelled.tokens):
+            raise UserError(
+                f"{utterance.id}: the model has no letter of {utterance.text[:40]!r}; take one "
+                "of the text's language"
+            )
+        log_probs, frame_s = self._model.log_probs(samples)
+        found = align(log_probs, spelled.tokens, self._model.blank)
+        if found is None:
+            raise UserError(
+                f"{utterance.id}: {len(spelled.tokens)} tokens of text for {len(log_probs)} frames "
+                f"of {1000 * frame_s:.0f} ms; its text does not belong to its audio"
+            )
+        spikes = [
+            (found[start][0] * frame_s, found[stop - 1][1] * frame_s)
+            for start, stop in spelled.words
+        ]
+        return grow(written, spikes, samples)
+
+
+def grow(
+    words: Sequence[str], spikes: Sequence[tuple[float, float]], samples: Samples
+) -> tuple[TimedWord, ...]:
+    """Word times from the first to the last spike of each word, grown over sound, not silence.
+
+    Between two words each grows at most to the middle of what lies between.
+    """
+    heard = loud_frames(samples)
+    length_s = len(samples) / SAMPLE_RATE
+    middles = [(a[1] + b[0]) / 2 for a, b in pairwise(spikes)]
+    limits = list(zip([0.0, *middles], [*middles, length_s], strict=True))
+    grown = []
+    for word, (start, end), (low, high) in zip(words, spikes, limits, strict=True):
+        first, last = round(start / FRAME_S), round(end / FRAME_S)
+        while first > 0 and first * FRAME_S > low and heard[first - 1]:
+            first -= 1
+        while last < len(heard) and last * FRAME_S < high and heard[last]:
+            last += 1
+        begin = max(low, min(start, first * FRAME_S))
+        stop = min(high, max(end, last * FRAME_S))
+        grown.append(TimedWord(word, begin, max(begin, stop)))
+    return tuple(grown)
+
+
+def emitter(
+    path: str | None, model_path: str, device: str, dtype: str, target_lang: str | None
+) -> Emitter:
+    """The model that `path` is. Raises UserError where it is none of them."""
+    folder = None if path is None else Path(path).expanduser()
+    if folder is None:
+        raise UserError(
+            "aligner.path: names no CTC model; give a transformers CTC model (as "
+            "facebook/mms-1b-all with aligner.target_lang=eng, or facebook/wav2vec2-base-960h), "
+            "or a folder that `python -m streaming_asr.train method=u2` left"
+        )
+    if (folder / "ctc_head.safetensors").is_file():
+        return U2Head(folder, model_path, device, dtype)
+    if (folder / "vocab.txt").is_file() and (folder / "config.yaml").is_file():
+        return ChunkFormerCtc(folder, device)
+    return TransformersCtc(str(path), device, dtype, target_lang)
+
+
+class TransformersCtc:
+    """A model of transformers with a tokenizer of letters."""
+
+    def __init__(self, path: str, device: str, dtype: str, target_lang: str | None) -> None:
+        from transformers import AutoFeatureExtractor, AutoModelForCTC, AutoTokenizer
+
+        from streaming_asr.whisper.load import DTYPES
+
+        looks_local = path.startswith((".", "/", "~")) or path.count("/") > 1
+        if looks_local and not (Path(path).expanduser() / "config.json").is_file():
+            raise UserError(
+                f"aligner.path={path}: no model there; give a Hugging Face folder with a CTC model "
+                "(config.json), a hub name, or a folder that training U2 or ChunkFormer left"
+            )
+        source = str(Path(path).expanduser()) if looks_local else path
+        chosen = {} if target_lang is None else {"target_lang": target_lang}
+        try:
+            model: Any = AutoModelForCTC.from_pretrained(
+                source,
+                dtype=DTYPES[dtype],
+                **chosen,
+                **({"ignore_mismatched_sizes": True} if chosen else {}),
+            )
+            self._features = AutoFeatureExtractor.from_pretrained(source)
+            tokenizer = AutoTokenizer.from_pretrained(source, **chosen)
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(
+                f"aligner.path={path}: not loaded as a CTC model ({str(error).splitlines()[0]}); "
+                "give a local folder, or a hub name where the hub can be reached"
+            ) from error
+        self._model = model.to(device).eval().requires_grad_(False)
+        vocabulary = tokenizer.get_vocab()
+        if len(vocabulary) > model.config.vocab_size:
+            raise UserError(
+                f"aligner.path={path}: its tokenizer has {len(vocabulary)} tokens, the model "
+                f"{model.config.vocab_size} classes; take both from one place, or set "
+                "aligner.target_lang"
+            )
+        self.blank = int(model.config.pad_token_id)
+        self._letters = {t: i for t, i in vocabulary.items() if len(t) == 1 and i != self.blank}
+        self._space = vocabulary.get(getattr(tokenizer, "word_delimiter_token", None) or "|")
+        capitals = sum(t.isupper() for t in self._letters)
+        self._upper = capitals > sum(t.islower() for t in self._letters)
+
+    def log_probs(self, samples: Samples) -> tuple[NDArray[np.float32], float]:
+        import torch
+
+        inputs = self._features(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt")
+        values = next(iter(inputs.values())).to(self._model.device, self._model.dtype)
+        with torch.inference_mode():
+            logits = self._model(values).logits[0].float()
+        return logits.log_softmax(-1).cpu().numpy(), len(samples) / SAMPLE_RATE / len(logits)
+
+    def spell(self, words: Sequence[str]) -> Spelled:
+        """Letters, the space between words; a word with digits is `ANYTHING`, as nobody knows how
+        it is said, and so is one without a single letter that the model has."""
+        spelled = Spelled([], [])
+        for word in words:
+            if spelled.tokens and self._space is not None:
+                spelled.tokens.append(self._space)
+            text = word.upper() if self._upper else word.lower()
+            ids = [self._letters[c] for c in text if c in self._letters and c != "|"]
+            if not ids or any(c.isdigit() and c not in self._letters for c in text):
+                ids = [ANYTHING]
+            start = len(spelled.tokens)
+            spelled.tokens.extend(ids)
+            spelled.words.append((start, len(spelled.tokens)))
+        return spelled
+
+
+class U2Head:
+    """The CTC head that training U2 put on Whisper's causal encoder."""
+
+    CHUNK_FRAMES = 50
+    """1 s, the longest chunk that its training draws."""
+
+    def __init__(self, folder: Path, model_path: str, device: str, dtype: str) -> None:
+        from streaming_asr.methods.u2.head import load_head, load_trained
+        from streaming_asr.methods.u2.tokenizer import CtcTokenizer
+
+        self._whisper = load_trained(model_path, folder, device=device, dtype=dtype)
+        head = load_head(folder, self._whisper)
+        self._head = head.to(self._whisper.device, self._whisper.model.dtype).requires_grad_(False)
+        self._tokenizer = CtcTokenizer(self._whisper, head.out_features - 1)
+        self.blank = self._tokenizer.blank
+
+    def log_probs(self, samples: Samples) -> tuple[NDArray[np.float32], float]:
+        import torch
+
+        from streaming_asr.whisper.encoder import encode_masked
+        from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
+        from streaming_asr.whisper.masks import whole_block_ends
+
+        whisper, chunk = self._whisper, self.CHUNK_FRAMES
+        n_frames = -(-len(samples) // FRAME_SAMPLES)
+        if n_frames > whisper.context_frames:
+            raise UserError(
+                f"{n_frames * FRAME_S:.1f} s of audio, the model hears {whisper.context_s:g} s; "
+                "cut it into shorter utterances"
+            )
+        ends = whole_block_ends(n_frames, chunk, chunk, whisper.context_frames)
+        audio = torch.from_numpy(samples).to(whisper.device)[None]
+        with torch.inference_mode():
+            mel = log_mel(audio, whisper.n_mels, block_ends=ends).to(whisper.model.dtype)
+            frames = encode_masked(whisper.model, mel, ends=ends)[0, :n_frames]
+            logits = self._head(frames).float()
+        return logits.log_softmax(-1).cpu().numpy(), FRAME_S
+
+    def spell(self, words: Sequence[str]) -> Spelled:
+        return spell_pieces(self._tokenizer.encode, words)
+
+
+class ChunkFormerCtc:
+    """The CTC head of a ChunkFormer, frames of 80 ms."""
+
+    blank = 0
+
+    def __init__(self, folder: Path, device: str) -> None:
+        from streaming_asr.methods.chunkformer.load import load
+        from streaming_asr.methods.chunkformer.tokenizer import FILE, Tokenizer
+
+        loaded = load(folder, device=device)
+        self._network, self._device = loaded.network, device
+        if not (folder / FILE).is_file():
+            raise UserError(
+                f"aligner.path={folder}: has no {FILE}, so a text cannot be spelled in its tokens; "
+                "take a ChunkFormer that this program trained"
+            )
+        self._tokenizer = Tokenizer.read(folder, loaded.tokens)
+
+    def log_probs(self, samples: Samples) -> tuple[NDArray[np.float32], float]:
+        import torch
+
+        from streaming_asr.methods.chunkformer.ctc import FRAME_S as frame_s
+        from streaming_asr.methods.chunkformer.features import fbank
+
+        with torch.inference_mode():
+            mel = fbank(torch.from_numpy(samples).to(self._device))
+            logits = self._network([mel])[0].float()
+        return logits.log_softmax(-1).cpu().numpy(), frame_s
+
+    def spell(self, words: Sequence[str]) -> Spelled:
+        return spell_pieces(self._tokenizer.encode, words)
+
+
+def spell_pieces(encode: Any, words: Sequence[str]) -> Spelled:
+    """Words in the pieces of a tokenizer whose pieces of a text are those of its words in turn."""
+    spelled = Spelled([], [])
+    for word in words:
+        start = len(spelled.tokens)
+        spelled.tokens.extend(encode(" " + word) or [ANYTHING])
+        spelled.words.append((start, len(spelled.tokens)))
+    return spelled

@@ -1,0 +1,183 @@
+"""Word times from the Montreal Forced Aligner (McAuliffe et al. 2017), driven as a program.
+
+MFA lives in a conda environment of its own. It is taken from PATH where `mfa version` works there,
+else from the environment `environment`. A batch of utterances is written in its corpus layout,
+<speaker>/<utterance>.wav beside <utterance>.lab; `mfa align` leaves a TextGrid for each that it
+could align, and its words are laid on the transcript's (`data.alignments.match`).
+
+Written from montreal-forced-aligner 3.4.3's documentation and sources, and tested against a program
+that stands in for it: not run against the real one here.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from streaming_asr.align.result import Aligned, words_of
+from streaming_asr.data import TimedWord, Utterance
+from streaming_asr.data.alignments import match, read_textgrid
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
+
+INSTALL = """\
+  conda create -n aligner -c conda-forge montreal-forced-aligner
+  conda run -n aligner mfa model download dictionary english_mfa
+  conda run -n aligner mfa model download acoustic english_mfa"""
+MANAGERS = ("conda", "mamba", "micromamba")
+PROBE_S = 120
+
+
+class MfaAligner:
+    """Aligns with MFA. dictionary, acoustic: names it has downloaded, or paths."""
+
+    name = "mfa"
+
+    def __init__(
+        self,
+        dictionary: str = "english_mfa",
+        acoustic: str = "english_mfa",
+        environment: str = "aligner",
+        g2p: str | None = None,
+        jobs: int = 3,
+        batch: int = 2000,
+        options: Sequence[str] = (),
+        temporary: str | None = None,
+    ) -> None:
+        """g2p: a model for words outside the dictionary. batch: utterances per call, after which
+        what was found is kept. options: further options of `mfa align`. Raises UserError where no
+        MFA is found.
+        """
+        for key, value in (("jobs", jobs), ("batch", batch)):
+            if value < 1:
+                raise UserError(f"aligner.{key}={value}: must be 1 or more")
+        self._dictionary, self._acoustic, self._g2p = dictionary, acoustic, g2p
+        self._jobs, self._batch, self._options = jobs, batch, list(options)
+        self._temporary = temporary
+        self._command = find_mfa(environment)
+
+    def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
+        """Batch by batch. Raises UserError where MFA itself fails; earlier batches are kept."""
+        for first in range(0, len(utterances), self._batch):
+            yield from self._align_batch(utterances[first : first + self._batch])
+
+    def _align_batch(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
+        with tempfile.TemporaryDirectory(prefix="mfa-", dir=self._temporary) as name:
+            folder = Path(name)
+            failed: list[Aligned] = []
+            names: dict[str, tuple[Utterance, Path]] = {}
+            for i, utterance in enumerate(utterances):
+                try:
+                    place = _write(folder / "corpus", f"u{i:06d}", utterance)
+                except UserError as error:
+                    failed.append(Aligned(utterance, None, str(error)))
+                    continue
+                names[utterance.id] = utterance, place
+            yield from failed
+            if not names:
+                return
+            self._run(folder)
+            for utterance, place in names.values():
+                grid = folder / "aligned" / place.with_suffix(".TextGrid")
+                yield _read(utterance, grid)
+
+    def _run(self, folder: Path) -> None:
+        command = [
+            *self._command,
+            "align",
+            "--clean",
+            "--final_clean",
+            "--overwrite",
+            "--quiet",
+            "--output_format",
+            "long_textgrid",
+            "-j",
+            str(self._jobs),
+            "-t",
+            str(folder / "temporary"),
+            *(["--g2p_model_path", self._g2p] if self._g2p else []),
+            *self._options,
+            str(folder / "corpus"),
+            self._dictionary,
+            self._acoustic,
+            str(folder / "aligned"),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        if done.returncode == 0:
+            return
+        how = f"ended with status {done.returncode}"
+        if done.returncode < 0 or done.returncode > 128:
+            number = -done.returncode if done.returncode < 0 else done.returncode - 128
+            how = f"was killed (signal {number}; 9 is most often memory: give fewer aligner.jobs)"
+        said = "\n".join(f"  {line}" for line in (done.stderr + done.stdout).splitlines()[-8:])
+        raise UserError(
+            f"mfa align {how}:\n{said}\n"
+            "What was aligned before is kept: repair the cause and give the same command again. "
+            f"Missing models: mfa model download acoustic {self._acoustic}; "
+            f"mfa model download dictionary {self._dictionary}"
+        )
+
+
+def find_mfa(environment: str) -> list[str]:
+    """The command that starts MFA. Raises UserError, with what to install, where there is none.
+
+    The package can be installed without what it needs, so `mfa version` must succeed.
+    """
+    tried = []
+    if program := shutil.which("mfa"):
+        if _works([program]):
+            return [program]
+        tried.append(f"{program} is there, but `mfa version` fails")
+    for manager in MANAGERS:
+        if program := shutil.which(manager):
+            command = [program, "run", "-n", environment, "mfa"]
+            if _works(command):
+                return command
+            tried.append(f"{manager} has no environment {environment!r} in which `mfa` works")
+    reason = "; ".join(tried) or "neither mfa nor conda is on PATH"
+    raise UserError(
+        f"aligner=mfa: no Montreal Forced Aligner ({reason}). Install it:\n{INSTALL}\n"
+        "or name its environment with aligner.environment=, or take aligner=whisper or aligner=ctc"
+    )
+
+
+def _works(command: Sequence[str]) -> bool:
+    try:
+        done = subprocess.run([*command, "version"], capture_output=True, timeout=PROBE_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _write(corpus: Path, name: str, utterance: Utterance) -> Path:
+    """The utterance in MFA's layout; its place below `corpus`. UserError for no text, no audio."""
+    import soundfile
+
+    words = words_of(utterance)
+    samples = utterance.load()
+    speaker = re.sub(r"[^\w-]", "_", utterance.speaker or "unknown")
+    place = Path(speaker) / f"{name}.wav"
+    (corpus / speaker).mkdir(parents=True, exist_ok=True)
+    soundfile.write(corpus / place, samples, SAMPLE_RATE, subtype="PCM_16")
+    (corpus / place).with_suffix(".lab").write_text(" ".join(words) + "\n", encoding="utf-8")
+    return place
+
+
+def _read(utterance: Utterance, grid: Path) -> Aligned:
+    if not grid.is_file():
+        return Aligned(utterance, None, f"{utterance.id}: MFA could not align it (no TextGrid)")
+    try:
+        found: list[TimedWord] = read_textgrid(grid)
+    except UserError as error:
+        return Aligned(utterance, None, str(error))
+    words = match(utterance.text, found)
+    if words is None:
+        heard = " ".join(word.text for word in found)
+        return Aligned(
+            utterance, None, f"{utterance.id}: MFA aligned other words than the text's: {heard}"
+        )
+    return Aligned(utterance, words)

@@ -1,0 +1,112 @@
+"""How good an alignment is: words placed, and where true times are known, the boundaries' errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from streaming_asr.align.result import Aligned
+from streaming_asr.text import light_key
+
+LONG_S = 2.0
+N_REASONS = 10
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Errors in ms over starts and ends of words; None where no true times are known."""
+
+    n_utterances: int
+    n_aligned: int
+    n_words: int
+    n_placed: int
+    n_long: int
+    n_compared: int
+    median_ms: float | None
+    start_median_ms: float | None
+    end_median_ms: float | None
+    mean_ms: float | None
+    p95_ms: float | None
+    within: float | None
+    tolerance_ms: float
+    reasons: tuple[str, ...]
+
+    @property
+    def placed(self) -> float:
+        """Share of the words that have a time, percent."""
+        return 100 * self.n_placed / max(1, self.n_words)
+
+    def row(self) -> dict[str, Any]:
+        return {**asdict(self), "placed": self.placed}
+
+
+def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
+    """Of all `results`; the true times are the utterances' own words.
+
+    A word is placed where it has a stretch of the audio to itself: an end after its start, no
+    overlap with the word before.
+    """
+    n_words = n_placed = n_long = 0
+    starts: list[float] = []
+    ends: list[float] = []
+    for result in results:
+        written = [word for word in result.utterance.text.split() if light_key(word)]
+        n_words += len(written)
+        if result.words is None:
+            continue
+        before_s = 0.0
+        for word in result.words:
+            n_placed += word.end > word.start >= before_s - 1e-6
+            n_long += word.end - word.start > LONG_S
+            before_s = max(before_s, word.end)
+        true = [word for word in result.utterance.words or () if light_key(word.text)]
+        if [w.text for w in true] != [w.text for w in result.words]:
+            continue
+        starts += [a.start - b.start for a, b in zip(result.words, true, strict=True)]
+        ends += [a.end - b.end for a, b in zip(result.words, true, strict=True)]
+    errors = 1000 * np.abs(np.array(starts + ends))
+    known = bool(errors.size)
+
+    def median(seconds: list[float]) -> float | None:
+        return float(np.median(1000 * np.abs(seconds))) if known else None
+
+    return Quality(
+        n_utterances=len(results),
+        n_aligned=sum(result.words is not None for result in results),
+        n_words=n_words,
+        n_placed=n_placed,
+        n_long=n_long,
+        n_compared=len(starts),
+        median_ms=float(np.median(errors)) if known else None,
+        start_median_ms=median(starts),
+        end_median_ms=median(ends),
+        mean_ms=float(errors.mean()) if known else None,
+        p95_ms=float(np.percentile(errors, 95)) if known else None,
+        within=float(100 * (errors <= 1000 * tolerance_s + 1e-6).mean()) if known else None,
+        tolerance_ms=1000 * tolerance_s,
+        reasons=tuple(result.reason for result in results if result.words is None),
+    )
+
+
+def lines(quality: Quality) -> Iterator[str]:
+    """The report, as it is printed."""
+    q = quality
+    yield f"  utterances  {q.n_aligned} of {q.n_utterances} aligned"
+    yield f"  words       {q.n_placed} of {q.n_words} placed ({q.placed:.1f} %)"
+    if q.n_long:
+        yield f"  longer than {LONG_S:g} s: {q.n_long} words; listen to them"
+    if q.median_ms is None:
+        yield "  error       the corpus has no word times of its own to compare with"
+    else:
+        yield (
+            f"  error       median {q.median_ms:.0f} ms (starts {q.start_median_ms:.0f}, ends "
+            f"{q.end_median_ms:.0f}), mean {q.mean_ms:.0f}, 95th percentile {q.p95_ms:.0f}; "
+            f"{q.within:.1f} % within {q.tolerance_ms:g} ms; {q.n_compared} words"
+        )
+    for reason in q.reasons[:N_REASONS]:
+        yield f"  failed      {reason}"
+    if len(q.reasons) > N_REASONS:
+        yield f"  failed      and {len(q.reasons) - N_REASONS} more"
