@@ -106,10 +106,13 @@ def random_whisper(name: str, folder: Path, seed: int = 0, eot_logit: float = 0.
 
 
 def _tokenizer():  # type: ignore[no-untyped-def]
-    """Every text token is a word of its own; control tokens stand where Whisper has them."""
+    """Text tokens are words of their own, but for 256 that spell any other text; control tokens
+    stand where Whisper has them."""
+    from tokenizers.pre_tokenizers import ByteLevel
     from transformers import WhisperTokenizer
 
     names = {i: f"Ġw{i}" for i in range(N_TEXT_TOKENS)}
+    names |= dict(enumerate(sorted(ByteLevel.alphabet()), start=256))
     names |= {i: f"<|{i}|>" for i in range(N_TEXT_TOKENS, VOCABULARY)}
     names |= {i: token for token, i in CONTROL.items()}
     return WhisperTokenizer(
