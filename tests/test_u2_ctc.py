@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from streaming_asr.bench.plain_ctc import PlainPrefixBeamSearch
 from streaming_asr.methods.u2.ctc import PrefixBeamSearch
 
 INF = math.inf
@@ -26,39 +27,9 @@ def add(a: float, b: float) -> float:
 
 
 def plain_search(log_probs: np.ndarray, blank: int, beam: int, top: int):
-    """One dictionary per frame: prefix -> [sum in blank, sum in token, best of each with spans]."""
-    beams = {(): [0.0, -INF, (0.0, ()), (-INF, ())]}
-    for t, row in enumerate(log_probs.tolist()):
-        tried = sorted(range(len(row)), key=lambda u: -row[u])[:top]
-        grown: dict = {}
-        for prefix, (in_blank, in_token, best_blank, best_token) in beams.items():
-            total, best = add(in_blank, in_token), max(best_blank, best_token)
-            for u in tried:
-                lp = row[u]
-                if u == blank:
-                    moves = [(prefix, 0, total, (best[0] + lp, best[1]))]
-                elif prefix and u == prefix[-1]:
-                    spans = best_token[1]
-                    longer = (*spans[:-1], (spans[-1][0], t + 1)) if spans else ()
-                    moves = [
-                        (prefix, 1, in_token, (best_token[0] + lp, longer)),
-                        (
-                            (*prefix, u),
-                            1,
-                            in_blank,
-                            (best_blank[0] + lp, (*best_blank[1], (t, t + 1))),
-                        ),
-                    ]
-                else:
-                    after = (best[0] + lp, (*best[1], (t, t + 1)))
-                    moves = [((*prefix, u), 1, total, after)]
-                for new, where, mass, path in moves:
-                    entry = grown.setdefault(new, [-INF, -INF, (-INF, ()), (-INF, ())])
-                    entry[where] = add(entry[where], mass + lp)
-                    entry[where + 2] = max(entry[where + 2], path)
-        ranked = sorted(grown.items(), key=lambda item: -add(item[1][0], item[1][1]))
-        beams = dict(ranked[:beam])
-    return [(p, add(e[0], e[1]), max(e[2], e[3])[1]) for p, e in beams.items()]
+    search = PlainPrefixBeamSearch(blank, beam, top)
+    search.advance(log_probs)
+    return search.hypotheses()
 
 
 def collapse(path, blank):

@@ -145,7 +145,49 @@ def ufal_row(folder: str, cache: str, name: str, duration_s: float) -> Row:
     )
 
 
-ROWS: dict[str, Callable[[], Row]] = {"alignatt": alignatt, "ufal": ufal}
+def u2_search() -> Row:
+    """The prefix beam search of a chunk of 1 s, beam 10, beside its plain form; its share of a step
+    at Whisper small's dimensions."""
+    from streaming_asr.bench.u2 import BEAM, SHARE, small_stream
+
+    stream = small_stream()
+    share = sum(stream.search_ms) / sum(stream.step_ms)
+    return Row(
+        f"U2's prefix beam search, beam {BEAM}, 50 frames",
+        "one prefix at a time",
+        statistics.median(stream.search_ms),
+        statistics.median(stream.plain_ms),
+        stream.same_texts,
+        stream.same_texts and share < SHARE,
+        f"U2, Whisper small's dimensions: the search takes {100 * share:.1f} % of a step of "
+        f"{statistics.median(stream.step_ms):.0f} ms (target: under {100 * SHARE:g} %)",
+    )
+
+
+def u2_encoder() -> Row:
+    """The encoder on a chunk of 1 s that ends a segment of 12 s, beside encoding all of it."""
+    from streaming_asr.bench.u2 import GROWTH, SEGMENT_S, small_stream
+
+    stream = small_stream()
+    growth = stream.encode_ms[-1] / stream.encode_ms[0]
+    return Row(
+        f"U2's encoder, second {SEGMENT_S} of a segment",
+        f"all {SEGMENT_S} s anew",
+        stream.encode_ms[-1],
+        stream.whole_ms,
+        stream.same_frames,
+        stream.same_frames and growth <= GROWTH,
+        f"U2, Whisper small's dimensions: second {SEGMENT_S} takes the encoder {growth:.2f} times "
+        f"as long as second 2 (target: at most {GROWTH:g})",
+    )
+
+
+ROWS: dict[str, Callable[[], Row]] = {
+    "alignatt": alignatt,
+    "ufal": ufal,
+    "u2_search": u2_search,
+    "u2_encoder": u2_encoder,
+}
 
 
 def bench_methods(names: Sequence[str] = ()) -> dict[str, Any]:
