@@ -121,3 +121,12 @@ def write_grid(root: Path, audio_path: Path | None = None) -> Path:
     failed.mkdir()
     (failed / "failed.json").write_text('{"error": "UserError: no such adapter"}')
     return root
+
+
+def tone(path: Path) -> Path:
+    import numpy as np
+    import soundfile
+
+    times = np.arange(16000 * 3) / 16000
+    soundfile.write(path, 0.1 * np.sin(880 * times), 16000, format="OGG", subtype="OPUS")
+    return path

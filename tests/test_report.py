@@ -12,22 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_cells import write_cell, write_grid
+from report_cells import tone, write_cell, write_grid
 
 from streaming_asr.errors import UserError
 from streaming_asr.report import build, main, table
 from streaming_asr.report.cells import Cell, front, read_cells
 from streaming_asr.report.page import page_data
-
-
-def tone(path: Path) -> Path:
-    import numpy as np
-    import soundfile
-
-    times = np.arange(16000 * 3) / 16000
-    soundfile.write(path, 0.1 * np.sin(880 * times), 16000, format="OGG", subtype="OPUS")
-    return path
-
 
 # -- the cells and the terminal's table ------------------------------------------------------
 

@@ -262,13 +262,15 @@ function whiskers(p, x, y, spec, stroke) {
 const published = (spec, split) => data.marks.filter((mark) => mark.figure === spec.key &&
   (!mark.split || mark.split === split));
 
-/** The stairs below which no run lies. */
+/** The corners of the stairs below which no run lies. */
 function stairs(points, x, y, top, right) {
   const front = points.filter((p) => p.cell.front).sort((a, b) => a.x - b.x || b.y - a.y);
-  if (!front.length) return null;
-  const path = front.map((p, n) => n ? `H${x.at(p.x)}V${y.at(p.y)}`
-    : `M${x.at(p.x)},${top}V${y.at(p.y)}`);
-  return svg('path', { class: 'front', d: `${path.join('')}H${right}` });
+  if (!front.length) return [];
+  const corners = [[x.at(front[0].x), top]];
+  for (const p of front) {
+    corners.push([x.at(p.x), corners[corners.length - 1][1]], [x.at(p.x), y.at(p.y)]);
+  }
+  return [...corners, [right, corners[corners.length - 1][1]]];
 }
 
 /** A chart of points joined by series; a label that would cover another is left to the tooltip. */
@@ -335,6 +337,15 @@ function chart(cells, spec) {
   const isCrowded = series.size > 4; // then the legend serves better than a heap of labels
   const taken = [...points, ...paper].map((p) => ({ x: x.at(p.x) - 6, y: y.at(p.y) - 6, w: 12, h: 12 }));
   const crossed = []; // what the lines cover: a label avoids it where it can
+  const front = spec.hasFront ? stairs(points, x, y, EDGE.top, right) : [];
+  if (front.length) {
+    canvas.append(svg('polyline', { class: 'front', points: front.map(String).join(' ') }));
+    for (let n = 1; n < front.length; n++) {
+      const [[a, b], [c, d]] = [front[n - 1], front[n]];
+      crossed.push({ x: Math.min(a, c) - 1, y: Math.min(b, d) - 1, w: Math.abs(c - a) + 2,
+        h: Math.abs(d - b) + 2 });
+    }
+  }
   const marks = [];
   const labels = [];
   for (const list of series.values()) {
@@ -366,8 +377,6 @@ function chart(cells, spec) {
     }
     labels.push(...spec.labels(list, isCrowded));
   }
-  const front = spec.hasFront ? stairs(points, x, y, EDGE.top, right) : null;
-  if (front) canvas.append(front);
   for (const mark of paper) {
     canvas.append(svg('g', { class: 'paper' },
       svg('title', {}, `${mark.label}: ${spec.y.name} ${format(mark.y)}, ${spec.x.name} ` +
