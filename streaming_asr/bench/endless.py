@@ -1,0 +1,80 @@
+"""A recording of many hours, made on disk and streamed from there: never whole in memory."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from streaming_asr.method import SAMPLE_RATE
+
+if TYPE_CHECKING:
+    from streaming_asr.bench.chunkformer import Settings
+
+BLOCK_S = 60
+"""Written and read in blocks of so many seconds; each is one delivery."""
+TOKENS = 384
+
+
+def make_recording(path: Path, seconds: float) -> None:
+    """Noise whose loudness changes from syllable to syllable, 16-bit WAV, another in each block."""
+    import soundfile
+
+    with soundfile.SoundFile(path, "w", SAMPLE_RATE, 1, "PCM_16") as file:
+        left = round(seconds * SAMPLE_RATE)
+        block = 0
+        while left > 0:
+            n = min(left, BLOCK_S * SAMPLE_RATE)
+            random = np.random.default_rng(block)
+            loudness = random.uniform(0.0, 0.3, n // 3200 + 1).repeat(3200)[:n]
+            file.write((random.standard_normal(n, np.float32) * loudness).clip(-1, 1))
+            left, block = left - n, block + 1
+
+
+def stream_from_disk(settings: Settings, folder: Path) -> dict[str, Any]:
+    """Seconds of compute and, for each hour, the largest resident set above the first minute's.
+
+    The network has mini's size: the memory of a stream is what is asked, not that of the weights.
+    """
+    import psutil
+    import soundfile
+
+    from streaming_asr.bench.chunkformer import SHAPES, random_network
+    from streaming_asr.methods.chunkformer import ChunkFormer
+    from streaming_asr.methods.chunkformer.load import save
+
+    torch.set_num_threads(settings.threads)
+    tokens = ["<blank>", "<unk>", *(f"▁t{i}" for i in range(TOKENS - 3)), "<sos/eos>"]
+    save(folder, random_network(SHAPES["mini"]), tokens, None)
+    path = folder / "recording.wav"
+    make_recording(path, settings.hours * 3600)
+    method = ChunkFormer(
+        str(folder), device=settings.device, mode="longform", total_duration_s=BLOCK_S
+    )
+    process, state = psutil.Process(), method.start()
+    readings: list[tuple[float, int]] = []  # seconds heard, bytes resident
+    n_words, spent_s, heard_s, begin = 0, 0.0, 0.0, time.perf_counter()
+    with soundfile.SoundFile(path) as file:
+        for audio in file.blocks(BLOCK_S * SAMPLE_RATE, dtype="float32"):
+            heard_s += len(audio) / SAMPLE_RATE
+            update = method.step(state, audio, last=file.tell() == file.frames)
+            n_words += len(update.committed)
+            readings.append((heard_s, process.memory_info().rss))
+    spent_s = time.perf_counter() - begin
+    start = readings[min(4, len(readings) - 1)][1]  # when all caches are full
+    hours: dict[int, int] = {}
+    for at_s, size in readings[4:]:
+        hour = int((at_s - 1e-6) // 3600)
+        hours[hour] = max(hours.get(hour, 0), size - start)
+    return {
+        "hours": heard_s / 3600,
+        "file_mib": path.stat().st_size / 2**20,
+        "elapsed_s": spent_s,
+        "rtf": spent_s / heard_s,
+        "words": n_words,
+        "resident_mib": start / 2**20,
+        "growth_mib_by_hour": [size / 2**20 for _, size in sorted(hours.items())],
+    }
