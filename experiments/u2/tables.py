@@ -1,0 +1,189 @@
+"""The measured tables of this folder's README, beside the paper's, from the results of the sweeps.
+
+    python -m experiments.u2.tables [--output outputs] [--readme README.md]
+
+Reads <output>/{u2,u2_finance,u2_delay,u2_int8,u2_long}/*/ and rewrites what stands between
+`<!-- NAME:begin -->` and `<!-- NAME:end -->` in this folder's README.md, with --readme also the
+block `u2` of that file. A cell that is missing is written as "not run".
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.u2.results import CHUNKS_MS, SPLITS, caption, finalise_ms, find, read, wer_of_parts
+from experiments.whisperrt.tables import NOT_RUN, duration, markdown, number, rewrite
+from streaming_asr.errors import UserError
+from streaming_asr.papers import read_paper
+from streaming_asr.report.cells import Cell
+
+HERE = Path(__file__).parent
+README_CHUNKS_MS = (100, 240, 500, 1000)
+SUBSETS = {"finance-half": "0.5 h", "finance-2h": "2 h"}
+DELAYS_S = (4, 6, 8, 10)
+
+
+def measure(cell: Cell | None, metric: str, digits: int = 1) -> str:
+    return NOT_RUN if cell is None else number(cell.metrics.get(metric), digits)
+
+
+def with_interval(cell: Cell | None, metric: str = "wer") -> str:
+    """The figure, and its interval of 95 % where there is one."""
+    text = measure(cell, metric)
+    bounds = cell and (cell.document.get("intervals") or {}).get("metrics", {}).get(metric)
+    return f"{text} [{number(bounds[0])}, {number(bounds[1])}]" if bounds else text
+
+
+def printed(table: str) -> list[tuple[list[str], list[str]]]:
+    """Labels and numbers of the rows of one of the paper's tables."""
+    (found,) = (t for t in read_paper("u2").tables if t.name == table)
+    return [(list(row.labels.values()), list(row.values.values())) for row in found.rows]
+
+
+def table1(cells: Sequence[Cell]) -> str:
+    """Adaptation by subset and tokenizer, and the control from random weights."""
+    rows = []
+    for adapter, hours in SUBSETS.items():
+        single = find(cells, "finance", adapter=adapter)
+        hybrid = find(cells, "finance", adapter=f"{adapter}-hybrid")
+        rows.append([hours, with_interval(single), with_interval(hybrid)])
+    scratch = find(cells, "finance", adapter="finance-scratch")
+    rows.append(["2 h, from random weights", with_interval(scratch), "–"])
+    return (
+        caption(cells)
+        + "\n\n"
+        + markdown(["finance speech", "single tokenizer", "hybrid tokenizer"], rows)
+    )
+
+
+def paper_table1() -> str:
+    numbers = {tuple(labels): values[0] for labels, values in printed("1")}
+    hours = list(dict.fromkeys(labels[0] for labels, _ in printed("1")))
+    rows = [[each, numbers[each, "single"], numbers[each, "hybrid"]] for each in hours]
+    return markdown(["training data", "single tokenizer", "hybrid tokenizer"], rows)
+
+
+def by_chunk(cells: Sequence[Cell], chunks_ms: Sequence[int], *, paper: bool) -> str:
+    """Chunk sizes without and with rescoring, on every split."""
+    beside: dict[tuple[str, str], str] = {}
+    if paper:
+        beside = {(labels[0], labels[1]): values[0] for labels, values in printed("2")}
+    rows = []
+    for split in SPLITS:
+        for chunk in chunks_ms:
+            first, both = (find(cells, split, chunk_ms=chunk, rescore=n) for n in (0, 6))
+            row = [
+                split,
+                duration(chunk),
+                with_interval(first),
+                with_interval(both),
+                measure(first, "wer_formatted"),
+                measure(both, "wer_formatted"),
+                measure(both, "word_latency_shown_p50_ca_s", 2),
+                measure(both, "word_latency_committed_p50_ca_s", 2),
+                measure(first, "rtf_total", 3),
+                measure(both, "rtf_total", 3),
+            ]
+            if paper:
+                row += [beside.get((f"{chunk}ms", how), "–") for how in ("without", "with")]
+            rows.append(row)
+    header = ["split", "chunk", "WER, first pass", "WER, rescored"]
+    header += ["formatted, first pass", "formatted, rescored", "shown p50 s", "committed p50 s"]
+    header += ["RTF, first pass", "RTF, rescored"]
+    if paper:
+        header += ["paper, first pass", "paper, rescored"]
+    used = [c for c in cells if round(1000 * (c.chunk_s or 0)) in chunks_ms]
+    return caption(used) + "\n\n" + markdown(header, rows, n_text=2)
+
+
+def table3(cells: Sequence[Cell]) -> str:
+    """Maximum delay against errors, RTF and the time to close a segment."""
+    rows = []
+    for delay in DELAYS_S:
+        cell = find(cells, "long", max_delay_s=delay)
+        closing = NOT_RUN if cell is None else number(finalise_ms(cell), 0)
+        rows.append([f"{delay} s", with_interval(cell), measure(cell, "rtf_total", 3), closing])
+    header = ["maximum delay", "WER", "RTF", "closing a segment, ms"]
+    return caption(cells) + "\n\n" + markdown(header, rows)
+
+
+def paper_table3() -> str:
+    rows = [[*labels, *values] for labels, values in printed("3")]
+    return markdown(["maximum delay", "WER", "RTF", "finalize latency, ms"], rows)
+
+
+def int8(cells: Sequence[Cell]) -> str:
+    """8-bit weights beside float32."""
+    rows = []
+    for split in SPLITS[:2]:
+        pair = [find(cells, split, quantise=quantise) for quantise in ("none", "int8")]
+        wer = [cell.metrics.get("wer") if cell else None for cell in pair]
+        differ = f"{wer[1] - wer[0]:+.2f}" if wer[0] is not None and wer[1] is not None else "–"
+        rows.append(
+            [
+                split,
+                *(measure(cell, "wer", 2) for cell in pair),
+                differ,
+                *(measure(cell, "rtf_total", 3) for cell in pair),
+            ]
+        )
+    header = ["split", "WER, float32", "WER, int8", "difference", "RTF, float32", "RTF, int8"]
+    return caption(cells) + "\n\n" + markdown(header, rows)
+
+
+def long_form(cells: Sequence[Cell]) -> str:
+    """Ten minutes in one piece against the same utterances one by one."""
+    rows = []
+    for method, name in (("u2", "U2, 1 s"), ("offline", "offline")):
+        whole, single = (find(cells, split, method=method) for split in ("long600", "clean"))
+        alone = wer_of_parts(single) if single else None
+        joined = whole.metrics.get("wer") if whole else None
+        rows.append(
+            [
+                name,
+                NOT_RUN if single is None else number(alone),
+                measure(whole, "wer"),
+                "–" if alone is None or joined is None else f"{joined - alone:+.1f}",
+            ]
+        )
+    header = ["system", "WER, one by one", "WER, in one piece", "difference"]
+    return caption(cells) + "\n\n" + markdown(header, rows)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
+    parser.add_argument("--here", type=Path, default=HERE / "README.md", help="this folder's page")
+    parser.add_argument("--readme", type=Path, help="also the block `u2` of this file")
+    arguments = parser.parse_args(argv)
+    names = ("u2", "u2_finance", "u2_delay", "u2_int8", "u2_long")
+    try:
+        chunks, finance, delay, small, long = (read(arguments.output / name) for name in names)
+        rewrite(
+            arguments.here,
+            {
+                "table1": table1(finance),
+                "paper-table1": paper_table1(),
+                "table2": by_chunk(chunks, CHUNKS_MS, paper=True),
+                "table3": table3(delay),
+                "paper-table3": paper_table3(),
+                "int8": int8(small),
+                "long": long_form(long),
+            },
+        )
+        print(f"written: {arguments.here}")
+        if arguments.readme is not None:
+            rewrite(arguments.readme, {"u2": by_chunk(chunks, README_CHUNKS_MS, paper=False)})
+            print(f"written: {arguments.readme}")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

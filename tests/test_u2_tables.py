@@ -1,0 +1,138 @@
+"""The tables and figures of the U2 experiment, from finished cells."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.u2 import figures, results, tables
+
+METHOD = {"name": "u2", "adapter": "/a/random", "rescore": 6, "quantise": "none"}
+
+
+def finished(
+    output: Path, experiment: str, split: str, wer: float, chunk: str = "1s", **method: Any
+) -> Path:
+    """A finished cell: its metrics.json as `run` writes it, as far as the tables read it."""
+    own = METHOD | method
+    document = {
+        "schema": 1,
+        "metrics_version": 1,
+        "config": {"method": own, "chunk": chunk, "data": {"split": split}, "batch": 1},
+        "machine": {"cpu": "a processor"},
+        "n_utterances": 60,
+        "metrics": {
+            "wer": wer,
+            "wer_formatted": wer + 5,
+            "word_latency_shown_p50_ca_s": 0.25,
+            "word_latency_committed_p50_ca_s": 1.5,
+            "rtf_total": 0.0625,
+        },
+        "intervals": {"metrics": {"wer": [wer - 1, wer + 2]}},
+    }
+    rest = ",".join(f"{key}={value}" for key, value in method.items() if key != "adapter")
+    adapter = Path(str(own["adapter"])).name
+    folder = (
+        output
+        / experiment
+        / (f"method={own['name']},chunk={chunk},{rest},data.split={split},method.adapter={adapter}")
+    )
+    folder.mkdir(parents=True)
+    (folder / "metrics.json").write_text(json.dumps(document))
+    return folder
+
+
+def lines(text: str, start: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(start)]
+
+
+def filled(output: Path) -> tuple[str, str]:
+    """This experiment's page and the block of another file."""
+    page = Path(shutil.copy(tables.HERE / "README.md", output))
+    readme = output / "top.md"
+    readme.write_text("before\n<!-- u2:begin -->\n<!-- u2:end -->\nafter\n")
+    arguments = ["--output", str(output), "--here", str(page), "--readme", str(readme)]
+    assert tables.main(arguments) == 0
+    return page.read_text(), readme.read_text()
+
+
+def test_each_table_finds_its_cells_and_stands_beside_the_papers(tmp_path: Path) -> None:
+    finished(tmp_path, "u2", "clean", 20.0, "240ms")
+    finished(tmp_path, "u2", "clean", 21.0, "240ms", rescore=0)
+    finished(tmp_path, "u2_finance", "finance", 30.0, adapter="/a/finance-2h")
+    finished(tmp_path, "u2_finance", "finance", 29.0, adapter="/a/finance-2h-hybrid")
+    finished(tmp_path, "u2_int8", "other", 40.0)
+    finished(tmp_path, "u2_int8", "other", 40.25, quantise="int8")
+    text, readme = filled(tmp_path)
+    assert "| 2 h | 30.0 [29.0, 32.0] | 29.0 [28.0, 31.0] |" in text
+    assert "| 0.5 h | not run | not run |" in text
+    assert "| 1450 h | 20.78 | 18.97 |" in text
+    (row,) = lines(text, "| clean | 240 ms")
+    assert row == (
+        "| clean | 240 ms | 21.0 [20.0, 23.0] | 20.0 [19.0, 22.0] | 26.0 | 25.0 | 0.25 | 1.50 | "
+        "0.062 | 0.062 | 21.53 | 21.20 |"
+    )
+    assert "| other | 40.00 | 40.25 | +0.25 | 0.062 | 0.062 |" in text
+    assert "| 12 s | 17.30 | 0.30 | 1126 |" in text
+    assert lines(readme, "| clean | 240 ms")[0] == row.removesuffix(" 21.53 | 21.20 |")
+    assert lines(readme, "| clean | 1500 ms") == []
+    assert readme.startswith("before\n") and readme.endswith("after\n")
+
+
+def test_closing_a_segment_is_averaged_over_all_segments(tmp_path: Path, monkeypatch) -> None:
+    from streaming_asr.events import Log, Step, UtteranceLog
+
+    cell = finished(tmp_path, "u2_delay", "long", 25.0, max_delay_s=6)
+
+    def step(finalise_ms: int | None) -> Step:
+        parts = {} if finalise_ms is None else {"finalise": finalise_ms * 1_000_000}
+        return Step("audio", 16_000, {"wall": 1_000_000_000, **parts})
+
+    logs = [UtteranceLog("a", "", 0, steps=[step(100), step(None)])]
+    logs += [UtteranceLog("b", "", 0, steps=[step(400), step(100)])]
+    monkeypatch.setattr(
+        results, "read_log", lambda path: {cell / "events.jsonl": Log({}, logs)}[path]
+    )
+    text, _ = filled(tmp_path)
+    assert "| 6 s | 25.0 [24.0, 27.0] | 0.062 | 200 |" in text
+    assert "| 4 s | not run | not run | not run |" in text
+
+
+def test_one_piece_is_compared_with_the_utterances_it_is_made_of(tmp_path: Path) -> None:
+    finished(tmp_path, "u2_long", "long600", 26.0)
+    cell = finished(tmp_path, "u2_long", "clean", 10.0)
+    (joined,) = (results.MINI / "long600.jsonl").read_text().splitlines()
+    names = [Path(part["audio_filepath"]).stem for part in json.loads(joined)["parts"]]
+    rows = [{"utt": name, "errors": 1, "n_words": 4} for name in names]
+    rows.append({"utt": "another", "errors": 9, "n_words": 9})
+    (cell / "utterances.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text, _ = filled(tmp_path)
+    assert "| U2, 1 s | 25.0 | 26.0 | +1.0 |" in text
+    assert "| offline | not run | not run | – |" in text
+
+
+def test_the_figures_draw_what_was_run_and_say_what_was_not(tmp_path: Path, capsys) -> None:
+    finished(tmp_path, "u2", "clean", 20.0, "240ms")
+    finished(tmp_path, "u2", "clean", 18.0, "6s")
+    finished(tmp_path, "u2_figures", "clean", 22.0, "500ms", name="ufal")
+    finished(tmp_path, "u2_figures", "clean", 15.0, "300ms", name="offline")
+    cells = [cell for name in ("u2", "u2_figures") for cell in results.read(tmp_path / name)]
+    found = figures.points(cells, "clean")
+    assert found["U2, rescored"] == [(0.24, 20.0), (6.0, 18.0)]
+    assert found["UFAL"] == [(0.5, 22.0)]
+    assert found["offline"][0] == (0.1, 15.0) and "U2, first pass" not in found
+    assert figures.main(["--output", str(tmp_path), "--out", str(tmp_path)]) == 0
+    assert "<svg" in (tmp_path / "fig3.svg").read_text()
+    out = capsys.readouterr().out
+    assert "fig2: not run (finance)" in out and "fig4: not run (other)" in out
+
+
+@pytest.mark.parametrize("block", ["table1", "table2", "table3", "int8", "long"])
+def test_a_page_has_a_place_for_every_table(block: str, tmp_path: Path) -> None:
+    text, _ = filled(tmp_path)
+    between = text.split(f"<!-- {block}:begin -->")[1].split(f"<!-- {block}:end -->")[0]
+    assert between.startswith("\nNot run yet.\n") and "not run" in between
