@@ -759,6 +759,16 @@ def test_clips_are_padded_and_weighed_as_a_stream_does(corpus):
     assert not weights[0, 65:].any()
 
 
+def test_in_bf16_the_encoder_gives_nearly_the_same_weights_and_dev_is_never_so(corpus):
+    plain, half = recipe(corpus), recipe(corpus, encoder_bf16=True)
+    torch.nn.init.normal_(plain.model.linear.weight, std=0.1)
+    half.model.load_state_dict(plain.model.state_dict())
+    batch = plain.batch(0, rank=0, world=1, progress=0.0)
+    one, two = plain.loss(plain.model, batch)[0], half.loss(half.model, batch)[0]
+    assert one != two and float(one.detach()) == pytest.approx(float(two.detach()), rel=0.05)
+    assert plain.evaluate() == half.evaluate()
+
+
 def test_half_of_the_clips_end_with_a_word_and_batches_are_the_same_twice(corpus):
     trained = recipe(corpus)
     spans = [(0.1 + 0.3 * j, 0.4 + 0.3 * j) for j in range(5)]

@@ -50,6 +50,7 @@ class TruncationRecipe:
 
     boundary_weight: of the cross-entropy on the last two frames, 0: the sum's error alone.
     at_word_end: share of the clips that end with a word; late_start: that start anywhere.
+    encoder_bf16: the frozen encoder runs in bfloat16 while training, never on dev.
     Raises UserError where the corpus or the dev manifest is missing or has no word times.
     """
 
@@ -64,6 +65,7 @@ class TruncationRecipe:
         at_word_end: float = 0.5,
         late_start: float = 0.2,
         several: float = 0.4,
+        encoder_bf16: bool = False,
         n_dev: int = 48,
         seed: int = 0,
     ) -> None:
@@ -75,6 +77,7 @@ class TruncationRecipe:
                 "lie in [0, 1]"
             )
         self.boundary_weight = boundary_weight
+        self.encoder_bf16 = encoder_bf16
         self.n_batch, self.at_word_end, self.late_start = batch, at_word_end, late_start
         self.seed, self.paths = seed, (model_path, train_data, dev_manifest)
         self.items: list[Item] = [item for item in read_shards(Path(train_data)) if item.words]
@@ -150,7 +153,7 @@ class TruncationRecipe:
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
         """Root mean square error of the summed weights in words, and the term at the boundary."""
-        weights = self._weights(model, batch)
+        weights = self._weights(model, batch, bf16=self.encoder_bf16)
         batch = {key: value.to(weights.device) for key, value in batch.items()}
         error = weights.sum(-1) - batch["n_words"]
         rmse = error.square().mean().clamp(min=1e-6).sqrt()
@@ -162,12 +165,12 @@ class TruncationRecipe:
         logs = {"rmse_words": float(rmse.detach()), "boundary": float(boundary.detach())}
         return rmse + self.boundary_weight * boundary, logs
 
-    def _weights(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    def _weights(self, model: nn.Module, batch: dict[str, Tensor], *, bf16: bool = False) -> Tensor:
         """(batch, context), 0 on padding."""
         device = next(self.model.parameters()).device
         if self.whisper.model.device != device:
             self.whisper.model.to(device)
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             hidden = encode_padded(self.whisper.model, batch["mel"].to(device))
         frames = torch.arange(hidden.shape[1], device=device)
         heard = frames < batch["n_frames"].to(device)[:, None]
