@@ -1,4 +1,4 @@
-"""The memory that a stream takes."""
+"""The memory that a stream takes, and what to do when there is not enough."""
 
 from __future__ import annotations
 
@@ -71,3 +71,36 @@ def _cuda() -> Any | None:
     """torch.cuda where a device is in use; torch is never imported for the question."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether `error` says that memory ran out: torch's, CTranslate2's, numpy's, Python's own."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "out of memory" in str(error).lower())
+    )
+
+
+def remedy(error: BaseException, *, batch: int, device: str, dtype: str) -> str:
+    """What happened in one sentence, and what makes room, the cheapest first."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    what = lines[0].strip().rstrip(".") if lines else type(error).__name__
+    room = [f"batch={batch // 2}"] if batch > 1 else []
+    room += ["dtype=float16"] if device != "cpu" and dtype == "float32" else []
+    room += ["a smaller model="]
+    room += ["device=cpu"] if device != "cpu" else []
+    return (
+        f"out of memory on {device} ({what}); end other programs that use it, or try "
+        f"{', '.join(room)}; the utterances done are kept, the same command goes on from there"
+    )
+
+
+def release() -> None:
+    """Give back what a failed cell left: its model lives on in torch's cache of blocks."""
+    import gc
+
+    gc.collect()
+    cuda = _cuda()
+    if cuda is not None:
+        cuda.empty_cache()

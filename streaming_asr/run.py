@@ -27,7 +27,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from streaming_asr import cells
+from streaming_asr import cells, memory
 from streaming_asr.config import CONF_DIR, build, parse_duration, settle
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import code_hash, config_hash, model_hash
@@ -244,6 +244,7 @@ def job(config: DictConfig) -> dict[str, Any] | None:
     folder = Path(os.path.relpath(node.runtime.output_dir))
     sweeping = node.mode == RunMode.MULTIRUN
     launcher = str(node.runtime.choices["hydra/launcher"]) if sweeping else "basic"
+    memory.release()
     if sweeping:
         print(f"[{node.job.num + 1}] {folder.name}", flush=True)
     try:
@@ -252,6 +253,11 @@ def job(config: DictConfig) -> dict[str, Any] | None:
     except KeyboardInterrupt:
         raise SystemExit(EXIT_INTERRUPTED) from None
     except Exception as error:
+        if memory.ran_out(error):
+            told = memory.remedy(
+                error, batch=config.batch, device=config.device, dtype=config.dtype
+            )
+            error = UserError(told).with_traceback(error.__traceback__)
         expected = isinstance(error, UserError)
         _save_failure(folder, str(error) if expected else f"{type(error).__name__}: {error}")
         if not sweeping and not expected:

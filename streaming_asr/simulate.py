@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
-from streaming_asr.memory import MemoryMeter
+from streaming_asr.memory import MemoryMeter, ran_out
 from streaming_asr.method import (
     COUNTS,
     PARTS,
@@ -370,6 +370,8 @@ class _Run:
         self.on_utterance(utterance, failure)
 
     def _report(self, utterance: Utterance, error: Exception) -> str:
+        if ran_out(error):  # not this utterance's fault: it stays open, and the run ends here
+            raise error
         expected = isinstance(error, UserError)
         log.warning("utterance %s failed: %s", utterance.id, error, exc_info=not expected)
         return str(error) if expected else f"{type(error).__name__}: {error}"

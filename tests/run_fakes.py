@@ -61,6 +61,8 @@ class Parrot:
         if Parrot.steps == self.kill_at:
             if os.environ.get("KILL_BY") == "INT":
                 raise KeyboardInterrupt
+            if os.environ.get("KILL_BY") == "MEMORY":
+                raise MemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nSee the manual.")
             os.kill(os.getpid(), signal.SIGKILL)
         if self.counter:
             with Path(self.counter).open("ab") as file:

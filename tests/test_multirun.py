@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+import run_fakes
 from run_fakes import RUN, arguments, cu_scores, program, texts
 
-from streaming_asr import cells, run
+from streaming_asr import cells, memory, run
 from streaming_asr.errors import UserError
+from streaming_asr.events import read_log
 
 AXES = ("chunk=20ms,100ms,200ms,300ms", "seed=1,2")
 
@@ -79,6 +81,55 @@ def test_a_cell_that_fails_does_not_lose_the_others_and_the_exit_status_tells(
     err = capsys.readouterr().err
     assert "2 of 4 cells failed" in err
     assert "RuntimeError: broken" in err
+
+
+def test_a_cell_that_ran_out_of_memory_says_what_makes_room_and_the_rest_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KILL_BY", "MEMORY")
+    monkeypatch.setattr(run_fakes.Parrot, "steps", 0)
+    command = ["-m", *arguments(tmp_path, "method.kill_at=12,null", "chunk=300ms")]
+    assert run.main(command) == 1
+    (failed,) = (tmp_path / "outputs" / "default").glob("*/failed.json")
+    reason = json.loads(failed.read_text())["error"]
+    assert reason.startswith(
+        "out of memory on cpu (CUDA out of memory. Tried to allocate 2 GiB); end other programs"
+    )
+    assert "a smaller model=" in reason and "the same command goes on from there" in reason
+    assert len(results(tmp_path / "outputs" / "default")) == 1
+    assert "1 of 2 cells failed" in capsys.readouterr().err
+
+    monkeypatch.delenv("KILL_BY")
+    assert run.main(command) == 0  # the utterance that failed was left open, and is run again
+    assert "goes on after" in capsys.readouterr().out
+    assert not failed.exists()
+    log = read_log(failed.with_name("events.jsonl"))
+    assert [utterance.error for utterance in log.utterances] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("batch", "device", "dtype", "room"),
+    [
+        (8, "cuda", "float32", "try batch=4, dtype=float16, a smaller model=, device=cpu;"),
+        (1, "cuda", "float16", "try a smaller model=, device=cpu;"),
+        (1, "cpu", "float32", "try a smaller model=;"),
+    ],
+)
+def test_the_remedies_fit_the_settings(batch: int, device: str, dtype: str, room: str) -> None:
+    told = memory.remedy(MemoryError(), batch=batch, device=device, dtype=dtype)
+    assert room in told
+    assert f"out of memory on {device} (MemoryError)" in told
+
+
+def test_only_a_lack_of_memory_is_taken_for_one() -> None:
+    class OutOfMemoryError(RuntimeError):
+        """As torch names its own."""
+
+    assert memory.ran_out(OutOfMemoryError("HIP"))
+    assert memory.ran_out(RuntimeError("CUDA failed with error out of memory"))  # CTranslate2
+    assert memory.ran_out(MemoryError())
+    assert not memory.ran_out(RuntimeError("CUDA error: device-side assert triggered"))
+    assert not memory.ran_out(ValueError("out of memory"))
 
 
 def test_a_cell_that_failed_is_tried_again(tmp_path: Path) -> None:
