@@ -1,0 +1,203 @@
+"""The measured tables of this folder's README, beside the paper's.
+
+    python -m experiments.chunkformer.tables [--output outputs] [--readme README.md]
+
+Reads <output>/{chunkformer,chunkformer_stream}/*/metrics.json (the sweeps), and in
+<output>/chunkformer memory.json (experiments.chunkformer.memory) and bench.json (`bench chunkformer
+--json`), and rewrites the blocks of this folder's README.md; with --readme also the block
+`chunkformer` of another file. What is missing is written as "not run".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.chunkformer.memory import KINDS, TARGETS_GIB, longest_minutes, points
+from experiments.rows import COLUMNS, LEGEND, Rows, caption, measures, read_rows, write
+from experiments.whisperrt.tables import NOT_RUN, markdown, number
+from streaming_asr.bench.chunkformer_table import verdicts
+from streaming_asr.papers import NONE, Table, read_paper
+
+CHUNKS, SIDES = (8, 16, 32), (16, 32, 64)
+FULL_FRAMES = 100
+"""With so large a chunk, and no context on the left, the sweep's recordings are one chunk each."""
+SPLITS = ("clean", "other", "long")
+STREAM_MS, LOOK_AHEADS = (320, 480, 640, 1280), (0, 4)
+
+
+def paper_table(name: str) -> Table:
+    (found,) = (table for table in read_paper("chunkformer").tables if table.name == name)
+    return found
+
+
+# -- table II -----------------------------------------------------------------------------------
+
+
+def context(method: Mapping[str, Any]) -> str:
+    """A row's name by the method's configuration: `c, l, r`, `full context` or a stream's."""
+    sizes = [method.get(f"{side}_frames") for side in ("chunk", "left", "right")]
+    if method.get("mode") != "longform":
+        return f"look-ahead {sizes[2] or 0}"
+    if sizes[0] is not None and sizes[0] >= FULL_FRAMES and not sizes[1]:
+        return "full context"
+    return ", ".join(map(str, sizes))
+
+
+def table2(rows: Rows) -> str:
+    """WER by context and split; all cells of the sweep have the same chunk of the feed."""
+    found = {(name, split): cell for (name, _, split), cell in rows.items()}
+    names = ["full context", *(f"{c}, {side}, {side}" for c in CHUNKS for side in SIDES)]
+    lines = [[name, *(measures(found.get((name, split)))[0] for split in SPLITS)] for name in names]
+    header = ["context c, l, r", *(f"`{split}`" for split in SPLITS)]
+    return caption(rows) + "\n\n" + markdown(header, lines)
+
+
+def paper_table2() -> str:
+    """The paper's table II: WER in percent."""
+    printed = paper_table("II")
+    data = list(dict.fromkeys(row.labels["data"] for row in printed.rows))
+    by_row: dict[tuple[str, str], dict[str, str]] = {}
+    for row in printed.rows:
+        key = row.labels["model"], row.labels["context"]
+        by_row.setdefault(key, {})[row.labels["data"]] = row.values["WER"]
+    lines = [[*key, *(values.get(name, "–") for name in data)] for key, values in by_row.items()]
+    return markdown(["model", "context", *data], lines, n_text=2)
+
+
+def stream_table(rows: Rows) -> str:
+    """The streaming form, which the paper does not have."""
+    parts = [caption(rows), LEGEND]
+    for split in ("clean", "other"):
+        lines = [
+            [
+                f"{ms} ms",
+                f"{80 * frames} ms",
+                *measures(rows.get((f"look-ahead {frames}", ms, split))),
+            ]
+            for ms in STREAM_MS
+            for frames in LOOK_AHEADS
+        ]
+        header = ["chunk", "look-ahead", *COLUMNS]
+        parts += [f"mini `{split}`:", markdown(header, lines, n_text=2)]
+    return "\n\n".join(parts)
+
+
+# -- tables III and IV --------------------------------------------------------------------------
+
+
+def table3(result: Mapping[str, Any] | None) -> str:
+    """The longest recording by memory, and what was measured for it."""
+    lengths = sorted({m for kind in KINDS for m in points(result, kind)}) if result else []
+    memories = [*_machine_gib(result), *TARGETS_GIB]
+    lines = []
+    for kind, label in KINDS.items():
+        measured = points(result, kind) if result else {}
+        row = [label, *(_mib(measured.get(length)) for length in lengths)]
+        for gib in memories:
+            minutes = longest_minutes(measured, kind, gib * 1024)
+            known = NOT_RUN if not measured else "–" if minutes is None else f"{minutes:.0f}"
+            row.append("no limit" if kind == "endless" and measured else known)
+        lines.append(row)
+    header = [
+        "ours, one recording",
+        *(f"{length:g} min: MiB" for length in lengths),
+        *(f"longest in {gib:g} GiB, min" for gib in memories),
+    ]
+    told = "Not run yet."
+    if result:
+        on = result["machine"]
+        told = (
+            f"Measured on {on.get('gpu', on['cpu'])}, the network `{result['size']}`; memory above "
+            "the weights. The longest recordings are computed from the last two figures of a row, "
+            "not tried."
+        )
+    return told + "\n\n" + markdown(header, lines)
+
+
+def _machine_gib(result: Mapping[str, Any] | None) -> list[float]:
+    gib = (result or {}).get("machine", {}).get("memory_gib")
+    return [gib] if gib else []
+
+
+def _mib(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}"
+
+
+def paper_table3() -> str:
+    printed = paper_table("III")
+    lines = [
+        [*(row.labels[k] for k in ("model", "params", "context")), row.values["max duration"]]
+        for row in printed.rows
+    ]
+    return markdown(["model", "parameters", "context", "longest in 80 GB, min"], lines, n_text=3)
+
+
+PAPERS_ROW = {"padded": "ChunkFormer", "masked": "+ Masked batch"}
+
+
+def table4(result: Mapping[str, Any] | None) -> str:
+    """Padded against masked batch: ours beside the paper's; other models are not run."""
+    printed = {
+        (row.labels["model"], row.labels["part"]): row.values for row in paper_table("IV").rows
+    }
+    rows = (result or {}).get("masked", {}).get("rows", {})
+    lines = []
+    for part in ("full model", "encoder only"):
+        for name in dict.fromkeys(model for model, _ in printed):
+            kind = next((k for k, model in PAPERS_ROW.items() if model == name), None)
+            ours = rows.get(part, {}).get(kind) if kind else None
+            values = ("mib", 0), ("seconds", 2), ("gflop", 0)
+            measured = [number(ours[k], digits) for k, digits in values] if ours else [NOT_RUN] * 3
+            paper = printed[name, part]
+            beside = " / ".join(paper[k] for k in ("memory", "time", "flops"))
+            lines.append([part, name, *measured, beside.replace(NONE, "–")])
+    header = ["part", "batch", "MiB", "seconds", "GFLOP", "paper: memory / time / FLOPs"]
+    told = "Not run yet."
+    if result:
+        settings, on = result["settings"], result["machine"]
+        told = (
+            f"Measured on {on.get('gpu', on['cpu'])}, {settings['threads']} thread(s), "
+            f"{result['clock']}, the network `{settings['size']}`, context 64, 128, 128; "
+            f"recordings 1/{settings['scale']:g} as long as the paper's."
+        )
+    return told + "\n\n" + markdown(header, lines, n_text=2)
+
+
+def targets(result: Mapping[str, Any] | None) -> str:
+    """What `bench chunkformer` says was reached and missed."""
+    if not result:
+        return "Not run yet."
+    plain = (re.sub(r"\[/?[a-z]*\]", "", line) for line in verdicts(result))
+    return "\n".join(f"- {' '.join(line.split())}" for line in plain)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What a program wrote; None where it has not been run."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+
+    def blocks(output: Path) -> dict[str, str]:
+        return {
+            "table2": table2(read_rows(output / "chunkformer", context)),
+            "paper-table2": paper_table2(),
+            "chunkformer": stream_table(read_rows(output / "chunkformer_stream", context)),
+            "table3": table3(read_json(output / "chunkformer" / "memory.json")),
+            "paper-table3": paper_table3(),
+            "table4": table4(read_json(output / "chunkformer" / "bench.json")),
+            "targets": targets(read_json(output / "chunkformer" / "bench.json")),
+        }
+
+    own = Path(__file__).parent / "README.md"
+    return write(argv, __doc__, own, blocks, shared="chunkformer")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""ChunkFormer's tables: what is run, what is not, what fits into a memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.chunkformer import memory, tables
+
+
+def finished(output: Path, experiment: str, split: str, wer: float, **method: Any) -> None:
+    """A finished cell, as far as the tables read it."""
+    document = {
+        "schema": 1,
+        "metrics_version": 1,
+        "config": {
+            "method": {"name": "chunkformer", **method},
+            "chunk": "320ms",
+            "data": {"split": split},
+            "batch": 1,
+        },
+        "machine": {"cpu": "a processor"},
+        "n_utterances": 60,
+        "n_failed": 0,
+        "metrics": {"wer": wer, "rtf_total": 0.0625},
+    }
+    name = ",".join(f"{key}={value}" for key, value in {**method, "split": split}.items())
+    folder = output / experiment / f"method=chunkformer,chunk=320ms,{name}"
+    folder.mkdir(parents=True)
+    (folder / "metrics.json").write_text(json.dumps(document))
+
+
+def line(text: str, start: str) -> str:
+    (found,) = (row for row in text.splitlines() if row.startswith(f"| {start} |"))
+    return found
+
+
+def test_cells_are_found_by_their_context_and_others_are_not_run(tmp_path: Path) -> None:
+    sweep = {"mode": "longform", "right_frames": 32, "left_frames": 32}
+    finished(tmp_path, "chunkformer", "clean", 11.0, chunk_frames=8, **sweep)
+    whole = {"mode": "longform", "left_frames": 0, "right_frames": 0}
+    finished(tmp_path, "chunkformer", "long", 13.5, chunk_frames=820, **whole)
+    made = tables.table2(tables.read_rows(tmp_path / "chunkformer", tables.context))
+    assert line(made, "8, 32, 32") == "| 8, 32, 32 | 11.0 | not run | not run |"
+    assert line(made, "full context") == "| full context | not run | not run | 13.5 |"
+    assert made.count("not run") == 28
+
+    stream = {"mode": "stream", "chunk_frames": None, "left_frames": None}
+    finished(tmp_path, "chunkformer_stream", "clean", 20.0, right_frames=4, **stream)
+    rows = tables.read_rows(tmp_path / "chunkformer_stream", tables.context)
+    assert "| 320 ms | 320 ms | 20.0 | –" in tables.stream_table(rows)
+
+
+def test_the_papers_tables_are_whole() -> None:
+    second = tables.paper_table2()
+    assert "| ChunkFormer | limited 3 | 2.74 | 6.90 | 21.32 | 31.73 | 48.56 |" in second
+    assert "| ChunkFormer | 110M | limited 2 | 980 |" in tables.paper_table3()
+    fourth = tables.table4(None)
+    assert "| full model | + Masked batch | not run | not run | not run | 19.6 / 0.8 / 19.3 |" in (
+        fourth
+    )
+
+
+def test_ours_stands_beside_the_papers_row_of_the_same_batch() -> None:
+    row = {"mib": 120.4, "seconds": 3.25, "gflop": 800.0}
+    made = tables.table4(
+        {
+            "settings": {"scale": 20.0, "threads": 1, "size": "small"},
+            "clock": "CPU time of the thread",
+            "machine": {"cpu": "a processor"},
+            "masked": {"rows": {"encoder only": {"padded": row}}},
+        }
+    )
+    assert "| encoder only | ChunkFormer | 120 | 3.25 | 800 | 25.8 / 2.2 / 56.7 |" in made
+    assert "| encoder only | + Masked batch | not run |" in made
+    assert "1/20 as long as the paper's" in made
+
+
+@pytest.mark.parametrize(
+    ("points", "kind", "minutes"),
+    [
+        ({1.0: 10.0, 2.0: 40.0}, "full", 4.0),  # 10 t^2
+        ({8.0: 90.0, 4.0: 50.0}, "limited", 15.0),  # 10 + 10 t
+        ({8.0: 90.0}, "limited", None),
+        ({4.0: 50.0, 8.0: 50.0}, "limited", None),  # nothing to extrapolate
+        ({4.0: 50.0, 8.0: 60.0}, "endless", None),
+    ],
+)
+def test_what_fits_is_computed_from_the_last_two_figures(points, kind, minutes) -> None:
+    assert memory.longest_minutes(points, kind, 160.0) == minutes
+
+
+def test_the_third_table_and_its_picture_are_of_what_was_measured(tmp_path: Path) -> None:
+    result = {
+        "size": "small",
+        "device": "cpu",
+        "machine": {"cpu": "a processor", "memory_gib": 16.0},
+        "mib": {"full": {"1": 64.0, "2": 256.0}, "endless": {"1": 40.0, "2": 40.0}},
+    }
+    made = tables.table3(result)
+    assert line(made, "full context") == "| full context | 64 | 256 | 16 | 11 | 36 |"
+    assert line(made, "the same, endless").endswith("| 40 | 40 | no limit | no limit | no limit |")
+    assert line(made, "c 64, l 128, r 128").endswith("not run |")
+    memory.draw(result, tmp_path / "memory.svg")
+    assert (tmp_path / "memory.svg").stat().st_size > 5000
+
+
+def test_a_recording_in_pieces_is_measured_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streaming_asr.bench.chunkformer import SHAPES, Settings
+    from streaming_asr.methods.chunkformer.encoder import Shape
+
+    monkeypatch.setitem(SHAPES, "mini", Shape(16, 2, 1, 16, 20))
+    for kind in memory.KINDS:
+        assert memory.measure(Settings(size="mini"), kind, 1.2) >= 0
