@@ -60,6 +60,17 @@ def read_shards(folder: Path) -> list[Item]:
     return items
 
 
+def read_timed_shards(folder: Path) -> list[Item]:
+    """The utterances with word times. Raises UserError where there is none."""
+    items = [item for item in read_shards(folder) if item.words]
+    if not items:
+        raise UserError(
+            f"train_data={folder}: no utterance with word times there; make mini's with "
+            "experiments/mini/corpus.py, or time the words with `python -m streaming_asr.align`"
+        )
+    return items
+
+
 def write_shards(
     utterances: Iterable[Utterance], folder: Path, *, max_s: float, per_shard: int = 2000
 ) -> tuple[int, int, int]:

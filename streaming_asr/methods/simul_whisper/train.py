@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...data import read_manifest
-from ...data.shards import Item, by_speaker, read_shards
+from ...data.shards import Item, by_speaker, read_timed_shards
 from ...errors import UserError
 from ...method import SAMPLE_RATE, Samples
 from ...whisper.encoder import encode_padded
@@ -80,12 +80,7 @@ class TruncationRecipe:
         self.encoder_bf16 = encoder_bf16
         self.n_batch, self.at_word_end, self.late_start = batch, at_word_end, late_start
         self.seed, self.paths = seed, (model_path, train_data, dev_manifest)
-        self.items: list[Item] = [item for item in read_shards(Path(train_data)) if item.words]
-        if not self.items:
-            raise UserError(
-                f"train_data={train_data}: no utterance with word times there; make mini's with "
-                "experiments/mini/corpus.py, or time the words with `python -m streaming_asr.align`"
-            )
+        self.items: list[Item] = read_timed_shards(Path(train_data))
         self.voices = by_speaker(self.items)
         self.dev = [u for u in read_manifest(Path(dev_manifest)) if u.words][:n_dev]
         if not self.dev:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ...data import read_manifest
-from ...data.shards import Item, by_speaker, read_shards
+from ...data.shards import Item, by_speaker, read_timed_shards
 from ...errors import UserError
 from ...training import dev_wer, published_name
 from ...whisper.adapters import save_lora
@@ -94,12 +94,7 @@ class U2Recipe:
         self.late_start, self.language = late_start, language
         self.train_data, self.dev_manifest = train_data, dev_manifest
 
-        self.items = _subset(read_shards(Path(train_data)), hours, seed)
-        if not self.items:
-            raise UserError(
-                f"train_data={train_data}: no utterance with word times there; make mini's with "
-                "experiments/mini/corpus.py"
-            )
+        self.items = _subset(read_timed_shards(Path(train_data)), hours, seed)
         self.voices = by_speaker(self.items)
         self.dev = read_manifest(Path(dev_manifest))[:n_dev]
 
@@ -286,17 +281,17 @@ class U2Recipe:
 
 
 def _subset(items: list[Item], hours: float | None, seed: int) -> list[Item]:
-    """Items with word times, in an order of their own where only some `hours` are wanted."""
-    timed = [item for item in items if item.words]
+    """`items`, in an order of their own where only some `hours` are wanted."""
     if hours is None:
-        return timed
-    random.Random(f"subset-{seed}").shuffle(timed)
+        return items
+    drawn = list(items)
+    random.Random(f"subset-{seed}").shuffle(drawn)
     wanted, taken = hours * 3600 * SAMPLE_RATE, 0
-    for n, item in enumerate(timed):
+    for n, item in enumerate(drawn):
         if taken >= wanted:
-            return timed[:n]
+            return drawn[:n]
         taken += item.n_samples
-    return timed
+    return drawn
 
 
 def _save_model(whisper: Whisper, folder: Path) -> None:

@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...data import read_manifest
-from ...data.shards import Item, by_speaker, read_shards
+from ...data.shards import Item, by_speaker, read_timed_shards
 from ...errors import UserError
 from ...training import dev_wer, published_name
 from ...whisper.adapters import save_lora
@@ -97,12 +97,7 @@ class WhisperRTRecipe:
         self.late_start, self.rank, self.init = late_start, rank, init
         self.train_data, self.dev_manifest, self.language = train_data, dev_manifest, language
 
-        self.items: list[Item] = [item for item in read_shards(Path(train_data)) if item.words]
-        if not self.items:
-            raise UserError(
-                f"train_data={train_data}: no utterance with word times there; make mini's with "
-                "experiments/mini/corpus.py, or time the words with `python -m streaming_asr.align`"
-            )
+        self.items: list[Item] = read_timed_shards(Path(train_data))
         self.voices = by_speaker(self.items)
         self.dev = read_manifest(Path(dev_manifest))[:n_dev]
 
