@@ -108,9 +108,11 @@ def simulate(
     Utterances that the writer's log has already closed are passed over. `synchronise` waits for
     the device. `on_utterance(utterance, error)` is called as each one closes. With `batch` above 1
     and a method that has `step_many`, that many streams advance together, each step's time is
-    shared out among them, and the log says so. An utterance that fails (bad audio, a method that
-    raises or breaks its contract) is closed as failed with its error, and the run goes on; a log
-    that cannot be written ends it with UserError.
+    shared out among them, and the log says so. A batched method that promises no latency may have
+    `samples_together`, the audio of all streams of a step: it then takes the place of `batch` and
+    of the chunks, and a longer recording comes in pieces of it. An utterance that fails (bad audio,
+    a method that raises or breaks its contract) is closed as failed with its error, and the run
+    goes on; a log that cannot be written ends it with UserError.
     """
     if feed not in FEEDS:
         raise UserError(f"feed={feed}: it must be one of {', '.join(FEEDS)}.")
@@ -124,14 +126,18 @@ def simulate(
     todo = [utterance for utterance in utterances if utterance.id not in writer.closed]
     if not todo:
         return
+    together = getattr(method, "samples_together", None) if isinstance(method, Batched) else None
     batch = batch if isinstance(method, Batched) else 1
+    groups = list(_groups(todo, batch) if together is None else _groups_within(todo, together))
+    if together is not None:
+        batch, chunk_samples, first_chunk_samples = max(map(len, groups)), together, together
     run = _Run(
         method, writer, feed, chunk_samples, first_chunk_samples, batch, synchronise, on_utterance
     )
     with run.memory:
-        if warm_up:
+        if warm_up and together is None:
             run.warm_up(todo[0].language)
-        for group in _groups(todo, batch):
+        for group in groups:
             if batch == 1:
                 run.alone(group[0])
             else:
@@ -146,6 +152,20 @@ def _groups(utterances: Sequence[Utterance], size: int) -> Iterator[list[Utteran
             yield group
             group = []
         group.append(utterance)
+    yield group
+
+
+def _groups_within(utterances: Sequence[Utterance], n_samples: int) -> Iterator[list[Utterance]]:
+    """Neighbours of one language that have at most `n_samples` together; a longer one alone."""
+    group: list[Utterance] = []
+    room = n_samples
+    for utterance in utterances:
+        length = round(utterance.duration_s * SAMPLE_RATE)
+        if group and (length > room or utterance.language != group[0].language):
+            yield group
+            group, room = [], n_samples
+        group.append(utterance)
+        room -= length
     yield group
 
 

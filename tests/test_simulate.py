@@ -259,6 +259,28 @@ def test_a_batch_holds_one_language(tmp_path: Path) -> None:
     assert started == [(2, "en"), (1, "de"), (2, "en"), (1, "en")]
 
 
+def test_a_method_may_say_how_much_audio_it_takes_together(tmp_path: Path) -> None:
+    steps: list[list[int]] = []
+
+    class Together(fakes.BatchedTicker):
+        samples_together = 32_000
+
+        def step_many(self, states: Any, audio: Any, *, last: Any) -> list[Update]:
+            steps.append([len(samples) for samples in audio])
+            return super().step_many(states, audio, last=last)
+
+    seconds = (0.5, 1.5, 0.1, 4.5, 1.0)
+    utterances = [fakes.utterance(f"u{i}", s, i) for i, s in enumerate(seconds)]
+    log = run(tmp_path / "together", Together(), *utterances, batch=7, warm_up=True)
+    assert steps == [[8000, 24_000], [1600], [32_000], [32_000], [8000], [16_000]]
+    assert {u.batch for u in log.utterances} == {2}
+    alone = run(tmp_path / "alone", fakes.BatchedTicker(), *utterances)
+    for a, b in zip(log.utterances, alone.utterances, strict=True):
+        assert [w for s in a.steps for w in s.committed] == [
+            w for s in b.steps for w in s.committed
+        ]
+
+
 def test_a_method_without_step_many_runs_one_by_one_and_the_log_says_so(tmp_path: Path) -> None:
     log = run(tmp_path, fakes.Ticker(), fakes.utterance(), batch=8)
     assert log.utterances[0].batch == 1
