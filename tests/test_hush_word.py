@@ -1,0 +1,333 @@
+"""The hush word's method: cost, paddings, rounds, the pipeline, bad input."""
+
+from __future__ import annotations
+
+import functools
+from itertools import pairwise
+from types import SimpleNamespace
+
+import contract
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny import noise, tiny_folder
+
+from streaming_asr.data.corpora import MINI, Mini
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL
+from streaming_asr.methods.hush_word import HushWord
+from streaming_asr.methods.hush_word.padding import (
+    FILE_NAME,
+    PADDINGS,
+    PaddedEncoder,
+    make_padding,
+)
+from streaming_asr.methods.hush_word.recogniser import StreamRecogniser
+from streaming_asr.methods.local_agreement import key
+from streaming_asr.simulate import StepRecorder
+from streaming_asr.whisper.encoder import encode_padded, encode_short
+from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.load import load_whisper
+
+FOLDER = str(tiny_folder())  # a context of 4 s
+CHUNK, FIRST = 4800, 9600
+
+
+@functools.cache
+def whisper():
+    return load_whisper(FOLDER)
+
+
+@pytest.fixture
+def hush(tmp_path):
+    """A folder with a made-up hush word of 0.5 s."""
+    save_file({"samples": torch.from_numpy(0.02 * noise(0.5, seed=9))}, tmp_path / FILE_NAME)
+    return str(tmp_path)
+
+
+def steps(method, audio, size=CHUNK, first=FIRST, language=None):
+    state = method.start(language=language)
+    ends = [*range(first, max(len(audio), 1), size), len(audio)]
+    return [
+        method.step(state, audio[begin:end], last=end == len(audio))
+        for begin, end in zip([0, *ends], ends, strict=False)
+    ]
+
+
+def committed(updates):
+    return [word for update in updates for word in update.committed]
+
+
+# -- cost ---------------------------------------------------------------------------------------
+
+MEDIUM = SimpleNamespace(d_model=1024, encoder_ffn_dim=4096, encoder_layers=24, num_mel_bins=80)
+
+
+@pytest.mark.parametrize(
+    ("n_frames", "printed"), [(1500, 569.4), (465, 152.5), (515, 170.6), (715, 243.8)]
+)
+def test_whisperflow_s_table_1_counts_multiplications(n_frames, printed):
+    """Its "GFLOPS" of the medium encoder; 465 frames are 9.3 s, then with 1 s and 5 s after."""
+    assert encoder_flops(MEDIUM, n_frames) / 2e9 == pytest.approx(printed, rel=2e-3)
+
+
+def test_a_hush_word_at_10_s_costs_a_third_of_the_padding():
+    ratio = encoder_flops(MEDIUM, 1500) / encoder_flops(MEDIUM, 465 + 25)
+    assert ratio == pytest.approx(3.5, abs=0.05)
+
+
+# -- paddings -----------------------------------------------------------------------------------
+
+
+def encoder(kind, hush=None):
+    adapter = hush if kind == "hush" else None
+    return PaddedEncoder(whisper(), make_padding(kind, whisper(), adapter=adapter))
+
+
+@pytest.mark.parametrize("kind", PADDINGS)
+def test_frames_are_counted_as_they_are_computed(kind, hush):
+    padded = encoder(kind, hush)
+    for n in (320, 321, 5000, 48_000, padded.limit_samples):
+        mel = padded.mel(noise(4.0)[:n])
+        assert mel.shape[-1] == 2 * padded.n_frames(n) <= 2 * whisper().context_frames
+        assert padded.encode(mel).shape[1] == padded.n_frames(n)
+    assert padded.n_frames(48_000) == {"full": 200, "none": 150}.get(kind, 175)
+
+
+def test_full_is_the_offline_encoder_and_the_others_append_before_the_features(hush):
+    audio, tail = noise(1.0, seed=4), torch.from_numpy(0.02 * noise(0.5, seed=9))
+    samples = torch.from_numpy(audio)
+    padded = torch.nn.functional.pad(samples, (0, 3 * 16_000))[None]
+    offline = encode_padded(whisper().model, log_mel(padded, 80))
+    ours = {}
+    for kind in PADDINGS:
+        one = encoder(kind, hush)
+        ours[kind] = one.encode(one.mel(audio))
+    assert torch.allclose(ours["full"], offline, atol=1e-5)
+    for kind, joined in (
+        ("none", samples),
+        ("zeros", torch.cat([samples, torch.zeros(8000)])),
+        ("hush", torch.cat([samples, tail])),
+    ):
+        short = encode_short(whisper().model, log_mel(joined[None], 80))
+        assert torch.allclose(ours[kind], short, atol=1e-5)
+    assert not torch.allclose(ours["zeros"], ours["noise"], atol=1e-3)
+
+
+def test_a_word_of_log_mel_stands_after_the_features(tmp_path):
+    tail = torch.linspace(-1, 0.5, 80 * 50).reshape(80, 50)
+    save_file({"mel": tail}, tmp_path / FILE_NAME)
+    one = PaddedEncoder(whisper(), make_padding("hush", whisper(), adapter=str(tmp_path)))
+    audio = noise(1.0, seed=4)
+    mel = one.mel(audio)
+    assert torch.equal(mel[0, :, -50:], tail)
+    assert torch.allclose(mel[..., :-50], log_mel(torch.from_numpy(audio)[None], 80))
+    assert one.n_frames(16_000) == 75 and one.limit_samples == 175 * 320
+
+
+def test_noise_is_the_same_every_time_and_as_loud_as_a_clamped_word():
+    first, second = (make_padding("noise", whisper(), length_s=1.0).samples for _ in range(2))
+    assert torch.equal(first, second) and first.numel() == 16_000
+    assert 0.019 < float(first.abs().max()) <= 0.02 and abs(float(first.mean())) < 1e-3
+
+
+# -- rounds -------------------------------------------------------------------------------------
+
+
+def test_the_recorder_sees_audio_frames_all_frames_and_beams():
+    recorder = StepRecorder()
+    method = HushWord(FOLDER, padding="zeros", beam=3)
+    state = method.start(recorder=recorder)
+    method.step(state, noise(1.0), last=False)
+    parts, counts = recorder.drain()
+    assert (counts["frames_real"], counts["frames_computed"]) == (50, 75)
+    assert counts["encoder_flops"] == encoder_flops(whisper().config, 75)
+    assert counts["beam_sum"] >= counts["decode_steps"] >= 1
+    assert {"feature", "encode", "decode"} <= set(parts)
+
+
+needs_mini = pytest.mark.skipif(not (MINI / "model").is_dir(), reason="mini is not built")
+
+
+def mini(**options):
+    """The method on mini's model: words, where the tiny model has noise."""
+    return HushWord(str(MINI / "model"), **{"padding": "zeros", **options})
+
+
+@functools.cache
+def speech(n):
+    """The first `n` utterances of mini, joined, and their texts."""
+    utterances = Mini("clean", limit=n).utterances()
+    return np.concatenate([u.load() for u in utterances]), [u.text for u in utterances]
+
+
+@needs_mini
+def test_a_round_that_hears_the_same_again_is_narrow():
+    audio, _ = speech(1)
+
+    def rounds(method):
+        stream, found = StreamRecogniser(method._shared), []
+        for _ in range(2):
+            recorder = StepRecorder()
+            said = stream.transcribe(audio, prompt=None, language=None, recorder=recorder)
+            counts = recorder.drain()[1]
+            text = [word.text for word in said.words]
+            found.append((text, counts["beam_sum"] / counts["decode_steps"]))
+        return found
+
+    (first, wide), (second, narrow) = rounds(mini(beam=3))
+    assert len(first) > 4 and len(second) > 4
+    assert 2.5 < wide <= 3
+    assert narrow < 2
+    assert [text for text, _ in rounds(mini(beam=3, prune=False))] == [first, first]
+
+
+@needs_mini
+def test_what_two_rounds_agree_on_is_committed():
+    audio, _ = speech(1)
+    updates = steps(mini(beam=0), audio, first=16_000)
+    assert not updates[0].committed and updates[0].partial  # one round agrees with nothing
+    n_agreed = 0
+    for before, now in pairwise(updates[:-1]):
+        n_agreed += len(now.committed)
+        for word, guess in zip(now.committed, before.partial, strict=False):
+            assert key(word.text) == key(guess.text)
+    assert n_agreed > 2 and committed(updates[-1:])
+
+
+@needs_mini
+def test_with_n_1_nothing_stays_partial():
+    updates = steps(mini(beam=0, n=1), speech(1)[0])
+    assert all(not update.partial for update in updates) and len(committed(updates)) > 4
+
+
+@needs_mini
+def test_a_recording_longer_than_the_context_in_one_delivery_and_in_chunks():
+    audio, texts = speech(4)
+    n_words = len(" ".join(texts).split())
+    duration_s = len(audio) / 16_000
+    assert duration_s > 16
+    method = mini(beam=0)
+    (whole,) = steps(method, audio, first=len(audio))
+    state, chunked, longest = method.start(), [], 0
+    for begin in range(0, len(audio), 24_000):
+        is_last = begin + 24_000 >= len(audio)
+        chunked.append(method.step(state, audio[begin : begin + 24_000], last=is_last))
+        longest = max(longest, state.buffer.audio.size)
+    assert longest <= 15 * 16_000
+    for words in (whole.committed, committed(chunked)):
+        assert 0.6 * n_words < len(words) < 1.4 * n_words
+        ends = [word.end for word in words]
+        assert ends == sorted(ends) and method._shared.context_s < ends[-1] <= duration_s
+
+
+@pytest.mark.parametrize("kind", ["full", "none", "zeros"])
+def test_silence_empty_and_tiny_audio(kind):
+    method = HushWord(FOLDER, padding=kind, beam=0)
+    for audio in (np.zeros(0, np.float32), np.zeros(100, np.float32), np.zeros(30_000, np.float32)):
+        assert steps(method, audio)[-1].partial == ()
+
+
+def test_earlier_text_longer_than_the_decoder_is_cut():
+    method = HushWord(FOLDER, padding="zeros", beam=0)
+    stream = StreamRecogniser(method._shared)
+    text = "the quick brown fox " * 40
+    found = stream.transcribe(noise(1.5), prompt=text, language=None, recorder=NULL)
+    assert all(word.end <= 1.5 for word in found.words)
+
+
+# -- the pipeline -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pipelined():
+    method = HushWord(FOLDER, padding="zeros", beam=2, trim_s=3.0, pipeline="1:1")
+    yield method
+    method.close()
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return HushWord(FOLDER, padding="zeros", beam=2, trim_s=3.0)
+
+
+def test_pipelined_rounds_say_the_same_one_round_later(pipelined, alone):
+    audio = noise(2.9, seed=8)
+    ours, theirs = (steps(method, audio)[:-1] for method in (pipelined, alone))
+    assert ours[0].partial == ours[0].committed == ()
+    assert any(update.partial for update in theirs)
+    contract.assert_same(ours[1:], theirs[:-1], "a round later")
+
+
+def test_pipelined_and_alone_end_alike(pipelined, alone):
+    """The last step decodes what is on the way and then the whole, as if alone."""
+    for seed, duration_s in ((8, 2.9), (2, 1.3), (3, 0.4)):
+        audio = noise(duration_s, seed=seed)
+        texts = [
+            [word.text for word in committed(steps(method, audio))] for method in (pipelined, alone)
+        ]
+        assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        contract.committed_only_grows,
+        contract.interleaved_streams_equal_each_alone,
+        contract.no_peeking,
+        contract.empty_silent_and_short_audio,
+        contract.any_delivery,
+        contract.word_times_are_monotone_and_inside_the_audio_heard,
+    ],
+)
+def test_the_pipeline_keeps_the_contract(pipelined, check):
+    """The buffer is cut at 3 s, so that rounds are dropped on the way."""
+    check(pipelined, contract.Setting(CHUNK, FIRST, noise(5.2, seed=1), noise(1.7, seed=2)))
+
+
+# -- bad input ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "a hush word is trained"),
+        ({"padding": "silence"}, "one of full, none, zeros, noise, hush"),
+        ({"padding": "full", "padding_s": 1.0}, "leave padding_s out"),
+        ({"padding": "zeros", "padding_s": 0.0}, "more than 0"),
+        ({"padding": "zeros", "padding_s": 2.5}, "more than half of the context"),
+        ({"padding": "zeros", "beam": -1}, "beam is 0"),
+        ({"padding": "zeros", "max_tokens": 0}, "max_tokens at least 1"),
+        ({"padding": "zeros", "n": 0}, "at least 1 hypothesis"),
+        ({"padding": "zeros", "trim_s": 0.0}, "more than 0"),
+        ({"padding": "zeros", "chunk_s": 0.01}, "multiple of 0.02 s"),
+        ({"padding": "zeros", "pipeline": "2"}, "with a colon"),
+        ({"padding": "zeros", "pipeline": "0:1"}, "with a colon"),
+        ({"padding": "zeros", "encoder_device": "cpu"}, "in the pipeline alone"),
+        ({"adapter": "/nowhere"}, "train method=hush_word"),
+    ],
+)
+def test_settings_out_of_range_are_refused(options, told):
+    with pytest.raises(UserError, match=told):
+        HushWord(FOLDER, **options)
+
+
+@pytest.mark.parametrize(
+    "tensors", [{"samples": torch.zeros(2, 8)}, {"mel": torch.zeros(128, 50)}, {"x": torch.ones(3)}]
+)
+def test_a_file_that_holds_no_hush_word_for_the_model_is_refused(tmp_path, tensors):
+    save_file(tensors, tmp_path / FILE_NAME)
+    with pytest.raises(UserError, match="is wanted"):
+        HushWord(FOLDER, adapter=str(tmp_path))
+    (tmp_path / FILE_NAME).write_text("not tensors")
+    with pytest.raises(UserError, match="safetensors"):
+        HushWord(FOLDER, adapter=str(tmp_path))
+
+
+def test_a_multilingual_model_and_an_unknown_language():
+    method = HushWord(str(tiny_folder(multilingual=True)), padding="zeros", beam=0)
+    assert committed(steps(method, noise(1.5, seed=2), language="de"))
+    with pytest.raises(UserError, match="this model knows"):
+        method.start(language="xx")

@@ -1,0 +1,165 @@
+"""Training a hush word: gradients, the loss, clamps, averages, what is left behind."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from tiny import noise, tiny_folder
+from toy_corpus import toy_corpus
+from transformers import WhisperForConditionalGeneration
+
+from streaming_asr.errors import UserError
+from streaming_asr.methods.hush_word import HushWord
+from streaming_asr.methods.hush_word.padding import FILE_NAME, load_hush
+from streaming_asr.methods.hush_word.train import Example, HushWordRecipe, HushWords
+from streaming_asr.training import FitConfig, fit
+from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.load import load_whisper
+
+FOLDER = tiny_folder()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return toy_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def recipe(corpus, **options):
+    return HushWordRecipe(str(FOLDER), str(corpus), str(corpus / "dev.jsonl"), **options)
+
+
+def example(whisper, seed=3):
+    prompt = whisper.prompt()
+    tokens = [*prompt, *range(40, 46), whisper.eot]
+    return Example(torch.from_numpy(noise(1.013, seed=seed)), tokens, len(prompt))
+
+
+def test_the_loss_is_transformers_own_on_the_joined_audio_and_the_model_stays_frozen():
+    whisper = load_whisper(FOLDER)
+    tails = 0.02 * torch.rand(2, 8000, generator=torch.Generator().manual_seed(0))
+    words = HushWords(whisper, tails.clone(), torch.tensor([0.02, torch.inf]))
+    examples = [example(whisper), example(whisper, seed=4)]
+    losses = words(examples)
+    model = WhisperForConditionalGeneration.from_pretrained(FOLDER).eval()
+    wanted = torch.zeros(2)
+    for one in examples:
+        for row, tail in enumerate(tails):
+            joined = torch.cat([one.audio, tail])
+            joined = torch.nn.functional.pad(joined, (0, -len(joined) % 320))[None]
+            mel = log_mel(joined, whisper.n_mels)
+            n_frames = mel.shape[-1] // 2
+            encoder = model.model.encoder
+            x = torch.nn.functional.gelu(encoder.conv1(mel))
+            x = torch.nn.functional.gelu(encoder.conv2(x)).transpose(1, 2)
+            x = x + encoder.embed_positions.weight[:n_frames]
+            for layer in encoder.layers:
+                x = layer(x, None)
+            labels = torch.tensor([one.tokens[1:]])
+            labels[:, : one.n_prompt - 1] = -100
+            out = model(
+                encoder_outputs=(encoder.layer_norm(x),),
+                decoder_input_ids=torch.tensor([one.tokens[:-1]]),
+                labels=labels,
+            )
+            wanted[row] += out.loss.detach() / 2
+    assert torch.allclose(losses, wanted, atol=1e-4)
+    losses.sum().backward()
+    assert words.tails.grad is not None and bool((words.tails.grad.abs().sum(1) > 0).all())
+    assert [name for name, _ in words.named_parameters()] == ["tails"]
+    assert all(p.grad is None for p in whisper.model.parameters())
+
+
+def test_words_do_not_touch_each_other():
+    whisper = load_whisper(FOLDER)
+    tails = 0.1 * torch.rand(3, 4000, generator=torch.Generator().manual_seed(1))
+    bounds = torch.tensor([0.02, 0.05, torch.inf])
+    together = HushWords(whisper, tails.clone(), bounds)
+    together([example(whisper)]).sum().backward()
+    for i in range(3):
+        alone = HushWords(whisper, tails[i : i + 1].clone(), bounds[i : i + 1])
+        alone([example(whisper)]).sum().backward()
+        assert torch.allclose(alone.tails.grad[0], together.tails.grad[i], atol=1e-6)
+        assert float(together.tails[i].detach().abs().max()) <= float(bounds[i])
+
+
+def test_batches_depend_on_seed_step_and_rank_alone(corpus):
+    one, other = recipe(corpus), recipe(corpus)
+
+    def drawn(source, step, rank):
+        batch = source.batch(step, rank=rank, world=2, progress=0.3)
+        return [(round(float(e.audio.sum()), 3), tuple(e.tokens)) for e in batch]
+
+    assert drawn(one, 4, 0) == drawn(other, 4, 0) != drawn(one, 4, 1)
+    assert drawn(one, 4, 0) != drawn(one, 5, 0)
+    for step in range(6):
+        for each in one.batch(step, rank=0, world=1, progress=0.0):
+            assert each.tokens[-1] == one.whisper.eot
+            assert each.tokens[each.n_prompt - 1] == one.whisper.prompt()[-1]
+            assert each.audio.numel() <= 3.5 * 16_000  # the context of 4 s less the word
+
+
+def test_training_lowers_the_loss_keeps_the_clamps_and_leaves_a_word_that_runs(corpus, tmp_path):
+    trained = recipe(corpus, clamps=[0.02, "none"], average=2, crop_end=0.0, n_dev=2)
+    before = trained.model.tails.detach().clone()
+    settings = FitConfig(
+        out=str(tmp_path), max_steps=12, max_minutes=5, lr=5e-3, evaluate_every=4, warmup_steps=1
+    )
+    fixed = trained.batch(0, rank=0, world=1, progress=0.0)
+    with torch.no_grad():
+        start = trained.model(fixed)
+    trained.batch = lambda *_, **__: fixed
+    figures = fit(trained, settings)
+    with torch.no_grad():
+        assert bool((trained.model(fixed) < start - 0.01).all())
+    tails = trained.model.tails.detach()
+    assert torch.equal(before[0], before[1]) and not torch.equal(tails[0], tails[1])
+    assert float(tails[0].abs().max()) <= 0.02 < float(tails[1].abs().max())
+    assert {"score", "wer_clamp0.02", "best_unclamped", "wer_full", "wer_none"} <= set(figures)
+    assert figures["score"] == min(figures["wer_clamp0.02"], figures["wer_unclamped"])
+    told = json.loads((tmp_path / "best" / "training.json").read_text())
+    assert told["clamp"] in ("clamp0.02", "unclamped") and told["length_s"] == 0.5
+    method = HushWord(str(FOLDER), adapter=str(tmp_path / "best"), beam=0)
+    assert method.step(method.start(), noise(1.0), last=True).partial == ()
+
+
+def test_the_word_is_the_mean_of_the_best_evaluations_of_the_best_clamp(corpus, tmp_path):
+    trained = recipe(corpus, clamps=[0.02, 0.1], average=2)
+    wers = iter([[9.0, 5.0], [0, 0], [7.0, 6.0], [0, 0], [8.0, 9.0], [3.0, 2.0]])
+    trained._wers = lambda tails: next(wers)
+    for value in (1.0, 2.0, 3.0):
+        with torch.no_grad():
+            trained.model.tails.fill_(value / 1000)
+        figures = trained.evaluate()
+    assert figures["score"] == 2.0 and figures["best_clamp0.02"] == 7.0
+    trained.save(tmp_path)
+    word = load_hush(tmp_path, trained.whisper).samples
+    assert word.shape == (8000,)
+    assert torch.allclose(word, torch.full((8000,), 0.0015))  # of 5.0 and 6.0, not of 9.0
+
+
+def test_at_the_log_mel_s_level_the_word_is_half_a_second_of_it(corpus, tmp_path):
+    trained = recipe(corpus, level="mel", clamps=["none"])
+    losses = trained.model(trained.batch(0, rank=0, world=1, progress=0.0))
+    losses.sum().backward()
+    assert trained.model.tails.grad.shape == (1, 80, 50)
+    trained.save(tmp_path)
+    assert load_hush(tmp_path / FILE_NAME, trained.whisper).mel.shape == (80, 50)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"level": "waveform"}, "raw or mel"),
+        ({"level": "mel"}, "clamps=\\[none\\]"),
+        ({"clamps": []}, "one clamp or more"),
+        ({"clamps": [-0.1]}, "a positive bound"),
+        ({"clamps": ["loud"]}, "a positive bound"),
+        ({"length_s": 3.0}, "half of it"),
+        ({"batch": 0}, "1 or more"),
+    ],
+)
+def test_settings_out_of_range_are_refused(corpus, options, told):
+    with pytest.raises(UserError, match=told):
+        recipe(corpus, **options)
