@@ -39,6 +39,10 @@ class Step:
     decode_steps: int = 0
     beam_sum: int = 0
     encoder_flops: float = 0.0
+    # of a method that compresses frames for its decoder; 0 for all others
+    anchors: int = 0
+    tokens: int = 0
+    decoder_cache_bytes: int = 0
     committed: list[str] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
     # [start, end, probability] of each committed word, or None where the method knows none
@@ -132,6 +136,11 @@ class EventWriter:
         self._write(line)
 
     def step(self, utt: str, step: Step) -> None:
+        compression = {
+            "anchors": step.anchors,
+            "tokens": step.tokens,
+            "decoder_cache_bytes": step.decoder_cache_bytes,
+        }
         self._write(
             {
                 "kind": step.kind,
@@ -143,6 +152,7 @@ class EventWriter:
                 "decode_steps": step.decode_steps,
                 "beam_sum": step.beam_sum,
                 "encoder_flops": step.encoder_flops,
+                **{name: value for name, value in compression.items() if value},
                 "committed": step.committed,
                 "partial": step.partial,
                 "words": step.words,

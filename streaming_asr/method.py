@@ -35,6 +35,9 @@ COUNTS = (  # what a step may report having done; each is a sum over the step
     "decode_steps",  # decoder steps
     "beam_sum",  # sum over those decoder steps of their beam widths
     "encoder_flops",  # analytic, 1 MAC = 2 FLOPs
+    "anchors",  # vectors handed to the decoder, of a method that compresses frames
+    "tokens",  # tokens that became final, of a method that commits token by token
+    "decoder_cache_bytes",  # counted once, as the step ends: the decoder's keys and values
 )
 
 

@@ -35,6 +35,7 @@ def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
         | cost.queue(traces)
         | cost.encoder_work(traces, frame_s)
         | cost.beams(traces)
+        | cost.compression(traces)
     )
     figures["memory_peak_mib"] = cost.memory_peak_mib(traces)
     figures["commit_violations"] = sum(trace.commit_violations for trace in traces)
@@ -146,6 +147,13 @@ def _lagging(traces: Sequence[Trace]) -> Figures:
         for name, values in found.items():
             suffix = "" if name == "ap" else "_ms"
             figures[f"{name}_{clock}{suffix}"] = mean([v for v in values if v is not None])
+        tokens = [
+            latency.differentiable_average_lagging(
+                latency.token_delays_ms(trace, clock), trace.duration_s * 1000.0
+            )
+            for trace in traces
+        ]
+        figures[f"dal_tokens_{clock}_ms"] = mean([v for v in tokens if v is not None])
     return figures
 
 

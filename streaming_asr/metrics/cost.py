@@ -105,6 +105,19 @@ def beams(traces: Sequence[Trace]) -> dict[str, float | None]:
     }
 
 
+def compression(traces: Sequence[Trace]) -> dict[str, float | None]:
+    """Frames per vector that the decoder attends to, and the most its keys and values took."""
+    steps = pooled(traces, lambda trace: trace.steps)
+    most = max((step.decoder_cache_bytes for step in steps), default=0)
+    return {
+        "compression": ratio(
+            sum(step.frames_real for step in steps),
+            sum(step.anchors for step in steps),
+        ),
+        "decoder_cache_kib": most / 2**10 if most else None,
+    }
+
+
 def memory_peak_mib(traces: Sequence[Trace]) -> float | None:
     """The largest memory peak of any utterance."""
     peaks = [trace.memory_peak_bytes for trace in traces if trace.memory_peak_bytes is not None]

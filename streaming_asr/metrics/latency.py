@@ -156,6 +156,12 @@ def commit_delays_ms(trace: Trace, clock: str) -> list[float]:
     return [times[k] * 1000.0 for k in commit_steps(trace)]
 
 
+def token_delays_ms(trace: Trace, clock: str) -> list[float]:
+    """d_i: when each token became final, in milliseconds; empty where the method counts none."""
+    times = trace.times(clock)
+    return [times[k] * 1000.0 for k, step in enumerate(trace.steps) for _ in range(step.tokens)]
+
+
 def average_lagging(delays: Sequence[float], n_reference: int, duration: float) -> float | None:
     """AL (Ma et al. 2019, STACL, equation 7) as SimulEval's ALScorer computes it.
 

@@ -23,6 +23,7 @@ class Metric:
 
 
 WHISPERRT = "WhisperRT (arXiv 2508.12301)"
+STAR = "STAR (arXiv 2402.01172)"
 OURS = "this project"
 COMMON = "common use"
 
@@ -141,6 +142,9 @@ def _latency() -> list[Metric]:
         for clock, at in _AT.items():
             definition = f"{what}, of commit times {at}; mean over utterances with words"
             found.append(Metric(f"{name}_{clock}{suffix}", unit, "lower", definition, source))
+    for clock, at in _AT.items():
+        definition = f"DAL over tokens, of the times they became final {at}; mean"
+        found.append(Metric(f"dal_tokens_{clock}_ms", "ms", "lower", definition, STAR))
     return found
 
 
@@ -164,6 +168,8 @@ def _cost() -> list[Metric]:
         ("padding_share", "", "lower", "encoder frames computed that carry no audio", OURS),
         ("mean_beam", "", None, "mean beam width over decoder steps", "WhisperFlow, Table 4"),
         ("beam1_share", "", None, "share of decoder steps at width 1", "WhisperFlow, Table 4"),
+        ("compression", "x", None, "frames per vector the decoder attends to", STAR),
+        ("decoder_cache_kib", "KiB", "lower", "most that the decoder's keys and values took", OURS),
         ("memory_peak_mib", "MiB", "lower", "largest memory peak above the loaded model", OURS),
         ("commit_violations", "", "lower", "committed words a method tried to change", OURS),
         ("retracted_words", "", "lower", "committed words taken back by the method", OURS),

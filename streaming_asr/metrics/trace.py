@@ -45,6 +45,9 @@ class TraceStep:
     decode_steps: int = 0
     beam_sum: int = 0
     encoder_flops: float = 0.0
+    anchors: int = 0
+    tokens: int = 0
+    decoder_cache_bytes: int = 0
     retracted: int = 0
 
 
@@ -126,6 +129,9 @@ def trace(log: UtteranceLog) -> Trace:
                 decode_steps=step.decode_steps,
                 beam_sum=step.beam_sum,
                 encoder_flops=step.encoder_flops,
+                anchors=step.anchors,
+                tokens=step.tokens,
+                decoder_cache_bytes=step.decoder_cache_bytes,
                 retracted=step.retracted,
             )
         )

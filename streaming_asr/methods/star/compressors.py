@@ -145,7 +145,7 @@ class Anchors(_Scored):
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
-        scores = self.segmenter(x)
+        scores = self.segmenter(x.detach())  # features learn from the encoder alone (code)
         alpha = scores.float().sigmoid()
         wanted = x.shape[0] / rate if rate is not None else n_tokens
         if rate is not None:
@@ -226,7 +226,7 @@ class Integrate(_Scored):
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
-        scores = self.segmenter(x)
+        scores = self.segmenter(x.detach())  # features learn from the encoder alone (code)
         alpha = self._alphas(scores)
         wanted = x.shape[0] / rate if rate is not None else n_tokens
         error = None if wanted is None else self.length_error(alpha, wanted)

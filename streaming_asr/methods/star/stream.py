@@ -142,13 +142,13 @@ class Star:
             state.next_end += self._chunk_frames
             self._encode(state, [end])
             self._decode(state)
+            committed += self._commit(state, everything=False)
         if last:
             self._compress(state, None, last=True)
             self._decode(state, ended=True)
-        with state.recorder.part("policy"):
-            committed += self._commit(state, everything=last)
-            words = self._words(state)[state.n_committed :]
-            partial = tuple(Word(word.text) for word in words)
+        if last:
+            committed += self._commit(state, everything=True)
+        partial = tuple(Word(word.text) for word in self._words(state)[state.n_committed :])
         state.recorder.count(decoder_cache_bytes=state.cache.n_bytes)
         return Update(tuple(committed), partial, endpoint=last)
 

@@ -1,0 +1,338 @@
+"""Training of STAR in stages, one run each, every one from where another ended.
+
+plain      no compression: features, semantic encoder and decoder learn to work causally, with a
+           decision at a fixed stride (section 4). May begin on a causal adapter of Whisper's.
+segmenter  the compressor with its segmenter, the semantic encoder and the decoder; features frozen.
+frozen     the same with the segmenter frozen; the paper goes over to it after 6,000 steps.
+
+Loss: NLL, and 0.01 times the squared difference of the scores' sum and the number of tokens, end
+included (equations 6, 10 and 11). Token t sees the anchors that a stream of some wait-k has then.
+Windows are encoded as a stream encodes them, with one chunk length per batch, 0.1 to 1.0 s.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...data import read_manifest
+from ...data.shards import by_speaker, read_shards
+from ...errors import UserError
+from ...training import dev_wer, published_name
+from ...whisper.adapters import save_lora
+from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE
+from ...whisper.load import load_whisper
+from ...whisper.masks import whole_block_ends
+from ...whisper.window import FRAME_S
+from ..offline.windows import WindowOptions, complete_window
+from ..u2.network import with_lora
+from .decoder import AnchorDecoder, seen
+from .network import (
+    CONFIG_FILE,
+    WAV2VEC2_FOLDER,
+    StarConfig,
+    StarNetwork,
+    fill,
+    read_config,
+    save_network,
+)
+from .wav2vec2 import load_wav2vec2
+
+STAGES = ("plain", "segmenter", "frozen")
+CHUNK_FRAMES = (5, 50)  # 0.1 .. 1.0 s
+FIRST_CHUNK_FRAMES = 30
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows and what is said in each."""
+
+    audio: list[Tensor]  # (n,) samples, whole blocks and the look-ahead
+    ends: list[list[int]]  # block ends in frames
+    n_real: list[int]  # frames that carry audio
+    texts: list[list[int]]
+    wait_k: int | None  # None: every token sees every anchor
+    stride: int | None  # frames of a segment, of the model without compression
+
+
+class StarModel(nn.Module):
+    """Whisper wrapped by peft and STAR's network, with their loss."""
+
+    def __init__(self, whisper: nn.Module, network: StarNetwork, prompt: Sequence[int], eot: int):
+        super().__init__()
+        self.whisper, self.network = whisper, network
+        self._prompt, self._eot = list(prompt), eot
+
+    def forward(self, batch: Batch, *, rate: float | None, train_features: bool) -> tuple[Any, ...]:
+        """NLL per token, mean squared error of the lengths, frames per vector."""
+        decoder = AnchorDecoder(self.whisper)
+        compressor = self.network.compressor
+        if batch.stride is not None:
+            compressor.stride = batch.stride
+        device = decoder.embedding.device
+        logits, labels, errors = [], [], []
+        n_frames = n_vectors = 0
+        windows = zip(batch.audio, batch.ends, batch.n_real, batch.texts, strict=True)
+        for audio, ends, n_real, text in windows:
+            with torch.set_grad_enabled(train_features and torch.is_grad_enabled()):
+                x = self.network.extractor.whole(audio.to(device), ends)[:n_real]
+            found = compressor.compress(x, None if rate else float(len(text) + 1), rate)
+            ids = [*self._prompt, *text]
+            n_prompt = len(self._prompt)
+            visible = [seen(i, n_prompt, batch.wait_k, found.ready) for i in range(len(ids))]
+            hidden = decoder.forward(ids, found.vectors, found.scores, visible)
+            logits.append(decoder.logits(hidden[n_prompt - 1 :]))
+            labels += [*text, self._eot]
+            if found.length_error is not None:
+                errors.append(found.length_error)
+            n_frames, n_vectors = n_frames + n_real, n_vectors + len(found.vectors)
+        nll = F.cross_entropy(torch.cat(logits).float(), torch.tensor(labels, device=device))
+        error = torch.stack(errors).mean() if errors else nll.new_zeros(())
+        return nll, error, n_frames / n_vectors
+
+
+class StarRecipe:
+    """`train method=star`: one stage.
+
+    start: folder of an earlier stage, or of a causal LoRA adapter of the same rank. compressor and
+    its options: see `StarConfig`; the stage plain has none. rate: train for so many frames per
+    vector, the audio heard as a whole (figure 4), instead of one segment per token. waits: what
+    wait-k is drawn from (the paper does not say; the published mask is that of 3). lookback: False
+    lets every token see every anchor, as the published code does by default. train_features: True
+    goes on training the features in all stages (code); the paper freezes them after the first.
+    length_weight: of equation 11 (the code takes 0.1 for cif). strides: frames per segment that the
+    stage plain draws from (figure 6). wav2vec2: folder or hub name, for features=wav2vec2.
+    Raises UserError where the corpus is missing or a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        model_path: str,
+        train_data: str,
+        dev_manifest: str,
+        *,
+        chunk_s: float,
+        first_chunk_s: float,
+        stage: str = "frozen",
+        start: str | None = None,
+        compressor: str = "star",
+        layers: int = 4,
+        mask: str = "compact",
+        types: str = "anchors",
+        carry: bool = False,
+        features: str = "whisper",
+        wav2vec2: str | None = None,
+        rate: float | None = None,
+        waits: Sequence[int] = (1, 2, 3, 4, 5),
+        lookback: bool = True,
+        strides: Sequence[int] = (6, 10, 14, 18, 22),
+        train_features: bool = False,
+        length_weight: float = 0.01,
+        rank: int = 32,
+        batch: int = 6,
+        several: float = 0.4,
+        late_start: float = 0.2,
+        language: str | None = None,
+        n_dev: int = 24,
+        dev_wait_k: int = 3,
+        seed: int = 0,
+    ) -> None:
+        if stage not in STAGES:
+            raise UserError(f"stage={stage!r}: one of {', '.join(STAGES)}")
+        if stage == "plain":
+            compressor, rate = "none", None
+        elif compressor == "none":
+            raise UserError(f"stage={stage} compressor=none: the stage without one is stage=plain")
+        if rank < 1 or batch < 1 or not waits or min(waits) < 1 or not strides or min(strides) < 1:
+            raise UserError(
+                f"rank={rank}, batch={batch}, waits={list(waits)}, strides={list(strides)}: all "
+                "are 1 or more"
+            )
+        if start is not None and not Path(start).is_dir():
+            raise UserError(
+                f"start={start}: no such folder; give that of an earlier stage, or null"
+            )
+        config = StarConfig(compressor, layers, mask, types, carry, 1.0, rate, features)
+        begun = Path(start) if start is not None else None
+        has_network = begun is not None and (begun / CONFIG_FILE).is_file()
+        if begun is not None and has_network:
+            other = read_config(begun).compressor
+            if other not in ("none", compressor):
+                raise UserError(
+                    f"start={start}: trained as compressor={other}, not {compressor}; give the "
+                    "folder of the stage plain, or one of the same compressor"
+                )
+        self.path, self.stage, self.start, self.config = model_path, stage, start, config
+        self.chunk_s, self.first_chunk_s = chunk_s, first_chunk_s
+        self.rate, self.waits, self.strides = rate, list(waits), list(strides)
+        self.lookback, self.length_weight = lookback, length_weight
+        self.train_features = train_features or stage == "plain"
+        self.n_batch, self.late_start, self.seed = batch, late_start, seed
+        self.language, self.dev_wait_k, self.rank = language, dev_wait_k, rank
+        self.train_data, self.dev_manifest = train_data, dev_manifest
+
+        self.items = [item for item in read_shards(Path(train_data)) if item.words]
+        if not self.items:
+            raise UserError(
+                f"train_data={train_data}: no utterance with word times there; make mini's with "
+                "experiments/mini/corpus.py"
+            )
+        self.voices = by_speaker(self.items)
+        self.dev = read_manifest(Path(dev_manifest))[:n_dev]
+
+        torch.manual_seed(seed)
+        self.whisper = load_whisper(model_path)
+        extractor = None
+        if features == "wav2vec2":
+            kept = None if begun is None else begun / WAV2VEC2_FOLDER
+            source = str(kept) if kept is not None and kept.is_dir() else wav2vec2
+            if source is None:
+                raise UserError("features=wav2vec2: name its folder or hub name with wav2vec2=")
+            width = self.whisper.config.d_model
+            extractor = load_wav2vec2(source, width, self.whisper.context_frames)
+        network = StarNetwork(self.whisper, config, extractor)
+        if begun is not None and has_network:
+            fill(network, begun, partly=True)
+        self.lora = with_lora(self.whisper.model, rank, begun)
+        self.prompt = self.whisper.prompt(language)
+        self.network = network
+        self.model = StarModel(self.lora, network, self.prompt, self.whisper.eot)
+        self._freeze()
+        self.options = WindowOptions(
+            self.whisper.context_s,
+            several=several,
+            crop_end=0.0,
+            crop_start=0.0,
+            timestamps=0.0,
+            prompt=0.0,
+        )
+
+    def _freeze(self) -> None:
+        by_wav2vec2 = self.network.wav2vec2 is not None
+        for name, weight in self.lora.named_parameters():
+            if ".encoder." in name and (by_wav2vec2 or not self.train_features):
+                weight.requires_grad_(False)
+        if self.network.wav2vec2 is not None:
+            self.network.wav2vec2.requires_grad_(self.train_features)
+            model = self.network.wav2vec2.model
+            if getattr(model, "masked_spec_embed", None) is not None:
+                model.masked_spec_embed.requires_grad_(False)
+        if self.stage == "frozen":
+            for name, weight in self.network.named_parameters():
+                if ".segmenter." in name:
+                    weight.requires_grad_(False)
+
+    # -- data -----------------------------------------------------------------------------------
+
+    def batch(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
+        """Pure in (seed, step, rank)."""
+        shared = random.Random(f"{self.seed}-{step}")  # one chunk for all ranks: equal work
+        chunk = shared.randint(*CHUNK_FRAMES)
+        first = shared.choice((chunk, -(-FIRST_CHUNK_FRAMES // chunk) * chunk))
+        wait_k, stride = shared.choice(self.waits), shared.choice(self.strides)
+        own = random.Random(f"{self.seed}-{step}-{rank}")
+        audio, ends, n_real, texts = [], [], [], []
+        while len(audio) < self.n_batch:
+            window = complete_window(
+                own,
+                self.voices,
+                self.items,
+                self.options,
+                late_start=self.late_start,
+                lead_s=0.5,
+            )
+            real = -(-len(window.audio) // FRAME_SAMPLES)
+            blocks = whole_block_ends(real, chunk, first, self.whisper.context_frames)
+            wanted = blocks[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
+            samples = torch.from_numpy(window.audio[:wanted])
+            audio.append(F.pad(samples, (0, wanted - len(samples))))
+            ends.append(blocks)
+            n_real.append(min(real, blocks[-1]))
+            text = "".join(f" {word}" for word, *_ in window.words)
+            ids = self.whisper.tokenizer(text, add_special_tokens=False).input_ids
+            room = self.whisper.max_tokens - len(self.prompt)
+            if len(ids) > room:
+                raise UserError(
+                    f"a window of {len(ids)} tokens, but this model's decoder has positions for "
+                    f"{room}; its transcript does not belong to its audio"
+                )
+            texts.append(ids)
+        whole = self.rate is not None or not self.lookback
+        plain = self.stage == "plain"
+        return Batch(
+            audio, ends, n_real, texts, None if whole else wait_k, stride if plain else None
+        )
+
+    # -- training -------------------------------------------------------------------------------
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """Equation 11."""
+        nll, error, rate = model(batch, rate=self.rate, train_features=self.train_features)
+        logs = {
+            "audio_s": sum(batch.n_real) * FRAME_S,
+            "nll": float(nll.detach()),
+            "length_error": float(error.detach()),
+            "frames_per_vector": rate,
+        }
+        if self.stage != "segmenter":  # nothing that could change the lengths is trained
+            return nll, logs
+        return nll + self.length_weight * error, logs
+
+    @torch.inference_mode()
+    def evaluate(self) -> dict[str, float]:
+        """WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate); vectors."""
+        from .stream import Star
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(Path(folder))
+            method = Star(
+                model_path=self.path,
+                adapter=folder,
+                device=str(next(self.model.parameters()).device),
+                chunk_s=self.chunk_s,
+                first_chunk_s=self.first_chunk_s,
+                wait_k=self.dev_wait_k,
+                rate=self.rate,
+            )
+        texts, n_frames, n_vectors = [], 0, 0
+        for utterance in self.dev:
+            state = method.start(language=self.language)
+            audio = utterance.load()
+            update = method.step(state, audio, last=True)
+            texts.append("".join(word.text for word in update.committed).strip())
+            n_frames += -(-len(audio) // FRAME_SAMPLES)
+            n_vectors += state.cache.n_anchors
+        wer = dev_wer(self.dev, texts, self.language)
+        return {"score": wer, "wer": wer, "frames_per_vector": n_frames / max(1, n_vectors)}
+
+    def save(self, folder: Path) -> None:
+        """A folder that `method.adapter` takes, in fp16, and training.json."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_network(self.network, folder)
+        save_lora(self.lora, folder, published_name(self.path))
+        told = {
+            "method": "star",
+            "stage": self.stage,
+            "start": self.start if self.start is None else published_name(self.start),
+            "waits": self.waits,
+            "lookback": self.lookback,
+            "length_weight": self.length_weight,
+            "train_features": self.train_features,
+            "chunk_s": [frames * FRAME_S for frames in CHUNK_FRAMES],
+            "batch": self.n_batch,
+            "seed": self.seed,
+            "train_data": published_name(self.train_data),
+            "train_hours": round(sum(i.n_samples for i in self.items) / SAMPLE_RATE / 3600, 2),
+            "dev": published_name(self.dev_manifest),
+            "n_dev": len(self.dev),
+        }
+        (folder / "training.json").write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")

@@ -1,0 +1,156 @@
+"""STAR's training: its stages, what each freezes, what it saves, that a killed run goes on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from tiny import tiny_folder
+from toy_corpus import toy_corpus
+
+import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
+from streaming_asr.config import compose_raw
+from streaming_asr.errors import UserError
+from streaming_asr.methods.star import Star
+from streaming_asr.methods.star.train import StarRecipe
+from streaming_asr.training import FitConfig, fit
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return toy_corpus(tmp_path_factory.mktemp("corpus"), n=8, n_lengths=3, word_s=0.4, n_dev=1)
+
+
+@pytest.fixture
+def recipe(corpus):
+    def make(**options):
+        settings = {"chunk_s": 0.3, "first_chunk_s": 0.6, "rank": 4, "batch": 2, "layers": 1}
+        return StarRecipe(
+            str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"), **{**settings, **options}
+        )
+
+    return make
+
+
+def train(recipe, folder, steps):
+    config = FitConfig(
+        out=str(folder),
+        max_steps=steps,
+        max_minutes=60,
+        lr=1e-2,
+        warmup_steps=1,
+        schedule="constant",
+    )
+    return fit(recipe, config)
+
+
+def weights(recipe):
+    return {n: p.detach().clone() for n, p in recipe.model.named_parameters()}
+
+
+def changed(recipe, before):
+    return {n for n, p in recipe.model.named_parameters() if not torch.equal(p, before[n])}
+
+
+def test_a_batch_follows_from_seed_step_and_rank_alone(recipe):
+    made = recipe(stage="segmenter")
+    one, same = (made.batch(3, rank=0, world=2, progress=p) for p in (0.1, 0.9))
+    other = made.batch(3, rank=1, world=2, progress=0.1)
+    assert one.texts == same.texts and one.wait_k == same.wait_k == other.wait_k
+    assert all(torch.equal(a, b) for a, b in zip(one.audio, same.audio, strict=True))
+    assert not all(
+        a.shape == b.shape and torch.equal(a, b)
+        for a, b in zip(one.audio, other.audio, strict=True)
+    )
+
+
+def test_the_stages_one_after_the_other_and_what_each_trains(recipe, tmp_path):
+    plain = recipe(stage="plain")
+    before = weights(plain)
+    train(plain, tmp_path / "1", 2)
+    moved = changed(plain, before)
+    assert any(".encoder." in n and "lora" in n for n in moved)
+    assert any("compressor.encoder" in n for n in moved)
+
+    first = recipe(stage="segmenter", start=str(tmp_path / "1" / "final"))
+    before = weights(first)
+    name = "network.compressor.encoder.blocks.0.fc2.weight"
+    kept = dict(plain.model.named_parameters())[name]
+    torch.testing.assert_close(before[name], kept, rtol=1e-2, atol=1e-3)  # fp16
+    train(first, tmp_path / "2", 2)
+    moved = changed(first, before)
+    assert any(".segmenter." in n for n in moved) and any(".decoder." in n for n in moved)
+    assert not any(".encoder." in n and "lora" in n for n in moved)
+
+    second = recipe(start=str(tmp_path / "2" / "final"))
+    before = weights(second)
+    train(second, tmp_path / "3", 2)
+    moved = changed(second, before)
+    assert moved and not any(".segmenter." in n for n in moved)
+    told = json.loads((tmp_path / "3" / "final" / "training.json").read_text())
+    assert told["stage"] == "frozen"
+    star = Star(str(tiny_folder()), adapter=str(tmp_path / "3" / "final"))
+    star.step(star.start(), recipe().dev[0].load(), last=True)
+
+
+def test_a_killed_run_goes_on_as_if_it_had_not_been(recipe, tmp_path):
+    whole = recipe(stage="segmenter")
+    train(whole, tmp_path / "whole", 4)
+    train(recipe(stage="segmenter"), tmp_path / "parts", 2)
+    resumed = recipe(stage="segmenter")
+    train(resumed, tmp_path / "parts", 4)
+    for name, weight in weights(whole).items():
+        torch.testing.assert_close(weight, weights(resumed)[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compressor": "star", "rate": 12.0},
+        {"compressor": "cif", "rate": 12.0},
+        {"compressor": "cnn", "rate": 12.0},
+        {"compressor": "cif"},
+        {"lookback": False},
+        {"mask": "history", "types": "all", "carry": True, "train_features": True},
+    ],
+    ids=str,
+)
+def test_every_compressor_and_option_learns(recipe, options):
+    made = recipe(stage="segmenter", **options)
+    batch = made.batch(0, rank=0, world=1, progress=0.0)
+    assert (batch.wait_k is None) == ("rate" in options or options.get("lookback") is False)
+    loss, logs = made.loss(made.model, batch)
+    loss.backward()
+    if "rate" in options:
+        assert 8 < logs["frames_per_vector"] <= 13
+    scored = made.config.compressor != "cnn"
+    assert float(loss.detach()) == pytest.approx(
+        logs["nll"] + 0.01 * logs["length_error"], rel=1e-5
+    )
+    assert (logs["length_error"] > 0) == scored
+    for name, weight in made.model.named_parameters():  # all, or processes wait for each other
+        assert (weight.grad is not None) == weight.requires_grad, name
+
+
+def test_bad_settings_are_refused(recipe, tmp_path, corpus):
+    for options, message in [
+        ({"stage": "last"}, "plain, segmenter, frozen"),
+        ({"waits": [0, 1]}, "1 or more"),
+        ({"start": "nowhere"}, "no such folder"),
+        ({"compressor": "none"}, "stage=plain"),
+        ({"compressor": "cnn"}, "needs its rate"),
+        ({"features": "wav2vec2"}, "wav2vec2="),
+    ]:
+        with pytest.raises(UserError, match=message):
+            recipe(**options)
+    cif = recipe(stage="segmenter", compressor="cif")
+    cif.save(tmp_path / "cif")
+    with pytest.raises(UserError, match="trained as compressor=cif, not star"):
+        recipe(start=str(tmp_path / "cif"))
+
+
+def test_the_recipe_is_configured_in_full():
+    config = compose_raw(["method=star", "entry=random"], config_name="train")
+    assert config.recipe.target._target_ == "streaming_asr.methods.star.train.StarRecipe"
+    assert config.recipe.target.compressor == "star" and config.recipe.target.carry is False
