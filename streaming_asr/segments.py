@@ -45,13 +45,12 @@ def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segmen
 
 def timed_words(log: UtteranceLog) -> list[Word]:
     """The committed words of a log with their times, None where the method knew none."""
-    return [
-        Word(text, *times)
-        for step in log.steps
-        for text, times in zip(
-            step.committed, step.words or [[None, None, None]] * len(step.committed), strict=True
-        )
-    ]
+    words = []
+    for step in log.steps:
+        times = step.words or [[None, None, None]] * len(step.committed)
+        for text, (start, end, probability) in zip(step.committed, times, strict=True):
+            words.append(Word(text, start, end, probability))
+    return words
 
 
 def write_segments(folder: Path) -> Path:

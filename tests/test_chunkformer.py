@@ -144,32 +144,53 @@ def test_long_form_equals_one_pass_whatever_the_deliveries(total_duration_s: flo
     assert [len(words) > 0 for words in said] == [True, False, True, False]
 
 
-def test_a_folder_is_transcribed_and_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+def test_a_folder_is_transcribed_and_files_that_cannot_be_read_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "talks"
     data.mkdir()
-    for name, seconds in (("a", 4.0), ("b", 0.05), ("d", 1.0)):
-        soundfile.write(data / f"{name}.wav", noise(seconds, seed=len(name)), 16_000)
+    seconds = {"a": 4.0, "b": 0.05, "d": 1.0, "e": 0.0, "f": 0.16}  # f: one frame
+    for name, length in seconds.items():
+        soundfile.write(data / f"{name}.wav", noise(length, seed=len(name)), 16_000)
     (data / "c.wav").write_bytes(b"no audio")
     command = [
-        *("method=chunkformer", "method.mode=longform", f"method.adapter={tiny_folder()}"),
-        *("method.chunk_frames=4", "method.right_frames=4", "method.total_duration_s=2"),
-        *("data=folder", f"data.path={data}", "chunk=1s", "batch=4", "tracker=none"),
-        *("model=whisper", f"output={tmp_path / 'outputs'}"),
+        *("method=chunkformer", "method.mode=longform", "method.total_duration_s=2"),
+        *("method.chunk_frames=4", "method.right_frames=4", "tracker=none"),
+        *("data=folder", f"data.path={data}", f"output={tmp_path / 'outputs'}"),
+        *("model=chunkformer", f"model.path={tiny_folder()}"),
     ]
     assert run.main(command) == 0
+    out = capsys.readouterr().out
     (cell,) = (tmp_path / "outputs" / "default").iterdir()
     log = {u.utt: u for u in read_log(cell / "events.jsonl").utterances}
-    assert {utt: u.status for utt, u in log.items()} == {
-        "a": "ok",
-        "b": "ok",
-        "c": "failed",
-        "d": "ok",
-    }
-    assert "c.wav" in (log["c"].error or "")
+    failed = {utt for utt, u in log.items() if u.status == "failed"}
+    assert failed == {"c", "e"} and set(log) == {*"abcdef"}
+    assert "c.wav" in (log["c"].error or "") and "0 samples" in (log["e"].error or "")
+    assert json.loads((cell / "metrics.json").read_text())["n_failed"] == 2
+
     heard = soundfile.read(data / "a.wav", dtype="float32")[0]
-    text = [word for step in log["a"].steps for word in step.committed]
-    assert text == [word.text for word in words_of(heard, Context(4, 128, 4))] != []
-    assert json.loads((cell / "metrics.json").read_text())["n_failed"] == 1
+    words = words_of(heard, Context(4, 128, 4))
+    assert [w for step in log["a"].steps for w in step.committed] == [w.text for w in words] != []
+    # The one longer than the total duration comes in pieces, the others in one.
+    assert [step.audio_samples for step in log["a"].steps] == [32_000, 64_000]
+    assert [len(log[utt].steps) for utt in "bdf"] == [1, 1, 1]
+    rows = [row.split("\t") for row in (cell / "segments.tsv").read_text().splitlines()]
+    assert rows[0] == ["utterance", "start_s", "end_s", "text"]
+    assert "".join(row[3] for row in rows if row[0] == "a").replace(" ", "") == "".join(
+        w.text for w in words
+    ).replace(" ", "")
+    first = next(row for row in rows if row[0] == "a")
+    assert float(first[1]) == pytest.approx(words[0].start) and float(first[2]) <= 4.0
+    assert "\t".join(first) in out and "/segments.tsv (2)" in out
+
+
+def test_streaming_writes_no_segments(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", noise(1.0), 16_000)
+    command = ["method=chunkformer", "chunk=320ms", "data=folder", f"data.path={tmp_path}"]
+    command += ["tracker=none", f"output={tmp_path}", f"method.adapter={tiny_folder()}"]
+    assert run.main(command) == 0
+    assert not list(tmp_path.glob("default/*/segments.tsv"))
+    assert list(tmp_path.glob("default/*/metrics.json"))
 
 
 # -- refusals -----------------------------------------------------------------------------------

@@ -133,6 +133,15 @@ def test_best_effort_streams_cannot_be_batched(tmp_path: Path) -> None:
         settled(tmp_path, "feed=best_effort", "batch=8")
 
 
+def test_a_chunkformers_folder_is_a_model_and_its_own_adapter(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("encoder_conf: {}")
+    config = compose(["method=chunkformer", "model=chunkformer", f"model.path={tmp_path}"])
+    assert config.method.adapter == str(tmp_path)
+    (tmp_path / "config.json").write_text("{}")  # a Whisper: adapters lie elsewhere
+    with pytest.raises(UserError, match="no such adapter of chunkformer"):
+        compose(["method=chunkformer", "model=chunkformer", f"model.path={tmp_path}"])
+
+
 def test_a_model_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no model there"):
         settled(tmp_path, f"model.path={tmp_path / 'nowhere'}", "model=whisper")
