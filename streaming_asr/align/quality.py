@@ -1,4 +1,4 @@
-"""How good an alignment is: words placed, and where true times are known, the boundaries' errors."""
+"""How good an alignment is: words placed, and their errors where true times are known."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Word times from Whisper's cross-attention, the transcript forced through the decoder.
 
-Dynamic time warping over the alignment heads gives each token its frames
-(`streaming_asr.whisper.alignment`); a word lasts from its first token to the first token after it.
-The path leaves no frame out, so the pause after a word is at first a part of it: a word's edge next
-to a pause is moved to where the sound ends.
+The attention of the alignment heads (`streaming_asr.whisper.alignment`) is cut into one stretch of
+frames per token, in order, by dynamic programming. Unlike the warping that gives a stream's words
+their times, no two tokens share a frame: each lasts `TOKEN_FRAMES` or more, so every word gets a
+place. A word lasts from its first token to the first token after it; the path leaves no frame out,
+so the pause after a word is at first a part of it, and its edges are moved to where its sound is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streaming_asr.align.result import FRAME_SAMPLES, Aligned, loud_frames, words_of
 from streaming_asr.data import TimedWord, Utterance
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from streaming_asr.method import Samples
 
 FRAME_S = 0.02
+TOKEN_FRAMES = 2
 
 
 class WhisperAligner:
@@ -59,7 +62,7 @@ class WhisperAligner:
         """The words of the transcript with their times. UserError where they do not fit in."""
         import torch
 
-        from streaming_asr.whisper.alignment import alignment_times
+        from streaming_asr.whisper.alignment import alignment_map
 
         whisper = self._whisper
         samples = utterance.load()
@@ -76,6 +79,11 @@ class WhisperAligner:
                 f"{utterance.id}: {n_frames * FRAME_S:.1f} s of audio, the model hears "
                 f"{whisper.context_s:g} s; cut it into shorter utterances"
             )
+        if n_frames <= len(tokens):
+            raise UserError(
+                f"{utterance.id}: {len(tokens)} tokens of text in {n_frames * FRAME_S:.2f} s; its "
+                "text does not belong to its audio"
+            )
         if len(prompt) + len(tokens) > whisper.max_tokens:
             raise UserError(
                 f"{utterance.id}: {len(tokens)} tokens of text, the model has room for "
@@ -83,13 +91,14 @@ class WhisperAligner:
             )
         with torch.inference_mode():
             self._decoder.append_frames(self._cache, self._encode(samples, n_frames), 0)
-            times = alignment_times(
+            weights = alignment_map(
                 self._decoder, self._cache, whisper.alignment_heads, prompt, tokens, n_frames
             )
-        found, begin = [], 0
-        for word, end in zip(written, ends, strict=True):
-            found.append(TimedWord(word, times[begin][0], times[end - 1][1]))
-            begin = end
+        starts = [FRAME_S * frame for frame in cut(weights.double().cpu().numpy())]
+        found = [
+            TimedWord(word, starts[begin], starts[end])
+            for word, begin, end in zip(written, [0, *ends], ends, strict=False)
+        ]
         return trim_pauses(found, samples) if self._trim else tuple(found)
 
     def _encode(self, samples: Samples, n_frames: int) -> Tensor:
@@ -104,6 +113,34 @@ class WhisperAligner:
         padded = F.pad(audio[None], (0, whisper.context_frames * FRAME_SAMPLES - audio.numel()))
         hidden = encode_padded(whisper.model, log_mel(padded, whisper.n_mels))
         return hidden[:, :n_frames]
+
+
+def cut(weights: NDArray[np.float64]) -> list[int]:
+    """First frame of each row of `weights` (rows, frames) on the best cut of the frames.
+
+    The rows' stretches follow each other without a gap; the sum of the weights in them is the
+    greatest. Each row has `TOKEN_FRAMES` frames or more, the last one (what follows the text) and
+    rows for which there is no room one or more. Needs as many frames as rows.
+    """
+    n_rows, n_frames = weights.shape
+    least = TOKEN_FRAMES if n_frames >= TOKEN_FRAMES * n_rows else 1
+    sums = np.concatenate([np.zeros((n_rows, 1)), np.cumsum(weights, axis=1)], axis=1)
+    # best[j]: rows so far cover frames [0, j); begun[i, j]: where row i begins then.
+    best = np.where(np.arange(n_frames + 1) >= least, sums[0], -np.inf)
+    begun = np.zeros((n_rows, n_frames + 1), dtype=np.int64)
+    frames = np.arange(n_frames + 1)
+    for i in range(1, n_rows):
+        own = least if i < n_rows - 1 else 1
+        before = best - sums[i]
+        reached = np.maximum.accumulate(before)
+        where = np.maximum.accumulate(np.where(before >= reached, frames, 0))
+        best = np.full(n_frames + 1, -np.inf)
+        best[own:] = reached[: n_frames + 1 - own] + sums[i, own:]
+        begun[i, own:] = where[: n_frames + 1 - own]
+    first, end = [0] * n_rows, n_frames
+    for i in range(n_rows - 1, 0, -1):
+        end = first[i] = int(begun[i, end])
+    return first
 
 
 def trim_pauses(words: Sequence[TimedWord], samples: Samples) -> tuple[TimedWord, ...]:
