@@ -331,3 +331,11 @@ def test_a_multilingual_model_and_an_unknown_language():
     assert committed(steps(method, noise(1.5, seed=2), language="de"))
     with pytest.raises(UserError, match="this model knows"):
         method.start(language="xx")
+
+
+def test_the_bench_compares_equal_frames_and_the_short_encoder_is_cheaper():
+    from streaming_asr.bench.hush import measure
+
+    cost = measure(FOLDER, audio_s=1.0, repeats=1)
+    assert cost.same and (cost.n_frames, cost.n_full) == (75, 200)
+    assert cost.hush_ms > 0 and cost.full_ms > 0

@@ -85,14 +85,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "methods",
         help="what a method adds to the model below it, beside a baseline",
         description="AlignAtt's decision beside building all rows anew; a round of UFAL beside the "
-        "bare call of faster-whisper, random weights of Whisper base; U2's search beside its plain "
-        "form and its encoder beside encoding anew, random weights of Whisper small.",
+        "bare call of faster-whisper and the hush word's encoder beside the padded one, random "
+        "weights of Whisper base; U2's search beside its plain form and its encoder beside encoding anew, random weights of Whisper small.",
     )
     methods.add_argument(
         "rows",
         nargs="*",
         metavar="ROW",
-        help="alignatt, ufal, u2_search, u2_encoder; default: all",
+        help="alignatt, ufal, hush_word, u2_search, u2_encoder; default: all",
     )
     memory = commands.add_parser(
         "memory",
@@ -125,7 +125,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     chunkformer.add_argument(
         "--only", default=None, help="masked,loop,author,endless; default: all"
     )
-    for command in (step, score, methods, memory, chunkformer):
+    star = commands.add_parser(
+        "star",
+        help="memory with and without compression; a step beside recomputing everything",
+        description="Random weights: memory over 1,000 to 5,000 frames in the form of the paper's "
+        "table 3, and STAR's step at chunks 5, 30 and 97 beside encoding and decoding all anew.",
+    )
+    star.add_argument("--lengths", default="1000,2000,3000,4000,5000", help="feature frames")
+    star.add_argument("--attention", default="fused", help="fused, or eager as the paper's")
+    star.add_argument("--model", default="base", help="of the step; default: %(default)s")
+    star.add_argument("--at", default="5,30,97", help="chunks; default: %(default)s")
+    star.add_argument("--repeats", type=int, default=3, help="default: %(default)s")
+    star.add_argument("--only", default="memory,step", help="default: %(default)s")
+    for command in (step, score, methods, memory, chunkformer, star):
         command.add_argument(
             "--json", type=Path, metavar="FILE", help="also write all figures here"
         )
@@ -204,10 +216,28 @@ def _chunkformer(arguments: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
+def _star(arguments: argparse.Namespace) -> dict[str, Any]:
+    from streaming_asr.bench.star import StarSettings, bench_star, show
+    from streaming_asr.errors import UserError
+
+    try:
+        lengths = tuple(int(n) for n in arguments.lengths.split(","))
+    except ValueError as error:
+        raise UserError(
+            f"--lengths {arguments.lengths}: whole numbers with commas between them"
+        ) from error
+    parts = tuple(arguments.only.split(","))
+    options = {name: getattr(arguments, name) for name in ("attention", "model", "at", "repeats")}
+    result = bench_star(StarSettings(lengths=lengths, parts=parts, **options))
+    show(result)
+    return result
+
+
 COMMANDS = {
     "step": _step,
     "score": _score,
     "methods": _methods,
     "memory": _memory,
     "chunkformer": _chunkformer,
+    "star": _star,
 }

@@ -182,9 +182,28 @@ def u2_encoder() -> Row:
     )
 
 
+def hush_word() -> Row:
+    """The encoder on 5 s of audio and a hush word, beside the same audio padded to 30 s."""
+    from streaming_asr.bench.hush import AUDIO_S, LESS, base_cost
+
+    cost = base_cost()
+    return Row(
+        f"the hush word's encoder, {AUDIO_S:g} s of audio, base",
+        "padded to 30 s",
+        cost.hush_ms,
+        cost.full_ms,
+        cost.same,
+        cost.same and cost.ratio >= LESS,
+        f"hush word, Whisper base's dimensions, {AUDIO_S:g} s of audio: {cost.n_frames} frames in "
+        f"place of {cost.n_full} take {cost.ratio:.1f} times less (target: at least {LESS:g}); "
+        "`same`: transformers' own layers give these frames",
+    )
+
+
 ROWS: dict[str, Callable[[], Row]] = {
     "alignatt": alignatt,
     "ufal": ufal,
+    "hush_word": hush_word,
     "u2_search": u2_search,
     "u2_encoder": u2_encoder,
 }
