@@ -111,6 +111,7 @@ class ChunkFormerRecipe:
         window_s: float = 15.0,
         several: float = 0.3,
         noise: float = 0.5,
+        speed: float = 0.0,
         spec_augment: bool = True,
         dev_contexts: Sequence[Sequence[int]] = ((4, 50, 0), (16, 32, 32)),
         n_dev: int = 48,
@@ -119,8 +120,9 @@ class ChunkFormerRecipe:
         """initial: a folder to go on from (its sizes and tokens are kept). chunks, lefts, rights:
         what a batch's context is drawn from once `full_until` of the training is over, -1 the full
         context. frame_weight falls to 0 at `frame_until`. batch_s: audio in a batch. several: share
-        of windows of more than one utterance, up to `window_s`. dev_contexts: c, l, r of the WERs
-        whose mean chooses the best checkpoint."""
+        of windows of more than one utterance, up to `window_s`. speed: share of windows played
+        faster or slower. dev_contexts: c, l, r of the WERs whose mean chooses the best
+        checkpoint."""
         if not 0.0 < ctc_weight <= 1.0 or not chunks or not lefts or not rights:
             raise UserError(
                 f"ctc_weight={ctc_weight}: above 0 and at most 1; chunks, lefts and rights name at "
@@ -153,7 +155,13 @@ class ChunkFormerRecipe:
         self.frame_weight, self.frame_until, self.full_until = frame_weight, frame_until, full_until
         self.chunks, self.lefts, self.rights = chunks, lefts, rights
         self.options = WindowOptions(
-            window_s, several=several, crop_end=0.0, crop_start=0.0, noise=noise, empty=0.02
+            window_s,
+            several=several,
+            crop_end=0.0,
+            crop_start=0.0,
+            noise=noise,
+            empty=0.02,
+            speed=speed,
         )
         self.batch_s, self.spec_augment, self.seed = batch_s, spec_augment, seed
         self.dev_contexts = [Context(*sizes) for sizes in dev_contexts]
