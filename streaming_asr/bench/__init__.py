@@ -86,7 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="what a method adds to the model below it, beside a baseline",
         description="AlignAtt's decision beside building all rows anew; a round of UFAL beside the "
         "bare call of faster-whisper and the hush word's encoder beside the padded one, random "
-        "weights of Whisper base; U2's search beside its plain form and its encoder beside encoding anew, random weights of Whisper small.",
+        "weights of Whisper base; U2's search beside its plain form and its encoder beside "
+        "encoding anew, random weights of Whisper small.",
     )
     methods.add_argument(
         "rows",
