@@ -206,8 +206,17 @@ def beeps(which, gaps_s) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def beeper(tmp_path_factory):
+    return make_beeper(tmp_path_factory.mktemp("beeper"), context_frames=200)
+
+
+@pytest.fixture(scope="module")
+def beeper_of_30_s(tmp_path_factory):
+    return make_beeper(tmp_path_factory.mktemp("beeper-of-30-s"), context_frames=1500)
+
+
+def make_beeper(folder, context_frames):
     """(model folder, U2 folder, the word of each beep)."""
-    whisper = load_whisper(tiny_folder(d_model=64, layers=1))
+    whisper = load_whisper(tiny_folder(d_model=64, layers=1, context_frames=context_frames))
     encoder = whisper.model.model.encoder
     with torch.no_grad():
         encoder.embed_positions.weight.zero_()
@@ -239,7 +248,6 @@ def beeper(tmp_path_factory):
         return loss
 
     optimiser.step(closure)
-    folder = tmp_path_factory.mktemp("beeper")
     whisper.model.save_pretrained(folder / "model")
     whisper.tokenizer.save_pretrained(folder / "model")
     save_head(head, folder / "u2")
@@ -298,6 +306,37 @@ def test_a_word_cut_by_the_longest_delay_is_heard_whole_in_the_next_segment(beep
     rest = method.step(state, audio[round(1.7 * 16_000) :], last=True)
     words = [*update.committed, *rest.committed]
     assert [word.text for word in words] == [beeper[2][i] for i in which]
+
+
+@pytest.mark.parametrize("chunk_s", [0.3, 1.0])
+def test_joined_speech_loses_no_word_at_a_border_nor_at_the_cut_after_12_s(
+    beeper_of_30_s, chunk_s
+) -> None:
+    random = np.random.default_rng(8)
+    which, gaps_s = [], []
+    for n_words, pause_s in ((7, 0.3), (20, 0.6), (3, 1.9), (48, 0.2), (11, 0.95), (16, 0.5)):
+        which += random.integers(0, N_BEEPS, n_words).tolist()
+        gaps_s += [GAP_S] * (n_words - 1) + [pause_s]
+    audio = beeps(which, gaps_s)
+    ends_s = np.cumsum([BEEP_S + gap_s for gap_s in gaps_s]) - gaps_s
+    # All candidates pass through the decoder, whose random weights must not choose among them.
+    method = method_of(
+        beeper_of_30_s, chunk_s=chunk_s, first_chunk_s=1.2, rescore=6, attention_weight=0.0
+    )
+    assert method._rules.max_delay == 600
+    first, chunk = round(1.2 * 16_000), round(chunk_s * 16_000)
+    updates = stream(method, audio, chunk=chunk, first=first)
+    words = [word for update in updates for word in update.committed]
+    assert [word.text for word in words] == [beeper_of_30_s[2][i] for i in which]
+    assert [word.end for word in words] == pytest.approx(ends_s, abs=0.06)
+    # 48 words last 16 s: their segment, which begins in the pause before, is cut once, by the first
+    # chunk that makes it 12 s long.
+    heard_s = 1.2 + chunk_s * np.arange(len(updates))
+    pause_s, over_s = ends_s[29], ends_s[77]
+    cuts_s = [t for t, update in zip(heard_s, updates, strict=True) if update.endpoint]
+    (cut_s,) = [t for t in cuts_s if pause_s + 3 < t < over_s]
+    assert 12.2 < cut_s - pause_s < 12.6 + 2 * chunk_s
+    assert len(cuts_s) >= 4
 
 
 def test_a_pause_commits_what_was_shown_and_the_next_word_may_begin_in_the_same_chunk(

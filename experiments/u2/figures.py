@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.u2.results import FIGURE_CHUNKS_MS, find, read
 from streaming_asr.errors import UserError
@@ -19,7 +20,7 @@ from streaming_asr.report.cells import Cell
 
 HERE = Path(__file__).parent
 FIGURES = {"fig2": "finance", "fig3": "clean", "fig4": "other"}
-CURVES = {
+CURVES: dict[str, dict[str, Any]] = {
     "U2, rescored": {"method": "u2", "rescore": 6},
     "U2, first pass": {"method": "u2", "rescore": 0},
     "UFAL": {"method": "ufal"},
@@ -51,7 +52,7 @@ def draw(curves: dict[str, list[tuple[float, float]]], split: str, path: Path) -
 
     figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
     for name, curve in curves.items():
-        style = {"linestyle": "--"} if name == "offline" else {"marker": "o"}
+        style: dict[str, Any] = {"linestyle": "--"} if name == "offline" else {"marker": "o"}
         axis.plot(*zip(*curve, strict=True), label=name, **style)
     axis.set_xscale("log")
     seconds = [chunk / 1000 for chunk in FIGURE_CHUNKS_MS]
