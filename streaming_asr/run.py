@@ -76,7 +76,10 @@ def run_cell(
             stack.enter_context(cells.lock(folder))
         elif cells.finished(folder, hashes, METRICS_VERSION):
             say(f"{cell}: finished earlier, skipped")
-            return dict(json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
+            result = dict(json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
+            if "WANDB_SWEEP_ID" in os.environ:  # an agent waits for the numbers of every cell
+                _track(plain, folder, result, cell)
+            return result
         with suppress(FileNotFoundError):
             (folder / "failed.json").unlink()
         _save_configuration(folder, config, hydra_node)
@@ -169,6 +172,11 @@ def _score(
     from streaming_asr.score import score_folder
 
     result = score_folder(folder, config=plain, hashes=hashes, experiment=plain["name"], cell=cell)
+    _track(plain, folder, result, cell)
+    return result
+
+
+def _track(plain: dict[str, Any], folder: Path, result: Mapping[str, Any], cell: str) -> None:
     if (plain["tracker"] or {}).get("name", "none") != "none":
         from streaming_asr.track import tracker
 
@@ -177,7 +185,6 @@ def _score(
             lines = (folder / "utterances.jsonl").read_text(encoding="utf-8").splitlines()
             track.utterances([json.loads(line) for line in lines])
             track.report(_report(folder))
-    return result
 
 
 def _report(folder: Path) -> Path:

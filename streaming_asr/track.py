@@ -1,10 +1,10 @@
-"""Experiment tracking; the only file that imports wandb, and only when it is asked for.
+"""Experiment tracking; wandb is imported only when it is asked for.
 
     with tracker(config, folder=cell) as track:
         track.log({"loss": 2.1}, step=10)        # a training curve
         track.summary({"wer": 4.2})              # the final numbers of a cell
         track.utterances(rows)                   # one row per utterance
-        track.report(Path("report.html"))        # the HTML report, as an artifact
+        track.report(Path("report.html"))        # the HTML report with its timelines, as media
 
 A result never depends on the tracker: whatever goes wrong in it (not installed, a service that
 dies, a server out of reach) is one warning with its reason, and the run goes on without it.
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+FINISH_TIMEOUT_S = 300  # for a server that went away while a run's files were being sent
 INIT_TIMEOUT_S = 30  # wandb's own 90 s would stall every cell of a sweep while a server is away
 
 
@@ -41,7 +42,7 @@ class Tracker:
         """A table with one row per utterance; nested values become columns `outer.inner`."""
 
     def report(self, page: Path) -> None:
-        """The HTML report as an artifact of this run."""
+        """The HTML report, with its timelines and their sound, as a medium of this run."""
 
 
 class NullTracker(Tracker):
@@ -93,18 +94,17 @@ class WandbTracker(Tracker):
 
     def report(self, page: Path) -> None:
         def send() -> None:
-            artifact = self._wandb.Artifact(f"report-{self._run.id}", type="report")
-            artifact.add_file(str(page), name="report.html")
-            self._run.log_artifact(artifact)
+            self._run.log({"report": self._wandb.Html(str(page), inject=False)})
 
         self._guard("report", send)
 
     def finish(self, *, failed: bool) -> None:
-        """Closes the run; after an offline one prints the command that uploads it."""
+        """Closes the run; where it was not sent, prints the command that uploads it."""
         offline, folder = self._run.offline, Path(self._run.dir).parent
         # Even after a failed call: what did arrive before it is worth keeping.
         self._alive = True
-        if self._guard("finish", lambda: self._run.finish(exit_code=int(failed))) and offline:
+        closed = self._guard("finish", lambda: self._run.finish(exit_code=int(failed)))
+        if offline or not closed:
             print(f"wandb run kept offline; to upload it: wandb sync {shlex.quote(str(folder))}")
 
     def _guard(self, what: str, send: Callable[[], None]) -> bool:
@@ -168,6 +168,10 @@ def _start(
         _warn("import wandb failed (pip install wandb, or tracker=none)", error)
         return None
     wanted: Any = settings.get("mode") or "offline"
+    # Of newer versions alone; without it a run waits for a server that is gone for ever.
+    patience = {"finish_timeout": FINISH_TIMEOUT_S, "finish_timeout_raises": True}
+    known = getattr(wandb.Settings, "model_fields", {})
+    extra: dict[str, Any] = {name: value for name, value in patience.items() if name in known}
     # An unreachable server still leaves a run that can be uploaded later.
     for mode in dict.fromkeys((wanted, "offline")):
         try:
@@ -188,6 +192,7 @@ def _start(
                     disable_code=True,
                     disable_git=True,
                     x_disable_stats=True,  # its sampling would run beside the timed steps
+                    **extra,
                 ),
             )
         except Exception as error:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import struct
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from wandb_server import records, stand_in
 
+from streaming_asr import track as track_module
 from streaming_asr.errors import UserError
 from streaming_asr.track import NullTracker, TrackerWarning, tracker
 
@@ -23,26 +23,6 @@ CONFIG = {"name": "grid", "chunk": "300ms", "tracker": {"name": "wandb", "mode":
 def wandb_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DATA", "CACHE", "CONFIG"):
         monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name.lower()))
-
-
-def records(path: Path) -> Iterator[Any]:
-    """The records of an offline run: a 7-byte header, then LevelDB's log format (32 KiB blocks)."""
-    from wandb.proto import wandb_internal_pb2
-
-    data, at, whole = path.read_bytes(), 7, b""
-    while at + 7 <= len(data):
-        left = 32768 - at % 32768
-        if left < 7:
-            at += left
-            continue
-        _, size, kind = struct.unpack_from("<IHB", data, at)
-        whole += data[at + 7 : at + 7 + size]
-        at += 7 + size
-        if kind in (1, 4):  # a full record, or the last piece of one
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(whole)
-            yield record
-            whole = b""
 
 
 def fake_wandb(**parts: Any) -> types.SimpleNamespace:
@@ -84,7 +64,7 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
 
     (log,) = cell.glob("wandb/offline-run-*/*.wandb")
     assert f"wandb sync '{log.parent}'" in capsys.readouterr().out
-    runs, curve, summary, metrics, artifacts = [], [], {}, {}, []
+    runs, curve, summary, metrics, media = [], [], {}, {}, {}
     for record in records(log):
         kind = record.WhichOneof("record_type")
         if kind == "run":
@@ -94,14 +74,13 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
                 "/".join(item.nested_key): json.loads(item.value_json)
                 for item in record.history.item
             }
+            media |= point
             if "loss" in point:
                 curve.append((point["step"], point["loss"]))
         elif kind == "summary":
             summary |= {item.key: item.value_json for item in record.summary.update if item.key}
         elif kind == "metric":
             metrics[record.metric.name] = record.metric
-        elif kind == "artifact":
-            artifacts.append(record.artifact.type)
     assert (runs[0].run_group, runs[0].display_name) == ("grid", "my cell")
     config = {item.key: item.value_json for item in runs[0].config.update}
     assert config["chunk"] == '"300ms"'
@@ -110,7 +89,9 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
     assert metrics["wer"].summary.min
     assert json.loads(summary["wer"]) == 4.25
     assert "cer" not in summary
-    assert "report" in artifacts
+    assert media["report/_type"] == "html-file"
+    (sent,) = log.parent.glob("files/media/html/*.html")
+    assert sent.read_text() == page.read_text()
     (table,) = log.parent.glob("files/media/table/*.json")
     assert json.loads(table.read_text()) == {
         "columns": ["utt", "latency.p50", "wer"],
@@ -160,6 +141,47 @@ def test_an_unreachable_server_leaves_an_offline_run(
     ):
         pass
     assert modes == ["online", "offline"]
+
+
+@pytest.mark.parametrize("answer", [None, 500])
+def test_a_server_that_is_away_or_fails_costs_the_run_nothing(
+    answer: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setattr(track_module, "INIT_TIMEOUT_S", 1)
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    with stand_in(lambda query, variables: answer) as address:
+        monkeypatch.setenv("WANDB_BASE_URL", address if answer else "http://127.0.0.1:9")
+        config = {"name": "grid", "tracker": {"name": "wandb", "mode": "online"}}
+        with (
+            pytest.warns(TrackerWarning, match="mode=online.*the run goes on without it"),
+            tracker(config, folder=tmp_path) as track,
+        ):
+            track.summary({"wer": 4.25})
+    (log,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    summaries = [
+        {item.key: item.value_json for item in record.summary.update if item.key}
+        for record in records(log)
+        if record.WhichOneof("record_type") == "summary"
+    ]
+    assert {"wer": "4.25"} in summaries
+
+
+def test_a_server_that_goes_away_before_the_end_leaves_the_command_that_sends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Gone(FakeRun):
+        def finish(self, exit_code: int) -> None:
+            raise TimeoutError("not finished after 300 s")
+
+    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=lambda **_: Gone()))
+    with (
+        pytest.warns(TrackerWarning, match="finish failed: TimeoutError: not finished"),
+        tracker(CONFIG, folder=tmp_path),
+    ):
+        pass
+    assert "wandb sync /nowhere" in capsys.readouterr().out
 
 
 def test_a_dying_service_is_told_once_and_the_run_is_still_closed(
