@@ -426,7 +426,7 @@ def test_the_recorder_refuses_unknown_names_and_nesting() -> None:
 
     misuse(nest, "do not nest")
     misuse(lambda r: r.part("rest").__enter__(), "'rest' is none of")
-    misuse(lambda r: r.count(tokens=1), "'tokens' is none of")
+    misuse(lambda r: r.count(letters=1), "'letters' is none of")
 
 
 def test_the_recorder_adds_up_and_is_empty_after_draining(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ class _Scored(Compressor):
     """A compressor with a segmenter."""
 
     def __init__(
-        self, encoder: SemanticEncoder, d: int, *, carry: bool, threshold: float = 1.0
+        self, encoder: SemanticEncoder, d: int, *, carry: bool = False, threshold: float = 1.0
     ) -> None:
         super().__init__(encoder)
         self.segmenter = Segmenter(d)

@@ -240,7 +240,8 @@ class StarRecipe:
         first = shared.choice((chunk, -(-FIRST_CHUNK_FRAMES // chunk) * chunk))
         wait_k, stride = shared.choice(self.waits), shared.choice(self.strides)
         own = random.Random(f"{self.seed}-{step}-{rank}")
-        audio, ends, n_real, texts = [], [], [], []
+        audio: list[Tensor] = []
+        ends, n_real, texts = [], [], []
         while len(audio) < self.n_batch:
             window = complete_window(
                 own,
