@@ -368,7 +368,9 @@ def _plan(argv: Sequence[str]) -> list[cells.Planned]:
 
 def _hydra(argv: Sequence[str]) -> None:
     before = sys.argv
-    sys.argv = ["run", *argv]
+    # Completion is installed for the command that a shell sees.
+    completes = argv[:1] in (["-sc"], ["--shell-completion"])
+    sys.argv = ["streaming-asr" if completes else "run", *argv]
     try:
         hydra.main(config_path=str(CONF_DIR), config_name="run", version_base="1.3")(job)()
     finally:
