@@ -74,7 +74,11 @@ class Recipe(Protocol):
     def batch(self, step: int, *, rank: int, world: int, progress: float) -> Any: ...
 
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, float]]:
-        """`model` is `self.model` wrapped: call this one, or gradients are not averaged."""
+        """`model` is `self.model` wrapped: call this one, or gradients are not averaged.
+
+        The figures beside the loss are logged; `weight` among them, not logged, says of how many
+        (tokens, frames) the loss is the mean, so that ranks and accumulated parts with unequal
+        shares together take the step of one batch. Without it they count alike."""
         ...
 
     def evaluate(self) -> dict[str, float]:
@@ -188,12 +192,21 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
             for group in optimizer.param_groups:
                 scale = group.get("plateau_scale", 1.0)
                 group["lr"] = config.lr * factor * scale
+            weight = 0.0
             for part in range(config.accumulate):
                 batch = recipe.batch(
                     step * config.accumulate + part, rank=rank, world=world, progress=progress
                 )
                 loss, logs = recipe.loss(model, batch)
-                accelerator.backward(loss / config.accumulate)
+                share = logs.pop("weight", 1.0)
+                weight += share
+                accelerator.backward(loss * share)
+            total = torch.tensor(weight, device=accelerator.device)
+            # over ranks, as the gradients are
+            total = accelerator.reduce(total, "mean").clamp(min=1e-8)
+            for parameter in trainable:
+                if parameter.grad is not None:
+                    parameter.grad /= total
             accelerator.clip_grad_norm_(trainable, config.grad_clip)
             wrapped.step()
             wrapped.zero_grad()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from torch import nn
 
 from streaming_asr.errors import UserError
@@ -17,7 +18,7 @@ from streaming_asr.training import FitConfig, fit, lr_factor
 
 
 class Line:
-    """Least squares on 8 seeded points a step, shared out among the ranks; a frozen offset."""
+    """Least squares on 9 seeded points a step, shared out among the ranks; a frozen offset."""
 
     def __init__(self, scores=(), stop_at=None):
         torch.manual_seed(0)
@@ -30,12 +31,12 @@ class Line:
         if step == self.stop_at:
             raise KeyboardInterrupt
         self.seen.append(step)
-        points = torch.randn(8, 3, generator=torch.Generator().manual_seed(step))
+        points = torch.randn(9, 3, generator=torch.Generator().manual_seed(step))
         return points[rank::world]
 
     def loss(self, model, batch):
         error = model(batch)[:, 0] - batch.sum(1).sin()
-        return (error**2).mean(), {"n": float(len(batch))}
+        return (error**2).mean(), {"n": float(len(batch)), "weight": float(len(batch))}
 
     def evaluate(self):
         return {"score": self.scores.pop(0) if self.scores else 1.0}
@@ -112,7 +113,7 @@ def test_two_processes_take_the_steps_of_one_on_the_same_batch(tmp_path):
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert ran.returncode == 0, ran.stderr
     assert "2 process(es)" in ran.stdout
@@ -133,6 +134,52 @@ def test_accumulated_gradients_equal_one_larger_batch(tmp_path):
     expected = weights(tmp_path / "whole" / "final")
     for name, value in weights(tmp_path / "halves" / "final").items():
         assert torch.allclose(value, expected[name], atol=1e-6)
+
+
+def test_parts_without_a_weight_count_alike(tmp_path):
+    class Halves(Line):
+        """5 and 4 points, so that the mean of the halves' means is not the whole's."""
+
+        def batch(self, step, *, rank, world, progress):
+            whole = super().batch(step // 2, rank=rank, world=world, progress=progress)
+            return whole[step % 2 :: 2]
+
+        def loss(self, model, batch):
+            loss, logs = super().loss(model, batch)
+            return loss, {"n": logs["n"]}
+
+    class BothMeans(Line):
+        def loss(self, model, batch):
+            first, logs = super().loss(model, batch[::2])
+            second, _ = super().loss(model, batch[1::2])
+            return (first + second) / 2, {"n": logs["n"]}
+
+    fit(BothMeans(), settings(tmp_path / "both", max_steps=4))
+    fit(Halves(), settings(tmp_path / "halves", max_steps=4, accumulate=2))
+    expected = weights(tmp_path / "both" / "final")
+    for name, value in weights(tmp_path / "halves" / "final").items():
+        assert torch.allclose(value, expected[name], atol=1e-6)
+    assert "weight" not in curve(tmp_path / "halves")[-1]
+
+
+def test_bf16_computes_in_bf16_and_keeps_weights_in_float32(tmp_path):
+    seen = set()
+
+    class Layer(nn.Linear):
+        def forward(self, points):
+            out = super().forward(points)
+            seen.add((out.dtype, self.weight.dtype))
+            return out
+
+    recipe = Line()
+    recipe.model = nn.Sequential(Layer(3, 1))
+    AcceleratorState._reset_state(True)  # one process has one precision
+    try:
+        fit(recipe, settings(tmp_path, max_steps=2, mixed_precision="bf16"))
+    finally:
+        AcceleratorState._reset_state(True)
+    assert seen == {(torch.bfloat16, torch.float32)}
+    assert weights(tmp_path / "final")["0.weight"].dtype == torch.float32
 
 
 def test_frozen_weights_stay_and_are_not_stored(tmp_path):

@@ -218,6 +218,7 @@ class WhisperRTRecipe:
             "token_accuracy": float(right.float().mean()),
             "stop_accuracy": float(right[ends].float().mean()),
             "audio_s": sum(e[-1] for e in batch.ends) * FRAME_S,
+            "weight": float(len(labels)),
         }
         return F.cross_entropy(logits, labels), logs
 
