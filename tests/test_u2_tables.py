@@ -22,7 +22,7 @@ def finished(
     document = {
         "schema": 1,
         "metrics_version": 1,
-        "config": {"method": own, "chunk": chunk, "data": {"split": split}, "batch": 1},
+        "config": {"method": own, "chunk": chunk, "data": {"name": "mini", "split": split}},
         "machine": {"cpu": "a processor"},
         "n_utterances": 60,
         "metrics": {

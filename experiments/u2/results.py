@@ -42,7 +42,7 @@ def find(
         own["adapter"] = Path(str(own.get("adapter"))).name
         if (
             cell.method == method
-            and cell.split == split
+            and (cell.config.get("data") or {}).get("split") == split
             and (chunk_ms is None or round(1000 * (cell.chunk_s or 0)) == chunk_ms)
             and all(own.get(key) == value for key, value in settings.items())
         ):
