@@ -21,6 +21,8 @@ from streaming_asr.data.corpora.shards import Shards
 from streaming_asr.data.corpora.tedlium import plain
 from streaming_asr.errors import UserError
 
+MY_CORPUS = "streaming_asr.data.corpora.my_corpus"
+
 
 def corpus(name: str, path: Path, *settings: str) -> Any:
     """The corpus of conf/data/<name>.yaml, as the command line builds it."""
@@ -584,3 +586,25 @@ def test_every_corpus_is_listed_with_a_sentence(capsys: pytest.CaptureFixture[st
     for file in (CONF_DIR / "data").glob("*.yaml"):
         assert f"  {file.stem} " in out
     assert "LibriSpeech as openslr.org/12 gives it" in out
+
+
+def test_the_corpus_that_the_documentation_adds_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "corpora.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    settings = page.partition("```yaml\n")[2].partition("```")[0]
+    write(tmp_path / "my_corpus.py", code)
+    write(tmp_path / "conf" / "data" / "my_corpus.yaml", settings.replace(MY_CORPUS, "my_corpus"))
+    monkeypatch.syspath_prepend(tmp_path)
+    write(tmp_path / "root/test/text.tsv", "ann_1\tHello there.", "bob_2\tYes.")
+    for name in ("ann/ann_1.wav", "bob/bob_2.wav"):
+        sound(tmp_path / "root/test" / name)
+    overrides = ["data=my_corpus", f"data.path={tmp_path / 'root'}"]
+    loader = build(compose_raw(overrides, config_dir=str(tmp_path / "conf")).data)
+    first, second = loader.utterances()
+    assert (first.id, first.text, first.speaker) == ("ann_1", "Hello there.", "ann")
+    assert (second.duration_s, len(second.load())) == (0.5, 8000)
+    (tmp_path / "root/test/bob/bob_2.wav").unlink()
+    broken = build(compose_raw(overrides, config_dir=str(tmp_path / "conf")).data)
+    assert "bob_2.wav" in only(check(broken).problems)

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import noise, tiny_folder
+
+from streaming_asr.align import ctc
+from streaming_asr.align.ctc import CtcAligner, Spelled, TransformersCtc, U2Head, grow
+from streaming_asr.align.viterbi import ANYTHING, align
+from streaming_asr.data import Utterance
+from streaming_asr.errors import UserError
+
+BLANK = 0
+
+
+def utterance(text: str, samples: Any = None, name: str = "u") -> Utterance:
+    audio = noise(2.0) if samples is None else samples
+    return Utterance(id=name, text=text, audio=lambda: audio, duration_s=len(audio) / 16_000)
+
+
+# -- the best path --------------------------------------------------------------------------
+
+
+def collapse(path: Sequence[int]) -> list[int]:
+    return [k for k, _ in itertools.groupby(path) if k != BLANK]
+
+
+@pytest.mark.parametrize("tokens", [[1], [1, 2], [1, 1], [2, 1, 2], [1, 1, 1], [1, 2, 2]])
+def test_the_path_is_the_best_of_all_that_spell_the_text(tokens: list[int]) -> None:
+    random = np.random.default_rng(len(tokens))
+    for n_frames in (3, 5, 6):
+        log_probs = np.log(random.dirichlet(np.ones(3), n_frames)).astype(np.float32)
+        every = [
+            path
+            for path in itertools.product(range(3), repeat=n_frames)
+            if collapse(path) == tokens
+        ]
+        found = align(log_probs, tokens, BLANK)
+        if not every:
+            assert found is None
+            continue
+        best = max(every, key=lambda p: sum(log_probs[t, k] for t, k in enumerate(p)))
+        spans, t = [], 0
+        for token, group in itertools.groupby(best):
+            n = len(list(group))
+            if token != BLANK:
+                spans.append((t, t + n))
+            t += n
+        assert found == spans
+
+
+def test_a_blank_that_is_not_class_zero() -> None:
+    log_probs = np.log(np.array([[0.1, 0.9], [0.8, 0.2], [0.1, 0.9]], np.float32))
+    assert align(log_probs, [0], blank=1) == [(1, 2)]
+
+
+def test_anything_takes_all_sounds_between_its_neighbours() -> None:
+    """A 1 x x 2 with blanks at the edges: what is not in the alphabet is between 1 and 2."""
+    frames = [0, 1, 0, 3, 0, 4, 3, 0, 0, 2, 0]
+    log_probs = np.log(np.full((len(frames), 5), 0.01, np.float32))
+    log_probs[np.arange(len(frames)), frames] = np.log(0.96)
+    assert align(log_probs, [1, ANYTHING, 2], BLANK) == [(1, 2), (3, 7), (9, 10)]
+
+
+def test_no_text_and_too_much_text() -> None:
+    log_probs = np.zeros((2, 3), np.float32)
+    assert align(log_probs, [], BLANK) == []
+    assert align(log_probs, [1, 1], BLANK) is None  # three frames: a blank stands between
+
+
+# -- words ----------------------------------------------------------------------------------
+
+
+def test_spikes_grow_over_the_sound_around_them_to_the_middle_at_most() -> None:
+    samples = np.zeros(16_000, np.float32)
+    samples[1600:8000] = 0.5  # 0.1 .. 0.5 s: two words without a pause
+    samples[11_200:14_400] = 0.5  # 0.7 .. 0.9 s
+    words = grow(["a", "b", "c"], [(0.2, 0.22), (0.4, 0.42), (0.8, 0.82)], samples)
+    np.testing.assert_allclose(
+        [w[1:] for w in words], [(0.1, 0.31), (0.31, 0.5), (0.7, 0.9)], atol=1e-6
+    )
+
+
+class Known:
+    """Emits a, b and the word boundary where a test says."""
+
+    blank = 0
+
+    def __init__(self, frames: Sequence[int]) -> None:
+        self.frames = frames
+
+    def log_probs(self, samples: Any) -> tuple[Any, float]:
+        found = np.log(np.full((len(self.frames), 4), 0.01, np.float32))
+        found[np.arange(len(self.frames)), self.frames] = np.log(0.97)
+        return found, len(samples) / 16_000 / len(self.frames)
+
+    def spell(self, words: Sequence[str]) -> Spelled:
+        spelled = Spelled([], [])
+        for word in words:
+            if spelled.tokens:
+                spelled.tokens.append(3)
+            start = len(spelled.tokens)
+            spelled.tokens.extend({"a": 1, "b": 2}.get(c, ANYTHING) for c in word.lower())
+            spelled.words.append((start, len(spelled.tokens)))
+        return spelled
+
+
+def aligner(monkeypatch: pytest.MonkeyPatch, frames: Sequence[int]) -> CtcAligner:
+    monkeypatch.setattr(ctc, "emitter", lambda *_: Known(frames))
+    return CtcAligner("known", "none")
+
+
+def test_a_text_gets_the_times_that_the_model_emits_it_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    tone = np.sin(np.arange(32_000) / 5).astype(np.float32)
+    tone[9600:16_000] = 0  # a pause at 0.6 .. 1.0 s
+    frames = [0, 1, 0, 2, 0, 0, 0, 0, 3, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0]  # of 100 ms
+    (result,) = aligner(monkeypatch, frames).align([utterance("Ab, ba", tone)])
+    assert result.words is not None
+    assert [w.text for w in result.words] == ["Ab,", "ba"]
+    np.testing.assert_allclose([w[1:] for w in result.words], [(0.0, 0.6), (1.0, 2.0)], atol=0.021)
+
+
+def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = [utterance("aaa", name="long"), utterance("", name="none"), utterance("xyz", name="x")]
+    long, none, other, good = aligner(monkeypatch, [0, 1, 0]).align([*said, utterance("a")])
+    assert "3 tokens of text for 3 frames of 667 ms" in long.reason
+    assert none.reason.startswith("none: has no text")
+    assert "the model has no letter of 'xyz'" in other.reason
+    assert good.words is not None
+
+
+# -- transformers' models -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wav2vec2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a wav2vec 2.0 with capitals, weights at random."""
+    import torch
+    from transformers import (
+        Wav2Vec2Config,
+        Wav2Vec2CTCTokenizer,
+        Wav2Vec2FeatureExtractor,
+        Wav2Vec2ForCTC,
+    )
+
+    folder = tmp_path_factory.mktemp("wav2vec2")
+    tokens = ["<pad>", "<s>", "</s>", "<unk>", "|", "'", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
+    vocabulary = folder / "vocab.json"
+    vocabulary.write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+    torch.manual_seed(3)
+    model = Wav2Vec2ForCTC(
+        Wav2Vec2Config(
+            vocab_size=len(tokens),
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            conv_dim=(8,) * 7,
+            num_conv_pos_embeddings=4,
+            num_conv_pos_embedding_groups=2,
+            pad_token_id=0,
+        )
+    )
+    model.save_pretrained(folder)
+    Wav2Vec2CTCTokenizer(str(vocabulary)).save_pretrained(folder)
+    Wav2Vec2FeatureExtractor().save_pretrained(folder)
+    return folder
+
+
+def test_any_ctc_model_of_transformers_aligns(wav2vec2: Path) -> None:
+    made = CtcAligner(str(wav2vec2), "none")
+    (result,) = made.align([utterance("Don't pay 12 euros - now.")])
+    assert result.words is not None
+    assert [w.text for w in result.words] == ["Don't", "pay", "12", "euros", "now."]
+    edges = [edge for word in result.words for edge in word[1:]]
+    assert edges == sorted(edges) and edges[0] >= 0.0 and edges[-1] <= 2.0
+
+
+def test_letters_take_the_case_of_the_vocabulary_and_numbers_are_anything(wav2vec2: Path) -> None:
+    model = TransformersCtc(str(wav2vec2), "cpu", "float32", None)
+    spelled = model.spell(["Don't", "é!", "4th"])
+    ids = {letter: 6 + i for i, letter in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZ")}
+    dont = [ids["D"], ids["O"], ids["N"], 5, ids["T"]]
+    assert spelled.tokens == [*dont, 4, ANYTHING, 4, ANYTHING]
+    assert spelled.words == [(0, 5), (6, 7), (8, 9)]
+    log_probs, frame_s = model.log_probs(noise(1.0))
+    assert log_probs.shape[1] == 32 and frame_s == pytest.approx(0.02, abs=0.001)
+    np.testing.assert_allclose(np.exp(log_probs).sum(1), 1, atol=1e-4)
+
+
+def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(
+    wav2vec2: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    folder = tmp_path / "model"
+    shutil.copytree(wav2vec2, folder)
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    vocabulary |= {"é": len(vocabulary), "è": len(vocabulary) + 1}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    with pytest.raises(UserError, match="tokenizer has 34 tokens, the model 32 classes"):
+        CtcAligner(str(folder), "none")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (None, "names no CTC model; give a transformers CTC model"),
+        ("./nowhere", "no model there; give a Hugging Face folder"),
+    ],
+)
+def test_without_a_model_it_says_which_there_are(path: str | None, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        CtcAligner(path, "none")
+
+
+# -- our own heads --------------------------------------------------------------------------
+
+
+def test_the_head_that_training_u2_leaves_aligns(tmp_path: Path) -> None:
+    from streaming_asr.methods.u2.head import embedding_head, save_head
+    from streaming_asr.whisper.load import load_whisper
+
+    model = tiny_folder()
+    whisper = load_whisper(model)
+    save_head(embedding_head(whisper, whisper.eot), tmp_path)
+    made = CtcAligner(str(tmp_path), str(model))
+    good, long = made.align(
+        [utterance("The quick brown fox 12."), utterance("The fox", noise(4.5), "long")]
+    )
+    assert good.words is not None
+    assert [w.text for w in good.words] == ["The", "quick", "brown", "fox", "12."]
+    edges = [edge for word in good.words for edge in word[1:]]
+    assert edges == sorted(edges) and edges[-1] <= 2.0
+    assert "4.5 s of audio, the model hears 4 s" in long.reason
+    head = U2Head(tmp_path, str(model), "cpu", "float32")
+    log_probs, frame_s = head.log_probs(noise(1.01))
+    assert log_probs.shape == (51, whisper.eot + 1) and frame_s == 0.02
+
+
+def test_a_chunkformers_head_aligns(tmp_path: Path) -> None:
+    import chunkformer_tiny
+
+    from streaming_asr.methods.chunkformer.load import save
+    from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.train(["the quick brown fox", "the lazy dog"], 30)
+    shape = replace(chunkformer_tiny.SHAPE, vocabulary=len(tokenizer))
+    network = chunkformer_tiny.tiny_network(shape=shape)
+    save(tmp_path, network, tokenizer.tokens, None)
+    with pytest.raises(UserError, match=r"has no bpe\.json"):
+        CtcAligner(str(tmp_path), "none")
+    tokenizer.write(tmp_path)
+    (result,) = CtcAligner(str(tmp_path), "none").align([utterance("the lazy fox", noise(3.0))])
+    assert result.words is not None
+    assert [w.text for w in result.words] == ["the", "lazy", "fox"]
+    assert result.words[-1].end <= 3.0
