@@ -1,0 +1,91 @@
+"""Segments over the waveform, as the paper's figure 10: STAR's and CIF's beside the words.
+
+    python -m experiments.star.picture [--star random] [--cif cif] [--utterance clean-000]
+
+Writes segments.svg beside this file. A network is an entry in outputs/train/mini/star, in mini's
+own adapters, or a folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from streaming_asr.config import build, compose
+from streaming_asr.data import Mini
+from streaming_asr.errors import UserError
+
+HERE = Path(__file__).parent
+
+
+def segments_s(entry: str, audio: np.ndarray) -> list[float]:
+    """Ends of the network's segments in seconds."""
+    config = compose(["method=star", f"method.adapter={entry}", "chunk=100ms", "tracker=none"])
+    star = build(config.method)
+    state = star.start()
+    star.step(state, audio, last=True)
+    return [end * 0.02 for end in state.ends]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--star", default="random")
+    parser.add_argument("--cif", default="cif")
+    parser.add_argument("--utterance", default="clean-000")
+    parser.add_argument("--out", type=Path, default=HERE / "segments.svg")
+    arguments = parser.parse_args(argv)
+    try:
+        found = [u for u in Mini("clean").utterances() if u.id == arguments.utterance]
+        if not found:
+            raise UserError(f"--utterance {arguments.utterance}: not in mini's clean")
+        audio = found[0].load()
+        rows = {
+            "STAR": segments_s(arguments.star, audio),
+            "CIF": segments_s(arguments.cif, audio),
+        }
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    draw(audio, [(w.text, w.start, w.end) for w in found[0].words or ()], rows, arguments.out)
+    print(f"written: {arguments.out}")
+    return 0
+
+
+def draw(
+    audio: np.ndarray,
+    words: Sequence[tuple[str, float, float]],
+    rows: dict[str, list[float]],
+    out: Path,
+) -> None:
+    """One panel per method: the waveform, the ends of its segments, the words below."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    matplotlib.rcParams["svg.hashsalt"] = "segments"
+    figure, axes = plt.subplots(len(rows), 1, figsize=(11, 2.2 * len(rows)), sharex=True)
+    time_s = np.arange(len(audio)) / 16_000
+    top = float(np.abs(audio).max()) or 1.0
+    for axis, (name, ends) in zip(np.atleast_1d(axes), rows.items(), strict=True):
+        axis.plot(time_s[::16], audio[::16], color="0.7", linewidth=0.5)
+        axis.vlines(ends, -top, top, color="C3", linewidth=1.0)
+        for text, start, end in words:
+            axis.text((start + end) / 2, -1.25 * top, text, ha="center", va="top", fontsize=7)
+            axis.vlines([start], -1.2 * top, -top, color="0.4", linewidth=0.6)
+        axis.set_ylim(-1.6 * top, 1.1 * top)
+        axis.set_yticks([])
+        axis.set_ylabel(f"{name}\n{len(ends)} segments")
+    np.atleast_1d(axes)[-1].set_xlabel("s")
+    figure.tight_layout()
+    figure.savefig(out, metadata={"Date": None})
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""experiments/star: the noise of table 1, the tables of cells that ran and of those that did not."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from experiments.star import tables
+from experiments.star.noisy import inject
+from experiments.star.picture import draw
+
+
+def test_noise_covers_its_share_of_the_recording_and_more_of_it_the_more():
+    audio = 0.1 * np.sin(np.arange(8000, dtype=np.float32))
+    assert np.array_equal(inject(audio, 0.0, "white", 1), audio)
+    for share in (0.1, 0.5):
+        changed = (inject(audio, share, "white", 1) != audio).nonzero()[0]
+        assert len(changed) > 0.98 * share * 8000
+        assert changed[-1] - changed[0] < share * 8000
+    added = (inject(audio, 0.5, "pink", 2) - audio)[inject(audio, 0.5, "pink", 2) != audio]
+    assert 0.5 < np.sqrt(np.mean(added**2)) / np.sqrt(np.mean(audio**2)) < 2
+
+
+def cell(folder, name, wer, **method):
+    (folder / name).mkdir(parents=True)
+    config = {
+        "method": {"_target_": "streaming_asr.methods.star.Star", **method},
+        "data": {"split": "clean"},
+        "chunk": "1s",
+    }
+    document = {
+        "schema": 1,
+        "config": config,
+        "metrics": {"wer": wer, "dal_cu_ms": 800.0},
+        "n_utterances": 60,
+    }
+    (folder / name / "metrics.json").write_text(json.dumps(document))
+
+
+def test_the_table_says_by_how_much_star_is_ahead_or_not(tmp_path):
+    for name, wer in (("star18", 20.0), ("cif18", 21.5), ("cnn18", 19.0)):
+        cell(tmp_path, name, wer, adapter=f"outputs/train/mini/star/{name}", rate=18.0)
+    text = tables.figure4(tables.Cells(tmp_path))
+    assert "| 18 | 20.0 | 21.5 | 19.0 | not run |" in text and "| 30 | not run" in text
+    assert "STAR is ahead of CIF, by 1.5 points" in text
+    assert "STAR is NOT ahead of CNN, by -1.0 points" in text
+
+
+def test_points_are_wer_and_dal(tmp_path):
+    settings = {"stride_s": None, "keep_all": False}
+    cell(tmp_path, "a", 33.3, adapter="x/random", wait_k=2, **settings)
+    text = tables.figure5(tables.Cells(tmp_path))
+    assert "| STAR | not run | 33.3 / 800 | not run | not run | not run |" in text
+
+
+def test_the_papers_memory_stands_beside_ours(tmp_path):
+    assert "| 5000 | not run | not run (80 %) | not run (69 %)" in tables.table3(tmp_path)
+
+
+def test_a_picture_is_drawn(tmp_path):
+    audio = np.sin(np.arange(16_000, dtype=np.float32))
+    draw(audio, [("one", 0.1, 0.4)], {"STAR": [0.2, 0.9], "CIF": [0.5]}, tmp_path / "p.svg")
+    assert "2 segments" in (tmp_path / "p.svg").read_text()
