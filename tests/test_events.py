@@ -188,3 +188,20 @@ def test_a_log_of_twenty_thousand_steps_is_read_in_well_under_a_second(tmp_path:
     begin = time.process_time()
     assert len(read_log(path).utterances[0].steps) == 20_000
     assert time.process_time() - begin < 1.5
+
+
+def test_chosen_utterances_are_read_as_from_the_whole_log(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    names = ["a", "b", 'a "quoted" é\\', "utt"]
+    with EventWriter(path, {"config": {}}) as writer:
+        for name in names:
+            text = f'says "utt":"a" of {name}'  # what looks like an id inside of a text is none
+            steps = [Step("flush", 16_000, {"wall": 1}, committed=[text])]
+            writer.write_utterance(UtteranceLog(name, text, 16_000, steps=steps))
+    whole = {each.utt: each for each in read_log(path).utterances}
+    for only in ([names[2]], ["a", "utt"], ["c"], []):
+        found = read_log(path, only=only).utterances
+        assert found == [whole[name] for name in names if name in only]
+    escaped = path.read_text().replace("é", "\\u00e9")
+    path.write_text(escaped)
+    assert [each.utt for each in read_log(path, only=[names[2]]).utterances] == [names[2]]

@@ -144,13 +144,11 @@ def _timelines(cells: list[Cell]) -> tuple[list[dict[str, Any]], dict[str, str]]
         if not wanted or not log_path.is_file():
             continue
         try:
-            log = read_log(log_path)
+            log = read_log(log_path, only=wanted)
         except UserError as error:  # the numbers stand; only the pictures are missing
             cells[at] = replace(cell, notes=(*cell.notes, f"no timelines: {error}"))
             continue
         for logged in log.utterances:
-            if logged.utt not in wanted:
-                continue
             name = logged.audio_path
             if name and name not in audio and name not in refused:
                 url, reason = _audio(Path(name), cell.folder, room)
