@@ -14,13 +14,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from accelerate import Accelerator
@@ -31,6 +32,7 @@ from .errors import UserError
 from .text import normaliser
 
 Log = Callable[[Mapping[str, float], int], None]
+Example = TypeVar("Example")
 
 
 @dataclass(frozen=True)
@@ -252,6 +254,21 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
         recipe.save(out / "final")
     accelerator.end_training()
     return figures
+
+
+def alike(
+    examples: Sequence[Example], n_batches: int, length: Callable[[Example], float], key: str
+) -> list[list[Example]]:
+    """Length bucketing: `examples` as `n_batches` batches of alike lengths, in an order drawn from
+    `key`. With the same key all ranks have long batches at the same time. One batch stays as it is.
+    """
+    if n_batches == 1:
+        return [list(examples)]
+    ordered = sorted(examples, key=length)
+    size = len(ordered) // n_batches
+    batches = [ordered[at : at + size] for at in range(0, n_batches * size, size)]
+    random.Random(key).shuffle(batches)
+    return batches
 
 
 def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None = None) -> float:

@@ -14,7 +14,7 @@ from accelerate.state import AcceleratorState
 from torch import nn
 
 from streaming_asr.errors import UserError
-from streaming_asr.training import FitConfig, fit, lr_factor
+from streaming_asr.training import FitConfig, alike, fit, lr_factor
 
 
 class Line:
@@ -190,6 +190,17 @@ def test_frozen_weights_stay_and_are_not_stored(tmp_path):
         "0.bias",
         "2.weight",
     }
+
+
+def test_batches_of_alike_lengths_hold_every_example_once_in_one_order_for_all_ranks():
+    ranks = [[5, 1, 9, 3, 7, 2], [50, 20, 70, 10, 90, 30]]  # the other: tenfold
+    batches = [alike(lengths, 3, float, "seed-0") for lengths in ranks]
+    assert sorted(map(sorted, batches[0])) == [[1, 2], [3, 5], [7, 9]]
+    assert [sum(batch) for batch in batches[0]] != [3, 8, 16]  # shuffled, and not by length
+    assert [[10 * x for x in sorted(batch)] for batch in batches[0]] == list(
+        map(sorted, batches[1])
+    )
+    assert alike(ranks[0], 1, float, "seed-0") == [ranks[0]]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -309,3 +310,15 @@ def test_a_corpus_without_word_times_is_refused(corpus, tmp_path):
             chunk_s=0.3,
             first_chunk_s=0.6,
         )
+
+
+def test_buckets_put_windows_of_alike_lengths_together_and_batches_stay_pure(recipe):
+    plain, bucketed = recipe(), recipe(buckets=4)
+    first = [len(window.audio) for window in bucketed._windows(0, 0)]
+    lengths = [[len(w.audio) for w in bucketed._windows(index, 0)] for index in range(4)]
+    assert lengths[0] == first  # asked for again after others
+    ordered = sorted(lengths, key=sum)
+    assert all(max(a) <= min(b) for a, b in itertools.pairwise(ordered))
+    assert len(first) == len(plain._windows(0, 0)) == 3
+    later = recipe(buckets=4)  # as after a restart
+    assert equal_batches(batch_of(later, step=5), batch_of(bucketed, step=5))

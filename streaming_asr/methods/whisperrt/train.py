@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from ...data import read_manifest
 from ...data.shards import Item, by_speaker, read_timed_shards
 from ...errors import UserError
-from ...training import dev_wer, published_name
+from ...training import alike, dev_wer, published_name
 from ...whisper.adapters import save_lora
 from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
 from ...whisper.load import load_whisper
@@ -74,6 +74,7 @@ class WhisperRTRecipe:
         points_per_window: int = 6,
         token_ends: str = "spread",
         batch: int = 8,
+        buckets: int = 1,
         several: float = 0.4,
         late_start: float = 0.1,
         language: str | None = None,
@@ -84,16 +85,18 @@ class WhisperRTRecipe:
             raise UserError(f"mode={mode!r}: fast (all points of a batch in one step) or paper")
         if token_ends not in ("spread", "word"):
             raise UserError(f"token_ends={token_ends!r}: spread (over the word) or word (its end)")
-        if not 0 < point_fraction <= 1 or points_per_window < 1 or batch < 1 or rank < 1:
+        if not 0 < point_fraction <= 1 or points_per_window < 1 or min(batch, buckets, rank) < 1:
             raise UserError(
                 f"point_fraction={point_fraction}, points_per_window={points_per_window}, "
-                f"batch={batch}, rank={rank}: the fraction lies in (0, 1], the others are 1 or more"
+                f"batch={batch}, buckets={buckets}, rank={rank}: the fraction lies in (0, 1], "
+                "the others are 1 or more"
             )
         self.path, self.seed, self.random_chunks = model_path, seed, random_chunks
         self.chunk = round(chunk_s / FRAME_S)
         self.first_chunk = round(first_chunk_s / FRAME_S)
         self.mode, self.token_ends, self.n_batch = mode, token_ends, batch
         self.point_fraction, self.points_per_window = point_fraction, points_per_window
+        self.buckets = buckets
         self.late_start, self.rank, self.init = late_start, rank, init
         self.train_data, self.dev_manifest, self.language = train_data, dev_manifest, language
 
@@ -116,7 +119,7 @@ class WhisperRTRecipe:
         )
         blocks = block_ends(self.whisper.context_frames, self.chunk, self.first_chunk)
         self.steps_per_batch = 1 if mode == "fast" else self._n_points(len(blocks))
-        self._drawn: tuple[tuple[int, int], list[Window]] | None = None
+        self._drawn: tuple[tuple[int, int], list[list[Window]]] | None = None
 
     # -- data -----------------------------------------------------------------------------------
 
@@ -155,24 +158,26 @@ class WhisperRTRecipe:
         return min(n_blocks, self.points_per_window, int(self.point_fraction * n_blocks) + 1)
 
     def _windows(self, index: int, rank: int) -> list[Window]:
-        """Windows of batch `index`; the last are kept, since paper mode asks for them again."""
-        if self._drawn is None or self._drawn[0] != (index, rank):
-            rng = random.Random(f"{self.seed}-{index}-{rank}")
-            self._drawn = (
-                (index, rank),
-                [
-                    complete_window(
-                        rng,
-                        self.voices,
-                        self.items,
-                        self.options,
-                        late_start=self.late_start,
-                        lead_s=0.3,
-                    )
-                    for _ in range(self.n_batch)
-                ],
-            )
-        return self._drawn[1]
+        """Windows of batch `index`; the last are kept, since paper mode asks for them again, and
+        `buckets` batches of alike lengths are drawn together."""
+        pool, place = divmod(index, self.buckets)
+        if self._drawn is None or self._drawn[0] != (pool, rank):
+            rng = random.Random(f"{self.seed}-{pool}-{rank}")
+            windows = [
+                complete_window(
+                    rng,
+                    self.voices,
+                    self.items,
+                    self.options,
+                    late_start=self.late_start,
+                    lead_s=0.3,
+                )
+                for _ in range(self.n_batch * self.buckets)
+            ]
+            key = f"{self.seed}-{pool}-order"
+            batches = alike(windows, self.buckets, lambda window: len(window.audio), key)
+            self._drawn = ((pool, rank), batches)
+        return self._drawn[1][place]
 
     def _example(self, window: Window, ends: list[int], points: Sequence[int]) -> Example:
         """The window as far as the blocks that end at `ends` reach, asked for at `points`."""
