@@ -1,0 +1,169 @@
+"""The measured tables of this folder's README, from the results of the sweeps.
+
+    python -m experiments.hush_word.tables [--output outputs] [--readme README.md]
+
+Reads <output>/{hush_word,hush_word_paddings,hush_word_ablation}/*/metrics.json and rewrites the
+blocks of this folder's README.md, with --readme also the block `hush_word` of another file. A cell
+that is missing is written as "not run".
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.rows import (
+    CHUNKS_MS,
+    COLUMNS,
+    SPLITS,
+    Rows,
+    caption,
+    measures,
+    read_rows,
+    table,
+    write,
+)
+from experiments.whisperrt.tables import NOT_RUN, duration, markdown, number
+from streaming_asr.methods.hush_word.search import reduce_ratio
+from streaming_asr.papers import read_paper
+from streaming_asr.report.cells import Cell
+
+BEAM = 5
+WHOLE_MS = 10_000
+BEST_EFFORT_MS = 20
+LENGTHS_S = (0.5, 1.0, 2.0, 5.0)
+SYSTEMS = ("hush word", "padded to the context")
+PAPER_TABLE_1 = {"full": "pad to 30 s", "none": "no padding", "zeros 1": "1 s", "zeros 5": "5 s"}
+ABLATION = (
+    ("UFAL's policy, padded", "full, wide"),
+    ("hush word (HW)", "hush, wide"),
+    ("beam pruning (BP), padded", "full, pruned"),
+    ("HW + BP", "hush, pruned"),
+    ("HW + BP + pipeline (PL)", "hush, pruned, pipeline"),
+)
+
+
+def system(method: Mapping[str, Any]) -> str:
+    """A row of the tables by chunk."""
+    return {"hush": "hush word", "full": "padded to the context"}.get(
+        method["padding"], method["padding"]
+    )
+
+
+def padding(method: Mapping[str, Any]) -> str:
+    """A row of the table of paddings: kind, and seconds where it has any."""
+    if method["padding"] not in ("zeros", "noise"):
+        return str(method["padding"])
+    seconds = method.get("padding_s")
+    return f"{method['padding']} {0.5 if seconds is None else seconds:g}"
+
+
+def variant(method: Mapping[str, Any]) -> str:
+    """A row of the ablation."""
+    pruned = "pruned" if method.get("prune", True) else "wide"
+    piped = ", pipeline" if method.get("pipeline", "none") != "none" else ""
+    return f"{method['padding']}, {pruned}{piped}"
+
+
+def paddings(rows: Rows) -> str:
+    """Whole utterances; the paper's table 1 (medium, LibriSpeech) stands beside what it has."""
+    (printed,) = (t for t in read_paper("whisperflow").tables if t.name == "1")
+    theirs = {row.labels["padding"]: row.values for row in printed.rows}
+    kinds = ["full", "none", "hush"]
+    kinds += [f"{kind} {s:g}" for kind in ("zeros", "noise") for s in LENGTHS_S]
+    parts = [caption(rows)]
+    for split in SPLITS:
+        lines = []
+        for kind in kinds:
+            cell = rows.get((kind, WHOLE_MS, split))
+            values = theirs.get(PAPER_TABLE_1.get(kind, ""))
+            beside = "–" if values is None else f"{values['WER']} / {values['encoder GFLOPS']}"
+            lines.append([_named(kind), _wer(cell), _work(cell), _share(cell), beside])
+        header = ["padding", "WER [95 %]", "encoder GMAC per s of audio", "padding, % of frames"]
+        header += ["paper: WER / GMAC of a window"]
+        parts += [f"mini `{split}`:", markdown(header, lines)]
+    return "\n\n".join(parts)
+
+
+def _named(kind: str) -> str:
+    name, _, seconds = kind.partition(" ")
+    full = {"full": "zeros to the context", "hush": "hush word, 0.5 s"}
+    return f"{name}, {seconds} s" if seconds else full.get(name, name)
+
+
+def _wer(cell: Cell | None) -> str:
+    return measures(cell)[COLUMNS.index("WER")]
+
+
+def _work(cell: Cell | None) -> str:
+    if cell is None:
+        return NOT_RUN
+    flops = cell.metrics.get("encoder_gflops_per_s")
+    return number(None if flops is None else flops / 2, 3)
+
+
+def _share(cell: Cell | None) -> str:
+    if cell is None:
+        return NOT_RUN
+    share = cell.metrics.get("padding_share")
+    return number(None if share is None else 100 * share)
+
+
+def beams(rows: Rows) -> str:
+    """Mean beam and reduce ratio by chunk, beside the paper's table 4 for Whisper base."""
+    (printed,) = (t for t in read_paper("whisperflow").tables if t.name == "4")
+    theirs = {
+        int(row.labels["step length"].removesuffix("ms")): row.values
+        for row in printed.rows
+        if row.labels["model"] == "Base"
+    }
+    lines = []
+    for chunk in (*CHUNKS_MS[:-1], 750, CHUNKS_MS[-1]):
+        values = theirs.get(chunk)
+        cells = [rows.get(("hush word", chunk, split)) for split in SPLITS]
+        beside = "–" if values is None else f"{values['avg beam']} / {values['reduce ratio']}"
+        lines.append([duration(chunk), *map(_beam, cells), beside])
+    header = ["chunk", *(f"mini `{split}`" for split in SPLITS), "paper: base, TED-LIUM 3"]
+    return "Mean beam / reduce ratio, beam 5.\n\n" + markdown(header, lines)
+
+
+def _beam(cell: Cell | None) -> str:
+    """The ratio follows from the mean: decoder steps are 1 or 5 wide."""
+    if cell is None:
+        return NOT_RUN
+    mean = cell.metrics.get("mean_beam")
+    return f"{number(mean, 3)} / {number(reduce_ratio(mean, BEAM), 3)}"
+
+
+def ablation(rows: Rows) -> str:
+    """Best effort on `clean`; the paper has a figure without numbers."""
+    lines = []
+    for name, key in ABLATION:
+        cell = rows.get((key, BEST_EFFORT_MS, "clean"))
+        mean = None if cell is None else cell.metrics.get("word_latency_committed_mean_ca_s")
+        latency = NOT_RUN if cell is None else number(mean, 3)
+        lines.append([name, latency, _beam(cell), *measures(cell)])
+    header = ["system", "word latency, mean s", "mean beam / ratio", *COLUMNS]
+    return caption(rows) + "\n\n" + markdown(header, lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+
+    def blocks(output: Path) -> dict[str, str]:
+        rows = read_rows(output / "hush_word", system)
+        return {
+            "paddings": paddings(read_rows(output / "hush_word_paddings", padding)),
+            "hush_word": table(rows, SYSTEMS, None),
+            "beams": beams(rows),
+            "ablation": ablation(read_rows(output / "hush_word_ablation", variant)),
+        }
+
+    own = Path(__file__).parent / "README.md"
+    return write(argv, __doc__, own, blocks, shared="hush_word")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
