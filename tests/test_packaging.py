@@ -92,7 +92,13 @@ def test_what_the_package_imports_is_what_it_depends_on() -> None:
     """An import that only another package brings along would break with that package."""
     extras = PROJECT["optional-dependencies"]
     declared = names_of(
-        [*PROJECT["dependencies"], *extras["train"], *extras["longform"], "hydra-core"]
+        [
+            *PROJECT["dependencies"],
+            *extras["train"],
+            *extras["longform"],
+            *extras["corpora"],
+            "hydra-core",
+        ]
     )
     packages = metadata.packages_distributions()
     undeclared = {}
