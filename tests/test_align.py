@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from align_fake import FakeAligner
 from corpora_layouts import sound, write
+from omegaconf import open_dict
 from tiny import noise, tiny_folder
 
 from streaming_asr.align.cache import Cache
@@ -165,6 +166,8 @@ def config(manifest: Path, *overrides: str) -> Any:
 
     assert streaming_asr.align.command
     made = compose_raw(["data=manifest", f"data.path={manifest}", *overrides], config_name="align")
+    with open_dict(made):
+        made.pop("hydra")
     if not any(o.startswith("aligner=") for o in overrides):
         made.aligner = {"_target_": "align_fake.FakeAligner"}
     return made
@@ -252,7 +255,8 @@ def test_the_last_word_on_an_utterance_is_that_it_was_aligned(tmp_path: Path) ->
 def test_other_settings_do_not_mix_with_what_is_there(manifest: Path) -> None:
     align(config(manifest), quiet)
     changed = config(manifest)
-    changed.aligner.trim = True
+    with open_dict(changed):
+        changed.aligner.trim = True
     with pytest.raises(UserError, match=r"was made with trim=None, this call has True; give out="):
         align(changed, quiet)
 
@@ -305,4 +309,4 @@ def test_a_question_to_align_or_data_imports_no_model_code(question: list[str]) 
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert len(done.stdout) > 200
+        assert len(done.stdout) > 150

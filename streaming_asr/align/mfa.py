@@ -110,15 +110,18 @@ class MfaAligner:
         if done.returncode == 0:
             return
         how = f"ended with status {done.returncode}"
+        remedy = (
+            f"Missing models: mfa model download acoustic {self._acoustic}; "
+            f"mfa model download dictionary {self._dictionary}. "
+        )
         if done.returncode < 0 or done.returncode > 128:
             number = -done.returncode if done.returncode < 0 else done.returncode - 128
-            how = f"was killed (signal {number}; 9 is most often memory: give fewer aligner.jobs)"
+            how = f"was killed (signal {number})"
+            remedy = "Signal 9 is most often memory: give fewer aligner.jobs. "
         said = "\n".join(f"  {line}" for line in (done.stderr + done.stdout).splitlines()[-8:])
         raise UserError(
-            f"mfa align {how}:\n{said}\n"
-            "What was aligned before is kept: repair the cause and give the same command again. "
-            f"Missing models: mfa model download acoustic {self._acoustic}; "
-            f"mfa model download dictionary {self._dictionary}"
+            f"mfa align {how}\n{said}\n{remedy}"
+            "What was aligned before is kept: the same command goes on with the rest"
         )
 
 
