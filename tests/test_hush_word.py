@@ -23,8 +23,10 @@ from streaming_asr.methods.hush_word.padding import (
     PaddedEncoder,
     make_padding,
 )
+from streaming_asr.methods.hush_word.pipeline import parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser
 from streaming_asr.methods.local_agreement import key
+from streaming_asr.profile import measure, splits
 from streaming_asr.simulate import StepRecorder
 from streaming_asr.whisper.encoder import encode_padded, encode_short
 from streaming_asr.whisper.features import log_mel
@@ -334,8 +336,49 @@ def test_a_multilingual_model_and_an_unknown_language():
 
 
 def test_the_bench_compares_equal_frames_and_the_short_encoder_is_cheaper():
-    from streaming_asr.bench.hush import measure
+    from streaming_asr.bench import hush as bench
 
-    cost = measure(FOLDER, audio_s=1.0, repeats=1)
+    cost = bench.measure(FOLDER, audio_s=1.0, repeats=1)
     assert cost.same and (cost.n_frames, cost.n_full) == (75, 200)
     assert cost.hush_ms > 0 and cost.full_ms > 0
+
+
+# -- the profile --------------------------------------------------------------------------------
+
+
+def test_the_splits_of_the_cores():
+    assert splits(1) == splits(2) == ["none", "1:1"]
+    assert splits(4) == ["none", "1:1", "1:2", "1:3", "2:1", "2:2", "3:1"]
+
+
+def test_the_profile_keeps_the_split_of_the_lowest_latency(tmp_path, monkeypatch, capsys):
+    from streaming_asr import profile
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    options = [f"model.path={FOLDER}", "method.adapter=none", "method.padding=zeros"]
+    with pytest.raises(UserError, match="nothing measured for this model"):
+        HushWord(FOLDER, padding="zeros", pipeline="profiled")
+    latency = {"none": 0.5, "1:1": 0.25, "1:2": 0.75, "2:1": 0.25}
+    monkeypatch.setattr(
+        profile,
+        "measure",
+        lambda overrides, pipeline, n_cores, limit: profile.Measured(
+            pipeline, latency[pipeline], 0.1, 20.0
+        ),
+    )
+    assert profile.main([*options, "--cores", "3"]) == 0
+    assert "best: method.pipeline=1:1" in capsys.readouterr().out
+    assert parse_split("profiled", FOLDER) == (1, 1)
+    assert profile.main([*options, "--limit", "0"]) == 2
+    monkeypatch.setattr(profile, "measure", lambda *_: None)
+    assert profile.main(options) == 2
+    assert "word times" in capsys.readouterr().err
+
+
+@needs_mini
+def test_a_setting_is_measured_best_effort():
+    measured = measure(
+        ["method.adapter=none", "method.padding=zeros", "method.beam=0"], "none", 1, limit=1
+    )
+    assert measured is not None
+    assert measured.pipeline == "none" and measured.rtf > 0

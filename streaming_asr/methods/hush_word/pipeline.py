@@ -8,10 +8,13 @@ their work in the middle of a decoding.
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,15 +28,53 @@ _encoder: PaddedEncoder | None = None
 """Of a worker process."""
 
 
-def parse_split(text: str) -> tuple[int, int]:
-    """Threads of the encoder's worker and of the decoding, from `1:1`. Raises UserError."""
+def parse_split(text: str, model_path: str = "") -> tuple[int, int] | None:
+    """Threads of the encoder's worker and of the decoding, from `1:1`; None for `none`.
+
+    `profiled`: what was kept for this machine and model. Raises UserError.
+    """
+    if text == "profiled":
+        text = kept_split(model_path)
+    if text == "none":
+        return None
     match = re.fullmatch(r"(\d+):(\d+)", text)
     if match is None or "0" in match.groups():
         raise UserError(
-            f"pipeline={text}: none, or threads of the encoder and of the decoding with a "
-            "colon between them, as in pipeline=1:1"
+            f"pipeline={text}: none, profiled, or threads of the encoder and of the decoding with "
+            "a colon between them, as in pipeline=1:1"
         )
     return int(match[1]), int(match[2])
+
+
+def _splits_file() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "streaming_asr" / "hush_word_splits.json"
+
+
+def keep_split(model_path: str, split: str) -> Path:
+    """Keep the best split of a model on this machine; where."""
+    place = _splits_file()
+    kept = json.loads(place.read_text("utf-8")) if place.is_file() else {}
+    kept[_key(model_path)] = split
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", "utf-8")
+    return place
+
+
+def kept_split(model_path: str) -> str:
+    """What `keep_split` kept. Raises UserError where there is nothing."""
+    place = _splits_file()
+    kept = json.loads(place.read_text("utf-8")) if place.is_file() else {}
+    if _key(model_path) not in kept:
+        raise UserError(
+            "pipeline=profiled: nothing measured for this model with so many cores; run "
+            "`python -m streaming_asr.profile` first"
+        )
+    return str(kept[_key(model_path)])
+
+
+def _key(model_path: str) -> str:
+    return f"{model_path}, {os.cpu_count()} cores"
 
 
 class EncoderWorker:

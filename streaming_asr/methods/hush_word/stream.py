@@ -99,9 +99,10 @@ class HushWord:
         at width 1; reenter: again after a fallback. n: hypotheses that must agree. trim_s: buffer
         length in seconds beyond which it is trimmed, default 15 or half the model's context.
         max_tokens: of a round's text, default half the decoder's positions. pipeline: none, or
-        threads of encoder and decoder as in 1:1; the encoder then runs in a process of its own, on
-        encoder_device, and the text comes a round later. Raises UserError on settings out of range
-        and on a model or hush word that cannot be loaded.
+        threads of encoder and decoder as in 1:1, or profiled (`python -m streaming_asr.profile`);
+        the encoder then runs in a process of its own, on encoder_device, and the text comes a
+        round later. Raises UserError on settings out of range and on a model or hush word that
+        cannot be loaded.
         """
         self._chunk = _samples(chunk_s, "chunk_s")
         self._first = _samples(first_chunk_s, "first_chunk_s")
@@ -110,7 +111,7 @@ class HushWord:
                 f"beam={beam}, max_tokens={max_tokens}: beam is 0 (greedy) or more, max_tokens at "
                 "least 1 or null"
             )
-        split = None if pipeline == "none" else parse_split(pipeline)
+        split = parse_split(pipeline, model_path)
         if split is None and encoder_device is not None:
             raise UserError(
                 f"encoder_device={encoder_device} with pipeline=none: the encoder has a device of "
