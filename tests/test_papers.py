@@ -188,6 +188,7 @@ def test_in_form_model_and_data_may_be_others_and_no_difference_is_stated(tmp_pa
     ran = [line for line in lines(tmp_path, form=True) if line.ours is not None]
     assert {line.row.labels["method"] for line in ran} == {"WhisperRT"}
     assert {line.row.labels["chunk"] for line in ran} == {"300ms"}
+    assert {line.row.labels["data"] for line in ran} == {"test-clean"}
     assert {line.difference for line in ran} == {None}
 
 
@@ -231,7 +232,7 @@ def test_report_shows_papers_tables_and_results(tmp_path: Path, capsys) -> None:
     shown = capsys.readouterr().out
     assert "6.55" in shown and "-0.55" in shown and "[5.50, 6.50]" in shown
     assert "first 60 utterances" in shown
-    assert "2 numbers of ours" in shown and "not run" in shown
+    assert "2 numbers of ours, 295 not run" in shown
     assert "27.54" not in shown  # --ran leaves it out
 
 

@@ -23,8 +23,11 @@ from streaming_asr.report.cells import Cell, read_cells
 if TYPE_CHECKING:
     from rich.table import Table as Grid
 
-# What --form leaves out of a match: beginnings of the settings that mini has others of.
-WORLD = ("model", "data", "language", "first_chunk", "method.adapter")
+# What --form leaves out of a match: what mini has others of. data.split stays: both have clean
+# and other.
+WORLD = frozenset(
+    {"model", "data", "data.form", "data.language", "data.year", "first_chunk", "method.adapter"}
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def compare(table: Table, cells: Sequence[Cell], *, form: bool = False) -> Itera
     then there is no difference to state.
     """
     for row in table.rows:
-        select = {k: v for k, v in row.select.items() if not (form and k.startswith(WORLD))}
+        select = {k: v for k, v in row.select.items() if not (form and k in WORLD)}
         # without a method every cell would agree
         agreeing = [
             cell
@@ -244,12 +247,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     for table in tables:
         lines = list(compare(table, cells, form=arguments.form))
         ran = sum(line.ours is not None for line in lines)
+        count = f"{ran} numbers of ours, {len(lines) - ran} not run"
         if arguments.ran:
             lines = [line for line in lines if line.cell is not None]
         print()
         console.print(grid(table, lines, form=arguments.form))
         if table.comparable:
-            print(f"table {table.name}: {ran} numbers of ours, {len(lines) - ran} not run")
+            print(f"table {table.name}: {count}")
     for note in paper.text if arguments.table is None else ():
         print(f"{note['where']}: {note['text']}")
     return 0
