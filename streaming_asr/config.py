@@ -49,7 +49,7 @@ class RunConfig:
     limit: int | None = None  # the first so many utterances
     batch: int = 1  # streams advanced together; latency is measured at 1
     feed: str = "fixed"
-    language: str | None = None
+    language: str | None = None  # of all utterances; null: the corpus's; detect: by Whisper
     device: str = "cpu"
     dtype: str = "float32"
     seed: int = 0

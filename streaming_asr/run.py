@@ -111,7 +111,7 @@ def _simulate(
     path = folder / "events.jsonl"
     closed = resume(path)
     todo = [utterance for utterance in utterances if utterance.id not in closed]
-    if config.language is not None:
+    if config.language not in (None, "detect"):
         todo = [replace(utterance, language=config.language) for utterance in todo]
     if not todo:
         return
@@ -161,6 +161,12 @@ def _method(config: DictConfig) -> tuple[Any, Callable[[], None]]:
             torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
     method = build(config.method)
+    if config.language == "detect":
+        from streaming_asr.whisper.detect import DetectsLanguage
+        from streaming_asr.whisper.load import load_whisper
+
+        whisper = load_whisper(config.model.path, device=config.device, dtype=config.dtype)
+        method = DetectsLanguage(method, whisper)
     if config.device.startswith("cuda"):
         return method, lambda: torch.cuda.synchronize(config.device)
     return method, lambda: None
