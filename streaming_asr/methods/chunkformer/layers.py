@@ -172,7 +172,7 @@ class Convolution(nn.Module):
         conv = self.depthwise_conv  # in two dimensions, as channels may lie last only there
         x = F.conv2d(
             windows.transpose(1, 2)[:, :, None],
-            conv.weight[:, :, None],
+            conv.weight.flatten(1)[:, None, None],
             conv.bias,
             groups=len(conv.weight),
         )
