@@ -281,6 +281,11 @@ def test_shards_are_a_corpus_and_a_corpus_becomes_shards(tmp_path: Path) -> None
     assert [w.text for w in back[0].words or ()] == ["HELLO", "THERE"]
     np.testing.assert_allclose([w[1:] for w in back[0].words or ()], [(0.1, 0.3), (0.4, 0.7)])
     np.testing.assert_array_equal(back[1].load(), second.samples())
+    only_one = write(
+        tmp_path / "one.jsonl", '{"id": "shards-000001", "words": [["bye", 0.2, 0.6]]}'
+    )
+    a, b = Shards(path=tmp_path / "shards", alignments=only_one).utterances()
+    assert a.words is None and b.words == (TimedWord("BYE", 0.2, 0.6),)  # of one origin
     with pytest.raises(UserError, match="holds shards already"):
         write_shards(spoken, tmp_path / "shards", max_s=1)
     with pytest.raises(UserError, match="none of its utterances has word times"):

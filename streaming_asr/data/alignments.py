@@ -92,16 +92,17 @@ def beside(utterance: Utterance) -> list[TimedWord] | None:
 
 
 def with_words(utterance: Utterance, alignments: Alignments | None) -> Utterance:
-    """The utterance with its words' times; as it is where no alignment is known.
+    """The utterance with its words' times.
 
-    Given `alignments` replace what a corpus brings; without, a file beside the recording is read.
+    Given `alignments` replace what a corpus brings, also where they have nothing of an utterance:
+    times of two origins are not mixed. Without them, a file beside the recording is read.
     Raises UserError where an alignment is of another text.
     """
     if alignments is None and utterance.words is not None:
         return utterance
     found = beside(utterance) if alignments is None else alignments.of(utterance)
     if found is None:
-        return utterance
+        return utterance if alignments is None else replace(utterance, words=None)
     words = match(utterance.text, found)
     if words is None:
         heard = " ".join(word.text for word in found)
