@@ -141,7 +141,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
         "reference": trace.reference,
         "speaker": trace.speaker,
         "duration_s": round(trace.duration_s, 3),
-        "end_s": round(max(trace.duration_s, last_s), 3),
+        "end_s": round(max(trace.duration_s, last_s), 4),  # as the steps: the last one is in it
         "timed": trace.words is not None,
         "error": trace.error,
         "steps": steps,
