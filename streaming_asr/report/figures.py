@@ -126,7 +126,7 @@ def _pareto(
         axis.plot(*zip(*points, strict=True), lw=0.7, markersize=0, color=style["color"],
                   linestyle=style["linestyle"])  # fmt: skip
         axis.plot([], [], ls="", color=style["color"], marker=style["marker"], label=label)
-        for cell, (x, y) in zip(series, points, strict=True):
+        for at, (cell, (x, y)) in enumerate(zip(series, points, strict=True)):
             colour = BEATEN if fronts.get(cell.folder) is False else style["color"]
             across, along = (_interval(cell, name) for name in FRONT)
             if across and along:
@@ -139,7 +139,8 @@ def _pareto(
                 axis.vlines(x, *along, color=colour, lw=0.8)
             axis.plot(x, y, marker=style["marker"], color=colour, ls="", markersize=5)
             if cell.chunk_s is not None:
-                axis.annotate(f"{cell.chunk_s * 1000:g} ms", (x, y), (4, 4), color=colour,
+                beside = (4, 4) if at % 2 else (4, -9)  # neighbours of a series do not collide
+                axis.annotate(f"{cell.chunk_s * 1000:g} ms", (x, y), beside, color=colour,
                               textcoords="offset points", fontsize=6.5)  # fmt: skip
     _published(axis, marks)
     axis.autoscale_view()
