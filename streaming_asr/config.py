@@ -284,8 +284,8 @@ def _check_model(config: DictConfig) -> None:
     if looks_local and not any((folder / f"config.{end}").is_file() for end in ("json", "yaml")):
         raise UserError(
             f"model.path={path}: no model there (a Hugging Face folder with config.json, or a "
-            "ChunkFormer's with config.yaml); give model.path=<folder> or a hub name, or build mini "
-            "with `make mini`"
+            "ChunkFormer's with config.yaml); give model.path=<folder> or a hub name, or build "
+            "mini with `make mini`"
         )
 
 

@@ -97,6 +97,7 @@ def test_what_the_package_imports_is_what_it_depends_on() -> None:
             *extras["train"],
             *extras["longform"],
             *extras["corpora"],
+            *extras["workspaces"],
             "hydra-core",
         ]
     )
