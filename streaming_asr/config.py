@@ -344,7 +344,8 @@ def find_adapter(
     asked = f"chunk={chunk}" if wanted == "auto" else f"method.adapter={wanted}"
     raise UserError(
         f"{asked}: no such adapter of {method_name} for this model. There are: {there}. "
-        f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}`, "
+        f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}` "
+        f"(or as conf/recipe/{method_name}.yaml says), "
         f"name one with method.adapter=<folder>, or do without with method.adapter=none"
     )
 

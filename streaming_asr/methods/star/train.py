@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...data import read_manifest
-from ...data.shards import by_speaker, read_shards
+from ...data.shards import by_speaker, read_timed_shards
 from ...errors import UserError
 from ...training import dev_wer, published_name
 from ...whisper.adapters import save_lora
@@ -180,12 +180,7 @@ class StarRecipe:
         self.language, self.dev_wait_k, self.rank = language, dev_wait_k, rank
         self.train_data, self.dev_manifest = train_data, dev_manifest
 
-        self.items = [item for item in read_shards(Path(train_data)) if item.words]
-        if not self.items:
-            raise UserError(
-                f"train_data={train_data}: no utterance with word times there; make mini's with "
-                "experiments/mini/corpus.py"
-            )
+        self.items = read_timed_shards(Path(train_data))
         self.voices = by_speaker(self.items)
         self.dev = read_manifest(Path(dev_manifest))[:n_dev]
 
