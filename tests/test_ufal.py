@@ -421,7 +421,7 @@ def test_a_model_is_converted_once_and_again_when_it_changes(
         made.append(source)
         target.mkdir()
 
-    monkeypatch.setattr(convert, "_convert", fake)
+    monkeypatch.setattr(convert, "convert", fake)
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")

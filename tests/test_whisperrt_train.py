@@ -158,7 +158,7 @@ def test_tokens_of_a_word_end_one_after_the_other_as_in_the_paper(recipe):
 def test_rows_are_prompt_tokens_and_end_with_the_prompt_unlearned(recipe):
     recipe = recipe(token_ends="word", batch=1)
     window = Window(noise(1.8), [("the", 0.1, 0.7, 0)], "", False, False)
-    recipe._drawn = (0, 0), [window]
+    recipe._drawn = (0, 0), [[window]]
     recipe.point_fraction = 1.0
     batch = batch_of(recipe)
     the, sot, silent, eot = recipe.targets.word("the"), *recipe.prompt, recipe.whisper.eot

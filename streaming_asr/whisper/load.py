@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -157,7 +158,10 @@ def load_whisper(
 def _check_tokenizer(path: str | Path, config: Any, tokenizer: Any) -> None:
     """Raises UserError where the tokenizer is another model's: `.en` and multilingual ones differ
     by one token, which would garble every text instead of failing."""
-    largest = max(tokenizer.get_vocab().values())
+    vocabulary = tokenizer.get_vocab()
+    if config.vocab_size <= vocabulary.get("<|0.00|>", -1):  # a model trained without timestamps
+        vocabulary = {t: i for t, i in vocabulary.items() if not re.fullmatch(r"<\|\d+\.\d+\|>", t)}
+    largest = max(vocabulary.values())
     end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
     if largest >= config.vocab_size:
         problem = f"it has token {largest}, the model {config.vocab_size} tokens"
