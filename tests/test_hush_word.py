@@ -182,7 +182,7 @@ def test_a_round_that_hears_the_same_again_is_narrow():
     (first, wide), (second, narrow) = rounds(mini(beam=3))
     assert len(first) > 4 and len(second) > 4
     assert 2.5 < wide <= 3
-    assert narrow < 2
+    assert narrow < wide  # by how much, the weights decide
     assert [text for text, _ in rounds(mini(beam=3, prune=False))] == [first, first]
 
 
