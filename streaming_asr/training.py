@@ -28,7 +28,9 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from .data import Utterance
+from .data.shards import Item
 from .errors import UserError
+from .method import SAMPLE_RATE
 from .text import normaliser
 
 Log = Callable[[Mapping[str, float], int], None]
@@ -277,6 +279,26 @@ def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None
 
     normalise = normaliser(language or dev[0].language)
     return float(100 * jiwer.wer([normalise(u.text) for u in dev], [normalise(t) for t in texts]))
+
+
+def write_training(
+    folder: Path,
+    told: Mapping[str, Any],
+    *,
+    items: Sequence[Item],
+    train_data: str,
+    dev: Sequence[Utterance],
+    dev_manifest: str,
+) -> None:
+    """`folder/training.json`: how the weights beside it came about, `told` and the corpora."""
+    content = {
+        **told,
+        "train_data": published_name(train_data),
+        "train_hours": round(sum(i.n_samples for i in items) / SAMPLE_RATE / 3600, 2),
+        "dev": published_name(dev_manifest),
+        "n_dev": len(dev),
+    }
+    (folder / "training.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 def published_name(path: str) -> str:

@@ -13,7 +13,6 @@ The word begins as even noise of 0.02 at most (at the log-mel's level: of its us
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from ...data import Utterance, read_manifest
 from ...data.shards import Item, by_speaker, read_shards
 from ...errors import UserError
 from ...method import SAMPLE_RATE
-from ...training import dev_wer, published_name
+from ...training import dev_wer, published_name, write_training
 from ...whisper.encoder import encode_short
 from ...whisper.features import FRAME_SAMPLES
 from ...whisper.load import Whisper, load_whisper
@@ -270,21 +269,24 @@ class HushWordRecipe:
         word = self._means()[self._chosen] if self._best[0] else self.model.tails[0].detach()
         name = "mel" if self.settings["level"] == "mel" else "samples"
         save_file({name: word.float().cpu().contiguous()}, folder / FILE_NAME)
-        model, data, dev = map(published_name, self.paths)
+        model, train_data, dev_manifest = self.paths
         told = self.settings | {
             "method": "hush_word",
-            "model": model,
-            "train_data": data,
-            "train_hours": round(sum(i.n_samples for i in self.items) / SAMPLE_RATE / 3600, 2),
-            "dev": dev,
-            "n_dev": len(self.dev),
+            "model": published_name(model),
             "clamps": [_name(clamp) for clamp in self.clamps],
             "clamp": _name(self.clamps[self._chosen]),
             "peak": round(float(word.abs().max()), 5),
             "rms": round(float(word.square().mean().sqrt()), 5),
             "dev_wer": {k: round(v, 3) for k, v in (self._figures | (self._others or {})).items()},
         }
-        (folder / "training.json").write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+        write_training(
+            folder,
+            told,
+            items=self.items,
+            train_data=train_data,
+            dev=self.dev,
+            dev_manifest=dev_manifest,
+        )
 
 
 def _bound(clamp: float | str | None) -> float:

@@ -17,7 +17,6 @@ score on dev is that of the decisions: on clips that end with a word, and that e
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from pathlib import Path
@@ -32,6 +31,7 @@ from ...data import read_manifest
 from ...data.shards import Item, by_speaker, read_timed_shards
 from ...errors import UserError
 from ...method import SAMPLE_RATE, Samples
+from ...training import published_name, write_training
 from ...whisper.encoder import encode_padded
 from ...whisper.features import FRAME_SAMPLES, log_mel
 from ...whisper.load import load_whisper
@@ -204,21 +204,24 @@ class TruncationRecipe:
         folder.mkdir(parents=True, exist_ok=True)
         linear = self.model.linear.state_dict()
         save_file({k: v.detach().cpu().contiguous() for k, v in linear.items()}, folder / FILE_NAME)
-        model, data, dev = (Path(p).name if Path(p).is_absolute() else p for p in self.paths)
+        model, train_data, dev_manifest = self.paths
         told: dict[str, Any] = {
             "method": "simul_whisper",
-            "model": model,
-            "train_data": data,
-            "train_hours": round(sum(i.n_samples for i in self.items) / SAMPLE_RATE / 3600, 2),
-            "dev": dev,
-            "n_dev": len(self.dev),
+            "model": published_name(model),
             "batch": self.n_batch,
             "boundary_weight": self.boundary_weight,
             "at_word_end": self.at_word_end,
             "late_start": self.late_start,
             "seed": self.seed,
         }
-        (folder / "training.json").write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+        write_training(
+            folder,
+            told,
+            items=self.items,
+            train_data=train_data,
+            dev=self.dev,
+            dev_manifest=dev_manifest,
+        )
 
 
 def last_frame(span: Span) -> int:

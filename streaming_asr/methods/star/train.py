@@ -12,7 +12,6 @@ Windows are encoded as a stream encodes them, with one chunk length per batch, 0
 
 from __future__ import annotations
 
-import json
 import random
 import tempfile
 from collections.abc import Sequence
@@ -27,9 +26,9 @@ from torch import Tensor, nn
 from ...data import read_manifest
 from ...data.shards import by_speaker, read_timed_shards
 from ...errors import UserError
-from ...training import dev_wer, published_name
+from ...training import dev_wer, published_name, write_training
 from ...whisper.adapters import save_lora
-from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE
+from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
 from ...whisper.load import load_whisper
 from ...whisper.masks import whole_block_ends
 from ...whisper.window import FRAME_S
@@ -326,9 +325,12 @@ class StarRecipe:
             "chunk_s": [frames * FRAME_S for frames in CHUNK_FRAMES],
             "batch": self.n_batch,
             "seed": self.seed,
-            "train_data": published_name(self.train_data),
-            "train_hours": round(sum(i.n_samples for i in self.items) / SAMPLE_RATE / 3600, 2),
-            "dev": published_name(self.dev_manifest),
-            "n_dev": len(self.dev),
         }
-        (folder / "training.json").write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+        write_training(
+            folder,
+            told,
+            items=self.items,
+            train_data=self.train_data,
+            dev=self.dev,
+            dev_manifest=self.dev_manifest,
+        )

@@ -11,7 +11,6 @@ running maximum of the blocks. Either a LoRA adapter is trained or the whole mod
 
 from __future__ import annotations
 
-import json
 import random
 import tempfile
 from pathlib import Path
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from ...data import read_manifest
 from ...data.shards import Item, by_speaker, read_timed_shards
 from ...errors import UserError
-from ...training import dev_wer, published_name
+from ...training import dev_wer, published_name, write_training
 from ...whisper.adapters import save_lora
 from ...whisper.decoder import Decoder, DecoderCache
 from ...whisper.encoder import encode_masked
@@ -272,12 +271,15 @@ class U2Recipe:
             "chunk_s": [frames * FRAME_S for frames in CHUNK_FRAMES],
             "batch": self.n_batch,
             "seed": self.seed,
-            "train_data": published_name(self.train_data),
-            "train_hours": round(sum(i.n_samples for i in self.items) / SAMPLE_RATE / 3600, 2),
-            "dev": published_name(self.dev_manifest),
-            "n_dev": len(self.dev),
         }
-        (folder / "training.json").write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+        write_training(
+            folder,
+            told,
+            items=self.items,
+            train_data=self.train_data,
+            dev=self.dev,
+            dev_manifest=self.dev_manifest,
+        )
 
 
 def _subset(items: list[Item], hours: float | None, seed: int) -> list[Item]:

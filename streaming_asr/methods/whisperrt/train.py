@@ -21,7 +21,7 @@ import json
 import random
 import tempfile
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,9 @@ from torch import Tensor, nn
 from ...data import read_manifest
 from ...data.shards import Item, by_speaker, read_timed_shards
 from ...errors import UserError
-from ...training import alike, dev_wer, published_name
+from ...training import alike, dev_wer, published_name, write_training
 from ...whisper.adapters import save_lora
-from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
+from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, log_mel
 from ...whisper.load import load_whisper
 from ...whisper.masks import block_ends, whole_block_ends
 from ...whisper.window import FRAME_S
@@ -264,33 +264,30 @@ class WhisperRTRecipe:
     def save(self, folder: Path) -> None:
         """A peft adapter in fp16, and training.json: how it came about."""
         save_lora(self.peft, folder, published_name(self.path))
-        _write(
-            folder / "training.json",
-            {
-                "method": "whisperrt",
-                "chunk_s": round(self.chunk * FRAME_S, 2),
-                "first_chunk_s": round(self.first_chunk * FRAME_S, 2),
-                "random_chunks": self.random_chunks,
-                "rank": self.rank,
-                "init": self.init,
-                "mode": self.mode,
-                "token_ends": self.token_ends,
-                "point_fraction": self.point_fraction,
-                "points_per_window": self.points_per_window,
-                "batch": self.n_batch,
-                "seed": self.seed,
-                "train_data": published_name(self.train_data),
-                "train_hours": round(sum(i.n_samples for i in self.items) / SAMPLE_RATE / 3600, 2),
-                "dev": published_name(self.dev_manifest),
-                "n_dev": len(self.dev),
-                # step, minutes and dev/wer of now, from the curve that `fit` keeps beside it
-                "reached": _last_row(folder.parent / "curve.jsonl"),
-            },
+        told = {
+            "method": "whisperrt",
+            "chunk_s": round(self.chunk * FRAME_S, 2),
+            "first_chunk_s": round(self.first_chunk * FRAME_S, 2),
+            "random_chunks": self.random_chunks,
+            "rank": self.rank,
+            "init": self.init,
+            "mode": self.mode,
+            "token_ends": self.token_ends,
+            "point_fraction": self.point_fraction,
+            "points_per_window": self.points_per_window,
+            "batch": self.n_batch,
+            "seed": self.seed,
+            # step, minutes and dev/wer of now, from the curve that `fit` keeps beside it
+            "reached": _last_row(folder.parent / "curve.jsonl"),
+        }
+        write_training(
+            folder,
+            told,
+            items=self.items,
+            train_data=self.train_data,
+            dev=self.dev,
+            dev_manifest=self.dev_manifest,
         )
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, sort_keys=True, default=sorted) + "\n")
 
 
 def _last_row(curve: Path) -> dict[str, float] | None:
