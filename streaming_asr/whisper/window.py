@@ -32,19 +32,18 @@ def frames_of(duration_s: float, name: str) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
-class BlockWindow:
-    """What a method's state of one stream begins with.
+class BlockAudio:
+    """A stream's audio, taken block by block, and where its window stands.
 
     Frames are encoder frames of 20 ms; the window is what the context holds.
     """
 
-    mel: torch.Tensor
-    """(n_mels, 2 * context + 1), normalised frames of the window, kept to encode them anew."""
-    features: StreamingLogMel
     recorder: Recorder
     chunk_frames: int
     next_end: int
     """Frame of the stream at which the block now being filled ends."""
+    lookahead: int = LOOKAHEAD_SAMPLES
+    """Samples past a block's end that its frames need."""
 
     pending: list[Samples] = field(default_factory=list)
     n_samples: int = 0
@@ -56,7 +55,6 @@ class BlockWindow:
     """Frame of the stream at which the window begins."""
     position: int = 0
     """Frames of the window that are encoded."""
-    n_mel: int = 0
     block_ends: list[int] = field(default_factory=list)
     """Ends of the window's encoded blocks, in frames of the window."""
 
@@ -73,30 +71,40 @@ class BlockWindow:
         self.ended = self.ended or last
 
     def block_is_there(self) -> bool:
-        """Whether the mel frames of another block can be made."""
+        """Whether another block can be encoded; at the end of the stream zeros fill it up."""
         if self.ended:
             begun = self.next_end - self.chunk_frames if self.n_taken else 0
             return begun * FRAME_SAMPLES < self.n_samples
-        return self.n_samples >= self.next_end * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
+        return self.n_samples >= self.next_end * FRAME_SAMPLES + self.lookahead
+
+    def take_samples(self) -> torch.Tensor:
+        """(n,) new samples up to the last that the next block needs, zeros past the end."""
+        wanted = self.next_end * FRAME_SAMPLES + self.lookahead - self.n_taken
+        audio = np.concatenate(self.pending) if self.pending else np.zeros(0, np.float32)
+        taken, rest = audio[:wanted], audio[wanted:]
+        self.pending = [rest] if rest.size else []
+        self.n_taken += wanted
+        return torch.from_numpy(np.pad(taken, (0, wanted - taken.size)))
+
+
+@dataclass(slots=True, kw_only=True)
+class BlockWindow(BlockAudio):
+    """What a method's state of one stream begins with where the features are Whisper's."""
+
+    mel: torch.Tensor
+    """(n_mels, 2 * context + 1), normalised frames of the window, kept to encode them anew."""
+    features: StreamingLogMel
+    n_mel: int = 0
 
     def take_block(self) -> int:
         """Mel frames of the next block into the window; its end in frames of the window."""
-        frames = self.features.push(self._samples_to(self.next_end))[0]
+        frames = self.features.push(self.take_samples()[None])[0]
         stop = self.n_mel + frames.shape[-1]
         self.mel[:, self.n_mel : stop] = frames
         self.n_mel = stop
         end = self.next_end - self.window_start
         self.next_end += self.chunk_frames
         return end
-
-    def _samples_to(self, end: int) -> torch.Tensor:
-        """(1, n) new samples up to the last that frame `end` - 1 needs, zeros past the end."""
-        wanted = end * FRAME_SAMPLES + LOOKAHEAD_SAMPLES - self.n_taken
-        audio = np.concatenate(self.pending) if self.pending else np.zeros(0, np.float32)
-        taken, rest = audio[:wanted], audio[wanted:]
-        self.pending = [rest] if rest.size else []
-        self.n_taken += wanted
-        return torch.from_numpy(np.pad(taken, (0, wanted - taken.size)))[None]
 
     def shift(self, start: int, shortest: int) -> list[int]:
         """Let the window begin at its frame `start`; ends of the blocks to encode anew.
