@@ -31,6 +31,11 @@ def frames_of(duration_s: float, name: str) -> int:
     return frames
 
 
+def samples_of(duration_s: float, name: str) -> int:
+    """Samples in a duration; raises UserError where it is not a whole number of encoder frames."""
+    return frames_of(duration_s, name) * FRAME_SAMPLES
+
+
 @dataclass(slots=True, kw_only=True)
 class BlockAudio:
     """A stream's audio, taken block by block, and where its window stands.

@@ -8,64 +8,27 @@ text (`search.py`), and the encoder beside the decoder (`pipeline.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
+from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
 from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser, Transcriber
-from streaming_asr.methods.ufal.online import OnlineBuffer, Policy
+from streaming_asr.methods.ufal.online import BufferedStream, OnlineBuffer, Policy
 from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
+from streaming_asr.whisper.window import samples_of
 
-FRAME_S = 0.02
 TRIM_S = 15.0
 
 
-@dataclass(slots=True)
-class HushState:
+@dataclass(slots=True, kw_only=True)
+class HushState(BufferedStream):
     """One stream."""
 
-    buffer: OnlineBuffer
     recogniser: StreamRecogniser
-    language: str | None
-    recorder: Recorder
-    next_decode: int
-    """Samples of the stream at which it is decoded next."""
-    n_samples: int = 0
-    has_text: bool = False
-    last_start_s: float = 0.0
-    last_end_s: float = 0.0
-
-    def given_out(self, words: Sequence[Word]) -> tuple[Word, ...]:
-        """Committed words: spaced, their times monotone and inside what was heard."""
-        heard_s = self.n_samples / SAMPLE_RATE
-        done = []
-        for word in words:
-            self.last_start_s = min(max(word.start or 0.0, self.last_start_s), heard_s)
-            self.last_end_s = max(word.end or 0.0, self.last_end_s, self.last_start_s)
-            self.last_end_s = min(self.last_end_s, heard_s)
-            spaced = self.spaced(word)
-            done.append(replace(spaced, start=self.last_start_s, end=self.last_end_s))
-            self.has_text = True
-        return tuple(done)
-
-    def shown(self) -> tuple[Word, ...]:
-        """The words after the committed ones."""
-        first, *rest = self.buffer.partial or (None,)
-        return () if first is None else (self.spaced(first), *(word for word in rest if word))
-
-    def spaced(self, word: Word) -> Word:
-        """A buffer may begin in mid-text; its first word then lacks the space before it."""
-        if not self.has_text or word.text[:1].isspace():
-            return word
-        if self.language in LANGUAGES_WITHOUT_SPACES:
-            return word
-        return replace(word, text=" " + word.text)
 
 
 class HushWord:
@@ -104,8 +67,8 @@ class HushWord:
         round later. Raises UserError on settings out of range and on a model or hush word that
         cannot be loaded.
         """
-        self._chunk = _samples(chunk_s, "chunk_s")
-        self._first = _samples(first_chunk_s, "first_chunk_s")
+        self._chunk = samples_of(chunk_s, "chunk_s")
+        self._first = samples_of(first_chunk_s, "first_chunk_s")
         if beam < 0 or (max_tokens is not None and max_tokens < 1):
             raise UserError(
                 f"beam={beam}, max_tokens={max_tokens}: beam is 0 (greedy) or more, max_tokens at "
@@ -203,10 +166,3 @@ class HushWord:
             recogniser.draining = True
             words += buffer.process()
         return words + buffer.finish()
-
-
-def _samples(duration_s: float, name: str) -> int:
-    frames = round(duration_s / FRAME_S)
-    if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
-        raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
-    return frames * 320

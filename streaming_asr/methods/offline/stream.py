@@ -14,8 +14,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.offline.decode import SAMPLE_RATE, Window, WindowDecoder, as_words
 from streaming_asr.whisper.load import load_whisper
-
-FRAME_S = 0.02
+from streaming_asr.whisper.window import samples_of
 
 
 @dataclass(slots=True)
@@ -156,8 +155,8 @@ class Reencode(_Whole):
     ) -> None:
         """Greedy; `chunk_s` and `first_chunk_s` in seconds, multiples of 0.02."""
         super().__init__(model_path, device, dtype, adapter, 0, max_tokens)
-        self._chunk = _samples(chunk_s, "chunk_s")
-        self._first = _samples(first_chunk_s, "first_chunk_s")
+        self._chunk = samples_of(chunk_s, "chunk_s")
+        self._first = samples_of(first_chunk_s, "first_chunk_s")
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
         """A new stream."""
@@ -189,10 +188,3 @@ class Reencode(_Whole):
             words = self._words(state, window, len(window.words), timed=False)
             state.partial = tuple(Word(word.text) for word in words)
         return committed
-
-
-def _samples(duration_s: float, name: str) -> int:
-    frames = round(duration_s / FRAME_S)
-    if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
-        raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
-    return frames * 320

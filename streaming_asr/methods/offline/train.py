@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from ...data import read_manifest
 from ...data.shards import Item, by_speaker, read_shards
-from ...errors import UserError
 from ...training import dev_wer
 from ...whisper.features import log_mel
 from ...whisper.load import load_whisper
@@ -91,8 +90,6 @@ class OfflineRecipe:
         loaded = load_whisper(model_path)
         self.whisper, self.path, self.seed = loaded, model_path, seed
         self.items: list[Item] = sorted(read_shards(Path(train_data)), key=lambda i: i.n_samples)
-        if not self.items:
-            raise UserError(f"train_data={train_data} holds no utterance; make it with `make mini`")
         self.voices = by_speaker(self.items)
         self.targets = Targets(loaded.tokenizer)
         self.model = _Trained(loaded.model.requires_grad_(True), self.targets.eot + 1)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
+from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.simul_whisper.alignatt import Policy
 from streaming_asr.methods.simul_whisper.search import Hypothesis, Search
 from streaming_asr.methods.simul_whisper.state import FRAME_S, StreamState
@@ -28,6 +28,7 @@ from streaming_asr.whisper.encoder import encode_padded
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.window import samples_of
 from streaming_asr.whisper.words import refuse_other_than_english
 
 TOKENS_PER_SECOND = 28  # no speech has more: a decoder that does loops
@@ -91,8 +92,8 @@ class SimulWhisper:
         self._detector = None
         if truncation == "cif":
             self._detector = load_detector(str(adapter), whisper.config.d_model, whisper.device)
-        self._chunk_samples = _samples(chunk_s, "chunk_s")
-        self._first_samples = _samples(first_chunk_s, "first_chunk_s")
+        self._chunk_samples = samples_of(chunk_s, "chunk_s")
+        self._first_samples = samples_of(first_chunk_s, "first_chunk_s")
         self._buffer_samples = _buffer(buffer_s, whisper)
         self._prompt = _prompt(prompt, whisper)
         half = max(0, whisper.max_tokens // 2 - 1 - len(self._prompt))
@@ -250,17 +251,10 @@ def _buffer(duration_s: float | None, whisper: Whisper) -> int:
     context = whisper.context_frames * FRAME_SAMPLES
     if duration_s is None:
         return context
-    samples = _samples(duration_s, "buffer_s")
+    samples = samples_of(duration_s, "buffer_s")
     if samples > context:
         raise UserError(
             f"buffer_s={duration_s}: this model's context is {whisper.context_s:g} s; give at most "
             "that, or null for all of it"
         )
     return samples
-
-
-def _samples(duration_s: float, name: str) -> int:
-    frames = round(duration_s * SAMPLE_RATE / FRAME_SAMPLES)
-    if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
-        raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
-    return frames * FRAME_SAMPLES

@@ -10,7 +10,8 @@ committed as they stand: memory is bounded by the context.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.methods.local_agreement import Agreement, LocalAgreement, ReferenceAgreement
 from streaming_asr.methods.ufal.recogniser import Recogniser, ends_sentence
+from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
 
 PROMPT_CHARACTERS = 200
 CONTEXT_SHARE = 0.8
@@ -215,3 +217,43 @@ def _end(word: Word) -> float:
     if word.end is None:
         raise ValueError(f"{word}: a recogniser must time its words")
     return word.end
+
+
+@dataclass(slots=True, kw_only=True)
+class BufferedStream:
+    """What a method's state of one stream begins with: its buffer, and what was given out of it."""
+
+    buffer: OnlineBuffer
+    language: str | None
+    recorder: Recorder
+    next_decode: int
+    """Samples of the stream at which it is decoded next."""
+    n_samples: int = 0
+    has_text: bool = False
+    last_start_s: float = 0.0
+    last_end_s: float = 0.0
+
+    def given_out(self, words: Sequence[Word]) -> tuple[Word, ...]:
+        """Committed words: spaced, their times monotone and inside what was heard."""
+        heard_s = self.n_samples / SAMPLE_RATE
+        done = []
+        for word in words:
+            start = min(max(word.start or 0.0, self.last_start_s), heard_s)
+            end = min(max(word.end or 0.0, self.last_end_s, start), heard_s)
+            self.last_start_s, self.last_end_s = start, end
+            done.append(replace(self._spaced(word), start=start, end=end))
+            self.has_text = True
+        return tuple(done)
+
+    def shown(self) -> tuple[Word, ...]:
+        """The words after the committed ones."""
+        partial = self.buffer.partial
+        return (self._spaced(partial[0]), *partial[1:]) if partial else ()
+
+    def _spaced(self, word: Word) -> Word:
+        """A buffer may begin in mid-text; its first word then lacks the space before it."""
+        if not self.has_text or word.text[:1].isspace():
+            return word
+        if self.language in LANGUAGES_WITHOUT_SPACES:
+            return word
+        return replace(word, text=" " + word.text)

@@ -11,35 +11,25 @@ default mends what loses or doubles words there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
-from streaming_asr.methods.ufal.online import OnlineBuffer, Policy
+from streaming_asr.methods.ufal.online import BufferedStream, OnlineBuffer, Policy
 from streaming_asr.methods.ufal.recogniser import Recogniser
 from streaming_asr.methods.ufal.vad import Gate, Silero
-from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
+from streaming_asr.whisper.window import samples_of
 
-FRAME_S = 0.02
 TRIM_S = 15.0
 
 
-@dataclass(slots=True)
-class UfalState:
+@dataclass(slots=True, kw_only=True)
+class UfalState(BufferedStream):
     """One stream."""
 
-    buffer: OnlineBuffer
     gate: Gate | None
-    language: str | None
-    recorder: Recorder
-    next_decode: int
-    """Samples of the stream at which it is decoded next."""
-    n_samples: int = 0
-    has_text: bool = False
-    last_start_s: float = 0.0
-    last_end_s: float = 0.0
 
 
 class Ufal:
@@ -74,8 +64,8 @@ class Ufal:
         transcribe speech alone and end a segment when it pauses. Raises UserError on settings out
         of range and on models that cannot be loaded.
         """
-        self._chunk = _samples(chunk_s, "chunk_s")
-        self._first = _samples(first_chunk_s, "first_chunk_s")
+        self._chunk = samples_of(chunk_s, "chunk_s")
+        self._first = samples_of(first_chunk_s, "first_chunk_s")
         if beam < 0:
             raise UserError(f"beam={beam}: 0 or 1 is greedy, else the beam's width")
         if not temperatures:
@@ -124,7 +114,10 @@ class Ufal:
                 words += state.buffer.process()
             if last:
                 words += state.buffer.finish()
-        return Update(self._committed(state, words), self._shown(state, last), endpoint=endpoint)
+        partial = () if last else state.buffer.partial
+        if self._policy.compat:
+            return Update(tuple(words), partial, endpoint=endpoint)
+        return Update(state.given_out(words), state.shown() if partial else (), endpoint=endpoint)
 
     def _take_in(self, state: UfalState, audio: Samples, last: bool) -> tuple[list[Word], bool]:
         """Buffer `audio`, or the speech in it; the words of speech that ended, and if any did."""
@@ -143,34 +136,6 @@ class Ufal:
                 words += state.buffer.finish()
                 endpoint = True
         return words, endpoint
-
-    def _committed(self, state: UfalState, words: list[Word]) -> tuple[Word, ...]:
-        """`words` as they are given out: spaced, their times monotone and inside what was heard."""
-        if self._policy.compat:
-            return tuple(words)
-        heard_s = state.n_samples / SAMPLE_RATE
-        done = []
-        for word in words:
-            start = min(max(word.start or 0.0, state.last_start_s), heard_s)
-            end = min(max(word.end or 0.0, state.last_end_s, start), heard_s)
-            state.last_start_s, state.last_end_s = start, end
-            done.append(replace(self._spaced(state, word), start=start, end=end))
-            state.has_text = True
-        return tuple(done)
-
-    def _shown(self, state: UfalState, last: bool) -> tuple[Word, ...]:
-        partial = () if last else state.buffer.partial
-        if self._policy.compat or not partial:
-            return partial
-        return (self._spaced(state, partial[0]), *partial[1:])
-
-    def _spaced(self, state: UfalState, word: Word) -> Word:
-        """A buffer may begin in mid-text; its first word then lacks the space before it."""
-        if not state.has_text or word.text[:1].isspace():
-            return word
-        if state.language in LANGUAGES_WITHOUT_SPACES:
-            return word
-        return replace(word, text=" " + word.text)
 
 
 def load_recogniser(
@@ -203,10 +168,3 @@ def load_recogniser(
 
         return Backbone(load_whisper(model_path, device=device, dtype=dtype), beam)
     raise UserError(f"backend={backend!r}: one of faster_whisper, torch")
-
-
-def _samples(duration_s: float, name: str) -> int:
-    frames = round(duration_s / FRAME_S)
-    if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
-        raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
-    return frames * 320
