@@ -106,9 +106,13 @@ class Naive:
             yield list(tokens), n_crops
 
     def beam(self, n, b, max_new):
-        """The hypotheses after every chunk by Definition 3 and Algorithm 2, nothing committed."""
+        """The hypotheses after every chunk by Definition 3 and Algorithm 2, nothing committed.
+
+        With the last chunk the search goes on until every hypothesis has ended.
+        """
         eot, beams, before = self.whisper.eot, [[]], {}
-        for hidden in self.chunks():
+        for k, hidden in enumerate(self.chunks(), start=1):
+            ended = []
             for turn in range(max_new):
                 candidates = {}
                 for tokens in beams:
@@ -124,10 +128,15 @@ class Naive:
                     score = sum(float(now[i, tokens[i]]) for i in range(stop))
                     for v in now[stop].topk(b).indices.tolist():
                         candidates[(*tokens[:stop], v)] = score + float(now[stop, v])
-                kept = sorted(candidates, key=candidates.__getitem__, reverse=True)[:b]
+                ranked = sorted(candidates, key=candidates.__getitem__, reverse=True)
+                kept = ranked[: b - len(ended)]
+                if k == len(self.ends):
+                    ended += [list(c) for c in kept if c[-1] == eot]
+                    kept = [c for c in kept if c[-1] != eot]
                 beams = [list(c) for c in kept]
-                if any(c[-1] == eot for c in kept):
+                if not kept or any(c[-1] == eot for c in kept):
                     break
+            beams = ended or beams
             texts = [tuple(t for t in beam if t != eot) for beam in beams]
             yield texts
             beams = [list(text) for text in texts]
@@ -346,7 +355,7 @@ def test_the_search_pauses_when_any_hypothesis_predicts_the_end():
     model = {"seed": 7, "eot_logit": 30.0, "max_tokens": 256}
     streaming, counter = method(model, beam=3), Counter()
     run(streaming, noise(0.5, 1), streaming.start(recorder=counter))
-    assert counter.sums["decode_steps"] == 4  # one pass per chunk
+    assert counter.sums["decode_steps"] == 4 + 1  # at the end the other two hypotheses end as well
 
 
 def test_kept_hypotheses_share_what_is_committed():

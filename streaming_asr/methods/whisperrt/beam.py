@@ -3,7 +3,8 @@
 When a chunk arrives, the last n tokens of every hypothesis are verified: a token is stable when it
 is among the b most probable ones at its position and its probability has not fallen. A hypothesis
 is expanded from its first unstable token. The search pauses as soon as a kept hypothesis predicts
-the end.
+the end. With the stream's last block it goes on until every kept hypothesis has ended, and the best
+of those is the text: to pause there would leave the text where another hypothesis happened to end.
 
 Scores are sums of log-probabilities under the present audio over the tokens in which hypotheses
 can differ; what they share adds the same to each. The text shown is the hypothesis of the best
@@ -58,18 +59,29 @@ def decode_beam(
     recorder: Recorder,
     *,
     raise_floor: bool = True,
+    last: bool = False,
 ) -> list[Hypothesis]:
     """Hypotheses under `n_frames` of audio, the best one first; row i of the cache is beams[i].
 
     With `raise_floor` those that disagree with the best one on its tokens older than n are dropped.
+    With `last` the cache is of no more use, and only hypotheses that have ended come back.
     """
     branches = _verify(decoder, cache, beams, prompt, floor, n_frames, eot, settings)
     recorder.count(decode_steps=1, beam_sum=len(beams))
     n_passes = 1
+    ended: list[_Branch] = []
     while True:
-        kept = _best(branches, settings.beam)
-        room = len(prompt) + max(len(b.prefix.tokens) for b in kept) + 1 < decoder.max_tokens
-        if any(b.token == eot for b in kept) or n_passes >= settings.max_new or not room:
+        kept = _best(branches, settings.beam - len(ended))
+        if last:
+            ended += [branch for branch in kept if branch.token == eot]
+            kept = [branch for branch in kept if branch.token != eot]
+        room = len(prompt) + max((len(b.prefix.tokens) for b in kept), default=0) + 1
+        if (
+            not kept
+            or any(branch.token == eot for branch in kept)
+            or n_passes >= settings.max_new
+            or room >= decoder.max_tokens
+        ):
             break
         hypotheses = [_grown(branch, eot, born) for branch in kept]
         longest = len(prompt) + max(len(h.tokens) for h in hypotheses)
@@ -92,6 +104,7 @@ def decode_beam(
                 top.indices[i].tolist(), top.values[i].tolist(), strict=True
             ):
                 branches.append(_Branch(i, hypothesis, score, token, log_prob, kept[i].scored + 1))
+    kept = ended or kept
     kept.sort(key=lambda b: (b.score + b.log_prob) / b.scored, reverse=True)
     grown = [_grown(branch, eot, born) for branch in kept]
     if raise_floor:
@@ -99,7 +112,7 @@ def decode_beam(
         shared = grown[0].tokens[:floor]
         keep = [i for i, h in enumerate(grown) if h.tokens[:floor] == shared]
         kept, grown = [kept[i] for i in keep], [grown[i] for i in keep]
-    if settings.keep_cache:
+    if settings.keep_cache and not last:
         cache.reorder(
             [branch.parent for branch in kept], len(prompt) + max(len(h.tokens) for h in grown)
         )

@@ -230,6 +230,7 @@ class WhisperRT:
                     self._settings,
                     state.recorder,
                     raise_floor=self._commit_stable,
+                    last=not state.more_to_come,
                 )
 
     # ---- beyond the context -----------------------------------------------------------------
