@@ -22,7 +22,10 @@ from streaming_asr.report.cells import FRONT
 from streaming_asr.report.terminal import HEADLINE
 
 MAX_RUNS = 100  # of a panel; the library's own 10 would hide most of a grid
-PINNED = ("config:method.name", "config:chunk", "config:data.split")
+# A column of the configuration is addressed through the envelope {"value": ...} that W&B keeps
+# around each top-level key, so `value` stands after the first part; a summary has none
+# (wandb-workspaces, reports.v2.Runset, "Column format").
+PINNED = ("config:method.value.name", "config:chunk.value", "config:data.value.split")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from run_fakes import arguments
 from wandb_server import records, stand_in
 
 from streaming_asr import track_layout
+from streaming_asr.report.terminal import HEADLINE
 
 SWEEP = Path(__file__).parent.parent / "docs" / "wandb_sweep.yaml"
 WANDB = Path(sys.executable).with_name("wandb")
@@ -94,6 +97,11 @@ def test_the_documented_sweep_is_made_and_its_agent_runs_a_cell(tmp_path: Path) 
     (log,) = cell.glob("wandb/offline-run-*/*.wandb")
     runs = [r.run for r in records(log) if r.WhichOneof("record_type") == "run"]
     assert (runs[0].sweep_id, runs[0].run_id) == ("abc", "run1")
+    # As W&B keeps it: each top-level key of a configuration in {"value": ...}.
+    config = {item.key: {"value": json.loads(item.value_json)} for item in runs[0].config.update}
+    columns = [column.removeprefix("config:").split(".") for column in track_layout.PINNED]
+    shown = [functools.reduce(operator.getitem, path, config) for path in columns]
+    assert shown == ["parrot", "300ms", "clean"]
     sent = {
         item.key: json.loads(item.value_json)
         for record in records(log)
@@ -127,6 +135,12 @@ def test_the_dashboard_compares_the_runs_of_an_experiment(
     (runs,) = section["runSets"]
     (wanted,) = runs["filters"]["filters"]
     assert wanted["key"] == {"section": "run", "name": "group"} and wanted["value"] == "mini"
+    columns = list(runs["runFeed"]["columnPinned"])
+    assert columns[:4] == [
+        "run:displayName", "config:method.value.name", "config:chunk.value",
+        "config:data.value.split",
+    ]  # fmt: skip
+    assert columns[4:] == [f"summary:{name}" for name, _, _ in HEADLINE]
 
 
 def test_a_server_that_does_not_take_the_dashboard_is_one_line(
