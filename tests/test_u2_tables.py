@@ -63,12 +63,14 @@ def filled(output: Path) -> tuple[str, str]:
 def test_each_table_finds_its_cells_and_stands_beside_the_papers(tmp_path: Path) -> None:
     finished(tmp_path, "u2", "clean", 20.0, "240ms")
     finished(tmp_path, "u2", "clean", 21.0, "240ms", rescore=0)
+    finished(tmp_path, "u2_finance", "finance", 50.0)
     finished(tmp_path, "u2_finance", "finance", 30.0, adapter="/a/finance-2h")
     finished(tmp_path, "u2_finance", "finance", 29.0, adapter="/a/finance-2h-hybrid")
     finished(tmp_path, "u2_int8", "other", 40.0)
     finished(tmp_path, "u2_int8", "other", 40.25, quantise="int8")
     text, readme = filled(tmp_path)
     assert "| 2 h | 30.0 [29.0, 32.0] | 29.0 [28.0, 31.0] |" in text
+    assert "| none | 50.0 [49.0, 52.0] | – |" in text
     assert "| 0.5 h | not run | not run |" in text
     assert "| 1450 h | 20.78 | 18.97 |" in text
     (row,) = lines(text, "| clean | 240 ms")
@@ -118,12 +120,13 @@ def test_one_piece_is_compared_with_the_utterances_it_is_made_of(tmp_path: Path)
 def test_the_figures_draw_what_was_run_and_say_what_was_not(tmp_path: Path, capsys) -> None:
     finished(tmp_path, "u2", "clean", 20.0, "240ms")
     finished(tmp_path, "u2", "clean", 18.0, "6s")
-    finished(tmp_path, "u2_figures", "clean", 22.0, "500ms", name="ufal")
+    finished(tmp_path, "u2_figures", "clean", 22.0, "1500ms", name="ufal")
+    finished(tmp_path, "ufal", "clean", 24.0, "300ms", name="ufal")
     finished(tmp_path, "u2_figures", "clean", 15.0, "300ms", name="offline")
-    cells = [cell for name in ("u2", "u2_figures") for cell in results.read(tmp_path / name)]
+    cells = [cell for name in figures.SWEEPS for cell in results.read(tmp_path / name)]
     found = figures.points(cells, "clean")
     assert found["U2, rescored"] == [(0.24, 20.0), (6.0, 18.0)]
-    assert found["UFAL"] == [(0.5, 22.0)]
+    assert found["UFAL"] == [(0.3, 24.0), (1.5, 22.0)]
     assert found["offline"][0] == (0.1, 15.0) and "U2, first pass" not in found
     assert figures.main(["--output", str(tmp_path), "--out", str(tmp_path)]) == 0
     assert "<svg" in (tmp_path / "fig3.svg").read_text()

@@ -2,7 +2,7 @@
 
     python -m experiments.u2.figures [--output outputs] [--out experiments/u2]
 
-Reads <output>/{u2,u2_figures}/*/ and draws fig2.svg (finance), fig3.svg (clean) and fig4.svg
+Reads <output>/{u2,u2_figures,ufal}/*/ and draws fig2.svg (finance), fig3.svg (clean) and fig4.svg
 (other). A split without any cell is left out, and said.
 """
 
@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.u2.results import FIGURE_CHUNKS_MS, find, read
+from experiments.u2.results import FIGURE_CHUNKS_MS, UFAL_CHUNKS_MS, find, read
 from streaming_asr.errors import UserError
 from streaming_asr.report.cells import Cell
 
 HERE = Path(__file__).parent
+SWEEPS = ("u2", "u2_figures", "ufal")
 FIGURES = {"fig2": "finance", "fig3": "clean", "fig4": "other"}
 CURVES: dict[str, dict[str, Any]] = {
     "U2, rescored": {"method": "u2", "rescore": 6},
@@ -31,7 +32,7 @@ def points(cells: Sequence[Cell], split: str) -> dict[str, list[tuple[float, flo
     """(chunk in seconds, WER) of each curve; the offline pass at every chunk that was run."""
     found: dict[str, list[tuple[float, float]]] = {}
     for name, wanted in CURVES.items():
-        for chunk in FIGURE_CHUNKS_MS:
+        for chunk in sorted({*FIGURE_CHUNKS_MS, *UFAL_CHUNKS_MS}):
             cell = find(cells, split, chunk_ms=chunk, **wanted)
             if cell is not None and (wer := cell.metrics.get("wer")) is not None:
                 found.setdefault(name, []).append((chunk / 1000, wer))
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=HERE, help="folder for the figures")
     arguments = parser.parse_args(argv)
     try:
-        cells = [cell for name in ("u2", "u2_figures") for cell in read(arguments.output / name)]
+        cells = [cell for name in SWEEPS for cell in read(arguments.output / name)]
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

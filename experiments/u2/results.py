@@ -16,6 +16,7 @@ from streaming_asr.report.cells import Cell, read_cells
 SPLITS = ("clean", "other", "finance")
 CHUNKS_MS = (100, 240, 500, 1000, 1500)
 FIGURE_CHUNKS_MS = (*CHUNKS_MS, 6000)
+UFAL_CHUNKS_MS = (100, 200, 300, 500, 1000)  # of experiment=ufal, on clean and other
 
 
 def read(folder: Path) -> list[Cell]:

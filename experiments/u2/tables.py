@@ -44,8 +44,9 @@ def printed(table: str) -> list[tuple[list[str], list[str]]]:
 
 
 def table1(cells: Sequence[Cell]) -> str:
-    """Adaptation by subset and tokenizer, and the control from random weights."""
-    rows = []
+    """Adaptation by subset and tokenizer, the model before it, the control from random weights."""
+    general = find(cells, "finance", adapter="random")
+    rows = [["none", with_interval(general), "–"]]
     for adapter, hours in SUBSETS.items():
         single = find(cells, "finance", adapter=adapter)
         hybrid = find(cells, "finance", adapter=f"{adapter}-hybrid")

@@ -93,6 +93,8 @@ class U2:
             raise UserError(
                 f"beam={beam}, rescore={rescore}: the beam is 1 or more, rescore 0..beam"
             )
+        self._chunk_frames = frames_of(chunk_s, "chunk_s")
+        self._first_frames = frames_of(first_chunk_s, "first_chunk_s")
         folder = None if adapter in (None, "none") else adapter
         if head == "trained" and folder is None:
             raise UserError(
@@ -110,8 +112,6 @@ class U2:
         layer = layer.to(self._whisper.device, self._whisper.model.dtype).requires_grad_(False)
         self._head = to_int8(self._whisper, layer) if quantise == "int8" else layer
         self._decoder = Decoder(self._whisper)
-        self._chunk_frames = frames_of(chunk_s, "chunk_s")
-        self._first_frames = frames_of(first_chunk_s, "first_chunk_s")
         longest = max(self._chunk_frames, self._first_frames)
         self._rules = EndpointRules.of(
             self._whisper.context_frames,
