@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import shutil
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from tiny import noise, tiny_folder
+from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.data.corpora import MINI, Mini
 from streaming_asr.errors import UserError
@@ -333,6 +336,65 @@ def test_a_multilingual_model_and_an_unknown_language():
     assert committed(steps(method, noise(1.5, seed=2), language="de"))
     with pytest.raises(UserError, match="this model knows"):
         method.start(language="xx")
+
+
+def test_an_english_model_refuses_another_language():
+    method = HushWord(FOLDER, padding="zeros", beam=0)
+    with pytest.raises(UserError, match="language 'de': this model is English-only"):
+        method.start(language="de")
+    assert committed(steps(method, noise(1.5, seed=2), language="en"))
+
+
+def test_without_alignment_heads_the_last_half_of_the_layers_times_the_words(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(FOLDER, folder)
+    settings = json.loads((folder / "generation_config.json").read_text())
+    assert settings.pop("alignment_heads") == [[1, 0], [1, 1]]  # the last of two layers
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    audio = noise(1.5, seed=2)
+    bare, named = (HushWord(str(f), padding="zeros", beam=0) for f in (folder, FOLDER))
+    assert committed(steps(bare, audio)) == committed(steps(named, audio)) != []
+
+
+def test_a_model_without_timestamp_tokens_gives_the_same_words(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(FOLDER, folder)
+    model = WhisperForConditionalGeneration.from_pretrained(FOLDER)
+    model.resize_token_embeddings(model.generation_config.no_timestamps_token_id + 1)
+    model.save_pretrained(folder)
+    audio = noise(1.5, seed=2)
+    without, usual = (HushWord(str(f), padding="zeros", beam=0) for f in (folder, FOLDER))
+    texts = [[word.text for word in committed(steps(m, audio))] for m in (without, usual)]
+    assert texts[0] == texts[1] != []
+
+
+def test_a_model_that_hears_no_speech_commits_nothing():
+    method = HushWord(str(tiny_folder(eot_logit=60.0)), padding="zeros", beam=2)
+    hiss = 0.1 * np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
+    for audio in (np.zeros(24_000, np.float32), noise(1.5, seed=3), hiss):
+        updates = steps(method, audio)
+        assert not committed(updates) and not any(update.partial for update in updates)
+
+
+def test_ten_minutes_in_one_delivery_are_heard_to_the_end():
+    folder = str(tiny_folder(eot_logit=60.0, d_model=16, context_frames=1500))
+    method = HushWord(folder, padding="zeros", beam=0)
+    recorder = StepRecorder()
+    state = method.start(recorder=recorder)
+    method.step(state, np.tile(noise(10.0, seed=3), 60), last=True)
+    assert recorder.drain()[1]["frames_real"] >= 30_000
+
+
+def test_ten_minutes_in_chunks_keep_no_more_than_the_context():
+    folder = str(tiny_folder(eot_logit=60.0, d_model=16))
+    method = HushWord(folder, padding="zeros", beam=0, chunk_s=2.0, first_chunk_s=2.0)
+    state = method.start()
+    piece = noise(2.0, seed=3)
+    for _ in range(300):
+        method.step(state, piece, last=False)
+        buffer = state.buffer
+        assert buffer.audio.size <= 4 * 16_000 and buffer.audio.base is None
+        assert len(buffer._said) <= 200 and len(state.recogniser._reference) <= 64
 
 
 def test_the_bench_compares_equal_frames_and_the_short_encoder_is_cheaper():

@@ -6,7 +6,6 @@ import functools
 import json
 import random
 import shutil
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +18,7 @@ from transformers import WhisperForConditionalGeneration
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
 from streaming_asr.methods.offline import Offline
-from streaming_asr.methods.simul_whisper import SimulWhisper
+from streaming_asr.methods.simul_whisper import SimulWhisper, policy_cost
 from streaming_asr.methods.simul_whisper.alignatt import Policy, RunningRows, Verdict
 from streaming_asr.methods.simul_whisper.policy_cost import attention, measure, rebuilt
 from streaming_asr.methods.simul_whisper.search import Hypothesis, Search
@@ -78,10 +77,26 @@ def test_carried_moments_decide_as_rebuilding_all_rows(seed):
     assert len(set(decided)) > 30  # the ridge is followed
 
 
-def test_a_decision_at_60_tokens_costs_a_tenth_of_rebuilding_at_most():
-    cost = measure(60, repeats=2, clock_ns=time.thread_time_ns)
+def test_what_is_carried_does_not_grow_with_the_text():
+    weights = attention(70, 5, 300, 400, 0)
+    running = RunningRows(weights[None, :, :9, :303])
+
+    def n_carried():
+        return sum(x.numel() for x in vars(running).values() if isinstance(x, torch.Tensor))
+
+    before = n_carried()
+    for i in range(9, 70):
+        running.add(weights[None, :, i : i + 1, :303])
+    assert n_carried() == before == 3 * 5 * 303
+
+
+def test_the_bench_compares_decisions_and_takes_the_median_of_both_clocks(monkeypatch):
+    ticks = iter(range(0, 10**9, 1_000_000))  # each reading a millisecond after the one before
+    cost = measure(6, n_heads=2, n_frames=50, context_frames=60, clock_ns=lambda: next(ticks))
+    assert (cost.carried_ms, cost.rebuilt_ms, cost.ratio) == (1.0, 1.0, 1.0)
     assert cost.equal_decisions
-    assert cost.ratio >= 10, cost
+    monkeypatch.setattr(policy_cost, "rebuilt", lambda rows, n_frames: -1)
+    assert not measure(6, n_heads=2, n_frames=50, context_frames=60).equal_decisions
 
 
 def test_a_frame_all_rows_look_at_counts_for_less_than_one_that_only_the_last_looks_at():
@@ -240,7 +255,16 @@ def test_the_policy_ends_one_hypothesis_and_throws_another_away():
     assert ended == [Hypothesis((7,), (-0.1, -0.1), (3,), 5)]
 
 
-def test_the_best_ended_hypothesis_wins_by_its_mean_log_probability():
+def test_the_best_ended_hypothesis_wins_by_its_mean_log_probability(monkeypatch):
+    aside = []
+    grow_ = Search._grow
+
+    def remembering(self, live, ended, *rest):
+        grown = grow_(self, live, ended, *rest)
+        aside[:] = ended
+        return grown
+
+    monkeypatch.setattr(Search, "_grow", remembering)
     simul = method(beam=4, frame_threshold=0)
     state, _ = encoded(simul, noise(1.9, seed=2))
     forced = simul._whisper.prompt()
@@ -249,6 +273,8 @@ def test_the_best_ended_hypothesis_wins_by_its_mean_log_probability():
         last=False, recorder=NULL,
     )  # fmt: skip
     assert len(found.log_probs) == len(found.tokens) + 1  # with what ended it
+    assert len(aside) == 4 and len({one.mean_log_prob for one in aside}) == 4
+    assert found == sorted(aside, key=lambda one: one.mean_log_prob)[-1]
 
 
 # -- the stream ---------------------------------------------------------------------------------

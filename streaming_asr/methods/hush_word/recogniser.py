@@ -17,6 +17,7 @@ from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
+from streaming_asr.whisper.words import refuse_other_than_english
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,8 @@ class StreamRecogniser:
         return 0 if self._pending is None else self._pending.n_samples
 
     def check_language(self, language: str | None) -> None:
+        if not self._shared.whisper.multilingual:
+            refuse_other_than_english(language)
         self._shared.whisper.prompt(language)
 
     def prefetch(self, audio: Samples, recorder: Recorder) -> None:
