@@ -32,6 +32,7 @@ FRAME_MS = 20  # one encoder frame: every duration of the chunk schedule is a mu
 FIRST_CHUNK_MS = 600  # the first chunk is at least this long unless first_chunk says otherwise
 FEEDS = ("fixed", "best_effort")
 DTYPES = ("float32", "float16", "bfloat16")
+ATTENTIONS = ("eager", "sdpa")
 
 
 @dataclass
@@ -249,6 +250,7 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
     try:
         OmegaConf.resolve(config)
         _check_model(config)
+        check_attention(config)
         own = own_network(config)
         if own is not None and config.method.get("adapter") == "auto":
             with read_write(config):
@@ -287,6 +289,30 @@ def _check_model(config: DictConfig) -> None:
             "ChunkFormer's with config.yaml); give model.path=<folder> or a hub name, or build "
             "mini with `make mini`"
         )
+
+
+def check_attention(config: DictConfig) -> None:
+    """`model.attention`, where the passes of this model and method can honour it."""
+    wanted = OmegaConf.select(config, "model.attention")
+    if wanted is None:
+        return
+    if wanted not in ATTENTIONS:
+        raise UserError(
+            f"model.attention={wanted}: {' or '.join(ATTENTIONS)}"
+            f"{did_you_mean(wanted, ATTENTIONS)}; blocks and kept keys need masks, which other "
+            "kernels do not take. On a GPU, sdpa takes flash kernels by itself where there is no "
+            "mask and dtype=float16 or bfloat16"
+        )
+    for key, value, why, remedy in (
+        ("backend", "faster_whisper", "CTranslate2 has its own kernels", "method.backend=torch"),
+        ("pipeline", None, "the encoder runs in a process of its own", "method.pipeline=none"),
+    ):
+        held = OmegaConf.select(config, f"method.{key}")
+        if held == value if value else held not in (None, "none"):
+            raise UserError(
+                f"model.attention={wanted}: not with method.{key}={held}, where {why}; "
+                f"give {remedy}, or leave model.attention out"
+            )
 
 
 # -- adapters -------------------------------------------------------------------------------

@@ -25,6 +25,9 @@ END_BYTES = 2**20
 def config_hash(config: Mapping[str, Any]) -> str:
     """Of the settled configuration (plain containers) without what cannot change a result."""
     kept = {key: value for key, value in config.items() if key not in NEUTRAL}
+    model = kept.get("model")
+    if isinstance(model, Mapping) and model.get("attention") is None:  # as if it were not there
+        kept["model"] = {key: value for key, value in model.items() if key != "attention"}
     return _short(hashlib.sha256(json.dumps(kept, sort_keys=True).encode()))
 
 

@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,8 @@ def run_cell(
         with suppress(FileNotFoundError):
             (folder / "failed.json").unlink()
         _save_configuration(folder, config, hydra_node)
-        _simulate(config, plain, folder, corpus, hashes, launcher, say, cell)
+        with _attention(config.model.get("attention")):
+            _simulate(config, plain, folder, corpus, hashes, launcher, say, cell)
         result = _score(plain, folder, hashes, cell)
         if plain["method"].get("mode") == "longform":  # a transcription, not only a measurement
             from streaming_asr.segments import write_segments
@@ -145,6 +146,14 @@ def _simulate(
                 "the same command goes on from there"
             )
             raise
+
+
+def _attention(name: str | None) -> AbstractContextManager[None]:
+    if name is None:
+        return nullcontext()
+    from streaming_asr.whisper.attention import attention  # torch comes with it
+
+    return attention(name)
 
 
 def _method(config: DictConfig) -> tuple[Any, Callable[[], None]]:

@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,14 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
-from streaming_asr.config import CONF_DIR, build, first_chunk_ms, format_duration, parse_duration
+from streaming_asr.config import (
+    CONF_DIR,
+    build,
+    check_attention,
+    first_chunk_ms,
+    format_duration,
+    parse_duration,
+)
 from streaming_asr.errors import UserError
 
 
@@ -66,6 +74,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     with open_dict(config):
         del config["method"]  # how the method streams, of which training needs nothing
     OmegaConf.resolve(config)
+    check_attention(config)
     if not Path(config.train_data).is_dir():
         raise UserError(
             f"train_data={config.train_data}: no such folder; make mini's with "
@@ -93,12 +102,16 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     place = Path(model_name) / method / config.entry
     work = Path(config.output) / "training" / place
     settings = FitConfig(out=str(work), seed=config.seed, **config.recipe.fit)
-    recipe = build(config.recipe.target)
     from streaming_asr.track import tracker
+    from streaming_asr.whisper.attention import attention
 
-    with tracker(
-        OmegaConf.to_container(config), folder=work, experiment="train", cell=str(place)
-    ) as track:
+    with ExitStack() as stack:
+        stack.enter_context(attention(config.model.get("attention")))
+        recipe = build(config.recipe.target)
+        plain = OmegaConf.to_container(config)
+        track = stack.enter_context(
+            tracker(plain, folder=work, experiment="train", cell=str(place))
+        )
         figures = fit(recipe, settings, log=lambda row, step: track.log(row, step=step))
         track.summary(figures)
     if int(os.environ.get("RANK", 0)) != 0:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from streaming_asr.errors import UserError
+from streaming_asr.whisper.attention import loading
 from streaming_asr.whisper.source import locate
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -136,7 +137,9 @@ def load_whisper(
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        model = WhisperForConditionalGeneration.from_pretrained(source, dtype=DTYPES[dtype])
+        model = WhisperForConditionalGeneration.from_pretrained(
+            source, dtype=DTYPES[dtype], **loading()
+        )
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise UserError(
