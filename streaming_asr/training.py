@@ -32,6 +32,7 @@ from .data.shards import Item
 from .errors import UserError
 from .method import SAMPLE_RATE
 from .text import normaliser
+from .training_cache import BatchCache
 
 Log = Callable[[Mapping[str, float], int], None]
 Example = TypeVar("Example")
@@ -43,7 +44,9 @@ class FitConfig:
 
     Training ends at `max_steps` or `max_minutes` (wall clock, resumed time counted in), whichever
     comes first; `progress`, the share done of the nearer limit, drives schedule and curriculum.
-    With `patience` it also ends when so many evaluations in a row have brought no better score."""
+    With `patience` it also ends when so many evaluations in a row have brought no better score.
+    With `cached_batches` it goes through so many batches again and again, their features kept in
+    `out/features` (`training_cache`)."""
 
     out: str
     max_steps: int
@@ -68,6 +71,7 @@ class FitConfig:
     log_every: int = 50
     evaluate_every: int = 500
     checkpoint_minutes: float = 5.0
+    cached_batches: int | None = None  # of each rank; null: new windows without end
 
 
 class Recipe(Protocol):
@@ -179,6 +183,10 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
     def tired() -> bool:
         return config.patience is not None and n_stale >= config.patience
 
+    cache = None
+    if config.cached_batches is not None:
+        cache = BatchCache(recipe, config.cached_batches, out / "features", rank)
+    draw = recipe.batch if cache is None else cache.batch
     figures: dict[str, float] = {}
     sums: dict[str, float] = {}
     n_summed, evaluated_at = 0, -1
@@ -198,7 +206,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
                 group["lr"] = config.lr * factor * scale
             weight = 0.0
             for part in range(config.accumulate):
-                batch = recipe.batch(
+                batch = draw(
                     step * config.accumulate + part, rank=rank, world=world, progress=progress
                 )
                 loss, logs = recipe.loss(model, batch)
@@ -252,6 +260,8 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
             if done or time.monotonic() - last_checkpoint > 60 * config.checkpoint_minutes:
                 save_checkpoint()
                 last_checkpoint = time.monotonic()
+    if cache is not None:
+        cache.clear()
     if accelerator.is_main_process:
         recipe.save(out / "final")
     accelerator.end_training()

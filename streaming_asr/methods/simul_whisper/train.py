@@ -160,13 +160,25 @@ class TruncationRecipe:
         logs = {"rmse_words": float(rmse.detach()), "boundary": float(boundary.detach())}
         return rmse + self.boundary_weight * boundary, logs
 
-    def _weights(self, model: nn.Module, batch: dict[str, Tensor], *, bf16: bool = False) -> Tensor:
-        """(batch, context), 0 on padding."""
+    def precompute(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The batch with the frozen encoder's output on the frames heard in the place of its mel:
+        what `fit.cached_batches` keeps."""
+        kept = {key: value for key, value in batch.items() if key != "mel"}
+        hidden = self._encode(batch["mel"], bf16=self.encoder_bf16)
+        return kept | {"hidden": hidden[:, : int(batch["n_frames"].max())].cpu().clone()}
+
+    def _encode(self, mel: Tensor, *, bf16: bool) -> Tensor:
         device = next(self.model.parameters()).device
         if self.whisper.model.device != device:
             self.whisper.model.to(device)
         with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            hidden = encode_padded(self.whisper.model, batch["mel"].to(device))
+            return encode_padded(self.whisper.model, mel.to(device))
+
+    def _weights(self, model: nn.Module, batch: dict[str, Tensor], *, bf16: bool = False) -> Tensor:
+        """(batch, context) or as far as `precompute` kept it, 0 on padding."""
+        device = next(self.model.parameters()).device
+        kept = batch.get("hidden")
+        hidden = self._encode(batch["mel"], bf16=bf16) if kept is None else kept.to(device)
         frames = torch.arange(hidden.shape[1], device=device)
         heard = frames < batch["n_frames"].to(device)[:, None]
         weights: Tensor = model(hidden) * heard

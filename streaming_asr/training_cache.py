@@ -1,0 +1,61 @@
+"""Batches kept on disk: features, and what frozen parts make of them, computed once.
+
+Recipes draw new windows for ever (cuts, noise, gain), of which nothing can be kept. With
+`fit.cached_batches=n` a training goes through the same n batches again and again, as a training
+in epochs over a fixed set does. What it learns then is the same with and without the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .errors import UserError
+
+
+class BatchCache:
+    """The first `n` batches of `recipe`, in turn; each is drawn once and then read from `folder`.
+
+    Where the recipe has `precompute(batch) -> batch`, what that gives is kept: the output of an
+    encoder that is not trained. A recipe whose batches follow `progress` stands still. The files
+    are of one run: other settings may lie behind the next one, so it begins with none."""
+
+    def __init__(self, recipe: Any, n: int, folder: Path, rank: int) -> None:
+        if n < 1:
+            raise UserError(
+                f"cached_batches={n}: the number of different batches, 1 or more; null draws new "
+                "ones without end"
+            )
+        self._recipe, self._n, self._folder, self._rank = recipe, n, folder, rank
+        self._precompute: Callable[[Any], Any] = getattr(recipe, "precompute", lambda batch: batch)
+        self.clear()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def batch(self, step: int, *, rank: int, world: int, progress: float) -> Any:
+        """As `Recipe.batch`, for step modulo n. Raises UserError where the disk is full."""
+        file = self._folder / f"{self._rank}-{step % self._n}.pt"
+        if file.exists():
+            return torch.load(file, weights_only=False)  # written by this very process
+        drawn = self._recipe.batch(step % self._n, rank=rank, world=world, progress=progress)
+        batch = self._precompute(drawn)
+        try:
+            torch.save(batch, file)
+        except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
+            with contextlib.suppress(OSError):
+                file.unlink()
+            raise UserError(
+                f"{file}: cannot be written ({str(error).splitlines()[0]}); make room, or take a "
+                f"smaller recipe.fit.cached_batches than {self._n}"
+            ) from error
+        return batch
+
+    def clear(self) -> None:
+        """Removes this rank's files, and the folder with the last of them."""
+        for file in self._folder.glob(f"{self._rank}-*.pt"):
+            file.unlink()
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
