@@ -49,13 +49,28 @@ def test_the_table_says_by_how_much_star_is_ahead_or_not(tmp_path):
 
 def test_points_are_wer_and_dal(tmp_path):
     settings = {"stride_s": None, "keep_all": False}
-    cell(tmp_path, "a", 33.3, adapter="x/random", wait_k=2, **settings)
+    cell(tmp_path, "a", 33.3, adapter="x/segmenter", wait_k=2, **settings)
     text = tables.figure5(tables.Cells(tmp_path))
     assert "| STAR | not run | 33.3 / 800 | not run | not run | not run |" in text
 
 
 def test_the_papers_memory_stands_beside_ours(tmp_path):
     assert "| 5000 | not run | not run (80 %) | not run (68 %)" in tables.table3(tmp_path)
+
+
+def test_the_step_stands_beside_recomputing_and_says_whether_it_is_flat(tmp_path):
+    assert "| 97 | not run |" in tables.steps(tmp_path)
+    rows = [
+        {"chunk": k, "encode_ms": 6.0, "decode_ms": 3.0, "ours_ms": ours, "recompute_ms": 50.0}
+        for k, ours in ((5, 10.0), (97, 12.5))
+    ]
+    step = {"model": "base", "clock": "CPU time", "rows": rows, "same_tokens": True, "n_tokens": 9}
+    content = {"machine": {"cpu": "a processor"}, "step": step}
+    (tmp_path / "star_bench_fused.json").write_text(json.dumps(content))
+    text = tables.steps(tmp_path)
+    assert "| 97 | 6.0 | 3.0 | 12.5 | 50.0 | 4.0 |" in text
+    assert "9 tokens: the same tokens from both" in text
+    assert "reached  chunk 97 takes 1.25 times chunk 5" in text
 
 
 def test_a_picture_is_drawn(tmp_path):

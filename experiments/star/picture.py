@@ -1,6 +1,6 @@
 """Segments over the waveform, as the paper's figure 10: STAR's and CIF's beside the words.
 
-    python -m experiments.star.picture [--star random] [--cif cif] [--utterance clean-000]
+    python -m experiments.star.picture [--star segmenter] [--cif cif] [--utterance clean-000]
 
 Writes segments.svg beside this file. A network is an entry in outputs/train/mini/star, in mini's
 own adapters, or a folder.
@@ -34,7 +34,7 @@ def segments_s(entry: str, audio: np.ndarray) -> list[float]:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--star", default="random")
+    parser.add_argument("--star", default="segmenter")
     parser.add_argument("--cif", default="cif")
     parser.add_argument("--utterance", default="clean-000")
     parser.add_argument("--out", type=Path, default=HERE / "segments.svg")

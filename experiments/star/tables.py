@@ -17,6 +17,7 @@ from typing import Any
 
 from experiments.rows import caption, write
 from experiments.whisperrt.tables import NOT_RUN, markdown, number
+from streaming_asr.bench.star import verdicts
 from streaming_asr.papers import read_paper
 from streaming_asr.report.cells import Cell, read_cells
 
@@ -25,9 +26,11 @@ STRIDES_MS = (120, 200, 280, 360, 440)
 RATES = (5, 12, 18, 30, 50)
 SHARES = (0, 10, 20, 30, 40, 50)
 CHUNKS_MS = (100, 200, 300, 1000)
+STEPS = (5, 30, 97)
 SPLITS = ("clean", "other")
 COMPRESSORS = ("star", "cif", "cnn")
 BENCHED = (None, 2, 5, 10, 20)
+COMPARED = (("STAR", "segmenter"), ("CIF", "cif"))  # of one stage, trained for the same minutes
 
 
 class Cells:
@@ -144,8 +147,8 @@ def figure8(cells: Cells) -> str:
 
 def figure5(cells: Cells) -> str:
     entries = [
-        {"label": "STAR", "entry": "random", "stride_s": None, "keep_all": False},
-        {"label": "CIF", "entry": "cif", "stride_s": None, "keep_all": False},
+        {"label": name, "entry": entry, "stride_s": None, "keep_all": False}
+        for name, entry in COMPARED
     ]
     header = ["WER % / DAL ms", *(f"wait-{k}" for k in WAITS)]
     return cells.caption() + "\n\n" + markdown(header, points(cells, entries))
@@ -167,7 +170,7 @@ def figure9(cells: Cells) -> str:
             "stride_s": 0.24,
             "keep_all": keep_all,
         }
-        for name, entry in (("STAR", "random"), ("CIF", "cif"))
+        for name, entry in COMPARED
         for keep_all in (False, True)
     ]
     return markdown(["WER % / DAL ms", *(f"wait-{k}" for k in WAITS)], points(cells, entries))
@@ -223,6 +226,29 @@ def table3(output: Path) -> str:
     return "\n\n".join(parts)
 
 
+def steps(output: Path) -> str:
+    """Milliseconds per chunk early, in the middle and late, beside recomputing everything."""
+    path = output / "star_bench_fused.json"
+    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    step = content.get("step")
+    header = ["chunk", "encoder", "decoder", "ours", "recompute", "speed-up"]
+    if step is None:
+        return "Not run yet.\n\n" + markdown(header, [[str(k), *[NOT_RUN] * 5] for k in STEPS])
+    lines = [
+        [
+            str(row["chunk"]),
+            *(f"{row[k]:.1f}" for k in ("encode_ms", "decode_ms", "ours_ms", "recompute_ms")),
+            f"{row['recompute_ms'] / row['ours_ms']:.1f}",
+        ]
+        for row in step["rows"]
+    ]
+    same = "the same tokens" if step["same_tokens"] else "NOT the same tokens"
+    notes = [f"- {step['n_tokens']} tokens: {same} from both"]
+    notes += [f"- {verdict}" for verdict in verdicts(step)]
+    said = f"Dimensions of Whisper {step['model']}, {step['clock']}, {content['machine']['cpu']}."
+    return "\n\n".join([said, markdown(header, lines), "\n".join(notes)])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
 
@@ -237,6 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "figure9": figure9(waits),
             "table1": table1(Cells(output / "star_noise")),
             "table3": table3(output),
+            "step": steps(output),
         }
 
     return write(argv, __doc__, Path(__file__).parent / "README.md", blocks, shared="star")
