@@ -38,14 +38,19 @@ Rows = Mapping[tuple[str, int, str], Cell]
 """Finished cells by system, chunk in ms and split."""
 
 
-def read_rows(folder: Path, system: Callable[[Mapping[str, Any]], str]) -> Rows:
-    """The finished cells under `folder`; `system` names one from its method's configuration."""
+def read_rows(
+    folder: Path, system: Callable[[Mapping[str, Any]], str], method: str | None = None
+) -> dict[tuple[str, int, str], Cell]:
+    """The finished cells under `folder`, of one method alone if it is named; `system` names a cell
+    from its method's configuration."""
     if not folder.is_dir() or not any(folder.glob("*/metrics.json")):
         return {}
     rows = {}
     for cell in read_cells(folder):
         if cell.metrics and cell.chunk_s is not None:
             config = cell.document["config"]
+            if method not in (None, config["method"]["name"]):
+                continue
             key = system(config["method"]), round(1000 * cell.chunk_s), config["data"]["split"]
             rows[key] = cell
     return rows
@@ -72,14 +77,15 @@ def caption(rows: Rows) -> str:
 
 
 def table(rows: Rows, systems: Sequence[str], paper: str | None) -> str:
-    """Both splits. paper: the name that WhisperRT's table I gives the method, whose base model
-    stands beside the first of `systems`."""
+    """Both splits. The first of `systems` has a row for every chunk, the others where they were
+    measured. paper: the name that WhisperRT's table I gives the method, whose base model stands
+    beside the first."""
     printed = paper_rows(paper) if paper else {}
     parts = [caption(rows), LEGEND]
     for split in SPLITS:
         lines = []
         for chunk in CHUNKS_MS:
-            for name in systems:
+            for name in _shown(rows, systems, chunk, split):
                 beside = printed.get((chunk, split), "–") if name == systems[0] else "–"
                 cells = measures(rows.get((name, chunk, split)))
                 lines.append([name, duration(chunk), *cells, *([beside] if paper else [])])
@@ -93,11 +99,28 @@ def table(rows: Rows, systems: Sequence[str], paper: str | None) -> str:
     return "\n\n".join(parts)
 
 
-def measures(cell: Cell | None) -> list[str]:
+def short_table(rows: Rows, systems: Sequence[str]) -> str:
+    """`table` for another page: both splits in one, without intervals and the paper."""
+    lines = [
+        [name, duration(chunk), split, *measures(rows.get((name, chunk, split)), intervals=False)]
+        for split in SPLITS
+        for chunk in CHUNKS_MS
+        for name in _shown(rows, systems, chunk, split)
+    ]
+    return (
+        caption(rows) + "\n\n" + markdown(["system", "chunk", "split", *COLUMNS], lines, n_text=3)
+    )
+
+
+def _shown(rows: Rows, systems: Sequence[str], chunk: int, split: str) -> list[str]:
+    return [name for name in systems if name == systems[0] or (name, chunk, split) in rows]
+
+
+def measures(cell: Cell | None, *, intervals: bool = True) -> list[str]:
     """The columns of one cell."""
     if cell is None:
         return [NOT_RUN] * len(METRICS)
-    bounds = (_intervals(cell.document) or {}).get("metrics", {})
+    bounds = _intervals(cell.document).get("metrics", {}) if intervals else {}
     cells = []
     for metric, digits in METRICS:
         text = number(cell.metrics.get(metric), digits)
@@ -138,11 +161,12 @@ def write(
     blocks: Callable[[Path], Mapping[str, str]],
     *,
     shared: str,
+    short: Callable[[Path], str] | None = None,
 ) -> int:
     """The command line of a folder's tables; returns the exit status.
 
     blocks: from the folder where `run` wrote, what stands in `page`; shared: the one of them that
-    `--readme` writes into another file too.
+    `--readme` writes into another file too, there as `short` has it.
     """
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
@@ -154,7 +178,8 @@ def write(
         rewrite(arguments.here, written)
         print(f"written: {arguments.here}")
         if arguments.readme is not None:
-            rewrite(arguments.readme, {shared: written[shared]})
+            block = written[shared] if short is None else short(arguments.output)
+            rewrite(arguments.readme, {shared: block})
             print(f"written: {arguments.readme}")
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from experiments import rows
+from experiments.hush_word import tables as hush_word
 from experiments.simul_whisper import tables as simul_whisper
 from experiments.ufal import tables as ufal
+from streaming_asr.config import compose_raw, parse_duration
 
 
 def finished(folder: Path, name: str, method: dict[str, Any], split: str, wer: float) -> None:
@@ -51,21 +53,28 @@ def lines(text: str, start: str) -> list[str]:
 MEASURED = "20.0 [17.0, 24.0] | 22.0 | 50.0 | 0.50 [0.25, 0.75] | 1.25 | 0.062 | 0.12 |"
 
 
+SHORT = "20.0 | 22.0 | 50.0 | 0.50 | 1.25 | 0.062 | 0.12 |"
+
+
 def test_ufal_stands_beside_the_paper_and_its_compat_form_beside_ufal(tmp_path: Path) -> None:
-    finished(tmp_path / "ufal", "a", {"name": "ufal", "compat": False}, "clean", 20.0)
+    finished(tmp_path / "mini", "a", {"name": "ufal", "compat": False}, "clean", 20.0)
+    finished(tmp_path / "mini", "c", {"name": "star"}, "other", 20.0)  # another method's
     finished(tmp_path / "ufal", "b", {"name": "ufal", "compat": True}, "clean", 21.0)
     page = shutil.copy(Path(ufal.__file__).parent / "README.md", tmp_path)
     readme = tmp_path / "top.md"
     readme.write_text("before\n<!-- ufal:begin -->\n<!-- ufal:end -->\nafter\n")
     assert ufal.main(["--output", str(tmp_path), "--here", str(page), "--readme", str(readme)]) == 0
-    clean, other = readme.read_text().split("mini `other`:")
+    clean, other = Path(page).read_text().split("mini `other`:")
     assert f"| UFAL | 300 ms | {MEASURED} 8.21 / 9.56 / 7.60 |" in clean
     assert len(lines(clean, "| UFAL compat | 300 ms | 21.0 [18.0, 25.0]")) == 1
     assert "60 utterances of each split; intervals over 12 speakers." in clean
-    assert len(lines(clean, "| UFAL")) == len(lines(other, "| UFAL")) == 10
+    assert len(lines(clean, "| UFAL")) == 6 and len(lines(other, "| UFAL")) == 5
     (row,) = lines(other, "| UFAL | 300 ms")
     assert row.count("not run") == 7 and row.endswith("| 16.78 / 18.06 / 15.45 |")
-    assert clean.removeprefix("before\n") in Path(page).read_text()
+    short = readme.read_text()
+    assert f"| UFAL | 300 ms | clean | {SHORT}" in short and "[" not in short
+    assert "| UFAL compat | 300 ms | clean | 21.0 |" in short
+    assert len(lines(short, "| UFAL")) == 11 and short.startswith("before") and "after" in short
 
 
 @pytest.mark.parametrize(
@@ -84,14 +93,23 @@ def test_simul_whisper_is_named_by_its_truncation(method: dict[str, Any], name: 
 def test_simul_whisper_and_its_thresholds(tmp_path: Path) -> None:
     own = {"name": "simul_whisper", "truncation": "cif"}
     finished(tmp_path / "simul_whisper", "a", own, "other", 20.0)
-    dev = own | {"frame_threshold": 12, "last_frame_threshold": 0}
+    dev = own | {"frame_threshold": 12}
     finished(tmp_path / "simul_whisper_thresholds", "b", dev, "dev", 20.0)
     page = Path(shutil.copy(Path(simul_whisper.__file__).parent / "README.md", tmp_path))
     assert simul_whisper.main(["--output", str(tmp_path), "--here", str(page)]) == 0
     text = page.read_text()
     assert f"| Simul-Whisper, cif | 300 ms | {MEASURED} 24.27 / 27.85 / 23.46 |" in text
-    assert f"| 12 | 0 | {MEASURED}" in text
-    assert len(lines(text, "| 4 | 4 | not run")) == 1
+    assert f"| 12 | {MEASURED}" in text
+    assert len(lines(text, "| 4 | not run")) == 1
+
+
+@pytest.mark.parametrize("name", ["ufal", "simul_whisper_cif", "hush_word"])
+def test_the_sweeps_have_every_chunk_of_the_tables_and_no_impossible_one(name: str) -> None:
+    params = compose_raw([f"experiment={name}"]).hydra.sweeper.params
+    chunks = {parse_duration(chunk) for chunk in str(params["chunk"]).split(",")}
+    more = {hush_word.NEAR_750_MS} if name == "hush_word" else set()
+    assert chunks == set(rows.CHUNKS_MS) | more
+    assert params["data.split"] == "clean,other"
 
 
 def test_the_papers_rows_are_as_printed() -> None:

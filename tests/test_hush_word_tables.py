@@ -54,7 +54,7 @@ def test_each_table_has_its_cells_and_the_paper_beside_them(tmp_path: Path) -> N
         "| hush word, 0.5 s | not run | not run | not run | – |",
         "| hush word | 500 ms | 25.0 [22.0, 29.0] |",
         "| 500 ms | 3.000 / 0.500 | not run | 2.794 / 0.552 |",
-        "| 750 ms | not run | not run | 2.807 / 0.548 |",
+        "| 760 ms | not run | not run | 2.807 / 0.548 |",
         "| HW + BP + pipeline (PL) | – | 2.000 / 0.750 | 50.0 [47.0, 54.0] |",
         "| hush word (HW) | 1.500 | – / – | 60.0 [57.0, 64.0] |",
         "| HW + BP | not run | not run | not run |",

@@ -2,8 +2,8 @@
 
     python -m experiments.ufal.tables [--output outputs] [--readme README.md]
 
-Reads <output>/ufal/*/metrics.json and rewrites the block `ufal` of this folder's README.md, with
---readme also that of another file. A cell that is missing is written as "not run".
+Reads <output>/{mini,ufal}/*/metrics.json and rewrites the block `ufal` of this folder's README.md,
+with --readme also, shorter, that of another file. A missing cell is written as "not run".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.rows import read_rows, table, write
+from experiments.rows import Rows, read_rows, short_table, table, write
 
 SYSTEMS = ("UFAL", "UFAL compat")
 
@@ -25,10 +25,17 @@ def system(method: Mapping[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
 
-    def blocks(output: Path) -> dict[str, str]:
-        return {"ufal": table(read_rows(output / "ufal", system), SYSTEMS, "Ufal-Whisper")}
+    def rows(output: Path) -> Rows:
+        return read_rows(output / "mini", system, "ufal") | read_rows(output / "ufal", system)
 
-    return write(argv, __doc__, Path(__file__).parent / "README.md", blocks, shared="ufal")
+    return write(
+        argv,
+        __doc__,
+        Path(__file__).parent / "README.md",
+        lambda output: {"ufal": table(rows(output), SYSTEMS, "Ufal-Whisper")},
+        shared="ufal",
+        short=lambda output: short_table(rows(output), SYSTEMS),
+    )
 
 
 if __name__ == "__main__":
