@@ -34,6 +34,7 @@ from streaming_asr.config import (
     parse_duration,
 )
 from streaming_asr.errors import UserError
+from streaming_asr.memory import ran_out
 
 
 @dataclass
@@ -64,6 +65,26 @@ def _program(config: DictConfig) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        print(f"error: {_no_memory(error, config.recipe)}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _no_memory(error: Exception, recipe: DictConfig) -> str:
+    what = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    batch, parts = recipe.target.get("batch"), recipe.fit.get("accumulate", 1)
+    room = []
+    if batch and batch > 1:
+        room.append(f"recipe.target.batch={batch // 2} with ++recipe.fit.accumulate={2 * parts}")
+    if recipe.fit.get("mixed_precision", "no") == "no":
+        room.append("++recipe.fit.mixed_precision=bf16")
+    return (
+        f"out of memory ({what}); end other programs that use it and give the same command, which "
+        f"goes on from the last checkpoint, or begin anew, entry=<another name>, with "
+        f"{', '.join([*room, 'a smaller model='])}"
+    )
 
 
 def train(config: DictConfig, method: str) -> dict[str, float]:

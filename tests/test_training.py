@@ -289,3 +289,22 @@ def test_a_longer_training_goes_on_from_a_checkpoint(tmp_path):
 def test_an_unknown_schedule_is_refused(tmp_path):
     with pytest.raises(UserError, match="schedule='cosine'"):
         fit(Line(), settings(tmp_path, schedule="cosine"))
+
+
+def test_a_training_that_runs_out_of_memory_says_what_makes_room(tmp_path, monkeypatch, capsys):
+    from streaming_asr import train
+
+    def full(config, method):
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 2 GiB.\nSee the manual."
+        )
+
+    monkeypatch.setattr(train, "train", full)
+    monkeypatch.setattr("sys.argv", ["train", "tracker=none", f"output={tmp_path}"])
+    with pytest.raises(SystemExit) as ended:
+        train.main()
+    assert ended.value.code == 1
+    told = capsys.readouterr().err
+    assert "out of memory (CUDA out of memory. Tried to allocate 2 GiB); end other" in told
+    room = "recipe.target.batch=3 with ++recipe.fit.accumulate=2, ++recipe.fit.mixed_precision=bf16"
+    assert room in told and "See manuals" not in told
