@@ -101,16 +101,19 @@ def simulate(
     batch: int = 1,
     synchronise: Callable[[], None] = lambda: None,
     on_utterance: Callable[[Utterance, str | None], None] = lambda utterance, error: None,
+    on_heard: Callable[[Utterance, float], None] = lambda utterance, seconds: None,
     warm_up: bool = True,
 ) -> None:
     """Run `method` over `utterances` and write every event.
 
     Utterances that the writer's log has already closed are passed over. `synchronise` waits for
-    the device. `on_utterance(utterance, error)` is called as each one closes. With `batch` above 1
+    the device. `on_utterance(utterance, error)` is called as each one closes, and after each step
+    `on_heard(utterance, seconds)` with the audio heard of it so far. With `batch` above 1
     and a method that has `step_many`, that many streams advance together, each step's time is
     shared out among them, and the log says so. A batched method that promises no latency may have
     `samples_together`, the audio of all streams of a step: it then takes the place of `batch` and
-    of the chunks, and a longer recording comes in pieces of it. An utterance that fails (bad audio,
+    of the chunks, and a longer recording comes in pieces of it, read from disk as they are due
+    where its corpus can (`audio.reader`). An utterance that fails (bad audio,
     a method that raises or breaks its contract) is closed as failed with its error, and the run
     goes on; a log that cannot be written ends it with UserError.
     """
@@ -132,13 +135,22 @@ def simulate(
     if together is not None:
         batch, chunk_samples, first_chunk_samples = max(map(len, groups)), together, together
     run = _Run(
-        method, writer, feed, chunk_samples, first_chunk_samples, batch, synchronise, on_utterance
+        method,
+        writer,
+        feed,
+        chunk_samples,
+        first_chunk_samples,
+        batch,
+        synchronise,
+        on_utterance,
+        on_heard,
+        together,
     )
     with run.memory:
         if warm_up and together is None:
             run.warm_up(todo[0].language)
         for group in groups:
-            if batch == 1:
+            if batch == 1 or run.opener(group[0]) is not None:
                 run.alone(group[0])
             else:
                 run.together(group)
@@ -169,25 +181,50 @@ def _groups_within(utterances: Sequence[Utterance], n_samples: int) -> Iterator[
     yield group
 
 
+class _InMemory:
+    """The samples of a recording, `n` of them."""
+
+    def __init__(self, samples: Samples) -> None:
+        self.n, self.hash = len(samples), hashlib.sha256(samples.tobytes()).hexdigest()
+        self._samples, self._at = samples, 0
+
+    def read(self, n: int) -> Samples:
+        """The next `n`; a copy, so that a method may do with it what it likes."""
+        begin, self._at = self._at, self._at + n
+        return self._samples[begin : self._at].copy()
+
+
+class _OnDisk:
+    """The same, read in pieces of at most `size` samples; first all of it for length and hash, so
+    that what cannot be read is known before anything is computed."""
+
+    def __init__(self, opener: Callable[[], Any], size: int) -> None:
+        reader, digest, self.n = opener(), hashlib.sha256(), 0
+        while len(piece := reader.read(size)):
+            digest.update(piece)
+            self.n += len(piece)
+        self.hash = digest.hexdigest()
+        self.read: Callable[[int], Samples] = opener().read
+
+
 class _Row:
     """One stream's share of the simulator's knowledge: its log and its committed text."""
 
     def __init__(
-        self, utterance: Utterance, samples: Samples, feed: str, batch: int, lookahead: int
+        self, utterance: Utterance, audio: _InMemory | _OnDisk, feed: str, batch: int, ahead: int
     ) -> None:
         self.utterance = utterance
-        self.samples = samples
-        self.log = _opening(utterance, feed, batch, lookahead)
-        self.log.duration_samples = len(samples)
-        self.log.audio_hash = hashlib.sha256(samples.tobytes()).hexdigest()
+        self.audio = audio
+        self.log = _opening(utterance, feed, batch, ahead)
+        self.log.duration_samples = audio.n
+        self.log.audio_hash = audio.hash
         self.n_committed = 0
         self.received = 0
 
     def take(self, end: int) -> Samples:
-        """The samples up to `end`; a copy, so that a method may do with it what it likes."""
-        audio = self.samples[self.received : end].copy()
-        self.received = end
-        return audio
+        """The samples up to `end`."""
+        begin, self.received = self.received, end
+        return self.audio.read(end - begin)
 
     def note(
         self, update: Update, compute_ns: dict[str, int], counts: Mapping[str, float], last: bool
@@ -229,6 +266,8 @@ class _Run:
         batch: int,
         synchronise: Callable[[], None],
         on_utterance: Callable[[Utterance, str | None], None],
+        on_heard: Callable[[Utterance, float], None],
+        at_most: int | None,
     ) -> None:
         self.method = method
         self.writer = writer
@@ -238,6 +277,8 @@ class _Run:
         self.batch = batch
         self.synchronise = synchronise
         self.on_utterance = on_utterance
+        self.on_heard = on_heard
+        self.at_most = at_most
         self.memory = MemoryMeter()
 
     def warm_up(self, language: str | None) -> None:
@@ -247,7 +288,7 @@ class _Run:
         n_samples = self.first_chunk + self.method.lookahead_samples + 2 * self.chunk
         silence = np.zeros(n_samples, dtype=np.float32)
         rows = [
-            self._row(Utterance("warm-up", "", lambda: silence, 0.0, language=language), silence)
+            self._row(Utterance("warm-up", "", lambda: silence, 0.0, language=language))
             for _ in range(self.batch)
         ]
         for _ in self._steps_alone(rows[0]) if self.batch == 1 else self._steps_together(rows):
@@ -256,7 +297,7 @@ class _Run:
     def alone(self, utterance: Utterance) -> None:
         """One utterance, its events written as they happen."""
         try:
-            row = self._row(utterance, utterance.load(), batch=1)
+            row = self._row(utterance, batch=1)
         except Exception as error:
             self._fail_unopened(utterance, error)
             return
@@ -273,7 +314,7 @@ class _Run:
             if step is None:
                 break
             self.writer.step(utterance.id, step)
-            self.memory.sample()
+            self._heard(row)
             if step.kind == "flush" and step.partial:
                 failure = f"the method left partial words after the last step: {step.partial}"
         self._close(row, failure)
@@ -286,14 +327,14 @@ class _Run:
         rows: list[_Row] = []
         for utterance in group:
             try:
-                rows.append(self._row(utterance, utterance.load()))
+                rows.append(self._row(utterance))
             except Exception as error:
                 self._fail_unopened(utterance, error)
         self.memory.reset()
         try:
             for row, step in self._steps_together(rows):
                 row.log.steps.append(step)
-                self.memory.sample()
+                self._heard(row)
         except Exception as error:
             log.warning("a batch of %d failed (%s); running it one by one", len(rows), error)
             for row in rows:
@@ -309,15 +350,27 @@ class _Run:
                 f"the method left partial words after the last step: {left}" if left else None,
             )
 
-    def _row(self, utterance: Utterance, samples: Samples, batch: int | None = None) -> _Row:
-        lookahead = self.method.lookahead_samples
-        return _Row(utterance, samples, self.feed, batch or self.batch, lookahead)
+    def opener(self, utterance: Utterance) -> Callable[[], Any] | None:
+        """What reads a recording from disk that is longer than a step takes; None for others."""
+        n_samples = round(utterance.duration_s * SAMPLE_RATE)
+        longer = self.at_most is not None and n_samples > self.at_most
+        return getattr(utterance.audio, "reader", None) if longer else None
+
+    def _row(self, utterance: Utterance, batch: int | None = None) -> _Row:
+        """Raises what reading the audio raises."""
+        opener, at_most = self.opener(utterance), self.at_most
+        audio = _OnDisk(opener, at_most) if opener and at_most else _InMemory(utterance.load())
+        return _Row(utterance, audio, self.feed, batch or self.batch, self.method.lookahead_samples)
+
+    def _heard(self, row: _Row) -> None:
+        self.memory.sample()
+        self.on_heard(row.utterance, row.received / SAMPLE_RATE)
 
     def _steps_alone(self, row: _Row) -> Iterator[Step]:
         method, recorder = self.method, StepRecorder(self.synchronise)
         state = method.start(language=row.utterance.language, recorder=recorder)
         recorder.drain()  # a step's parts are its own
-        total = len(row.samples)
+        total = row.audio.n
         end = min(self.first_chunk + method.lookahead_samples, total)
         finished_ns = 0
         while True:
@@ -347,15 +400,13 @@ class _Run:
         states = method.start_many(len(rows), language=language, recorder=recorder)
         recorder.drain()
         schedules = [
-            deliveries(
-                len(row.samples), self.chunk, self.first_chunk, self.method.lookahead_samples
-            )
+            deliveries(row.audio.n, self.chunk, self.first_chunk, self.method.lookahead_samples)
             for row in rows
         ]
         active = list(zip(rows, states, schedules, strict=True))
         while active:
             audio = [row.take(next(schedule)) for row, _, schedule in active]
-            last = [row.received == len(row.samples) for row, _, _ in active]
+            last = [row.received == row.audio.n for row, _, _ in active]
             self.synchronise()
             begin = perf_counter_ns()
             updates = method.step_many([state for _, state, _ in active], audio, last=last)

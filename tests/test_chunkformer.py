@@ -15,6 +15,7 @@ from contract import CHECKS, Setting
 from tiny import noise
 
 from streaming_asr import run
+from streaming_asr.data.audio import File, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events import read_log
 from streaming_asr.method import Word, display_text
@@ -145,8 +146,10 @@ def test_long_form_equals_one_pass_whatever_the_deliveries(total_duration_s: flo
 
 
 def test_a_folder_is_transcribed_and_files_that_cannot_be_read_are_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    whole: list[str] = []  # what was in memory whole
+    monkeypatch.setattr(File, "__call__", lambda f: whole.append(f.path.stem) or load_audio(f.path))
     data = tmp_path / "talks"
     data.mkdir()
     seconds = {"a": 4.0, "b": 0.05, "d": 1.0, "e": 0.0, "f": 0.16}  # f: one frame
@@ -174,6 +177,7 @@ def test_a_folder_is_transcribed_and_files_that_cannot_be_read_are_reported(
     # The one longer than the total duration comes in pieces, the others in one.
     assert [step.audio_samples for step in log["a"].steps] == [32_000, 64_000]
     assert [len(log[utt].steps) for utt in "bdf"] == [1, 1, 1]
+    assert sorted(whole) == [*"bcdef"]
     rows = [row.split("\t") for row in (cell / "segments.tsv").read_text().splitlines()]
     assert rows[0] == ["utterance", "start_s", "end_s", "text"]
     assert "".join(row[3] for row in rows if row[0] == "a").replace(" ", "") == "".join(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
@@ -16,6 +17,7 @@ from streaming_asr.method import SAMPLE_RATE, Samples
 SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")  # soundfile reads
 # A lossy codec overshoots full scale a little; a file of integers stored as floats by a lot.
 MAX_PEAK = 2.0
+PIECE_S = 60
 
 
 def load_audio(path: str | Path, start_s: float = 0.0, end_s: float | None = None) -> Samples:
@@ -25,14 +27,21 @@ def load_audio(path: str | Path, start_s: float = 0.0, end_s: float | None = Non
     resampled by a polyphase filter. Raises UserError where the file is missing, unreadable, empty
     there, or holds values that are no audio.
     """
+    with _opened(path) as file:
+        rate = file.samplerate
+        file.seek(min(round(start_s * rate), file.frames))
+        n = -1 if end_s is None else max(0, round(end_s * rate) - file.tell())
+        data = file.read(n, dtype="float32", always_2d=True)  # (n, channels)
+    return to_mono_16k(data, rate, path)
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
     import soundfile
 
     try:
         with soundfile.SoundFile(str(path)) as file:
-            rate = file.samplerate
-            file.seek(min(round(start_s * rate), file.frames))
-            n = -1 if end_s is None else max(0, round(end_s * rate) - file.tell())
-            data = file.read(n, dtype="float32", always_2d=True)  # (n, channels)
+            yield file
     except (soundfile.SoundFileError, OSError) as error:
         if not Path(path).is_file():
             raise UserError(f"{path}: no such audio file; correct the path.") from error
@@ -40,7 +49,43 @@ def load_audio(path: str | Path, start_s: float = 0.0, end_s: float | None = Non
             f"{path}: not readable as audio ({error}); convert it, for instance: "
             f"ffmpeg -i {Path(path).name} -ar 16000 -ac 1 {Path(path).stem}.wav"
         ) from error
-    return to_mono_16k(data, rate, path)
+
+
+class Reader:
+    """The samples of a file in turn, of which a minute or two are in memory."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._pieces = _pieces(path)
+        self._held: Samples = np.zeros(0, dtype=np.float32)
+
+    def read(self, n: int) -> Samples:
+        """The next samples that `load_audio` would give, `n` of them or what is left.
+
+        Raises UserError as `load_audio` does, where it comes to what is wrong.
+        """
+        parts, n_held = [self._held], len(self._held)
+        while n_held < n and (piece := next(self._pieces, None)) is not None:
+            parts.append(piece)
+            n_held += len(piece)
+        joined = np.concatenate(parts)
+        self._held = joined[n:].copy()
+        return joined[:n]
+
+
+def _pieces(path: str | Path) -> Iterator[Samples]:
+    """A minute at a time. Each is resampled with a second on either side of it, more than the
+    filter reaches: whole seconds, which are whole numbers of samples at both rates."""
+    with _opened(path) as file:
+        rate = file.samplerate
+        data = file.read((PIECE_S + 1) * rate, dtype="float32", always_2d=True)
+        begin = 0
+        while True:
+            more = file.read(PIECE_S * rate, dtype="float32", always_2d=True)
+            samples = to_mono_16k(data, rate, path)
+            yield samples[begin : len(samples) - SAMPLE_RATE if len(more) else None]
+            if not len(more):
+                return
+            data, begin = np.concatenate([data[-2 * rate :], more]), SAMPLE_RATE
 
 
 def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samples:
@@ -86,6 +131,10 @@ class File:
 
     def __call__(self) -> Samples:
         return load_audio(self.path)
+
+    def reader(self) -> Reader:
+        """For a recording too long to be in memory whole."""
+        return Reader(self.path)
 
 
 @dataclass(frozen=True, slots=True)
