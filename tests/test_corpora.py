@@ -19,6 +19,7 @@ from streaming_asr.data.corpora.lhotse import LhotseCuts
 from streaming_asr.data.corpora.librispeech import LibriSpeech, LibriSpeechPC
 from streaming_asr.data.corpora.shards import Shards
 from streaming_asr.data.corpora.tedlium import plain
+from streaming_asr.data.manifest import read_manifest, write_manifest
 from streaming_asr.errors import UserError
 
 MY_CORPUS = "streaming_asr.data.corpora.my_corpus"
@@ -556,6 +557,34 @@ def test_the_program_says_what_is_broken_by_its_exit_status(
     assert "data.path: has no default" in capsys.readouterr().err
     assert status("chekc") == 2
     assert "did you mean check?" in capsys.readouterr().err
+
+
+def test_a_corpus_becomes_a_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from streaming_asr.data import main
+
+    out = tmp_path / "made" / "dev.jsonl"
+    monkeypatch.setattr(
+        sys, "argv",
+        ["data", "manifest", "data=librispeech", f"data.path={layouts.librispeech(tmp_path)}",
+         f"out={out}"],
+    )  # fmt: skip
+    assert main() == 0
+    assert "3 utterances written" in capsys.readouterr().out
+    ours = corpus("librispeech", tmp_path).utterances()
+    assert Manifest(out).utterances() == ours  # audio included: where it lies
+    assert main() == 2
+    assert "is there already" in capsys.readouterr().err
+
+    layouts.tedlium(tmp_path)  # its segments are parts of a recording
+    parts = corpus("tedlium", tmp_path).utterances()
+    assert write_manifest(parts, tmp_path / "parts.jsonl") == len(parts)
+    for one, other in zip(read_manifest(tmp_path / "parts.jsonl"), parts, strict=True):
+        assert (one.id, one.text, one.speaker) == (other.id, other.text, other.speaker)
+        assert np.allclose(one.load(), other.load(), atol=2**-15)
+    with pytest.raises(UserError, match="no utterance to write"):
+        write_manifest([], tmp_path / "none.jsonl")
 
 
 # -- what all have ---------------------------------------------------------------------------

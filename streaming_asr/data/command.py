@@ -1,4 +1,4 @@
-"""`python -m streaming_asr.data check data=...` and `... shards data=... out=...`."""
+"""`python -m streaming_asr.data check data=...`, `... shards data=... out=...`, `... manifest`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ python -m streaming_asr.data check data=librispeech data.path=/corpora/LibriSpee
 python -m streaming_asr.data shards data=librispeech data.path=... data.split=train-clean-100 \\
     data.alignments=... out=outputs/librispeech/train
     training shards of the utterances with word times
+python -m streaming_asr.data manifest data=librispeech data.path=... data.split=dev-clean \\
+    limit=200 out=outputs/librispeech/dev.jsonl
+    a manifest of its utterances, as data=manifest and dev_manifest= take it
 
   data=NAME        a corpus: python -m streaming_asr.list corpora; data.KEY=VALUE sets its options
   limit=N          so many utterances
@@ -71,7 +74,18 @@ def run_shards(config: DictConfig) -> int:
     return 0
 
 
-COMMANDS = {"check": run_check, "shards": run_shards}
+def run_manifest(config: DictConfig) -> int:
+    """Writes a manifest of the corpus and prints its number of utterances."""
+    from streaming_asr.data.manifest import write_manifest
+
+    if config.out is None:
+        raise UserError("out: has no default; give out=<file>.jsonl")
+    written = write_manifest(build(config.data).utterances(config.limit), Path(config.out))
+    print(f"{written} utterances written to {config.out}")
+    return 0
+
+
+COMMANDS = {"check": run_check, "shards": run_shards, "manifest": run_manifest}
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Reads manifests: one JSON object per line, one line per utterance.
+"""Manifests, read and written: one JSON object per line, one line per utterance.
 
 Fields (times in seconds, paths relative to the manifest or absolute):
 
@@ -15,13 +15,14 @@ Fields (times in seconds, paths relative to the manifest or absolute):
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.data.audio import Composed, File, Noisy, duration_s
 from streaming_asr.data.utterance import TimedWord, Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
 
 
 def read_manifest(path: str | Path) -> list[Utterance]:
@@ -71,6 +72,47 @@ def manifest_text(path: Path) -> str:
         raise UserError(f"{path}: no such manifest; correct the path.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not readable as a UTF-8 text file ({error}).") from error
+
+
+def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
+    """The utterances as a manifest that `read_manifest` reads; returns their number.
+
+    Recordings in files of their own are named by their absolute paths. What is a part of a
+    recording, noisy or not in a file is written as 16-bit FLAC into a folder named after the
+    manifest. Raises UserError where there is a manifest already, or no utterance.
+    """
+    import soundfile
+
+    if path.exists():
+        raise UserError(f"{path}: is there already; remove it or name another file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines: list[str] = []
+    for i, utterance in enumerate(utterances):
+        if isinstance(utterance.audio, File):
+            file = Path(utterance.audio.path).absolute()
+            name = str(file)
+        else:
+            file = path.parent / path.stem / f"{i:06d}.flac"
+            name = f"{path.stem}/{file.name}"
+            file.parent.mkdir(exist_ok=True)
+            soundfile.write(file, utterance.load(), SAMPLE_RATE, subtype="PCM_16")
+        row = {
+            "id": utterance.id,
+            "audio_filepath": name,
+            "duration": round(utterance.duration_s or duration_s(file), 4),
+            "text": utterance.text,
+            "speaker": utterance.speaker,
+            "language": utterance.language,
+            "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in utterance.words]
+            if utterance.words is not None
+            else None,
+        }
+        kept = {key: value for key, value in row.items() if value is not None}
+        lines.append(json.dumps(kept, ensure_ascii=False) + "\n")
+    if not lines:
+        raise UserError("data: no utterance to write; choose another split")
+    path.write_text("".join(lines), encoding="utf-8")
+    return len(lines)
 
 
 def audio_files(path: Path) -> list[Path]:
