@@ -18,8 +18,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -32,6 +33,9 @@ from streaming_asr.config import CONF_DIR, build, parse_duration, settle
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import code_hash, config_hash, model_hash
 from streaming_asr.method import SAMPLE_RATE
+
+if TYPE_CHECKING:
+    from streaming_asr.data import Utterance
 
 EXIT_BAD_INPUT, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 WIDTH = 100  # of tables where the output is not a terminal
@@ -126,8 +130,10 @@ def _simulate(
         "machine": machine.machine(device=config.device, launcher=launcher),
         "metrics_version": METRICS_VERSION,
     }
-    with EventWriter(path, header) as writer, _progress(cell, len(utterances)) as advance:
-        advance(len(utterances) - len(todo))
+    with EventWriter(path, header) as writer, Progress(cell, utterances) as progress:
+        for utterance in utterances:
+            if utterance.id in closed:
+                progress.closed(utterance)
         try:
             simulate(
                 method,
@@ -138,7 +144,8 @@ def _simulate(
                 first_chunk_samples=_samples(config.first_chunk),
                 batch=config.batch,
                 synchronise=synchronise,
-                on_utterance=lambda utterance, error: advance(1),
+                on_utterance=progress.closed,
+                on_heard=progress.heard,
             )
         except KeyboardInterrupt:
             say(
@@ -231,27 +238,46 @@ def _save_configuration(folder: Path, config: DictConfig, hydra_node: Any) -> No
         ) from error
 
 
-class _progress:
-    """A bar on a terminal, nothing elsewhere; yields the function that advances it."""
+class Progress:
+    """A bar on a terminal, nothing elsewhere: how much of the audio has been heard."""
 
-    def __init__(self, cell: str, total: int) -> None:
+    def __init__(self, cell: str, utterances: Sequence[Utterance]) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
         console = Console(stderr=True)
-        self._bar = Progress(
+        self._bar = progress.Progress(
             "{task.description}",
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
+            progress.BarColumn(),
+            "{task.fields[told]}",
+            progress.TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task(cell if len(cell) <= 50 else f"{cell[:49]}…", total=total)
+        self._n, self._total_s = len(utterances), sum(u.duration_s for u in utterances)
+        self._heard_s, self._n_closed = dict.fromkeys((u.id for u in utterances), 0.0), 0
+        self._done_s = 0.0
+        name = cell if len(cell) <= 50 else f"{cell[:49]}…"
+        self._task = self._bar.add_task(name, total=self._total_s, told=self.told())
 
-    def __enter__(self) -> Callable[[int], None]:
+    def told(self) -> str:
+        heard, total = (timedelta(seconds=int(s)) for s in (self._done_s, self._total_s))
+        return f"{heard} of {total} of audio, {self._n_closed} of {self._n} recordings"
+
+    def heard(self, utterance: Utterance, seconds: float) -> None:
+        """So much of `utterance` has been heard; less than before where it is run again."""
+        self._done_s += seconds - self._heard_s[utterance.id]
+        self._heard_s[utterance.id] = seconds
+        self._bar.update(self._task, completed=self._done_s, told=self.told())
+
+    def closed(self, utterance: Utterance, error: str | None = None) -> None:
+        """Nothing more of `utterance` will be heard."""
+        self._n_closed += 1
+        self.heard(utterance, utterance.duration_s)
+
+    def __enter__(self) -> Progress:
         self._bar.start()
-        return lambda n: self._bar.advance(self._task, n)
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()

@@ -148,6 +148,8 @@ def test_long_form_equals_one_pass_whatever_the_deliveries(total_duration_s: flo
 def test_a_folder_is_transcribed_and_files_that_cannot_be_read_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told: list[tuple[str, float]] = []  # to the progress bar
+    monkeypatch.setattr(run.Progress, "heard", lambda _, u, s: told.append((u.id, s)))
     whole: list[str] = []  # what was in memory whole
     monkeypatch.setattr(File, "__call__", lambda f: whole.append(f.path.stem) or load_audio(f.path))
     data = tmp_path / "talks"
@@ -178,6 +180,7 @@ def test_a_folder_is_transcribed_and_files_that_cannot_be_read_are_reported(
     assert [step.audio_samples for step in log["a"].steps] == [32_000, 64_000]
     assert [len(log[utt].steps) for utt in "bdf"] == [1, 1, 1]
     assert sorted(whole) == [*"bcdef"]
+    assert [s for utt, s in told if utt == "a"] == [2.0, 4.0, 4.0]  # two pieces, the end
     rows = [row.split("\t") for row in (cell / "segments.tsv").read_text().splitlines()]
     assert rows[0] == ["utterance", "start_s", "end_s", "text"]
     assert "".join(row[3] for row in rows if row[0] == "a").replace(" ", "") == "".join(
