@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from experiments.star import tables
 from experiments.star.noisy import inject
 from experiments.star.picture import draw
+from streaming_asr.cells import plan
 
 
 def test_noise_covers_its_share_of_the_recording_and_more_of_it_the_more():
@@ -77,3 +79,16 @@ def test_a_picture_is_drawn(tmp_path):
     audio = np.sin(np.arange(16_000, dtype=np.float32))
     draw(audio, [("one", 0.1, 0.4)], {"STAR": [0.2, 0.9], "CIF": [0.5]}, tmp_path / "p.svg")
     assert "2 segments" in (tmp_path / "p.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "n_cells"),
+    [
+        ("experiment=star_rates method.rate=30 method.adapter=none", 1),
+        ("experiment=star_waits method.stride_s=0.24 method.keep_all=true method.adapter=none", 5),
+        ("experiment=star_strides limit=30 method.adapter=none", 25),
+        ("experiment=u2_delay method.adapter=none", 4),
+    ],
+)
+def test_a_sweep_of_one_method_takes_that_methods_settings(command, n_cells):
+    assert len(plan(command.split())) == n_cells
