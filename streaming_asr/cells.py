@@ -19,17 +19,19 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from streaming_asr.config import compose_raw, explain, settle
-from streaming_asr.errors import UserError
+from streaming_asr.errors import MissingAdapter, UserError
 
+SWEEP_FOLDER = ("hydra.sweep.dir", "hydra.sweep.subdir")
 BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One cell that a command will run: its folder and its settled configuration."""
+    """One cell that a command will run: its folder and its settled configuration, None where its
+    adapter is missing."""
 
     folder: Path
-    config: DictConfig
+    config: DictConfig | None
 
 
 def plan(
@@ -37,6 +39,8 @@ def plan(
 ) -> list[Planned]:
     """The cells of a command line, all checked. Raises UserError for the first that is wrong.
 
+    Of a sweep, cells whose adapter is missing are planned too, to fail when their turn comes, while
+    others can run.
     A sweep is asked for by `multirun`, or by an experiment file with `hydra.mode: MULTIRUN`.
     Sweepers other than Hydra's own choose their cells as they go: for those the list is empty.
     """
@@ -55,10 +59,17 @@ def plan(
     # The axes of the experiment file come first, so that the command line has the last word.
     axes = [f"{key}={value}" for key, value in (full.hydra.sweeper.params or {}).items()]
     by_key = {o.get_key_element(): _values(o) for o in _parsed([*axes, *overrides])}
-    return [
-        _planned(compose_raw(cell, config_dir=config_dir), "hydra.sweep.dir", "hydra.sweep.subdir")
-        for cell in itertools.product(*by_key.values())
-    ]
+    planned, missing = [], []
+    for cell in itertools.product(*by_key.values()):
+        full = compose_raw(cell, config_dir=config_dir)
+        try:
+            planned.append(_planned(full, *SWEEP_FOLDER))
+        except MissingAdapter as error:
+            missing.append(error)
+            planned.append(Planned(_folder(full, *SWEEP_FOLDER), None))
+    if len(missing) == len(planned):
+        raise missing[0]
+    return planned
 
 
 def _parsed(overrides: Sequence[str]) -> list[Override]:
@@ -85,11 +96,14 @@ def _values(override: Override) -> list[str]:
 
 def _planned(full: DictConfig, *folder_keys: str) -> Planned:
     config = settle(full, full.hydra.runtime.choices)
+    return Planned(_folder(full, *folder_keys), config)
+
+
+def _folder(full: DictConfig, *folder_keys: str) -> Path:
     try:
-        folder = Path(*(str(OmegaConf.select(full, key)) for key in folder_keys))
+        return Path(*(str(OmegaConf.select(full, key)) for key in folder_keys))
     except OmegaConfBaseException as error:
         raise explain(error) from error
-    return Planned(folder, config)
 
 
 def check_writable(folder: Path) -> None:

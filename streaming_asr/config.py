@@ -23,7 +23,7 @@ from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import MissingAdapter, UserError
 
 HERE = Path(__file__).resolve().parent
 CONF_DIR = next(p for p in (HERE / "conf", HERE.parent / "conf") if p.is_dir())
@@ -346,7 +346,7 @@ def find_adapter(
     wanted: `none`; `auto` (one trained at exactly this chunk, in any of `folders`, else one trained
     on random chunks); `auto_or_none` (the same, None where there is neither); the name of one in
     `folders` (`random`, `300ms`); or a path.
-    Raises UserError that says what exists and how to train one.
+    Raises MissingAdapter, which says what exists and how to train one.
     """
     if wanted in ("none", "None"):
         return None
@@ -368,7 +368,7 @@ def find_adapter(
     chunk = format_duration(chunk_ms)
     there = ", ".join(str(path) for path in present.values()) or "none"
     asked = f"chunk={chunk}" if wanted == "auto" else f"method.adapter={wanted}"
-    raise UserError(
+    raise MissingAdapter(
         f"{asked}: no such adapter of {method_name} for this model. There are: {there}. "
         f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}` "
         f"(or as conf/recipe/{method_name}.yaml says), "

@@ -8,3 +8,7 @@ class UserError(ValueError):
 
     The command line prints the message without a traceback and exits with status 2.
     """
+
+
+class MissingAdapter(UserError):
+    """No such trained part of a method. In a sweep it costs the cells that need it, not the rest."""

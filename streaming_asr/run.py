@@ -308,6 +308,9 @@ def job(config: DictConfig) -> dict[str, Any] | None:
             error = UserError(told).with_traceback(error.__traceback__)
         expected = isinstance(error, UserError)
         _save_failure(folder, str(error) if expected else f"{type(error).__name__}: {error}")
+        if not (folder / ".hydra").exists():  # what was to run, for the row in the report
+            with suppress(UserError):
+                _save_configuration(folder, config, node)
         if not sweeping and not expected:
             raise
         if not expected:

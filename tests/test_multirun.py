@@ -12,6 +12,7 @@ from run_fakes import RUN, arguments, cu_scores, program, texts
 from streaming_asr import cells, memory, run
 from streaming_asr.errors import UserError
 from streaming_asr.events import read_log
+from streaming_asr.report.cells import read_cells
 
 AXES = ("chunk=20ms,100ms,200ms,300ms", "seed=1,2")
 
@@ -147,6 +148,33 @@ def test_every_cell_is_checked_before_the_first_one_runs(
 ) -> None:
     assert run.main(["-m", *arguments(tmp_path, "chunk=100ms,310ms")]) == 2
     assert "chunk=310ms: not a multiple of 20 ms" in capsys.readouterr().err
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_missing_adapter_fails_its_own_cells_and_the_others_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["-m", *arguments(tmp_path, "method=parrot,trained", "limit=1")]
+    conf = tmp_path / "conf" / "method"
+    (conf / "trained.yaml").write_text((conf / "parrot.yaml").read_text() + "adapter: auto\n")
+    assert run.main(command) == 1
+    root = tmp_path / "outputs" / "default"
+    told = capsys.readouterr()
+    assert "1 of 2 cells failed" in told.err and "no such adapter of trained" in told.err
+    finished, failed = read_cells(root)
+    assert (failed.method, failed.chunk_s, failed.split) == ("trained", 0.3, finished.split)
+    assert failed.error is not None and "no such adapter of trained" in failed.error
+    assert (root / "report.html").is_file()
+
+
+def test_where_no_cell_has_its_adapter_nothing_is_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["-m", *arguments(tmp_path, "method=trained", "chunk=100ms,300ms")]
+    conf = tmp_path / "conf" / "method"
+    (conf / "trained.yaml").write_text((conf / "parrot.yaml").read_text() + "adapter: auto\n")
+    assert run.main(command) == 2
+    assert "chunk=100ms: no such adapter of trained" in capsys.readouterr().err
     assert not (tmp_path / "outputs").exists()
 
 
