@@ -144,7 +144,7 @@ def main() -> None:
             wanted = [each["committed"] for each in run.rounds]
             wanted[-1] = wanted[-1] + run.finished
             got = run_ours(method, audio, run)
-            n_words += sum(len(step) for step in wanted)
+            n_words += sum(max(map(len, pair)) for pair in zip(wanted, got, strict=True))
             n_equal += sum(
                 a == b
                 for step, other in zip(wanted, got, strict=True)
@@ -156,12 +156,10 @@ def main() -> None:
             is_long = i == len(recordings) - 1
             if i < options.write_n or (is_long and chunk_s == max(options.chunk_s)):
                 kept.append(vars(run))
-    print(f"{n_equal} of {n_words} words equal, text and times")
+    model = model_hash({"model": {"path": options.model}})
+    print(f"model {model}: {n_equal} of {n_words} words equal, text and times")
     if options.write:
-        header = {
-            "reference": f"ufal/whisper_streaming@{COMMIT}",
-            "model_hash": model_hash({"model": {"path": options.model}}),
-        }
+        header = {"reference": f"ufal/whisper_streaming@{COMMIT}", "model_hash": model}
         options.write.write_text(json.dumps(header | {"runs": kept}, ensure_ascii=False) + "\n")
 
 
