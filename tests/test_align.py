@@ -293,6 +293,18 @@ def test_whisper_aligns_a_manifest_end_to_end(manifest: Path) -> None:
     assert set(kept) == {"_target_", "language", "trim_pauses", "model"}
 
 
+@pytest.mark.parametrize("split", ["clean", "other"])
+def test_on_mini_whisper_places_nearly_every_word_within_60_ms(tmp_path: Path, split: str) -> None:
+    settings = ["aligner=whisper", f"data.split={split}", "limit=6", f"out={tmp_path}"]
+    chosen = compose_raw(settings, config_name="align")
+    with open_dict(chosen):
+        chosen.pop("hydra")
+    quality = align(chosen, quiet)
+    assert quality.n_compared > 40
+    assert quality.placed >= 98
+    assert quality.median_ms is not None and quality.median_ms <= 60
+
+
 @pytest.mark.parametrize("question", [["--help"], ["--cfg", "job"]])
 def test_a_question_to_align_or_data_imports_no_model_code(question: list[str]) -> None:
     import subprocess

@@ -249,6 +249,20 @@ def test_the_best_by_score_is_kept_and_the_last_evaluation_logged(tmp_path):
     assert [row["dev/score"] for row in curve(tmp_path) if "dev/score" in row] == [3.0, 1.0, 2.0]
 
 
+def test_every_row_of_the_curve_is_logged_with_its_step(tmp_path):
+    logged = []
+    fit(
+        Line(scores=[3.0, 1.0]),
+        settings(tmp_path, log_every=4, evaluate_every=6),
+        log=lambda row, step: logged.append({"step": step, **row}),
+    )
+    assert [row["step"] for row in logged] == [4, 6, 8, 12]
+    assert [row.get("dev/score") for row in logged] == [None, 3.0, None, 1.0]
+    for row, kept in zip(logged, curve(tmp_path), strict=True):
+        assert row.keys() == kept.keys() >= {"loss", "lr", "minutes"}
+        assert row["loss"] == pytest.approx(kept["loss"], rel=1e-5)
+
+
 def test_evaluations_without_a_better_score_end_a_training_also_over_a_restart(tmp_path):
     patient = {"patience": 2, "evaluate_every": 2, "max_steps": 100, "checkpoint_minutes": 0.0}
     whole = Line(scores=[3.0, 4.0, 2.0, 2.0, 5.0, 1.0])  # 2.0 again is no better

@@ -13,6 +13,8 @@ from toy_corpus import toy_corpus
 
 from streaming_asr.errors import UserError
 from streaming_asr.methods.simul_whisper import train as truncation
+from streaming_asr.methods.u2 import network as u2
+from streaming_asr.methods.u2.train import U2Recipe
 from streaming_asr.training import fit
 from streaming_asr.training_cache import BatchCache
 
@@ -127,6 +129,39 @@ def test_the_truncation_detectors_frozen_encoder_runs_once_for_each_batch(tmp_pa
     assert encoded == [4] * 7
     assert torch.allclose(drawn.model.linear.weight, _linear(tmp_path / "cached"), atol=1e-5)
     assert drawn.model.linear.weight.abs().max() > 0.01  # it has learnt something
+
+
+def test_u2s_head_alone_is_trained_on_kept_encodings(tmp_path, monkeypatch):
+    corpus = toy_corpus(tmp_path)
+    encoded = []
+    encode = u2.encode_masked
+    monkeypatch.setattr(u2, "encode_masked", lambda *a, **k: encoded.append(1) or encode(*a, **k))
+
+    def recipe(stage="ctc"):
+        made = U2Recipe(
+            str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"),
+            chunk_s=0.3, first_chunk_s=0.6, rank=4, batch=2, stage=stage,
+        )  # fmt: skip
+        made.evaluate = lambda: {"score": 0.0}
+        return made
+
+    class InTurn(U2Recipe):
+        def batch(self, step, **place):
+            return super().batch(step % 2, **place)
+
+    kept = recipe()
+    before = kept.model.head.weight.detach().clone()
+    fit(kept, settings(tmp_path / "cached", max_steps=5, cached_batches=2))
+    assert len(encoded) == 4  # 2 batches of 2 windows
+    drawn = recipe()
+    drawn.__class__ = InTurn
+    fit(drawn, settings(tmp_path / "drawn", max_steps=5))
+    assert len(encoded) == 4 + 5 * 2
+    assert torch.allclose(kept.model.head.weight, drawn.model.head.weight, atol=1e-5)
+    assert not torch.allclose(kept.model.head.weight, before, atol=1e-2)
+    place = {"rank": 0, "world": 1, "progress": 0.0}
+    trained = recipe("hybrid")  # here the encoder learns, and nothing of it is kept
+    assert trained.precompute(batch := trained.batch(0, **place)) is batch
 
 
 def _linear(out: Path) -> torch.Tensor:
