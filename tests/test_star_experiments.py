@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from experiments.star import tables
+from experiments.star import figures, tables
 from experiments.star.noisy import inject
 from experiments.star.picture import draw
 from streaming_asr.cells import plan
@@ -54,6 +54,20 @@ def test_points_are_wer_and_dal(tmp_path):
     cell(tmp_path, "a", 33.3, adapter="x/segmenter", wait_k=2, **settings)
     text = tables.figure5(tables.Cells(tmp_path))
     assert "| STAR | not run | 33.3 / 800 | not run | not run | not run |" in text
+
+
+def test_the_figures_draw_what_was_run_and_say_what_was_not(tmp_path, capsys):
+    settings = {"adapter": "x/plain", "stride_s": 0.12}
+    for k, wer in ((1, 40.0), (3, 30.0)):
+        cell(tmp_path / "star_strides", str(k), wer, wait_k=k, **settings)
+    (first, *rest) = tables.ENTRIES["figure6"]
+    cells = tables.Cells(tmp_path / "star_strides")
+    assert figures.curve(cells, first) == [(800.0, 40.0, 1), (800.0, 30.0, 3)]
+    assert all(figures.curve(cells, other) == [] for other in rest)
+    assert figures.main(["--output", str(tmp_path), "--out", str(tmp_path)]) == 0
+    assert "<svg" in (tmp_path / "fig6.svg").read_text()
+    assert "figure5: not run" in capsys.readouterr().out
+    assert not (tmp_path / "fig9.svg").exists()
 
 
 def test_the_papers_memory_stands_beside_ours(tmp_path):

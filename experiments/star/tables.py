@@ -31,6 +31,26 @@ SPLITS = ("clean", "other")
 COMPRESSORS = ("star", "cif", "cnn")
 BENCHED = (None, 2, 5, 10, 20)
 COMPARED = (("STAR", "segmenter"), ("CIF", "cif"))  # of one stage, trained for the same minutes
+POINTS = ["WER % / DAL ms", *(f"wait-{k}" for k in WAITS)]
+ENTRIES: dict[str, list[dict[str, Any]]] = {  # the curves of the figures of WER against DAL
+    "figure5": [
+        {"label": name, "entry": entry, "stride_s": None, "keep_all": False}
+        for name, entry in COMPARED
+    ],
+    "figure6": [
+        {"label": f"stride {ms} ms", "entry": "plain", "stride_s": ms / 1000} for ms in STRIDES_MS
+    ],
+    "figure9": [
+        {
+            "label": f"{name}{'-ALL' if keep_all else ''}, segments of 240 ms",
+            "entry": entry,
+            "stride_s": 0.24,
+            "keep_all": keep_all,
+        }
+        for name, entry in COMPARED
+        for keep_all in (False, True)
+    ],
+}
 
 
 class Cells:
@@ -146,34 +166,15 @@ def figure8(cells: Cells) -> str:
 
 
 def figure5(cells: Cells) -> str:
-    entries = [
-        {"label": name, "entry": entry, "stride_s": None, "keep_all": False}
-        for name, entry in COMPARED
-    ]
-    header = ["WER % / DAL ms", *(f"wait-{k}" for k in WAITS)]
-    return cells.caption() + "\n\n" + markdown(header, points(cells, entries))
+    return cells.caption() + "\n\n" + markdown(POINTS, points(cells, ENTRIES["figure5"]))
 
 
 def figure6(cells: Cells) -> str:
-    entries = [
-        {"label": f"stride {ms} ms", "entry": "plain", "stride_s": ms / 1000} for ms in STRIDES_MS
-    ]
-    header = ["WER % / DAL ms", *(f"wait-{k}" for k in WAITS)]
-    return cells.caption() + "\n\n" + markdown(header, points(cells, entries))
+    return cells.caption() + "\n\n" + markdown(POINTS, points(cells, ENTRIES["figure6"]))
 
 
 def figure9(cells: Cells) -> str:
-    entries = [
-        {
-            "label": f"{name}{'-ALL' if keep_all else ''}, segments of 240 ms",
-            "entry": entry,
-            "stride_s": 0.24,
-            "keep_all": keep_all,
-        }
-        for name, entry in COMPARED
-        for keep_all in (False, True)
-    ]
-    return markdown(["WER % / DAL ms", *(f"wait-{k}" for k in WAITS)], points(cells, entries))
+    return markdown(POINTS, points(cells, ENTRIES["figure9"]))
 
 
 def table1(cells: Cells) -> str:
