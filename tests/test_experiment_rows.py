@@ -13,6 +13,7 @@ from experiments import rows
 from experiments.hush_word import tables as hush_word
 from experiments.simul_whisper import tables as simul_whisper
 from experiments.ufal import tables as ufal
+from streaming_asr.cells import plan
 from streaming_asr.config import compose_raw, parse_duration
 
 
@@ -110,6 +111,20 @@ def test_the_sweeps_have_every_chunk_of_the_tables_and_no_impossible_one(name: s
     more = {hush_word.NEAR_750_MS} if name == "hush_word" else set()
     assert chunks == set(rows.CHUNKS_MS) | more
     assert params["data.split"] == "clean,other"
+
+
+@pytest.mark.parametrize(
+    ("command", "n_cells"),
+    [
+        ("experiment=ufal data.split=clean chunk=500ms,200ms", 2),
+        ("experiment=ufal_compat limit=30", 2),
+        ("experiment=simul_whisper_cif data.split=other method.adapter=none", 5),
+        ("experiment=simul_whisper chunk=300ms", 4),
+        ("experiment=hush_word method.padding=full chunk=1s,300ms method.adapter=none", 4),
+    ],
+)
+def test_the_pages_commands_run_a_part_of_a_sweep(command: str, n_cells: int) -> None:
+    assert len(plan(command.split())) == n_cells
 
 
 def test_the_papers_rows_are_as_printed() -> None:
