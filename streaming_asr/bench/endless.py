@@ -1,4 +1,4 @@
-"""A recording of many hours, made on disk and streamed from there: never whole in memory."""
+"""Many hours of audio, made on disk and transcribed as `run` does it: never whole in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streaming_asr.bench.chunkformer import Settings
 
 BLOCK_S = 60
-"""Written and read in blocks of so many seconds; each is one delivery."""
+"""Written in blocks of so many seconds; read, too: it is the total duration of a pass."""
 TOKENS = 384
 
 
@@ -35,16 +35,19 @@ def make_recording(path: Path, seconds: float) -> None:
 
 
 def stream_from_disk(settings: Settings, folder: Path) -> dict[str, Any]:
-    """Seconds of compute and, for each hour, the largest resident set above the first minute's.
+    """Seconds it took and, for each hour, the largest resident set above that after 5 minutes.
 
     The network has mini's size: the memory of a stream is what is asked, not that of the weights.
     """
     import psutil
-    import soundfile
 
     from streaming_asr.bench.chunkformer import SHAPES, random_network
+    from streaming_asr.data import Utterance
+    from streaming_asr.data.audio import File, duration_s
+    from streaming_asr.events import EventWriter, read_log
     from streaming_asr.methods.chunkformer import ChunkFormer
     from streaming_asr.methods.chunkformer.load import save
+    from streaming_asr.simulate import simulate
 
     torch.set_num_threads(settings.threads)
     tokens = ["<blank>", "<unk>", *(f"▁t{i}" for i in range(TOKENS - 3)), "<sos/eos>"]
@@ -54,16 +57,24 @@ def stream_from_disk(settings: Settings, folder: Path) -> dict[str, Any]:
     method = ChunkFormer(
         str(folder), device=settings.device, mode="longform", total_duration_s=BLOCK_S
     )
-    process, state = psutil.Process(), method.start()
+    process = psutil.Process()
     readings: list[tuple[float, int]] = []  # seconds heard, bytes resident
-    n_words, spent_s, heard_s, begin = 0, 0.0, 0.0, time.perf_counter()
-    with soundfile.SoundFile(path) as file:
-        for audio in file.blocks(BLOCK_S * SAMPLE_RATE, dtype="float32"):
-            heard_s += len(audio) / SAMPLE_RATE
-            update = method.step(state, audio, last=file.tell() == file.frames)
-            n_words += len(update.committed)
-            readings.append((heard_s, process.memory_info().rss))
+    begin = time.perf_counter()
+    with EventWriter(folder / "events.jsonl", {"config": {}}) as writer:
+        simulate(
+            method,
+            [Utterance("recording", "", File(path), duration_s(path))],
+            writer=writer,
+            feed="fixed",
+            chunk_samples=BLOCK_S * SAMPLE_RATE,
+            first_chunk_samples=BLOCK_S * SAMPLE_RATE,
+            on_heard=lambda _, heard_s: readings.append((heard_s, process.memory_info().rss)),
+        )
     spent_s = time.perf_counter() - begin
+    (log,) = read_log(folder / "events.jsonl").utterances
+    if log.error is not None:
+        raise RuntimeError(f"the recording failed: {log.error}")
+    heard_s = log.duration_s
     start = readings[min(4, len(readings) - 1)][1]  # when all caches are full
     hours: dict[int, int] = {}
     for at_s, size in readings[4:]:
@@ -74,7 +85,7 @@ def stream_from_disk(settings: Settings, folder: Path) -> dict[str, Any]:
         "file_mib": path.stat().st_size / 2**20,
         "elapsed_s": spent_s,
         "rtf": spent_s / heard_s,
-        "words": n_words,
+        "words": sum(len(step.committed) for step in log.steps),
         "resident_mib": start / 2**20,
         "growth_mib_by_hour": [size / 2**20 for _, size in sorted(hours.items())],
     }
