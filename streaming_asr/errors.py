@@ -11,4 +11,4 @@ class UserError(ValueError):
 
 
 class MissingAdapter(UserError):
-    """No such trained part of a method. In a sweep it costs the cells that need it, not the rest."""
+    """No such trained part of a method; in a sweep only the cells that need it fail."""

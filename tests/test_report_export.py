@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from report_cells import write_cell, write_grid
 
 from streaming_asr.errors import UserError
 from streaming_asr.report import main
+from streaming_asr.report.cells import FRONT, ceiling, read_cells
 from streaming_asr.report.figures import draw
+from streaming_asr.report.labels import Label, place_labels
 from streaming_asr.report.marks import Mark, read_marks
 from streaming_asr.report.page import page_data
 from streaming_asr.report.tables import write_table
@@ -57,6 +63,62 @@ def test_the_front_has_colour_and_what_it_betters_is_grey(tmp_path: Path) -> Non
     both = draw(tmp_path, tmp_path / "both.svg").read_text()
     assert "#a9b1bb" not in alone and "#0b62b8" in alone
     assert "#a9b1bb" in both and "#0b62b8" in both
+
+
+def numbered(root: Path, points: Mapping[str, tuple[float, float]]) -> Path:
+    """Cells with a given latency and WER and no log."""
+    for name, (latency_s, wer) in points.items():
+        method, chunk = name.split()
+        (root / f"method={method},chunk={chunk}").mkdir(parents=True)
+        document = {"schema": 1, "config": {"chunk": chunk},
+                    "metrics": {FRONT[0]: latency_s, FRONT[1]: wer}}  # fmt: skip
+        (root / f"method={method},chunk={chunk}" / "metrics.json").write_text(json.dumps(document))
+    return root
+
+
+def test_a_run_far_above_the_rest_stands_at_the_edge_with_its_number(tmp_path: Path) -> None:
+    usual = {f"whisperrt {n}00ms": (n / 10, 20.0 - n) for n in (1, 2, 3, 4)}
+    assert ceiling(read_cells(numbered(tmp_path / "usual", usual))) is None
+    root = numbered(tmp_path / "high", {**usual, "star 100ms": (0.5, 400.0)})
+    top = ceiling(read_cells(root))
+    assert top is not None and 20 < top < 60
+    assert page_data(root)["ceilings"] == {"": top}
+    texts = re.findall("<!-- (.*) -->", draw(root, tmp_path / "x.svg").read_text())
+    assert "100 ms: 400 %" in texts and "200 ms" in texts
+    assert "WER (%); higher ones at the edge" in texts
+
+
+def test_labels_of_points_in_one_place_lie_side_by_side() -> None:
+    figure = Figure(figsize=(4.6, 3.6))
+    axis = figure.add_subplot(xlim=(0, 3), ylim=(0, 30))
+    wanted = [Label(1.5, 15.0 + n / 1000, f"{n}00 ms", "black") for n in range(1, 7)]
+    place_labels(axis, wanted)
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axis.texts]
+    assert [text.get_text() for text in axis.texts] == [label.text for label in wanted]
+    assert [pair for pair in itertools.combinations(boxes, 2) if pair[0].overlaps(pair[1])] == []
+    point = axis.transData.transform((1.5, 15))
+    assert not any(box.contains(*point) for box in boxes)
+
+
+def test_where_there_is_no_room_a_label_is_left_out() -> None:
+    figure = Figure(figsize=(4.6, 3.6))
+    axis = figure.add_subplot(xlim=(0, 3), ylim=(0, 30))
+    place_labels(axis, [Label(1.5, 15.0, "1000 ms", "black")] * 60)
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axis.texts]
+    assert 5 < len(boxes) < 60
+    assert [pair for pair in itertools.combinations(boxes, 2) if pair[0].overlaps(pair[1])] == []
+
+
+def test_a_failed_run_and_the_whole_recording_are_named(tmp_path: Path) -> None:
+    root = numbered(tmp_path / "grid", {"offline 300ms": (2.5, 8.0), "ufal 300ms": (1.0, 9.0)})
+    (root / "method=star,chunk=300ms").mkdir()
+    (root / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "no adapter"}')
+    texts = re.findall("<!-- (.*) -->", draw(root, tmp_path / "x.svg").read_text())
+    assert {"whole", "300 ms", "star: failed"} <= set(texts)
+    table = write_table(root, tmp_path / "t.md", ["wer"]).read_text()
+    assert "| offline | whole |" in table and "| ufal | 300 ms |" in table
 
 
 def test_a_markdown_table_has_the_numbers_the_intervals_and_the_best_in_bold(

@@ -46,6 +46,13 @@ class Cell:
     def label(self) -> str:
         return f"{self.method} {self.variant}".strip()
 
+    @property
+    def chunk(self) -> str:
+        """As it is shown; the offline pass waits for the whole recording, whatever it is fed."""
+        if self.method == "offline":
+            return "whole"
+        return "" if self.chunk_s is None else f"{self.chunk_s * 1000:g} ms"
+
 
 def read_cells(folder: Path | str) -> list[Cell]:
     """All cells under `folder`, by method, variant, split and chunk.
@@ -181,6 +188,17 @@ def front(cells: Sequence[Cell]) -> dict[Path, bool]:
                 a <= x and b <= y and (a, b) != (x, y) for a, b in points.values()
             )
     return found
+
+
+def ceiling(cells: Sequence[Cell]) -> float | None:
+    """Where an axis of WER (%) ends that a few runs far above the rest would stretch: those are
+    drawn at its edge, with their number. None where all may be drawn in place."""
+    rates = sorted(point[1] for cell in cells if (point := place(cell)) is not None)
+    if len(rates) < 4:
+        return None
+    # From most of them, so that one high run alone does not make room for itself.
+    top = 1.5 * rates[(3 * len(rates) - 1) // 4]
+    return top if rates[-1] > 1.5 * top else None
 
 
 def place(cell: Cell) -> tuple[float, float] | None:

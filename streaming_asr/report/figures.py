@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.report.cells import FRONT, Cell, front, read_cells
+from streaming_asr.report.cells import FRONT, Cell, ceiling, front, read_cells
+from streaming_asr.report.labels import Label, place_labels
 from streaming_asr.report.marks import Mark, read_marks
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ COLOURS = {
     "u2": "#007c91",
     "chunkformer": "#b3261e",
     "offline": "#5b6470",
+    "reencode": "#1b1f24",
 }
 SHAPES, DASHES = "os^D*", ("-", "--", ":", "-.", (0, (8, 3)))
 BEATEN, INK = "#a9b1bb", "#1b1f24"
@@ -59,19 +61,32 @@ def draw(folder: Path | str, out: Path, kind: str = "pareto", marks: Path | None
 
     styles = _styles(cells)
     with matplotlib.rc_context({"svg.hashsalt": "report", "font.size": 9}):
-        figure = Figure(figsize=(4.6 * len(splits), 3.6), layout="constrained")
+        crowd = max(sum(drawable(cell) and cell.split == split for cell in cells)
+                    for split in splits)  # fmt: skip
+        width, height = (6.4, 5.0) if crowd > 12 else (4.6, 3.6)
+        figure = Figure(figsize=(width * len(splits), height), layout="constrained")
+        labels: list[tuple[Axes, list[Label]]] = []
         for axis, split in zip(
             figure.subplots(1, len(splits), squeeze=False)[0], splits, strict=True
         ):
             here = [cell for cell in cells if cell.split == split and drawable(cell)]
-            paint(axis, here, styles, [m for m in published if m.split in (None, split)])
+            wanted = paint(axis, here, styles, [m for m in published if m.split in (None, split)])
+            labels.append((axis, wanted))
             axis.spines[["top", "right"]].set_visible(False)
             if len(splits) > 1:
                 axis.set_title(split, loc="left", fontsize=9)
-        labels = _unique(figure.axes)
-        n_columns = min(len(labels), 3 * len(splits))
-        figure.legend(*zip(*labels, strict=True), loc="outside lower center", ncols=n_columns,
+        drawn = {cell.label for cell in cells if drawable(cell)}
+        for cell in cells:
+            if cell.error and cell.label not in drawn:  # a run that failed is told, not left out
+                figure.axes[0].plot([], [], "x", color=styles[cell.label]["color"],
+                                    label=f"{cell.label}: failed")  # fmt: skip
+        legend = _unique(figure.axes)
+        n_columns = min(len(legend), 3 * len(splits) + (crowd > 12))
+        figure.legend(*zip(*legend, strict=True), loc="outside lower center", ncols=n_columns,
                       frameon=False, fontsize=8)  # fmt: skip
+        figure.draw_without_rendering()  # only now is it known where each point will be
+        for axis, wanted in labels:
+            place_labels(axis, wanted)
         out.parent.mkdir(parents=True, exist_ok=True)
         # Without the date the same results give the same file.
         dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(out.suffix)
@@ -115,59 +130,71 @@ def _series(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 def _pareto(
     axis: Axes, cells: Sequence[Cell], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
-) -> None:
+) -> list[Label]:
     from matplotlib.patches import Rectangle
 
     fronts = front(cells)
+    top = ceiling(cells)
+    labels: list[Label] = []
     for label, series in _series(cells).items():
         style = styles[label]
         points = [(_value(cell, FRONT[0]), _value(cell, FRONT[1])) for cell in series]
         # Its label's mark in the legend keeps its colour, also where every point is grey.
         axis.plot(*zip(*points, strict=True), lw=0.7, markersize=0, color=style["color"],
-                  linestyle=style["linestyle"])  # fmt: skip
+                  linestyle=style["linestyle"], alpha=0.7)  # fmt: skip
         axis.plot([], [], ls="", color=style["color"], marker=style["marker"], label=label)
-        for at, (cell, (x, y)) in enumerate(zip(series, points, strict=True)):
-            colour = BEATEN if fronts.get(cell.folder) is False else style["color"]
+        for cell, (x, y) in zip(series, points, strict=True):
+            is_beaten = fronts.get(cell.folder) is False
+            colour = BEATEN if is_beaten else style["color"]
+            # A grey run's label keeps its method's colour: it tells whose it is.
+            if top is not None and y > top:
+                axis.plot(x, 0.985 * top, marker="^", color=colour, ls="", markersize=5,
+                          markeredgecolor=style["color"], markeredgewidth=0.7)  # fmt: skip
+                labels.append(Label(x, 0.985 * top, f"{cell.chunk}: {y:.0f} %", style["color"]))
+                continue
             across, along = (_interval(cell, name) for name in FRONT)
             if across and along:
                 box = Rectangle(
                     (across[0], along[0]), across[1] - across[0], along[1] - along[0],
-                    facecolor=(colour, 0.13), edgecolor=(colour, 0.6), lw=0.7,
+                    facecolor=(colour, 0.05 if is_beaten else 0.13),
+                    edgecolor=(colour, 0.35 if is_beaten else 0.7), lw=0.6, zorder=1,
                 )  # fmt: skip
                 axis.add_patch(box)
             elif along:
                 axis.vlines(x, *along, color=colour, lw=0.8)
-            axis.plot(x, y, marker=style["marker"], color=colour, ls="", markersize=5)
-            if cell.chunk_s is not None:
-                beside = (4, 4) if at % 2 else (4, -9)  # neighbours of a series do not collide
-                axis.annotate(f"{cell.chunk_s * 1000:g} ms", (x, y), beside, color=colour,
-                              textcoords="offset points", fontsize=6.5)  # fmt: skip
-    _published(axis, marks)
+            axis.plot(x, y, marker=style["marker"], color=colour, ls="", markersize=5,
+                      markeredgecolor=style["color"], markeredgewidth=0.7,
+                      zorder=3 - is_beaten / 2)  # fmt: skip
+            if cell.chunk:
+                labels.append(Label(x, y, cell.chunk, style["color"]))
+    labels += _published(axis, marks)
     axis.autoscale_view()
     axis.set_xlim(left=min(0, axis.get_xlim()[0]))
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, top)
     best = sorted((_value(cell, FRONT[0]), _value(cell, FRONT[1]))
                   for cell in cells if fronts.get(cell.folder))  # fmt: skip
     if best:
         xs, ys = zip(*best, strict=True)
-        top, right = axis.get_ylim()[1], axis.get_xlim()[1]
-        axis.step([xs[0], *xs, right], [top, *ys, ys[-1]], where="post", color=INK, lw=1,
+        end, right = axis.get_ylim()[1], axis.get_xlim()[1]
+        axis.set_xlim(right=right)
+        axis.step([xs[0], *xs, right], [end, *ys, ys[-1]], where="post", color=INK, lw=1,
                   alpha=0.75, zorder=0)  # fmt: skip
     axis.set_xlabel("Word latency, committed, median (s, with compute)")
-    axis.set_ylabel("WER (%)")
+    axis.set_ylabel("WER (%)" if top is None else "WER (%); higher ones at the edge")
+    return labels
 
 
-def _against_chunk(metric: str, label: str, log: bool = False) -> Callable[..., None]:
+def _against_chunk(metric: str, label: str, log: bool = False) -> Callable[..., list[Label]]:
     def paint(
         axis: Axes, cells: Sequence[Cell], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
-    ) -> None:
+    ) -> list[Label]:
         from matplotlib.ticker import NullLocator, ScalarFormatter
 
         for name, series in _series(cells).items():
             chunks = [1000 * (cell.chunk_s or 0.0) for cell in series]
             values = [_value(cell, metric) for cell in series]
             axis.plot(chunks, values, label=name, markersize=5, lw=1.3, **styles[name])
-        _published(axis, marks)
+        labels = _published(axis, marks)
         axis.set_xscale("log")
         axis.set_xticks(sorted({1000 * (cell.chunk_s or 0.0) for cell in cells}))
         axis.xaxis.set_major_formatter(ScalarFormatter())
@@ -179,14 +206,15 @@ def _against_chunk(metric: str, label: str, log: bool = False) -> Callable[..., 
             axis.set_ylim(bottom=0)
         axis.set_xlabel("Chunk (ms, log scale)")
         axis.set_ylabel(label)
+        return labels
 
     return paint
 
 
 def _parts(
     axis: Axes, cells: Sequence[Cell], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
-) -> None:
-    names = [f"{cell.label} {1000 * (cell.chunk_s or 0):g} ms" for cell in cells]
+) -> list[Label]:
+    names = [f"{cell.label} {cell.chunk}" for cell in cells]
     above, below = [0.0] * len(cells), [0.0] * len(cells)
     for part, (name, colour) in PARTS.items():
         values = [_value(cell, _part(part)) for cell in cells]
@@ -197,6 +225,7 @@ def _parts(
     axis.set_yticks(range(len(cells)), names, fontsize=6.5)
     axis.invert_yaxis()
     axis.set_xlabel("Word latency, committed, mean (s, with compute)")
+    return []
 
 
 def _part(name: str) -> str:
@@ -214,12 +243,11 @@ def _interval(cell: Cell, metric: str) -> tuple[float, float] | None:
     return (found[0], found[1]) if found else None
 
 
-def _published(axis: Axes, marks: Sequence[Mark]) -> None:
+def _published(axis: Axes, marks: Sequence[Mark]) -> list[Label]:
     for mark in marks:
         axis.plot(mark.x, mark.y, "o", markerfacecolor="none", color=INK, markersize=5,
                   label=f"published: {mark.source}")  # fmt: skip
-        axis.annotate(mark.label, (mark.x, mark.y), (4, -9), textcoords="offset points",
-                      fontsize=6.5)  # fmt: skip
+    return [Label(mark.x, mark.y, mark.label, INK) for mark in marks]
 
 
 def _has(*names: str, chunk: bool = False) -> Callable[[Cell], bool]:
@@ -230,7 +258,7 @@ def _has(*names: str, chunk: bool = False) -> Callable[[Cell], bool]:
     return has
 
 
-KINDS: dict[str, tuple[Callable[[Cell], bool], Callable[..., None]]] = {
+KINDS: dict[str, tuple[Callable[[Cell], bool], Callable[..., list[Label]]]] = {
     "pareto": (_has(*FRONT), _pareto),
     "arwer": (
         _has("arwer_grid_ca", chunk=True),

@@ -49,9 +49,10 @@ setTheme(THEMES.includes(state.theme) ? state.theme : 'auto');
 
 /* -- one colour a method, one shape and dash a variant of it --------------------------------- */
 
-// Known methods keep their colour in every report, whoever else is in it; 7 is the grey one.
+// Known methods keep their colour in every report, whoever else is in it; 7 is the grey one,
+// 8 the ink.
 const KNOWN = { whisperrt: 0, ufal: 1, simul_whisper: 2, hush_word: 3, star: 4, u2: 5,
-  chunkformer: 6, offline: 7 };
+  chunkformer: 6, offline: 7, reencode: 8 };
 const methods = [...new Set(data.cells.map((cell) => cell.method))];
 const free = [0, 1, 2, 3, 4, 5, 6].filter((at) => !methods.some((name) => KNOWN[name] === at));
 const hues = {};
@@ -68,8 +69,8 @@ for (const cell of data.cells) {
 const variantAt = (cell) => variants[cell.method].indexOf(cell.variant) % SHAPES.length;
 
 function marker(cell, x, y, size, isGrey) {
-  const fill = { fill: isGrey ? 'var(--beaten)' : colour(cell), stroke: 'var(--ground)',
-    'stroke-width': 1 };
+  const fill = { fill: isGrey ? 'var(--beaten)' : colour(cell),
+    stroke: isGrey ? colour(cell) : 'var(--ground)', 'stroke-width': 1 };
   const s = size || 5;
   const path = {
     square: `M${x - s},${y - s}h${2 * s}v${2 * s}h${-2 * s}z`,
@@ -87,7 +88,7 @@ const format = (value, digits) => {
   if (digits !== null && digits !== undefined) return value.toFixed(digits);
   return Number.isInteger(value) ? String(value) : String(+value.toPrecision(4));
 };
-const chunkText = (cell) => cell.chunk_s === null ? '' : +(cell.chunk_s * 1000).toFixed(1) + ' ms';
+const chunkText = (cell) => cell.chunk;
 
 function intervalText(cell, column) {
   const range = cell.intervals[column.name];
@@ -230,7 +231,7 @@ function scale(values, axis, from, to) {
     high = Math.max(high, 0) || 1;
     const { step } = linearTicks(low, high, 5);
     low = Math.floor(low / step + 1e-9) * step;
-    high = Math.ceil(high / step + 0.15) * step;
+    high = axis.cap ?? Math.ceil(high / step + 0.15) * step;
     ticks = linearTicks(low, high, 6).ticks;
   }
   const f = axis.log ? Math.log : (v) => v;
@@ -268,7 +269,7 @@ function stairs(points, x, y, top, right) {
   if (!front.length) return [];
   const corners = [[x.at(front[0].x), top]];
   for (const p of front) {
-    corners.push([x.at(p.x), corners[corners.length - 1][1]], [x.at(p.x), y.at(p.y)]);
+    corners.push([x.at(p.x), corners[corners.length - 1][1]], [x.at(p.x), y.at(p.at)]);
   }
   return [...corners, [right, corners[corners.length - 1][1]]];
 }
@@ -284,20 +285,29 @@ function chart(cells, spec) {
   const title = el('h3', {}, spec.title);
   if (!points.length) return el('figure', {}, title, el('p', { class: 'muted' }, 'No numbers.'));
   const paper = published(spec, points[0].cell.split);
+  // A few runs far above the rest stand at the edge, with their number beside them.
+  const top = spec.hasFront ? data.ceilings[points[0].cell.split] : null;
+  const isCut = (p) => top !== null && p.y > top && points.some((each) => each.y <= top);
+  for (const p of points) p.at = isCut(p) ? top : p.y;
+  const cap = points.some(isCut) ? top : null;
+  if (cap !== null) caption.append(` Runs above ${format(cap, 0)} % are at that height.`);
   const isBeaten = (p) => spec.hasFront && p.cell.front === false;
   const tint = (p) => isBeaten(p) ? 'var(--beaten)' : colour(p.cell);
   if (paper.length) {
     caption.append(` Hollow: published numbers, ${
       [...new Set(paper.map((mark) => mark.source))].join('; ')}.`);
   }
-  const right = WIDTH - EDGE.right;
-  const bottom = HEIGHT - EDGE.bottom;
+  const isWide = spec.hasFront && points.length > 12 && matchMedia('(min-width: 60rem)').matches;
+  const [width, height] = isWide ? [2 * WIDTH + 30, 1.5 * HEIGHT] : [WIDTH, HEIGHT];
+  const right = width - EDGE.right;
+  const bottom = height - EDGE.bottom;
   const xTicks = spec.x.ticks ? spec.x.ticks(points) : null;
   const spans = (axis, of) => [...points.flatMap((p) => [of(p), ...(range(axis, p.cell) || [])]),
     ...paper.map(of)];
   const x = scale(spans(spec.x, (p) => p.x), { ...spec.x, ticks: xTicks }, EDGE.left, right);
-  const y = scale(spans(spec.y, (p) => p.y), { ...spec.y, ticks: null }, bottom, EDGE.top);
-  const canvas = svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'group',
+  const heights = spans(spec.y, (p) => p.at ?? p.y).map((v) => Math.min(v, cap ?? v));
+  const y = scale(heights, { ...spec.y, cap, ticks: null }, bottom, EDGE.top);
+  const canvas = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group',
     'aria-label': `${spec.title}: ${spec.y.label} against ${spec.x.label}` });
   for (const tick of y.ticks) {
     canvas.append(
@@ -317,7 +327,7 @@ function chart(cells, spec) {
       'text-anchor': 'middle' }, text));
   }
   canvas.append(
-    svg('text', { x: (EDGE.left + right) / 2, y: HEIGHT - 6, 'text-anchor': 'middle' },
+    svg('text', { x: (EDGE.left + right) / 2, y: height - 6, 'text-anchor': 'middle' },
       spec.x.label),
     svg('text', { x: 0, y: 0, 'text-anchor': 'middle',
       transform: `translate(11 ${(EDGE.top + bottom) / 2}) rotate(-90)` }, spec.y.label));
@@ -334,8 +344,9 @@ function chart(cells, spec) {
     if (!series.has(key)) series.set(key, []);
     series.get(key).push(p);
   }
-  const isCrowded = series.size > 4; // then the legend serves better than a heap of labels
-  const taken = [...points, ...paper].map((p) => ({ x: x.at(p.x) - 6, y: y.at(p.y) - 6, w: 12, h: 12 }));
+  const isCrowded = series.size > 4 && !isWide; // then the legend serves better than a heap of labels
+  const taken = [...points, ...paper].map((p) => ({ x: x.at(p.x) - 6,
+    y: y.at(p.at ?? p.y) - 6, w: 12, h: 12 }));
   const crossed = []; // what the lines cover: a label avoids it where it can
   const front = spec.hasFront ? stairs(points, x, y, EDGE.top, right) : [];
   if (front.length) {
@@ -353,18 +364,18 @@ function chart(cells, spec) {
     if (list.length > 1) {
       canvas.append(svg('polyline', { fill: 'none', stroke: colour(list[0].cell),
         'stroke-width': spec.hasFront ? 0.8 : 1.6, 'stroke-dasharray': DASHES[variantAt(list[0].cell)] || null,
-        points: list.map((p) => `${x.at(p.x)},${y.at(p.y)}`).join(' ') }));
+        points: list.map((p) => `${x.at(p.x)},${y.at(p.at)}`).join(' ') }));
       for (let n = 1; n < list.length; n++) {
         const [a, b] = [list[n - 1], list[n]];
         for (let part = 0; part <= 40; part++) {
           const px = x.at(a.x) + (x.at(b.x) - x.at(a.x)) * part / 40;
-          const py = y.at(a.y) + (y.at(b.y) - y.at(a.y)) * part / 40;
+          const py = y.at(a.at) + (y.at(b.at) - y.at(a.at)) * part / 40;
           crossed.push({ x: px - 1, y: py - 1, w: 2, h: 2 });
         }
       }
     }
     for (const p of list) {
-      canvas.append(...whiskers(p, x, y, spec, tint(p)));
+      if (!isCut(p)) canvas.append(...whiskers(p, x, y, spec, tint(p)));
       const at = data.cells.indexOf(p.cell);
       const words = `${p.cell.label} ${chunkText(p.cell)}: ${spec.y.name} ${format(p.y)}, ` +
         `${spec.x.name} ${spec.x.text ? spec.x.text(p.x) : format(p.x)}` +
@@ -373,7 +384,7 @@ function chart(cells, spec) {
       marks.push(svg('g', { class: isBeaten(p) ? 'point beaten' : 'point', tabindex: 0, role: 'button', 'aria-label': words,
         onclick: open, onkeydown: (event) => {
           if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); open(); }
-        } }, svg('title', {}, words), marker(p.cell, x.at(p.x), y.at(p.y), 5, isBeaten(p))));
+        } }, svg('title', {}, words), marker(p.cell, x.at(p.x), y.at(p.at), 5, isBeaten(p))));
     }
     labels.push(...spec.labels(list, isCrowded));
   }
@@ -388,22 +399,23 @@ function chart(cells, spec) {
   for (const { point, text } of labels) {
     const w = text.length * 6.1;
     const px = x.at(point.x);
-    const py = y.at(point.y);
+    const py = y.at(point.at ?? point.y);
     const spots = [[px + 9, py - 6], [px - 9 - w, py - 6], [px - w / 2, py - 22],
       [px - w / 2, py + 8], [px + 6, py - 20], [px + 6, py + 7], [px - 6 - w, py + 7],
       [px - 6 - w, py - 20]];
     const allowed = spots.map(([left, top]) => ({ x: left, y: top, w, h: 13 })).filter((box) =>
-      box.x > EDGE.left && box.x + w < WIDTH - 2 && box.y > 0 && box.y + 13 < bottom &&
+      box.x > EDGE.left && box.x + w < width - 2 && box.y > 0 && box.y + 13 < bottom &&
       !taken.some((other) => overlaps(box, other)));
     const spot = allowed.find((box) => !crossed.some((other) => overlaps(box, other))) ??
       (isCrowded ? null : allowed[0]);
     if (!spot) continue;
     taken.push(spot);
     const label = svg('text', { x: spot.x, y: spot.y + 10 }, text);
-    label.style.fill = point.cell ? tint(point) : 'var(--muted)';
+    // A grey run's label keeps its method's colour: it tells whose it is.
+    label.style.fill = point.cell ? colour(point.cell) : 'var(--muted)';
     canvas.append(label);
   }
-  return el('figure', {}, title, canvas, caption);
+  return el('figure', { class: isWide ? 'wide' : null }, title, canvas, caption);
 }
 
 const metric = (name) => (cell) => cell.metrics[name] ?? null;
@@ -415,7 +427,8 @@ const chunkAxis = {
 };
 const chunks = (list, isCrowded) => list
   .filter((_, n) => !isCrowded || n === 0 || n === list.length - 1)
-  .map((point) => ({ point, text: chunkText(point.cell) }));
+  .map((point) => ({ point, text: chunkText(point.cell) +
+    (point.at < point.y ? `: ${format(point.y, 0)} %` : '') }));
 const seriesName = (list) => [{ point: list[list.length - 1], text: list[0].cell.label }];
 const FIGURES = [
   { key: 'pareto', title: 'Word error rate against word latency', labels: chunks, hasFront: true,
@@ -514,8 +527,16 @@ function drawFigures() {
 
 /* -- timelines: what was on the screen when -------------------------------------------------- */
 
-const timelinesOf = (at) => data.timelines.filter((line) => line.cell === at);
-const hasTimelines = (at) => timelinesOf(at).length > 0;
+const lines = new Map();
+for (const line of data.timelines) {
+  if (!lines.has(line.cell)) lines.set(line.cell, []);
+  lines.get(line.cell).push(line);
+}
+const timelinesOf = (at) => lines.get(at) || [];
+const hasTimelines = (at) => lines.has(at);
+/** The sound as a data URL, from a block of its own that is read only here. */
+const soundOf = (name) =>
+  document.querySelector(`script[data-audio="${CSS.escape(name)}"]`).textContent;
 const LEFT = 150;
 const RIGHT = 78;
 const LANE = 1180;
@@ -661,15 +682,15 @@ function choose(at) {
 function drawTimelines() {
   if (player) player.stop();
   player = null;
-  const shown = data.cells.map((_, at) => at).filter(hasTimelines);
+  const shown = [...lines.keys()];
   if (!shown.length) {
     byId('timelines').replaceChildren(el('p', { class: 'muted' },
       'No event logs beside these results, so there is nothing to draw.'));
     return;
   }
   const at = shown.includes(+state.cell) && state.cell ? +state.cell : shown[0];
-  const lines = timelinesOf(at);
-  const line = lines.find((each) => each.utt === state.utt) || lines[0];
+  const own = timelinesOf(at);
+  const line = own.find((each) => each.utt === state.utt) || own[0];
   const others = data.timelines.filter((each) => each.utt === line.utt && each.cell !== at &&
     data.cells[each.cell].split === data.cells[at].split);
   const other = others.find((each) => String(each.cell) === state.with);
@@ -679,7 +700,7 @@ function drawTimelines() {
   const controls = el('div', { class: 'controls' },
     pick('cell', 'Run', shown.map((k) => option(k, cellText(k), k === at)),
       (value) => choose(+value)),
-    pick('utt', 'Utterance', lines.map((each) => option(each.utt,
+    pick('utt', 'Utterance', own.map((each) => option(each.utt,
       `${short(each.utt, 28)}: ${each.why}`, each === line)), change('utt')),
     others.length ? pick('with', 'Beside', [option('', 'no other', !other),
       ...others.map((each) => option(each.cell, cellText(each.cell), each === other))],
@@ -698,8 +719,9 @@ function drawTimelines() {
   const screen = el('dl', { class: 'screen' }, el('dt', {}, 'Spoken'), spoken,
     ...lanes.flatMap((each, n) => [el('dt', {}, `${each.cell.label} ${chunkText(each.cell)}`),
       seen[n]]));
-  const sound = line.audio ? el('audio', { src: data.audio[line.audio], preload: 'auto' }) : null;
+  const sound = line.audio ? el('audio', { preload: 'auto' }) : null;
   const words = line.rows.filter((row) => row.word !== null);
+  if (sound) setTimeout(() => { sound.src = soundOf(line.audio); }); // after the page is drawn
   let t = 0;
   let timer = 0;
 

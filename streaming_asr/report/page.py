@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.report.cells import Cell, front, read_cells
+from streaming_asr.report.cells import Cell, ceiling, front, read_cells
 from streaming_asr.report.marks import read_marks
 from streaming_asr.report.terminal import HEADLINE
 from streaming_asr.report.timelines import choose, timeline
@@ -39,6 +39,7 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
 
     root = Path(folder)
     data = page_data(root, marks)
+    audio = data.pop("audio")
     template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template(
         "page.html.j2"
     )
@@ -49,6 +50,8 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
         data=Markup(_script_safe(data)),
+        # Apart from the rest, so that sound is read when it is played and not when the page opens.
+        audio=audio,
     )
     path = Path(out) if out is not None else root / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,6 +89,10 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
         "cells": [_cell(cell, fronts.get(cell.folder)) for cell in cells],
         "timelines": timelines,
         "audio": audio,
+        "ceilings": {
+            split: ceiling([cell for cell in cells if cell.split == split])
+            for split in {cell.split for cell in cells}
+        },
         "marks": [asdict(mark) for mark in read_marks(folder, marks)],
     }
 
@@ -98,6 +105,7 @@ def _cell(cell: Cell, on_front: bool | None) -> dict[str, Any]:
         "variant": cell.variant,
         "label": cell.label,
         "chunk_s": cell.chunk_s,
+        "chunk": cell.chunk,
         "split": cell.split,
         "error": cell.error,
         "notes": list(cell.notes),

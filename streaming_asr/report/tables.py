@@ -62,7 +62,7 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
     rows = [
         [
             escape(cell.label),
-            "" if cell.chunk_s is None else f"{cell.chunk_s * 1000:g} ms",
+            cell.chunk,
             escape(cell.split),
             *(number(cell, name) for name in columns),
         ]

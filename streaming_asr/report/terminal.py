@@ -54,13 +54,12 @@ def table(folder: Path | str) -> Table:
         if notes:
             remarks.append("; ".join(notes))
             mark = f" [{len(remarks)}]"
-        chunk = "" if cell.chunk_s is None else f"{cell.chunk_s * 1000:.0f} ms"
         numbers = [
             "failed" if cell.error and at == 0 else shown(cell.metrics.get(name), digits)
             for at, (name, _, digits) in enumerate(HEADLINE)
         ]
         # Text, not str: a cell's name may hold what rich reads as markup.
-        row = [cell.label + mark, chunk, cell.split, *numbers]
+        row = [cell.label + mark, cell.chunk, cell.split, *numbers]
         grid.add_row(*map(Text, row), style="red" if cell.error else None)
     if remarks:
         grid.caption = Text("\n".join(f"[{at}] {text}" for at, text in enumerate(remarks, 1)))

@@ -1,0 +1,88 @@
+"""Labels beside the points of an exported figure, none over another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SIZE = 6.5  # of the type, in points
+HALF_MARK = 3.5  # of a point's mark, in points
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text beside the point x, y (data coordinates of the axis)."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle on the paper, in points."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def overlaps(self, other: Box) -> bool:
+        return (
+            self.x < other.x + other.width
+            and other.x < self.x + self.width
+            and self.y < other.y + other.height
+            and other.y < self.y + self.height
+        )
+
+
+def place_labels(axis: Axes, labels: Sequence[Label]) -> None:
+    """Writes each label at the nearest place beside its point where it covers no point and no
+    other label; one that has no place is left out. The axis must have its final size."""
+    from matplotlib.figure import Figure
+
+    figure = axis.get_figure()
+    assert isinstance(figure, Figure)
+    scale = 72 / figure.dpi
+    left, bottom = axis.transAxes.transform((0, 0)) * scale
+    right, top = axis.transAxes.transform((1, 1)) * scale
+    spots = [axis.transData.transform((label.x, label.y)) * scale for label in labels]
+    taken = [Box(x - HALF_MARK, y - HALF_MARK, 2 * HALF_MARK, 2 * HALF_MARK) for x, y in spots]
+    for label, (x, y) in zip(labels, spots, strict=True):
+        width = 0.6 * SIZE * len(label.text) + 2
+        found = next(
+            (
+                box
+                for box in _around(x, y, width)
+                if left <= box.x
+                and box.x + box.width <= right + 20  # the margin is free
+                and bottom <= box.y
+                and box.y + box.height <= top + 8
+                and not any(box.overlaps(other) for other in taken)
+            ),
+            None,
+        )
+        if found is None:
+            continue
+        taken.append(found)
+        axis.annotate(
+            label.text, (label.x, label.y), (found.x - x, found.y - y + 1), color=label.colour,
+            textcoords="offset points", fontsize=SIZE, annotation_clip=False,
+        )  # fmt: skip
+
+
+def _around(x: float, y: float, width: float) -> Iterable[Box]:
+    """Places for a label of this width, the best first: right, left, above, below, and further."""
+    height = SIZE + 1.5
+    for gap in (1.0, height + 1.0, 2 * height + 1.0):
+        near = HALF_MARK + 1.0
+        for up in (y + gap, y - gap - height) if gap > 1.0 else (y - height / 2,):
+            yield Box(x + near, up, width, height)
+            yield Box(x - near - width, up, width, height)
+        yield Box(x - width / 2, y + HALF_MARK + gap, width, height)
+        yield Box(x - width / 2, y - HALF_MARK - gap - height, width, height)
