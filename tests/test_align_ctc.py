@@ -112,9 +112,11 @@ class Known:
         return spelled
 
 
-def aligner(monkeypatch: pytest.MonkeyPatch, frames: Sequence[int]) -> CtcAligner:
+def aligner(
+    monkeypatch: pytest.MonkeyPatch, frames: Sequence[int], delay_s: float = 0.0
+) -> CtcAligner:
     monkeypatch.setattr(ctc, "emitter", lambda *_: Known(frames))
-    return CtcAligner("known", "none")
+    return CtcAligner("known", "none", delay_s=delay_s)
 
 
 def test_a_text_gets_the_times_that_the_model_emits_it_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +127,23 @@ def test_a_text_gets_the_times_that_the_model_emits_it_at(monkeypatch: pytest.Mo
     assert result.words is not None
     assert [w.text for w in result.words] == ["Ab,", "ba"]
     np.testing.assert_allclose([w[1:] for w in result.words], [(0.0, 0.6), (1.0, 2.0)], atol=0.021)
+
+
+def test_what_a_causal_model_emits_late_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = np.full(32_000, 0.3, np.float32)  # sound everywhere: words meet between their spikes
+    frames = [0, 1, 0, 2, 0, 0, 0, 0, 3, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0]  # of 100 ms
+    late = [0, 0, *frames[:-2]]
+    said = [utterance("Ab, ba", noise)]
+    (prompt,) = aligner(monkeypatch, frames).align(said)
+    (delayed,) = aligner(monkeypatch, late).align(said)
+    (put_back,) = aligner(monkeypatch, late, delay_s=0.2).align(said)
+    assert prompt.words and put_back.words and delayed.words
+    np.testing.assert_allclose([w[1:] for w in put_back.words], [w[1:] for w in prompt.words])
+    assert delayed.words[1].start == pytest.approx(prompt.words[1].start + 0.2)
+    (early,) = aligner(monkeypatch, frames, delay_s=0.2).align(said)  # its first spike: at 0.1 s
+    assert early.words is not None and early.words[0].start == 0.0
+    with pytest.raises(UserError, match=r"aligner\.delay_s=-0\.1: 0 or more"):
+        aligner(monkeypatch, frames, delay_s=-0.1)
 
 
 def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from tiny import tiny_folder
 from torch.nn.functional import scaled_dot_product_attention
 
-from streaming_asr import run
+from streaming_asr import run, train
 from streaming_asr.config import compose
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import config_hash
@@ -101,3 +102,26 @@ def test_results_from_before_the_setting_existed_still_hold() -> None:
     default = {**old, "model": {**old["model"], "attention": None}}
     chosen = {**old, "model": {**old["model"], "attention": "eager"}}
     assert config_hash(old) == config_hash(default) != config_hash(chosen)
+
+
+def test_a_training_attends_so_and_refuses_what_it_cannot(tmp_path, monkeypatch, capsys) -> None:
+    seen = []
+
+    def note(*args, **settings):
+        seen.append(torch.backends.cuda.flash_sdp_enabled())
+
+    def fit(recipe, config, **settings):
+        note()
+        Path(config.out, "best").mkdir(parents=True)
+        return {}
+
+    monkeypatch.setattr(train, "build", note)
+    monkeypatch.setattr("streaming_asr.training.fit", fit)
+    command = ["train", "tracker=none", f"output={tmp_path}", f"train_data={tmp_path}"]
+    monkeypatch.setattr("sys.argv", [*command, *EAGER])
+    train.main()
+    assert seen == [False, False]  # where the recipe is made, and where it is trained
+    monkeypatch.setattr("sys.argv", [*command, "model.attention=flash_attention_2"])
+    with pytest.raises(SystemExit) as ended:
+        train.main()
+    assert ended.value.code == 2 and "eager or sdpa" in capsys.readouterr().err

@@ -59,8 +59,13 @@ class CtcAligner:
         device: str = "cpu",
         dtype: str = "float32",
         target_lang: str | None = None,
+        delay_s: float = 0.0,
     ) -> None:
-        """target_lang: the adapter of an MMS model, as deu. Raises UserError without a model."""
+        """target_lang: the adapter of an MMS model, as deu. delay_s: how long after a sound the
+        model emits it, as a causal one does. Raises UserError without a model."""
+        if delay_s < 0:
+            raise UserError(f"aligner.delay_s={delay_s}: 0 or more, in seconds")
+        self._delay_s = delay_s
         self._model = emitter(path, model_path, device, dtype, target_lang)
 
     def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
@@ -89,7 +94,10 @@ class CtcAligner:
                 f"of {1000 * frame_s:.0f} ms; its text does not belong to its audio"
             )
         spikes = [
-            (found[start][0] * frame_s, found[stop - 1][1] * frame_s)
+            (
+                max(0.0, found[start][0] * frame_s - self._delay_s),
+                max(0.0, found[stop - 1][1] * frame_s - self._delay_s),
+            )
             for start, stop in spelled.words
         ]
         return grow(written, spikes, samples)
