@@ -167,8 +167,22 @@ def test_the_table_shows_intervals_and_over_what(
     printed = capsys.readouterr().out
     low, high = score_folder(cell)["intervals"]["metrics"]["wer"]
     assert low < 100 * 16 / 72 < high
+    found = score_folder(cell)
+    assert found["intervals"]["metrics"].keys() >= {"arwer_grid_ca", "word_latency_coverage"}
+    for name, (least, most) in found["intervals"]["metrics"].items():
+        value = found["metrics"][name]
+        assert least <= value + 1e-9 and value <= most + 1e-9, name
+    least, most = found["intervals"]["metrics"]["word_latency_coverage"]
+    assert 0 < least < found["metrics"]["word_latency_coverage"] < most < 100
     assert f"{low:.2f}–{high:.2f}" in printed
     assert "intervals: 95 %, over 12 speakers" in printed
+
+
+def test_a_metric_that_a_run_lacks_has_no_interval(tmp_path: Path) -> None:
+    batched = [an_utterance(f"u{k}", batch=8, heard=" mat." * (k % 2)) for k in range(6)]
+    result = score_folder(a_cell(tmp_path, *batched))
+    assert result["metrics"]["arwer_grid_ca"] is None
+    assert result["intervals"]["metrics"].keys() == {"wer", "word_latency_coverage"}
 
 
 def test_a_damaged_log_is_an_error_and_the_others_are_scored(

@@ -11,7 +11,7 @@ from typing import Any
 from streaming_asr.errors import UserError
 from streaming_asr.events import Log, is_set_aside, read_log
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, trace, utterance_line
-from streaming_asr.score.sample import Sample, intervals
+from streaming_asr.score.sample import Sample, intervals, shares
 from streaming_asr.text import normaliser
 
 SCHEMA = 1  # of metrics.json
@@ -56,8 +56,8 @@ def score_folder(
         # Lagging (AL, LAAL, DAL, AP) is a mean over the others, as in SimulEval.
         "n_silent": sum(not t.hypothesis for t in traces),
         "failed": [{"utt": t.utt, "error": t.error} for t in traces if t.error is not None],
-        "metrics": compute(traces) | dict.fromkeys(unmeasured),
-        "intervals": _intervals(log, traces, unmeasured),
+        "metrics": (metrics := compute(traces) | dict.fromkeys(unmeasured)),
+        "intervals": _intervals(log, traces, metrics),
     }
     lines = "".join(_json(_line(t, unmeasured)) + "\n" for t in traces)
     _write(folder / UTTERANCES, lines)
@@ -65,11 +65,13 @@ def score_folder(
     return result
 
 
-def _intervals(log: Log, traces: Sequence[Trace], unmeasured: Collection[str]) -> dict[str, Any]:
+def _intervals(log: Log, traces: Sequence[Trace], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Of those metrics that the run has."""
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-    found = intervals(Sample.of(traces, recordings=recordings))
-    for name in unmeasured:
-        found["metrics"].pop(name, None)
+    found = intervals(Sample.of(traces, recordings=recordings), shares(traces))
+    found["metrics"] = {
+        name: each for name, each in found["metrics"].items() if metrics.get(name) is not None
+    }
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from streaming_asr import statistics
 from streaming_asr.metrics import Trace
-from streaming_asr.metrics.accuracy import Errors, word_errors
+from streaming_asr.metrics.accuracy import AlignedWordErrors, Errors, word_errors
 from streaming_asr.statistics import Clusters, Counts, Estimate, Pool, Statistics, Values
 from streaming_asr.text import normaliser
 
@@ -98,11 +98,44 @@ class Sample:
         return of_draws
 
 
-def intervals(sample: Sample) -> dict[str, Any]:
-    """What metrics.json says of one run: the 95 % intervals of WER and word latency, and what was
-    drawn; empty where there is nothing to draw from."""
+def shares(traces: Sequence[Trace]) -> dict[str, list[tuple[float, float]]]:
+    """For metrics that are a share of the whole corpus, by name, numerator and denominator of each
+    utterance; (0, 0) where its words are not timed."""
+    found: dict[str, list[tuple[float, float]]] = {
+        "arwer_grid_ca": [],
+        "word_latency_coverage": [],
+    }
+    for trace in traces:
+        grid, spoken = (0.0, 0.0), (0.0, 0.0)
+        if (words := trace.timed) is not None:
+            aligned = AlignedWordErrors(trace, normaliser(trace.language)).on_grid("ca")
+            grid = (aligned.errors, aligned.words)
+            spoken = (len(words.hits), len(words.spoken))
+        found["arwer_grid_ca"].append(grid)
+        found["word_latency_coverage"].append(spoken)
+    return found
+
+
+def intervals(
+    sample: Sample, rates: Mapping[str, Sequence[tuple[float, float]]] | None = None
+) -> dict[str, Any]:
+    """What metrics.json says of one run: the 95 % intervals of WER, word latency and `rates`
+    (see `shares`), and what was drawn; empty where there is nothing to draw from."""
     clusters = sample.clusters
-    found = statistics.bootstrap(sample.statistics(clusters), clusters.n) if clusters.n else {}
+    base = sample.statistics(clusters)
+    sums = {
+        name: [statistics.sums(column, clusters) for column in zip(*pairs, strict=True)]
+        for name, pairs in (rates or {}).items()
+        if pairs
+    }
+
+    def of_draws(counts: Counts) -> Mapping[str, Values]:
+        found = dict(base(counts))
+        for name, (above, below) in sums.items():
+            found[name] = 100.0 * statistics.rate(counts, above, below)
+        return found
+
+    found = statistics.bootstrap(of_draws, clusters.n) if clusters.n else {}
     return {
         "level": statistics.LEVEL,
         "drawn": clusters.kind,
