@@ -121,6 +121,22 @@ def test_full_is_the_offline_encoder_and_the_others_append_before_the_features(h
     assert not torch.allclose(ours["zeros"], ours["noise"], atol=1e-3)
 
 
+def test_in_float32_no_convolution_is_compiled_for_every_length(monkeypatch):
+    from streaming_asr.methods.hush_word import padding
+
+    seen = []
+
+    def spy(model, mel):
+        seen.append(torch.backends.mkldnn.enabled)
+        return encode_short(model, mel)
+
+    monkeypatch.setattr(padding, "encode_short", spy)
+    before = torch.backends.mkldnn.enabled
+    one = encoder("zeros")
+    one.encode(one.mel(noise(1.0)))
+    assert seen == [False] and torch.backends.mkldnn.enabled is before
+
+
 def test_a_word_of_log_mel_stands_after_the_features(tmp_path):
     tail = torch.linspace(-1, 0.5, 80 * 50).reshape(80, 50)
     save_file({"mel": tail}, tmp_path / FILE_NAME)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -174,5 +175,16 @@ class PaddedEncoder:
 
     @torch.inference_mode()
     def encode(self, mel: torch.Tensor) -> torch.Tensor:
-        """(1, n_mels, 2 frames) -> (1, frames, d); all frames are for the decoder to look at."""
-        return encode_short(self.whisper.model, mel)
+        """(1, n_mels, 2 frames) -> (1, frames, d); all frames are for the decoder to look at.
+
+        oneDNN keeps a compiled convolution for every length it has met, about a megabyte each, and
+        every round has another length: memory would grow with the stream. Without it the
+        convolutions in float32 take no longer.
+        """
+        onednn: Any = torch.backends.mkldnn  # its own context manager warns of Intel's GPUs
+        before = onednn.enabled
+        onednn.enabled = before and self.whisper.model.dtype != torch.float32
+        try:
+            return encode_short(self.whisper.model, mel)
+        finally:
+            onednn.enabled = before
