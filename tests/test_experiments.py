@@ -50,6 +50,19 @@ def test_the_sweeps_of_table_1_share_a_folder_and_fixed_adapters_stay_at_their_c
     assert raw["fig6"].hydra.sweeper.params["method.beam"] == "0,3,5,7"
 
 
+def test_the_sweeps_of_mini_share_a_folder_and_leave_no_method_out() -> None:
+    raw = {name: composed(f"experiment={name}") for name in EXPERIMENTS if name.startswith("mini")}
+    assert {(each.name, each.limit, each.threads) for each in raw.values()} == {("mini", 60, 1)}
+    assert {each.hydra.sweeper.params["data.split"] for each in raw.values()} == {"clean"}
+    swept = {name: each.hydra.sweeper.params.method.split(",") for name, each in raw.items()}
+    methods = {path.stem for path in (CONF_DIR / "method").glob("*.yaml")}
+    assert {method for here in swept.values() for method in here} == methods
+    # The detector is needed, not taken where there is one: without it the cells fail.
+    assert raw["mini_simul_whisper"].method.adapter == "auto"
+    command = (CONF_DIR / "experiment" / "mini.yaml").read_text(encoding="utf-8")
+    assert [name for name in raw if f" {name}" not in command.split("# Command:")[1]] == []
+
+
 # -- the paper's numbers --------------------------------------------------------------------
 
 
