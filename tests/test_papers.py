@@ -256,6 +256,20 @@ def test_report_shows_papers_tables_and_results(tmp_path: Path, capsys) -> None:
     assert "27.54" not in shown  # --ran leaves it out
 
 
+@pytest.mark.parametrize("paper", list(papers()))
+def test_the_view_shows_every_number_of_a_paper(paper: str, capsys) -> None:
+    assert main(["paper", paper]) == 0
+    shown = capsys.readouterr().out.split()
+    wanted = [
+        value.split()[0]
+        for each in read_paper(paper).tables
+        for row in each.rows
+        for value in row.values.values()
+        if value != NONE
+    ]
+    assert [number for number in wanted if shown.count(number) < wanted.count(number)] == []
+
+
 def test_every_row_that_can_run_has_its_command(capsys) -> None:
     assert main(["paper", "whisperrt", "--table", "III", "--commands"]) == 0
     assert (
