@@ -45,8 +45,8 @@ def test_the_table_says_by_how_much_star_is_ahead_or_not(tmp_path):
         cell(tmp_path, name, wer, adapter=f"outputs/train/mini/star/{name}", rate=18.0)
     text = tables.figure4(tables.Cells(tmp_path))
     assert "| 18 | 20.0 | 21.5 | 19.0 | not run |" in text and "| 30 | not run" in text
-    assert "STAR is ahead of CIF, by 1.5 points" in text
-    assert "STAR is NOT ahead of CNN, by -1.0 points" in text
+    assert "STAR is ahead of CIF by 1.5 points" in text
+    assert "STAR is behind CNN by 1.0 points" in text
 
 
 def test_points_are_wer_and_dal(tmp_path):

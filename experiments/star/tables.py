@@ -150,8 +150,10 @@ def figure4(cells: Cells) -> str:
             ours, theirs = found["star"], found[other]
             if ours is not None and theirs is not None:
                 ahead = float(theirs.metrics["wer"] or 0) - float(ours.metrics["wer"] or 0)
-                word = "ahead of" if ahead > 0 else "NOT ahead of"
-                notes.append(f"- r = {rate}: STAR is {word} {other.upper()}, by {ahead:.1f} points")
+                word = "ahead of" if ahead > 0 else "behind"
+                notes.append(
+                    f"- r = {rate}: STAR is {word} {other.upper()} by {abs(ahead):.1f} points"
+                )
     header = ["r", "STAR", "CIF", "CNN", "no compression"]
     return "\n\n".join([cells.caption(), markdown(header, lines), "\n".join(notes)]).strip()
 
