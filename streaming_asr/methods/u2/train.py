@@ -10,7 +10,7 @@ running maximum of the blocks. Either a LoRA adapter is trained or the whole mod
 
 One thing is not of the paper, for budgets as small as mini's: beside the CTC loss the head learns,
 frame by frame, which token is being spoken, placed by the word times; a path of such labels is one
-that CTC allows.
+that CTC allows. Its weight falls to zero within the stage.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, l
 from ...whisper.load import Whisper, load_whisper
 from ...whisper.masks import whole_block_ends
 from ...whisper.window import FRAME_S, frames_of
-from ..offline.windows import Window, WindowOptions, complete_window
+from ..offline.windows import WindowOptions, complete_window
 from .head import HEAD_FILE, MODEL_FOLDER, embedding_head, load_head, load_trained, save_head
 from .network import Batch, TwoPassModel, with_lora
 from .tokenizer import CtcTokenizer
@@ -52,9 +52,7 @@ class U2Recipe:
 
     start: folder of an earlier stage. rank: of the LoRA adapter; 0 trains the whole model.
     ctc_tokens: size of the hybrid tokenizer, null for the single one; a head in `start` decides.
-    head_init: random, or embedding (the decoder's).
-    frame_weight: of the cross-entropy on the spoken tokens, beside the CTC loss. hours: train on so
-    much of the corpus.
+    head_init: random, or embedding (the decoder's). frame_weight: of the spoken tokens, at first. hours: train on so much of the corpus.
     Raises UserError where the corpus is missing or a setting is out of range.
     """
 
@@ -182,25 +180,7 @@ class U2Recipe:
                 f"a window of {longest} tokens, but this model's decoder has positions for {room}; "
                 "its transcript does not belong to its audio"
             )
-        return Batch(
-            mels,
-            ends,
-            decoder_texts,
-            [self.tokenizer.encode(text) for text in texts],
-            [self._spoken(w, e[-1]) for w, e in zip(drawn, ends, strict=True)],
-        )
-
-    def _spoken(self, window: Window, n_frames: int) -> Tensor:
-        """(n_frames,): the class spoken `SPOKEN_DELAY_FRAMES` before each frame, the blank where
-        nothing was; a word's classes share its time."""
-        labels = torch.full((n_frames,), self.tokenizer.blank)
-        for word, start, end, _ in window.words:
-            classes = self.tokenizer.encode(f" {word}")
-            edges = torch.linspace(start / FRAME_S, end / FRAME_S, len(classes) + 1).round().int()
-            edges += SPOKEN_DELAY_FRAMES
-            for each, a, b in zip(classes, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-                labels[a:b] = each
-        return labels
+        return Batch(mels, ends, decoder_texts, [self.tokenizer.encode(text) for text in texts])
 
     def precompute(self, batch: Batch) -> Batch:
         """In stage `ctc`, where only the head is trained, the frozen encoder's output in the place
@@ -220,7 +200,7 @@ class U2Recipe:
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """The stage's loss, per token."""
-        ctc, attention, frame = model(
+        ctc, attention = model(
             batch,
             ctc=self.stage != "attention",
             attention=self.stage != "ctc",
@@ -229,8 +209,6 @@ class U2Recipe:
         logs = {"audio_s": sum(ends[-1] for ends in batch.ends) * FRAME_S}
         if self.stage != "attention":
             logs["ctc_loss"] = float(ctc.detach())
-            logs["frame_loss"] = float(frame.detach())
-            ctc = ctc + self.frame_weight * frame
         if self.stage != "ctc":
             logs["attention_loss"] = float(attention.detach())
         if self.stage == "hybrid":
@@ -309,7 +287,6 @@ class U2Recipe:
             "rank": self.rank,
             "ctc_tokens": self.tokenizer.n_tokens,
             "ctc_weight": self.ctc_weight,
-            "frame_weight": self.frame_weight,
             "chunk_s": [frames * FRAME_S for frames in CHUNK_FRAMES],
             "batch": self.n_batch,
             "seed": self.seed,
