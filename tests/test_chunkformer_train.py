@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import noise
+from tiny import noise, tiny_folder
 from toy_corpus import WORDS, toy_corpus
 
 from streaming_asr.errors import UserError
@@ -17,6 +17,8 @@ from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
 from streaming_asr.methods.chunkformer.train import ChunkFormerRecipe
 from streaming_asr.methods.offline.windows import Window
 from streaming_asr.training import FitConfig, fit
+from streaming_asr.whisper.encoder import encode_masked
+from streaming_asr.whisper.features import log_mel
 
 Make = Callable[..., ChunkFormerRecipe]
 
@@ -38,6 +40,43 @@ def recipe(corpus: Path) -> Make:
         return ChunkFormerRecipe(str(corpus), str(corpus / "dev.jsonl"), **settings)
 
     return make
+
+
+# -- the teacher --------------------------------------------------------------------------------
+
+
+def test_a_frame_is_to_tell_the_four_frames_of_the_teacher_around_its_centre(recipe: Make) -> None:
+    made = recipe(teacher=str(tiny_folder()), window_s=4.0)
+    audio = noise(2.0, 1)
+    mel = log_mel(torch.from_numpy(audio), made.teacher.n_mels, n_frames=2 * 125 + 1)
+    with torch.no_grad():
+        hidden = encode_masked(made.teacher.model, mel[None], ends=[125])[0]
+    taught = made._taught(audio, 23)
+    assert taught.shape == (23, 4 * made.teacher.config.d_model)
+    # Frame 5 is centred on 5 * 80 + 82.5 ms; the teacher's frames 22 to 25 are on 450 .. 510 ms.
+    expected = torch.nn.functional.layer_norm(hidden[22:26], hidden.shape[-1:])
+    assert torch.allclose(taught[5].unflatten(0, (-1, 4)).T, expected, atol=1e-6)
+
+
+def test_a_teacher_that_cannot_hear_a_whole_window_is_refused(recipe: Make) -> None:
+    with pytest.raises(UserError, match=r"window_s=100; make the windows as short"):
+        recipe(teacher=str(tiny_folder()), window_s=100.0)
+
+
+def test_what_the_teacher_knows_is_learnt_and_not_kept(recipe: Make, tmp_path: Path) -> None:
+    made = recipe(teacher=str(tiny_folder()), window_s=4.0, batch_s=3.0)
+    losses = []
+    optimiser = torch.optim.Adam(made.model.parameters(), lr=3e-3)
+    for _ in range(30):
+        loss, logs = made.loss(made.model, made.batch(0, rank=0, world=1, progress=0.0))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(logs["teacher_loss"])
+    assert losses[-1] < 0.7 * losses[0]
+    made.save(tmp_path)
+    names = load(tmp_path).network.state_dict()
+    assert not [name for name in names if "taught" in name]
 
 
 # -- tokens -------------------------------------------------------------------------------------

@@ -4,10 +4,10 @@ random limited context for every batch (III-A).
 In training a limited context is the very computation of recognition, the masked batch, and not a
 mask over the whole recording.
 
-Two things are not of the paper, for corpora and budgets as small as mini's: a cross-entropy on the
-token spoken in each frame, placed by the word times, starts the training where CTC alone stays on
-its plateau; and one run goes from full to limited contexts instead of two with a peak of the
-learning rate each.
+Three things are not of the paper, for corpora and budgets as small as mini's: a cross-entropy on
+the token spoken in each frame, placed by the word times, since CTC alone stays on its plateau; the
+frames of a Whisper's encoder to be told from each frame, where there is such a `teacher`; and one
+run goes from full to limited contexts instead of two with a peak of the learning rate each.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ from ...data import read_manifest
 from ...data.shards import Item, by_speaker, read_shards
 from ...errors import UserError
 from ...text import normaliser
+from ...whisper.encoder import encode_masked
+from ...whisper.features import FRAME_SAMPLES as WHISPER_FRAME_SAMPLES
+from ...whisper.features import log_mel
+from ...whisper.load import load_whisper
 from ..offline.windows import Window, WindowOptions, draw_window
 from .context import Context
 from .ctc import BLANK, FRAME_S, Greedy, best_path
@@ -43,6 +47,9 @@ N_STATISTICS = 300
 """Utterances whose features are averaged for the normalisation."""
 FRAME_CENTRE_S = 0.0825
 """Of frame 0: it depends on samples 0 .. 2639."""
+TAUGHT = 4
+"""Frames of the teacher, 20 ms each, to be told from one of ours; those of frame 0 begin with the
+teacher's third, so that their middle is ours."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,7 @@ class Batch:
     mels: list[Tensor]  # (T_i, n_mels)
     texts: list[list[int]]
     spoken: list[Tensor]  # (n_i,) token spoken in each frame, -100 where that is not known
+    taught: list[Tensor | None]  # (n_i, TAUGHT * teacher's d), a frame's mean 0 and variance 1
     context: Context | None  # None: the full context
     frame_weight: float
 
@@ -59,7 +67,9 @@ class Batch:
 class _Trained(nn.Module):
     """The network and what exists only in training."""
 
-    def __init__(self, network: Network, decoder_layers: int, dropout: float) -> None:
+    def __init__(
+        self, network: Network, decoder_layers: int, dropout: float, taught: int = 0
+    ) -> None:
         super().__init__()
         shape = network.shape
         self.network = network
@@ -67,11 +77,13 @@ class _Trained(nn.Module):
             shape.vocabulary, shape.d, shape.heads, decoder_layers, dropout
         )
         self.frame_head = nn.Linear(shape.d, shape.vocabulary)
+        self.taught_head = nn.Linear(shape.d, taught) if taught else None
 
     def forward(
         self, mels: Sequence[Tensor], tokens: Tensor, context: Context | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of CTC (N, V), of the next tokens (B, L, V), of the frames' tokens (N, V)."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Logits of CTC (N, V), of the next tokens (B, L, V), of the frames' tokens (N, V), and the
+        teacher's frames as they are thought to be."""
         encoder = self.network.encoder
         # With mixed precision, too, in fp32: bf16 convolutions are slower on CPUs, and the sums of
         # the layers' outputs begin here.
@@ -80,7 +92,12 @@ class _Trained(nn.Module):
         full = Context(max(len(part) for part in frames), 0, 0)
         encoded = encoder(frames, context or full)
         joined = torch.cat(encoded)
-        return self.network.ctc(joined), self.decoder(encoded, tokens), self.frame_head(joined)
+        return (
+            self.network.ctc(joined),
+            self.decoder(encoded, tokens),
+            self.frame_head(joined),
+            self.taught_head(joined) if self.taught_head is not None else None,
+        )
 
 
 class ChunkFormerRecipe:
@@ -103,6 +120,8 @@ class ChunkFormerRecipe:
         label_smoothing: float = 0.1,
         frame_weight: float = 0.5,
         frame_until: float = 0.35,
+        teacher: str | None = None,
+        teacher_weight: float = 1.0,
         full_until: float = 0.5,
         chunks: Sequence[int] = (-1, 4, 8, 16, 32),
         lefts: Sequence[int] = (16, 32, 50, 64),
@@ -119,10 +138,11 @@ class ChunkFormerRecipe:
     ) -> None:
         """initial: a folder to go on from (its sizes and tokens are kept). chunks, lefts, rights:
         what a batch's context is drawn from once `full_until` of the training is over, -1 the full
-        context. frame_weight falls to 0 at `frame_until`. batch_s: audio in a batch. several: share
-        of windows of more than one utterance, up to `window_s`. speed: share of windows played
-        faster or slower. dev_contexts: c, l, r of the WERs whose mean chooses the best
-        checkpoint."""
+        context. frame_weight falls to 0 at `frame_until`. teacher: a Whisper (folder or hub name)
+        whose encoder's frames are learnt beside, with `teacher_weight` times their squared error.
+        batch_s: audio in a batch. several: share of windows of more than one utterance, up to
+        `window_s`. speed: share of windows played faster or slower. dev_contexts: c, l, r of the
+        WERs whose mean chooses the best checkpoint."""
         if not 0.0 < ctc_weight <= 1.0 or not chunks or not lefts or not rights:
             raise UserError(
                 f"ctc_weight={ctc_weight}: above 0 and at most 1; chunks, lefts and rights name at "
@@ -150,7 +170,15 @@ class ChunkFormerRecipe:
             cmvn = network.encoder.global_cmvn
             cmvn.mean, cmvn.istd = normalisation(self.statistics)
         self.network = network
-        self.model = _Trained(network, decoder_layers, dropout)
+        self.teacher = load_whisper(teacher) if teacher is not None else None
+        if self.teacher is not None and self.teacher.context_s < window_s:
+            raise UserError(
+                f"teacher={teacher}: it hears {self.teacher.context_s:g} s at once, less than "
+                f"window_s={window_s:g}; make the windows as short"
+            )
+        taught = TAUGHT * self.teacher.config.d_model if self.teacher is not None else 0
+        self.model = _Trained(network, decoder_layers, dropout, taught)
+        self.teacher_weight = teacher_weight
         self.ctc_weight, self.label_smoothing = ctc_weight, label_smoothing
         self.frame_weight, self.frame_until, self.full_until = frame_weight, frame_until, full_until
         self.chunks, self.lefts, self.rights = chunks, lefts, rights
@@ -196,6 +224,7 @@ class ChunkFormerRecipe:
             [self._augment(mels[i], own) for i in kept],
             [self.tokenizer.encode(" ".join(w for w, *_ in windows[i].words)) for i in kept],
             [self._spoken(windows[i], n_frames(len(mels[i]))) for i in kept],
+            [self._taught(windows[i].audio, n_frames(len(mels[i]))) for i in kept],
             None if full else Context(chunk, left, right),
             weight,
         )
@@ -226,6 +255,21 @@ class ChunkFormerRecipe:
                 labels[a:b] = token
         return labels
 
+    @torch.no_grad()
+    def _taught(self, audio: np.ndarray, n: int) -> Tensor | None:
+        """(n, TAUGHT * d): what the teacher's encoder makes of the audio.
+
+        Half a second of silence in place of padding to the context: on mini's model the frames'
+        cosine to those of the padded input is 0.998 on average."""
+        if self.teacher is None:
+            return None
+        n_heard = min(len(audio) // WHISPER_FRAME_SAMPLES + 25, self.teacher.context_frames)
+        mel = log_mel(torch.from_numpy(audio), self.teacher.n_mels, n_frames=2 * n_heard + 1)
+        mel = mel[None].to(self.teacher.device)
+        hidden = encode_masked(self.teacher.model, mel, ends=[n_heard])[0]
+        hidden = F.layer_norm(hidden, hidden.shape[-1:]).cpu()[2:]
+        return F.pad(hidden, (0, 0, 0, TAUGHT)).unfold(0, TAUGHT, TAUGHT)[:n].flatten(1)
+
     # ---- the loss ---------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
@@ -237,7 +281,7 @@ class ChunkFormerRecipe:
             [torch.cat([text, end]) for text in texts], batch_first=True, padding_value=-100
         )
         mels = [mel.to(device) for mel in batch.mels]
-        ctc_logits, next_logits, frame_logits = model(mels, given, batch.context)
+        ctc_logits, next_logits, frame_logits, told = model(mels, given, batch.context)
         lengths = [len(spoken) for spoken in batch.spoken]
         log_probs = pad_sequence(list(ctc_logits.float().log_softmax(-1).split(lengths)))
         ctc_loss = F.ctc_loss(
@@ -259,7 +303,13 @@ class ChunkFormerRecipe:
             "decoder_loss": float(decoder_loss.detach()),
             "frame_loss": float(frame_loss.detach()),
         }
-        return loss + batch.frame_weight * frame_loss, logs
+        loss = loss + batch.frame_weight * frame_loss
+        if told is not None:
+            taught = torch.cat([each for each in batch.taught if each is not None])
+            teacher_loss = F.mse_loss(told.float(), taught.to(device))
+            logs["teacher_loss"] = float(teacher_loss.detach())
+            loss = loss + self.teacher_weight * teacher_loss
+        return loss, logs
 
     # ---- the results ------------------------------------------------------------------------
 
