@@ -250,6 +250,23 @@ def test_the_first_word_after_a_cut_gets_the_space_it_lacks(
     assert committed(updates) == sentence(range(1, 41))
 
 
+def test_pieces_of_a_word_are_one_word_but_in_the_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def pieces(i: int, round_: int) -> str:  # " 5" and ":43" are pieces of one word
+        return spell(i) if i % 2 else ":" + spell(i).strip()
+
+    audio = sound(range(1, 21))
+    for compat, n_words in ((False, 10), (True, 20)):
+        updates = feed(method_of(monkeypatch, Reader(pieces), compat=compat), audio)
+        words = [word for update in updates for word in update.committed]
+        assert len(words) == n_words
+        assert "".join(w.text for w in words) == "".join(pieces(i, 0) for i in range(1, 21))
+    joined = Hypothesis((Word(" 5", 1.0, 1.2, 0.9), Word(":43", 1.2, 1.9, 0.4), Word(" a", 2, 3)))
+    assert joined.in_whole_words("en").words == (Word(" 5:43", 1.0, 1.9, 0.4), Word(" a", 2, 3))
+    assert joined.in_whole_words("ja") == joined
+
+
 def test_sentences_end_at_their_signs_and_with_the_text() -> None:
     words = [Word(" a.", 0, 1), Word(" b", 1, 2), Word(' c?"', 2, 3), Word(" d", 3, 4)]
     assert sentence_ends_s(words) == (1, 3, 4)
@@ -470,6 +487,32 @@ def test_a_model_without_alignment_heads_times_words_by_the_last_half_of_its_lay
     audio = noise(2.0, seed=1)
     found = words_of(folder, backend, cache, audio)
     assert found == words_of(tiny_folder(), backend, cache, audio) != ()
+
+
+def test_faster_whisper_suppresses_what_the_model_names(
+    cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from faster_whisper import WhisperModel
+
+    asked: list[Any] = []
+
+    def spy(self: Any, audio: Any, **options: Any) -> Any:
+        asked.append(options["suppress_tokens"])
+        return iter(()), None
+
+    monkeypatch.setattr(WhisperModel, "transcribe", spy)
+    named = tiny_folder(seed=3)
+    for tokens in ([5, 6], []):
+        folder = tmp_path / f"names-{len(tokens)}"
+        shutil.copytree(named, folder)
+        settings = json.loads((folder / "generation_config.json").read_text())
+        settings["suppress_tokens"] = tokens
+        (folder / "generation_config.json").write_text(json.dumps(settings))
+        words_of(folder, "faster_whisper", cache, noise(1.0, seed=1))
+    settings.pop("suppress_tokens")
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    words_of(folder, "faster_whisper", cache, noise(1.0, seed=1))
+    assert asked == [[5, 6], [], [-1]]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

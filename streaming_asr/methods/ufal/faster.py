@@ -1,8 +1,8 @@
 """The faster-whisper backend: CTranslate2 on a converted model, of any context and vocabulary.
 
 faster-whisper takes a few things for granted that hold for OpenAI's models alone: 3000 mel frames,
-448 text positions, and that a small vocabulary means an English-only model. Here the model is
-asked instead.
+448 text positions, that a small vocabulary means an English-only model, and that signs such as the
+colon never stand in a transcript. Here the model is asked instead.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ class Model(WhisperModel):  # type: ignore[misc]
         )
         has_settings = (folder / HF / "generation_config.json").is_file()
         settings = GenerationConfig.from_pretrained(folder / HF) if has_settings else None
+        suppressed = getattr(settings, "suppress_tokens", None)
+        self.suppressed: list[int] = [-1] if suppressed is None else list(suppressed)
         if getattr(settings, "is_multilingual", False) and not self.model.is_multilingual:
             self.model = _Multilingual(self.model)
 
@@ -101,6 +103,15 @@ class Model(WhisperModel):  # type: ignore[misc]
                 f"the tokenizer lacks {', '.join(lacking)}, which faster-whisper needs; "
                 "use method.backend=torch"
             )
+
+    def transcribe(self, *args: Any, **options: Any) -> Any:
+        """As faster-whisper, with the tokens suppressed that the model's generation config names.
+
+        OpenAI's name those that faster-whisper suppresses by itself. A model that writes 12:23 is
+        not to be kept from its colon: what stands after it would be lost.
+        """
+        options.setdefault("suppress_tokens", self.suppressed)
+        return super().transcribe(*args, **options)
 
     def encode(self, features: np.ndarray) -> Any:
         """Features come padded to 3000 frames; no segment has more than the context of them."""

@@ -97,6 +97,8 @@ class OnlineBuffer:
         ).shifted(self.start_s)
         self._n_new = 0
         with self._recorder.part("policy"):
+            if not self._policy.compat:
+                hypothesis = hypothesis.in_whole_words(self._language)
             committed = self._agreement.observe(hypothesis.words)
             self._said += committed
             if self.end_s - self.start_s > self._policy.trim_s:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from streaming_asr.method import Recorder, Samples, Word
+from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
 
 SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
 
@@ -26,6 +27,29 @@ class Hypothesis:
             for w in self.words
         )
         return Hypothesis(words, tuple(end + offset_s for end in self.segment_ends_s))
+
+    def in_whole_words(self, language: str | None) -> Hypothesis:
+        """The same with pieces joined: faster-whisper divides 5:43 into " 5" and ":43".
+
+        A word begins with a space, in languages that write them; it is as probable as its least
+        probable piece.
+        """
+        if language in LANGUAGES_WITHOUT_SPACES:
+            return self
+        whole: list[Word] = []
+        for word in self.words:
+            if not whole or word.text[:1].isspace():
+                whole.append(word)
+                continue
+            before = whole[-1]
+            known = [p for p in (before.probability, word.probability) if p is not None]
+            whole[-1] = replace(
+                before,
+                text=before.text + word.text,
+                end=word.end,
+                probability=min(known) if known else None,
+            )
+        return replace(self, words=tuple(whole))
 
 
 class Recogniser(Protocol):
