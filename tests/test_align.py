@@ -22,6 +22,7 @@ from streaming_asr.align.result import Aligned, loud_frames, words_of
 from streaming_asr.align.whisper import TOKEN_FRAMES, WhisperAligner, cut, trim_pauses
 from streaming_asr.config import compose_raw
 from streaming_asr.data import Manifest, TimedWord, Utterance
+from streaming_asr.data.corpora import MINI
 from streaming_asr.errors import UserError
 
 
@@ -293,9 +294,19 @@ def test_whisper_aligns_a_manifest_end_to_end(manifest: Path) -> None:
     assert set(kept) == {"_target_", "language", "trim_pauses", "model"}
 
 
+U2_ON_MINI = MINI / "adapters" / "u2" / "random"
+
+
 @pytest.mark.parametrize("split", ["clean", "other"])
-def test_on_mini_whisper_places_nearly_every_word_within_60_ms(tmp_path: Path, split: str) -> None:
-    settings = ["aligner=whisper", f"data.split={split}", "limit=6", f"out={tmp_path}"]
+@pytest.mark.parametrize("aligner", ["whisper", "ctc"])
+def test_on_mini_nearly_every_word_is_placed_within_60_ms(
+    tmp_path: Path, aligner: str, split: str
+) -> None:
+    settings = [f"aligner={aligner}", f"data.split={split}", f"out={tmp_path}"]
+    if aligner == "whisper":
+        settings += ["limit=6"]
+    else:  # less sharp, so that more words are wanted
+        settings += ["limit=20", f"aligner.path={U2_ON_MINI}", "aligner.delay_s=0.04"]
     chosen = compose_raw(settings, config_name="align")
     with open_dict(chosen):
         chosen.pop("hydra")
