@@ -75,6 +75,7 @@ def test_what_the_teacher_knows_is_learnt_and_not_kept(recipe: Make, tmp_path: P
         losses.append(logs["teacher_loss"])
     assert losses[-1] < 0.7 * losses[0]
     made.save(tmp_path)
+    assert '"teacher": ' in (tmp_path / "training.json").read_text()
     names = load(tmp_path).network.state_dict()
     assert not [name for name in names if "taught" in name]
 

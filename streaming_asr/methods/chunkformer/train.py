@@ -28,6 +28,7 @@ from ...data import read_manifest
 from ...data.shards import Item, by_speaker, read_shards
 from ...errors import UserError
 from ...text import normaliser
+from ...training import published_name, write_training
 from ...whisper.encoder import encode_masked
 from ...whisper.features import FRAME_SAMPLES as WHISPER_FRAME_SAMPLES
 from ...whisper.features import log_mel
@@ -153,6 +154,8 @@ class ChunkFormerRecipe:
                 f"chunks={list(chunks)}, lefts={list(lefts)}, rights={list(rights)}: frames; -1 in "
                 "chunks is the full context"
             )
+        self.paths = (train_data, dev_manifest)
+        self.begun_from = {"initial": initial, "teacher": teacher}
         self.items: list[Item] = sorted(read_shards(Path(train_data)), key=lambda i: i.n_samples)
         self.voices = by_speaker(self.items)
         self.statistics: Statistics | None = None
@@ -336,6 +339,26 @@ class ChunkFormerRecipe:
         return "".join(word.text for word in words).strip()
 
     def save(self, folder: Path) -> None:
-        """A folder that `load` reads, without the attention decoder, and the tokenizer."""
+        """A folder that `load` reads, without the attention decoder, the tokenizer, and
+        training.json."""
         save(folder, self.network, self.tokenizer.tokens, self.statistics)
         self.tokenizer.write(folder)
+        told = {
+            "method": "chunkformer",
+            "ctc_weight": self.ctc_weight,
+            "frame_weight": self.frame_weight,
+            "frame_until": self.frame_until,
+            "full_until": self.full_until,
+            "batch_s": self.batch_s,
+            "spec_augment": self.spec_augment,
+            "seed": self.seed,
+            **{name: published_name(path) for name, path in self.begun_from.items() if path},
+        }
+        write_training(
+            folder,
+            told,
+            items=self.items,
+            train_data=self.paths[0],
+            dev=self.dev,
+            dev_manifest=self.paths[1],
+        )
