@@ -27,7 +27,6 @@ class Batch:
     ends: list[list[int]]  # block ends in encoder frames, the last one F
     texts: list[list[int]]
     classes: list[list[int]]
-    spoken: list[Tensor]  # (F,) each: the CTC class spoken in a frame, the blank between words
     encoded: list[Tensor] | None = None  # (F, d) each, of an encoder that is frozen
 
 
@@ -42,17 +41,14 @@ class TwoPassModel(nn.Module):
 
     def forward(
         self, batch: Batch, *, ctc: bool, attention: bool, label_smoothing: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """CTC and attention loss per token, the cross-entropy of the CTC classes per frame; zero
-        where it is not asked for."""
+    ) -> tuple[Tensor, Tensor]:
+        """CTC and attention loss, each per token; zero where it is not asked for."""
         device = self.head.weight.device
         encoded = self.encode(batch)
         nothing = torch.zeros((), device=device)
-        ctc_loss, frame_loss = self._ctc_losses(encoded, batch) if ctc else (nothing, nothing)
         return (
-            ctc_loss,
+            self._ctc_loss(encoded, batch.classes) if ctc else nothing,
             self._attention_loss(encoded, batch.texts, label_smoothing) if attention else nothing,
-            frame_loss,
         )
 
     def encode(self, batch: Batch) -> list[Tensor]:
@@ -66,21 +62,18 @@ class TwoPassModel(nn.Module):
             for mel, ends in zip(batch.mels, batch.ends, strict=True)
         ]
 
-    def _ctc_losses(self, encoded: list[Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
-        log_probs = self.head(torch.cat(encoded)).float().log_softmax(-1)  # (sum of F, classes)
-        lengths = [len(frames) for frames in encoded]
-        classes = batch.classes
+    def _ctc_loss(self, encoded: list[Tensor], classes: list[list[int]]) -> Tensor:
+        log_probs = self.head(pad_sequence(encoded)).float().log_softmax(-1)  # (T, B, classes)
         total = F.ctc_loss(
-            pad_sequence(list(log_probs.split(lengths))),
+            log_probs,
             torch.tensor([u for each in classes for u in each], device=log_probs.device),
-            torch.tensor(lengths),
+            torch.tensor([len(frames) for frames in encoded]),
             torch.tensor([len(each) for each in classes]),
             blank=self.head.out_features - 1,
             reduction="sum",
             zero_infinity=True,  # a text with more tokens than frames teaches nothing
         )
-        spoken = torch.cat(batch.spoken).to(log_probs.device)
-        return total / max(1, sum(map(len, classes))), F.nll_loss(log_probs, spoken)
+        return total / max(1, sum(map(len, classes)))
 
     def _attention_loss(
         self, encoded: list[Tensor], texts: list[list[int]], label_smoothing: float

@@ -7,10 +7,6 @@ hybrid     everything, a CTC loss + (1 - a) attention loss (equation 1), until W
 Every batch has one chunk length, drawn from 0.1 to 1.0 s. Windows are encoded as a stream encodes
 them: never padded to the context, the last block filled up with zeros, log-mel clamped at the
 running maximum of the blocks. Either a LoRA adapter is trained or the whole model.
-
-One thing is not of the paper, for budgets as small as mini's: beside the CTC loss the head learns,
-frame by frame, which token is being spoken, placed by the word times; a path of such labels is one
-that CTC allows. Its weight falls to zero within the stage.
 """
 
 from __future__ import annotations
@@ -41,9 +37,6 @@ from .tokenizer import CtcTokenizer
 
 STAGES = ("attention", "ctc", "hybrid")
 CHUNK_FRAMES = (5, 50)  # 0.1 .. 1.0 s
-SPOKEN_DELAY_FRAMES = 6
-"""A frame is to know what was spoken so long before it: some 120 ms of what follows a sound tell
-what it was, and past a block's end nothing is heard."""
 FIRST_CHUNK_FRAMES = 30  # the stream's first chunk: the smallest multiple of the chunk from here up
 
 
@@ -52,7 +45,7 @@ class U2Recipe:
 
     start: folder of an earlier stage. rank: of the LoRA adapter; 0 trains the whole model.
     ctc_tokens: size of the hybrid tokenizer, null for the single one; a head in `start` decides.
-    head_init: random, or embedding (the decoder's). frame_weight: of the spoken tokens, at first. hours: train on so much of the corpus.
+    head_init: random, or embedding (the decoder's). hours: train on so much of the corpus.
     Raises UserError where the corpus is missing or a setting is out of range.
     """
 
@@ -70,7 +63,6 @@ class U2Recipe:
         head_init: str = "random",
         rank: int = 32,
         ctc_weight: float = 0.3,
-        frame_weight: float = 1.0,
         label_smoothing: float = 0.1,
         batch: int = 8,
         several: float = 0.4,
@@ -98,8 +90,7 @@ class U2Recipe:
         self.path, self.stage, self.start = model_path, stage, start
         self.rank, self.seed = rank, seed
         self.chunk_s, self.first_chunk_s = chunk_s, first_chunk_s
-        self.ctc_weight, self.frame_weight = ctc_weight, frame_weight
-        self.label_smoothing, self.n_batch = label_smoothing, batch
+        self.ctc_weight, self.label_smoothing, self.n_batch = ctc_weight, label_smoothing, batch
         self.late_start, self.language = late_start, language
         self.train_data, self.dev_manifest = train_data, dev_manifest
 
