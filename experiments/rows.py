@@ -56,6 +56,13 @@ def read_rows(
     return rows
 
 
+def method_rows(
+    output: Path, name: str, system: Callable[[Mapping[str, Any]], str]
+) -> dict[tuple[str, int, str], Cell]:
+    """A method's cells in the sweep of all methods and in its own, which has the last word."""
+    return read_rows(output / "mini", system, name) | read_rows(output / name, system)
+
+
 def caption(rows: Rows) -> str:
     """When, where and on how much it was measured, and over what the intervals are."""
     if not rows:

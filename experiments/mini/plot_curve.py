@@ -26,8 +26,6 @@ def draw(rows: Sequence[Mapping[str, float]], out: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "mini"  # the same curve gives the same file
-    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
     import matplotlib.pyplot as plt
 
     figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 5), layout="constrained")
@@ -51,7 +49,9 @@ def draw(rows: Sequence[Mapping[str, float]], out: Path) -> None:
         axes.grid(color="0.92")
         axes.spines[["top", "right"]].set_visible(False)
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
+    # The same curve gives the same file; text stays text. Other figures have settings of their own.
+    with matplotlib.rc_context({"svg.hashsalt": "mini", "svg.fonttype": "none"}):
+        figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from experiments.rows import (
     Rows,
     caption,
     measures,
+    method_rows,
     read_rows,
     short_table,
     table,
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = "simul_whisper"
 
     def rows(output: Path) -> Rows:
-        return read_rows(output / "mini", system, name) | read_rows(output / name, system)
+        return method_rows(output, name, system)
 
     def blocks(output: Path) -> dict[str, str]:
         return {

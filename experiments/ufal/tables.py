@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.rows import Rows, read_rows, short_table, table, write
+from experiments.rows import Rows, method_rows, short_table, table, write
 
 SYSTEMS = ("UFAL", "UFAL compat")
 
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
 
     def rows(output: Path) -> Rows:
-        return read_rows(output / "mini", system, "ufal") | read_rows(output / "ufal", system)
+        return method_rows(output, "ufal", system)
 
     return write(
         argv,

@@ -60,7 +60,7 @@ def draw(folder: Path | str, out: Path, kind: str = "pareto", marks: Path | None
     from matplotlib.figure import Figure
 
     styles = _styles(cells)
-    with matplotlib.rc_context({"svg.hashsalt": "report", "svg.fonttype": "path", "font.size": 9}):
+    with matplotlib.rc_context({"svg.hashsalt": "report", "font.size": 9}):
         crowd = max(sum(drawable(cell) and cell.split == split for cell in cells)
                     for split in splits)  # fmt: skip
         width, height = (6.4, 5.0) if crowd > 12 else (4.6, 3.6)
