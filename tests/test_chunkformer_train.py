@@ -51,7 +51,7 @@ def test_a_frame_is_to_tell_the_four_frames_of_the_teacher_around_its_centre(rec
     mel = log_mel(torch.from_numpy(audio), made.teacher.n_mels, n_frames=2 * 125 + 1)
     with torch.no_grad():
         hidden = encode_masked(made.teacher.model, mel[None], ends=[125])[0]
-    taught = made._taught(audio, 23)
+    taught = made._taught(made.teacher, audio, 23)
     assert taught.shape == (23, 4 * made.teacher.config.d_model)
     # Frame 5 is centred on 5 * 80 + 82.5 ms; the teacher's frames 22 to 25 are on 450 .. 510 ms.
     expected = torch.nn.functional.layer_norm(hidden[22:26], hidden.shape[-1:])

@@ -32,7 +32,7 @@ from ...training import published_name, write_training
 from ...whisper.encoder import encode_masked
 from ...whisper.features import FRAME_SAMPLES as WHISPER_FRAME_SAMPLES
 from ...whisper.features import log_mel
-from ...whisper.load import load_whisper
+from ...whisper.load import Whisper, load_whisper
 from ..offline.windows import Window, WindowOptions, draw_window
 from .context import Context
 from .ctc import BLANK, FRAME_S, Greedy, best_path
@@ -60,7 +60,7 @@ class Batch:
     mels: list[Tensor]  # (T_i, n_mels)
     texts: list[list[int]]
     spoken: list[Tensor]  # (n_i,) token spoken in each frame, -100 where that is not known
-    taught: list[Tensor | None]  # (n_i, TAUGHT * teacher's d), a frame's mean 0 and variance 1
+    taught: list[Tensor]  # (n_i, TAUGHT * teacher's d), a frame's mean 0 and variance 1
     context: Context | None  # None: the full context
     frame_weight: float
 
@@ -227,7 +227,11 @@ class ChunkFormerRecipe:
             [self._augment(mels[i], own) for i in kept],
             [self.tokenizer.encode(" ".join(w for w, *_ in windows[i].words)) for i in kept],
             [self._spoken(windows[i], n_frames(len(mels[i]))) for i in kept],
-            [self._taught(windows[i].audio, n_frames(len(mels[i]))) for i in kept],
+            [
+                self._taught(self.teacher, windows[i].audio, n_frames(len(mels[i])))
+                for i in kept
+                if self.teacher is not None
+            ],
             None if full else Context(chunk, left, right),
             weight,
         )
@@ -258,18 +262,17 @@ class ChunkFormerRecipe:
                 labels[a:b] = token
         return labels
 
+    @staticmethod
     @torch.no_grad()
-    def _taught(self, audio: np.ndarray, n: int) -> Tensor | None:
+    def _taught(teacher: Whisper, audio: np.ndarray, n: int) -> Tensor:
         """(n, TAUGHT * d): what the teacher's encoder makes of the audio.
 
         Half a second of silence in place of padding to the context: on mini's model the frames'
         cosine to those of the padded input is 0.998 on average."""
-        if self.teacher is None:
-            return None
-        n_heard = min(len(audio) // WHISPER_FRAME_SAMPLES + 25, self.teacher.context_frames)
-        mel = log_mel(torch.from_numpy(audio), self.teacher.n_mels, n_frames=2 * n_heard + 1)
-        mel = mel[None].to(self.teacher.device)
-        hidden = encode_masked(self.teacher.model, mel, ends=[n_heard])[0]
+        n_heard = min(len(audio) // WHISPER_FRAME_SAMPLES + 25, teacher.context_frames)
+        mel = log_mel(torch.from_numpy(audio), teacher.n_mels, n_frames=2 * n_heard + 1)
+        mel = mel[None].to(teacher.device)
+        hidden = encode_masked(teacher.model, mel, ends=[n_heard])[0]
         hidden = F.layer_norm(hidden, hidden.shape[-1:]).cpu()[2:]
         return F.pad(hidden, (0, 0, 0, TAUGHT)).unfold(0, TAUGHT, TAUGHT)[:n].flatten(1)
 
@@ -308,8 +311,7 @@ class ChunkFormerRecipe:
         }
         loss = loss + batch.frame_weight * frame_loss
         if told is not None:
-            taught = torch.cat([each for each in batch.taught if each is not None])
-            teacher_loss = F.mse_loss(told.float(), taught.to(device))
+            teacher_loss = F.mse_loss(told.float(), torch.cat(batch.taught).to(device))
             logs["teacher_loss"] = float(teacher_loss.detach())
             loss = loss + self.teacher_weight * teacher_loss
         return loss, logs
