@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -72,6 +72,7 @@ class FitConfig:
     evaluate_every: int = 500
     checkpoint_minutes: float = 5.0
     cached_batches: int | None = None  # of each rank; null: new windows without end
+    recipe: Mapping[str, Any] = field(default_factory=dict)  # its settings, kept by a resumed run
 
 
 class Recipe(Protocol):
@@ -331,12 +332,17 @@ def _cut_curve(path: Path, step: int) -> None:
 def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
     """A checkpoint goes on under its own settings only; the limits may be raised."""
     free = {"max_steps", "max_minutes", "patience", "out"}
-    free |= {"log_every", "evaluate_every", "checkpoint_minutes"}
-    for key, value in asdict(config).items():
-        if key not in free and saved.get(key) != value:
+    free |= {"log_every", "evaluate_every", "checkpoint_minutes", "recipe"}
+    now = {key: value for key, value in asdict(config).items() if key not in free}
+    before = {key: saved.get(key) for key in now}
+    if saved.get("recipe"):
+        now |= {f"recipe.target.{k}": v for k, v in config.recipe.items() if k != "n_dev"}
+        before |= {f"recipe.target.{k}": v for k, v in saved["recipe"].items()}
+    for key, value in now.items():
+        if before.get(key) != value:
             raise UserError(
-                f"{path} was trained with {key}={saved.get(key)!r}, this run asks for {value!r}; "
-                f"use another name= for the new settings, or remove that folder to start over"
+                f"{path} was trained with {key}={before.get(key)!r}, this run asks for {value!r}; "
+                f"use another entry= for the new settings, or remove that folder to start over"
             )
 
 

@@ -293,6 +293,13 @@ def test_other_settings_do_not_go_on_from_a_checkpoint(tmp_path, key, value):
         fit(Line(), settings(tmp_path, max_steps=4, **{key: value}))
 
 
+def test_another_recipe_does_not_go_on_from_a_checkpoint(tmp_path):
+    fit(Line(), settings(tmp_path, recipe={"rank": 8, "n_dev": 4}))
+    fit(Line(), settings(tmp_path, max_steps=13, recipe={"rank": 8, "n_dev": 6}))
+    with pytest.raises(UserError, match=r"trained with recipe\.target\.rank=8.*asks for 0.*entry="):
+        fit(Line(), settings(tmp_path, max_steps=14, recipe={"rank": 0, "n_dev": 4}))
+
+
 def test_a_longer_training_goes_on_from_a_checkpoint(tmp_path):
     fit(Line(), settings(tmp_path, max_steps=2))
     longer = Line()
