@@ -144,6 +144,7 @@ def test_the_pace_counts_the_tokens_said_and_is_learnt(recipe):
         assert list(frames) == sorted(frames) and frames[-1] < n
         assert list(said) == sorted(said) and said[-1] == len(text)
 
+    assert made._pace([], 9) == []
     optimizer = torch.optim.Adam(made.network.compressor.segmenter.parameters(), 0.01)
     errors = []
     for _ in range(20):

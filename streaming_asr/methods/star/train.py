@@ -286,6 +286,8 @@ class StarRecipe:
         self, words: Sequence[tuple[str, float, float, int]], n: int
     ) -> list[tuple[int, int]]:
         """For each word the frame by which it has been heard, and the tokens up to its end."""
+        if not words:
+            return []
         pieces = self.whisper.tokenizer(
             [f" {word}" for word, *_ in words], add_special_tokens=False
         )
