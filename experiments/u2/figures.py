@@ -2,7 +2,7 @@
 
     python -m experiments.u2.figures [--output outputs] [--out experiments/u2]
 
-Reads <output>/{u2,u2_figures,ufal}/*/ and draws fig2.svg (finance), fig3.svg (clean) and fig4.svg
+Reads <output>/{u2,u2_figures,ufal,mini}/*/ and draws fig2.svg (finance), fig3.svg (clean) and fig4.svg
 (other). A split without any cell is left out, and said.
 """
 
@@ -19,12 +19,12 @@ from streaming_asr.errors import UserError
 from streaming_asr.report.cells import Cell
 
 HERE = Path(__file__).parent
-SWEEPS = ("u2", "u2_figures", "ufal")
+SWEEPS = ("u2", "u2_figures", "ufal", "mini")
 FIGURES = {"fig2": "finance", "fig3": "clean", "fig4": "other"}
 CURVES: dict[str, dict[str, Any]] = {
     "U2, rescored": {"method": "u2", "rescore": 6},
     "U2, first pass": {"method": "u2", "rescore": 0},
-    "UFAL": {"method": "ufal"},
+    "UFAL": {"method": "ufal", "compat": False},
 }
 
 
