@@ -136,27 +136,6 @@ def test_every_compressor_and_option_learns(recipe, options):
         assert (weight.grad is not None) == weight.requires_grad, name
 
 
-def test_the_pace_counts_the_tokens_said_and_is_learnt(recipe):
-    made = recipe(stage="segmenter", pace_weight=10.0)
-    batch = made.batch(0, rank=0, world=1, progress=0.0)
-    for pace, text, n in zip(batch.paces, batch.texts, batch.n_real, strict=True):
-        frames, said = zip(*pace, strict=True)
-        assert list(frames) == sorted(frames) and frames[-1] < n
-        assert list(said) == sorted(said) and said[-1] == len(text)
-
-    assert made._pace([], 9) == []
-    optimizer = torch.optim.Adam(made.network.compressor.segmenter.parameters(), 0.01)
-    errors = []
-    for _ in range(20):
-        loss, logs = made.loss(made.model, batch)
-        errors.append(logs["pace_error"])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert errors[-1] < 0.7 * errors[0]
-    assert "pace_error" not in recipe(stage="frozen", pace_weight=1.0).loss(made.model, batch)[1]
-
-
 def test_bad_settings_are_refused(recipe, tmp_path, corpus):
     for options, message in [
         ({"stage": "last"}, "plain, segmenter, frozen"),

@@ -16,7 +16,6 @@ import random
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,6 @@ from .wav2vec2 import load_wav2vec2
 STAGES = ("plain", "segmenter", "frozen")
 CHUNK_FRAMES = (5, 50)  # 0.1 .. 1.0 s
 FIRST_CHUNK_FRAMES = 30
-HEARD_S = 0.1  # after its end a word is taken as heard
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,6 @@ class Batch:
     texts: list[list[int]]
     wait_k: int | None  # None: every token sees every anchor
     stride: int | None  # frames of a segment, of the model without compression
-    paces: list[list[tuple[int, int]]]  # frames where words have ended, tokens said by then
 
 
 class StarModel(nn.Module):
@@ -75,37 +72,31 @@ class StarModel(nn.Module):
         self._prompt, self._eot = list(prompt), eot
 
     def forward(self, batch: Batch, *, rate: float | None, train_features: bool) -> tuple[Any, ...]:
-        """NLL per token, mean squared error of the lengths, frames per vector, and by how many
-        tokens the sum of the scores is off where words end."""
+        """NLL per token, mean squared error of the lengths, frames per vector."""
         decoder = AnchorDecoder(self.whisper)
         compressor = self.network.compressor
         if batch.stride is not None:
             compressor.stride = batch.stride
         device = decoder.embedding.device
-        logits, labels, errors, off = [], [], [], []
+        logits, labels, errors = [], [], []
         n_frames = n_vectors = 0
         windows = zip(batch.audio, batch.ends, batch.n_real, batch.texts, strict=True)
-        for i, (audio, ends, n_real, text) in enumerate(windows):
+        for audio, ends, n_real, text in windows:
             with torch.set_grad_enabled(train_features and torch.is_grad_enabled()):
                 x = self.network.extractor.whole(audio.to(device), ends)[:n_real]
             found = compressor.compress(x, None if rate else float(len(text) + 1), rate)
             ids = [*self._prompt, *text]
             n_prompt = len(self._prompt)
-            visible = [seen(at, n_prompt, batch.wait_k, found.ready) for at in range(len(ids))]
+            visible = [seen(i, n_prompt, batch.wait_k, found.ready) for i in range(len(ids))]
             hidden = decoder.forward(ids, found.vectors, found.scores, visible)
             logits.append(decoder.logits(hidden[n_prompt - 1 :]))
             labels += [*text, self._eot]
             if found.length_error is not None:
                 errors.append(found.length_error)
-            if batch.paces and batch.paces[i]:
-                frames, said = zip(*batch.paces[i], strict=True)
-                total = compressor.segmenter(x.detach()).float().sigmoid().cumsum(0)
-                off.append((total[list(frames)] - torch.tensor(said, device=device)).abs().mean())
             n_frames, n_vectors = n_frames + n_real, n_vectors + len(found.vectors)
         nll = F.cross_entropy(torch.cat(logits).float(), torch.tensor(labels, device=device))
         error = torch.stack(errors).mean() if errors else nll.new_zeros(())
-        pace = torch.stack(off).mean() if off else nll.new_zeros(())
-        return nll, error, n_frames / n_vectors, pace
+        return nll, error, n_frames / n_vectors
 
 
 class StarRecipe:
@@ -117,11 +108,8 @@ class StarRecipe:
     wait-k is drawn from (the paper does not say; the published mask is that of 3). lookback: False
     lets every token see every anchor, as the published code does by default. train_features: True
     goes on training the features in all stages (code); the paper freezes them after the first.
-    length_weight: of equation 11 (the code takes 0.1 for cif). pace_weight: not of the paper; of
-    the distance, in tokens, between the sum of the scores and the tokens said, where words end, so
-    that minutes are enough for a segmenter that fires when something was said. strides: frames per
-    segment that the stage plain draws from (figure 6). wav2vec2: folder or hub name, for
-    features=wav2vec2.
+    length_weight: of equation 11 (the code takes 0.1 for cif). strides: frames per segment that the
+    stage plain draws from (figure 6). wav2vec2: folder or hub name, for features=wav2vec2.
     Raises UserError where the corpus is missing or a setting is out of range.
     """
 
@@ -148,7 +136,6 @@ class StarRecipe:
         strides: Sequence[int] = (6, 10, 14, 18, 22),
         train_features: bool = False,
         length_weight: float = 0.01,
-        pace_weight: float = 0.0,
         rank: int = 32,
         batch: int = 6,
         several: float = 0.4,
@@ -187,7 +174,6 @@ class StarRecipe:
         self.chunk_s, self.first_chunk_s = chunk_s, first_chunk_s
         self.rate, self.waits, self.strides = rate, list(waits), list(strides)
         self.lookback, self.length_weight = lookback, length_weight
-        self.pace_weight = pace_weight
         self.train_features = train_features or stage == "plain"
         self.n_batch, self.late_start, self.seed = batch, late_start, seed
         self.language, self.dev_wait_k, self.rank = language, dev_wait_k, rank
@@ -249,7 +235,7 @@ class StarRecipe:
         wait_k, stride = shared.choice(self.waits), shared.choice(self.strides)
         own = random.Random(f"{self.seed}-{step}-{rank}")
         audio: list[Tensor] = []
-        ends, n_real, texts, paces = [], [], [], []
+        ends, n_real, texts = [], [], []
         while len(audio) < self.n_batch:
             window = complete_window(
                 own,
@@ -275,31 +261,17 @@ class StarRecipe:
                     f"{room}; its transcript does not belong to its audio"
                 )
             texts.append(ids)
-            if self.pace_weight and self.stage == "segmenter" and self.rate is None:
-                paces.append(self._pace(window.words, n_real[-1]))
         whole = self.rate is not None or not self.lookback
         plain = self.stage == "plain"
-        wait = None if whole else wait_k
-        return Batch(audio, ends, n_real, texts, wait, stride if plain else None, paces)
-
-    def _pace(
-        self, words: Sequence[tuple[str, float, float, int]], n: int
-    ) -> list[tuple[int, int]]:
-        """For each word the frame by which it has been heard, and the tokens up to its end."""
-        if not words:
-            return []
-        pieces = self.whisper.tokenizer(
-            [f" {word}" for word, *_ in words], add_special_tokens=False
+        return Batch(
+            audio, ends, n_real, texts, None if whole else wait_k, stride if plain else None
         )
-        said = accumulate(len(ids) for ids in pieces.input_ids)
-        frames = [min(n - 1, round((end + HEARD_S) / FRAME_S)) for _, _, end, _ in words]
-        return list(zip(frames, said, strict=True))
 
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Equation 11."""
-        nll, error, rate, pace = model(batch, rate=self.rate, train_features=self.train_features)
+        nll, error, rate = model(batch, rate=self.rate, train_features=self.train_features)
         logs = {
             "audio_s": sum(batch.n_real) * FRAME_S,
             "nll": float(nll.detach()),
@@ -308,8 +280,7 @@ class StarRecipe:
         }
         if self.stage != "segmenter":  # nothing that could change the lengths is trained
             return nll, logs
-        logs["pace_error"] = float(pace.detach())
-        return nll + self.length_weight * error + self.pace_weight * pace, logs
+        return nll + self.length_weight * error, logs
 
     @torch.inference_mode()
     def evaluate(self) -> dict[str, float]:
@@ -350,7 +321,6 @@ class StarRecipe:
             "waits": self.waits,
             "lookback": self.lookback,
             "length_weight": self.length_weight,
-            "pace_weight": self.pace_weight,
             "train_features": self.train_features,
             "chunk_s": [frames * FRAME_S for frames in CHUNK_FRAMES],
             "batch": self.n_batch,
