@@ -120,13 +120,14 @@ def test_one_piece_is_compared_with_the_utterances_it_is_made_of(tmp_path: Path)
 def test_the_figures_draw_what_was_run_and_say_what_was_not(tmp_path: Path, capsys) -> None:
     finished(tmp_path, "u2", "clean", 20.0, "240ms")
     finished(tmp_path, "u2", "clean", 18.0, "6s")
-    finished(tmp_path, "u2_figures", "clean", 22.0, "1500ms", name="ufal")
-    finished(tmp_path, "ufal", "clean", 24.0, "300ms", name="ufal")
+    finished(tmp_path, "u2_figures", "clean", 22.0, "1500ms", name="ufal", compat=False)
+    finished(tmp_path, "ufal", "clean", 24.0, "300ms", name="ufal", compat=True)
+    finished(tmp_path, "mini", "clean", 25.0, "300ms", name="ufal", compat=False)
     finished(tmp_path, "u2_figures", "clean", 15.0, "300ms", name="offline")
     cells = [cell for name in figures.SWEEPS for cell in results.read(tmp_path / name)]
     found = figures.points(cells, "clean")
     assert found["U2, rescored"] == [(0.24, 20.0), (6.0, 18.0)]
-    assert found["UFAL"] == [(0.3, 24.0), (1.5, 22.0)]
+    assert found["UFAL"] == [(0.3, 25.0), (1.5, 22.0)]
     assert found["offline"][0] == (0.1, 15.0) and "U2, first pass" not in found
     assert figures.main(["--output", str(tmp_path), "--out", str(tmp_path)]) == 0
     assert "<svg" in (tmp_path / "fig3.svg").read_text()
