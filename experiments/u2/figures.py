@@ -2,8 +2,8 @@
 
     python -m experiments.u2.figures [--output outputs] [--out experiments/u2]
 
-Reads <output>/{u2,u2_figures,ufal,mini}/*/ and draws fig2.svg (finance), fig3.svg (clean) and fig4.svg
-(other). A split without any cell is left out, and said.
+Reads <output>/{u2,u2_figures,ufal,mini}/*/ and draws fig2.svg (finance), fig3.svg (clean) and
+fig4.svg (other). A split without any cell is left out, and said.
 """
 
 from __future__ import annotations
