@@ -122,7 +122,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     model_name = str(config.model.get("name", "model"))
     place = Path(model_name) / method / config.entry
     work = Path(config.output) / "training" / place
-    target = OmegaConf.to_container(config.recipe.target)
+    target: Any = OmegaConf.to_container(config.recipe.target)
     settings = FitConfig(out=str(work), seed=config.seed, recipe=target, **config.recipe.fit)
     from streaming_asr.track import tracker
     from streaming_asr.whisper.attention import attention
