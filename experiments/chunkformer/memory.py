@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from experiments.svg import save_svg
 from streaming_asr.bench.chunkformer import (
     CONTEXT,
     MEL_PER_S,
@@ -125,7 +126,6 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "chunkformer"  # the same figures give the same file
     from matplotlib import pyplot as plt
 
     figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
@@ -143,8 +143,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     axis.set_ylabel("memory above the weights (MiB)")
     axis.set_title(f"ChunkFormer {result['size']}, {result['device']}", fontsize=10, loc="left")
     axis.legend()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    save_svg(figure, path, "chunkformer")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.star.tables import ENTRIES, WAITS, Cells
+from experiments.svg import save_svg
 from streaming_asr.errors import UserError
 
 HERE = Path(__file__).parent
@@ -40,7 +41,6 @@ def draw(curves: Mapping[str, Curve], title: str, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "star"  # the same figures give the same file
     from matplotlib import pyplot as plt
 
     figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
@@ -54,8 +54,7 @@ def draw(curves: Mapping[str, Curve], title: str, path: Path) -> None:
     axis.set_ylabel("WER (%)")
     axis.set_title(title, fontsize=10, loc="left")
     axis.legend(fontsize=8)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    save_svg(figure, path, "star")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

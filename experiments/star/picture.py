@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.svg import save_svg
 from streaming_asr.config import build, compose
 from streaming_asr.data import Mini
 from streaming_asr.errors import UserError
@@ -68,7 +69,6 @@ def draw(
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
-    matplotlib.rcParams["svg.hashsalt"] = "segments"
     figure, axes = plt.subplots(len(rows), 1, figsize=(11, 2.2 * len(rows)), sharex=True)
     time_s = np.arange(len(audio)) / 16_000
     top = float(np.abs(audio).max()) or 1.0
@@ -83,8 +83,7 @@ def draw(
         axis.set_ylabel(f"{name}\n{len(ends)} segments")
     np.atleast_1d(axes)[-1].set_xlabel("s")
     figure.tight_layout()
-    figure.savefig(out, metadata={"Date": None})
-    plt.close(figure)
+    save_svg(figure, out, "segments")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.svg import save_svg
 from experiments.u2.results import FIGURE_CHUNKS_MS, UFAL_CHUNKS_MS, find, read
 from streaming_asr.errors import UserError
 from streaming_asr.report.cells import Cell
@@ -47,7 +48,6 @@ def draw(curves: dict[str, list[tuple[float, float]]], split: str, path: Path) -
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "u2"  # the same figures give the same file
     from matplotlib import pyplot as plt
     from matplotlib.ticker import NullLocator
 
@@ -64,8 +64,7 @@ def draw(curves: dict[str, list[tuple[float, float]]], split: str, path: Path) -
     axis.set_ylabel("WER (%)")
     axis.set_title(f"mini, {split}", fontsize=10, loc="left")
     axis.legend()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    save_svg(figure, path, "u2")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from experiments.svg import save_svg
 from streaming_asr.config import build, compose, parse_duration
 from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
@@ -108,7 +109,6 @@ def draw(
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "fig3"  # the same figure, the same file
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(
@@ -135,8 +135,7 @@ def draw(
     axes[-1].set_xlabel(f"audio heard (s); “{word[0]}” is spoken between the dashed lines")
     figure.suptitle(title, fontsize=10)
     figure.colorbar(image, ax=axes, label="probability")
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    save_svg(figure, path, "fig3")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
