@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments" / "mini"))
+import lexicon
 import spoken_numbers as say
 import text
 import words
@@ -68,9 +69,39 @@ def test_every_held_out_sentence_has_a_held_out_template_or_word():
     assert not any(s.heldout or "h" in s.template for s in draw(1000))
 
 
-@pytest.mark.parametrize("kind", [{}, {"heldout": True}, {"domain": "finance"}])
-def test_units_are_single_tokens_voiced_by_plain_lower_case_words(kind):
-    for s in draw(3000, **kind):
+def draw_scrambled(n):
+    rng = random.Random(0)
+    return [text.scrambled(rng) for _ in range(n)]
+
+
+def test_scrambled_sentences_hold_nothing_that_is_held_out_or_of_finance():
+    kept_out = text.vocabulary(heldout=True) | (text.vocabulary("finance") - text.vocabulary())
+    further = {w.lower() for w in (*lexicon.WORDS, *lexicon.NAMES)}
+    assert len(further) == len(lexicon.WORDS) + len(lexicon.NAMES) > 5000
+    assert not further & (kept_out | text.vocabulary())
+    assert not kept_out & written_words(draw_scrambled(5000))
+
+
+def test_scrambled_sentences_are_one_sentence_of_lexicon_words_and_ordinary_pieces():
+    drawn = draw_scrambled(3000)
+    assert drawn == draw_scrambled(3000)
+    found = written_words(drawn)
+    assert len(found & {w.lower() for w in lexicon.WORDS}) > 3000
+    assert len(found & text.vocabulary()) > 2000
+    for s in drawn:
+        assert s.template == text.SCRAMBLED and not s.heldout
+        # a point within only where it belongs to the word
+        ends = [u.written for u in s.units[:-1] if u.written[-1] in ".,?!"]
+        assert all(end.lower() in text.ABBREVIATIONS for end in ends), s.written
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [draw(3000), draw(3000, heldout=True), draw(3000, domain="finance"), draw_scrambled(3000)],
+    ids=["general", "held-out", "finance", "scrambled"],
+)
+def test_units_are_single_tokens_voiced_by_plain_lower_case_words(drawn):
+    for s in drawn:
         assert 6 <= len(s.spoken.split()) <= 22
         assert s.written.split() == [u.written for u in s.units]
         assert s.written[0].isupper() or s.written[0].isdigit() or s.written[0] == "$"

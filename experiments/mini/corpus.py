@@ -16,7 +16,8 @@ The index appears when its audio is complete, and a file DONE with the totals at
 their audio is the reference, since espeak-ng does not give bit-equal output from call to call.
 
 A sentence whose spoken text hashes to 0 modulo 20 is reserved for dev and test, all others are
-for training (`reserved`). The rule holds for each sentence of an utterance of two.
+for training (`reserved`). The rule holds for each sentence of an utterance of two. Two in five
+training utterances are scrambled: many words, in no order (text.scrambled, lexicon.py).
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from text import ABBREVIATIONS
 
 SAMPLE_RATE = 16_000
 MIN_S, MAX_S = 2.0, 9.0
 HELD_OUT_SHARE = 0.15
 JOINED_SHARE = 0.25
-_ABBREVIATIONS = {"a.m.", "p.m.", "mr.", "mrs.", "ms.", "dr.", "st."}
+SCRAMBLED_SHARE = 0.4  # of the training utterances
 
 
 def reserved(spoken: str) -> bool:
@@ -53,7 +55,7 @@ def spoken_sentences(units: Iterable) -> list[str]:
     current: list[str] = []
     for unit in units:
         current += unit.spoken
-        if unit.written[-1] in ".?!" and unit.written.lower() not in _ABBREVIATIONS:
+        if unit.written[-1] in ".?!" and unit.written.lower() not in ABBREVIATIONS:
             sentences.append(" ".join(current))
             current = []
     if current:
@@ -115,7 +117,10 @@ def _train_shard(folder: Path, shard: int, hours: float, seed: int, domain: str)
     pieces: list[np.ndarray] = []
     rows, offset = [], 0
     while offset < wanted:
-        sentence = text.sentence(rng, domain=domain)
+        if domain == "general" and rng.random() < SCRAMBLED_SHARE:
+            sentence = text.scrambled(rng)
+        else:
+            sentence = text.sentence(rng, domain=domain)
         if any(reserved(s) for s in spoken_sentences(sentence.units)):
             rejected["reserved"] += 1
             continue

@@ -65,7 +65,7 @@ class Places:
         return self.out / "steps" / f"{step}.json"
 
 
-def steps(places: Places, processes: int = 2, hours: float = 24.0) -> list[Step]:
+def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]:
     """Everything, in order."""
     out, model = places.out, places.model
 
@@ -110,7 +110,7 @@ def steps(places: Places, processes: int = 2, hours: float = 24.0) -> list[Step]
             (init,),
             1,
         ),
-        trained("base", "offline", "base", 80, f"model.path={init}"),
+        trained("base", "offline", "base", 85, f"model.path={init}"),
         Step(
             "align",
             _texts("-m", "streaming_asr.align_heads", f"model.path={model}"),
@@ -234,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     which.add_argument("--list", action="store_true", help="print the steps; run nothing")
     parser.add_argument("--install", action="store_true", help="copy the results into the package")
     parser.add_argument("--splits", action="store_true", help="with --install: the splits, too")
-    parser.add_argument("--hours", type=float, default=24.0, help="of training speech")
+    parser.add_argument("--hours", type=float, default=36.0, help="of training speech")
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
     args = parser.parse_args(arguments)
     if args.splits and not args.install:

@@ -13,12 +13,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import lexicon
 import spoken_numbers as say
 import templates
 import words
 
 MIN_SPOKEN, MAX_SPOKEN = 6, 22  # 2 to 9 s at an ordinary rate
 JOINED = 0.3  # share of utterances of two sentences, where both are short enough
+ABBREVIATIONS = {"a.m.", "p.m.", "mr.", "mrs.", "ms.", "dr.", "st."}
+SCRAMBLED = "scrambled"  # in place of a template's id
 
 
 @dataclass(frozen=True)
@@ -307,6 +310,33 @@ def sentence(rng: random.Random, *, domain: str = "general", heldout: bool = Fal
             return Sentence(tuple(units), name, heldout)
 
 
+def scrambled(rng: random.Random) -> Sentence:
+    """Draw words in no order: half of lexicon.py, half pieces of ordinary sentences."""
+    units: list[Unit] = []
+    n_wanted = rng.randint(MIN_SPOKEN, MAX_SPOKEN - 4)
+    while _n_spoken(units) < n_wanted:
+        kind = rng.random()
+        if kind < 0.5:
+            word = rng.choice(lexicon.WORDS if kind < 0.35 else lexicon.NAMES)
+            units.append(Unit(word, (word.lower(),)))
+            continue
+        # not the first unit: nobody knows whether its capital is the sentence's or its own
+        ordinary = sentence(rng).units[1:]
+        first = rng.randrange(len(ordinary))
+        for unit in ordinary[first : first + rng.randint(1, 4)]:
+            bare = unit.written.rstrip(",?!")
+            if bare.lower() not in ABBREVIATIONS:
+                bare = bare.rstrip(".")
+            units.append(Unit(bare, unit.spoken))
+    if _n_spoken(units) > MAX_SPOKEN:
+        return scrambled(rng)
+    start, end = units[0], units[-1]
+    units[0] = Unit(start.written[0].upper() + start.written[1:], start.spoken)
+    if not units[-1].written.endswith("."):
+        units[-1] = Unit(units[-1].written + ".", end.spoken)
+    return Sentence(tuple(units), SCRAMBLED, False)
+
+
 def _letters_only(written: str) -> str:
     return re.sub(r"[^a-z']", "", written.lower())
 
@@ -333,17 +363,22 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=0, help="sentences to print")
     parser.add_argument("--domain", choices=("general", "finance"), default="general")
     parser.add_argument("--heldout", action="store_true")
+    parser.add_argument("--scrambled", action="store_true", help="words in no order")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", action="store_true", help="print sizes")
     args = parser.parse_args()
     rng = random.Random(args.seed)
     for _ in range(args.examples):
         one = sentence(rng, domain=args.domain, heldout=args.heldout)
+        if args.scrambled:
+            one = scrambled(rng)
         print(f"{one.template}: {one.written} | {one.spoken}")
     if args.count:
         general, finance = vocabulary(), vocabulary("finance")
         print(f"templates: train {len(TRAIN)}, held out {len(HELD_OUT)}, finance {len(FINANCE)}")
         print(f"words: train {len(general)}, held out {len(vocabulary(heldout=True))}")
+        further = len(lexicon.WORDS) + len(lexicon.NAMES)
+        print(f"words: only in scrambled sentences {further}")
         print(f"words: finance {len(finance)}, of these not in train {len(finance - general)}")
 
 
