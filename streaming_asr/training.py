@@ -51,6 +51,9 @@ class FitConfig:
     out: str
     max_steps: int
     max_minutes: float
+    optimizer: str = (
+        "adamw"  # "adamw" | "muon": Muon for the matrices of layers, AdamW for the rest
+    )
     lr: float = 1e-3
     schedule: str = "linear_tail"  # "linear_tail" | "plateau" | "constant"
     tail: float = 0.35  # linear_tail: share of progress over which lr falls linearly
@@ -97,6 +100,26 @@ class Recipe(Protocol):
     def save(self, folder: Path) -> None: ...
 
 
+def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimizer]:
+    """AdamW, and with `optimizer: muon` a Muon (K. Jordan, 2024) beside it.
+
+    Muon takes the matrices inside layers, with the scale of arXiv 2502.16982, section 2.2, under
+    which both go at one rate. Convolutions, embeddings, norms and biases stay AdamW's."""
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            muon = config.optimizer == "muon" and parameter.ndim == 2 and "layers." in name
+            (matrices if muon else others).append(parameter)
+    betas, decay = (config.beta1, config.beta2), config.weight_decay
+    adamw = torch.optim.AdamW(others, config.lr, betas, weight_decay=decay)
+    if not matrices:
+        return [adamw]
+    scaled = "match_rms_adamw"
+    muon = torch.optim.Muon(matrices, config.lr, weight_decay=decay, adjust_lr_fn=scaled)
+    return [adamw, muon]
+
+
 def lr_factor(config: FitConfig, step: int, progress: float) -> float:
     """Multiplier of `lr`: linear warm-up, then flat, then (linear_tail) a linear fall."""
     warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
@@ -116,6 +139,8 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
         raise UserError(
             f"schedule={config.schedule!r} is unknown; use linear_tail, plateau or constant"
         )
+    if config.optimizer not in ("adamw", "muon"):
+        raise UserError(f"optimizer={config.optimizer!r} is unknown; use adamw or muon")
     if config.patience is not None and config.patience < 1:
         raise UserError(
             f"patience={config.patience}: so many evaluations without a better score end the "
@@ -129,11 +154,9 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(config.seed)
     trainable = [p for p in recipe.model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(
-        trainable, config.lr, (config.beta1, config.beta2), weight_decay=config.weight_decay
-    )
+    optimizers = _optimizers(recipe.model, config)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
-        optimizer, factor=config.plateau_factor, patience=config.plateau_patience
+        optimizers[0], factor=config.plateau_factor, patience=config.plateau_patience
     )
     step, spent_s, best, n_stale = 0, 0.0, math.inf, 0
     checkpoint = out / "checkpoint.pt"
@@ -144,13 +167,16 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
         with torch.no_grad():
             for name, value in saved["model"].items():
                 named[name].copy_(value)
-        optimizer.load_state_dict(saved["optimizer"])
+        for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
         plateau.load_state_dict(saved["plateau"])
         step, spent_s, best = saved["step"], saved["spent_s"], saved["best"]
         n_stale = saved.get("n_stale", 0)
         if accelerator.is_main_process:
             _cut_curve(out / "curve.jsonl", step)
-    model, wrapped = accelerator.prepare(recipe.model, optimizer)
+    model, *wrapped = accelerator.prepare(recipe.model, *optimizers)
+    # not before: accelerate loads the optimizers' states anew
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     started = time.monotonic() - spent_s
     if accelerator.is_main_process:
         print(
@@ -164,7 +190,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
         state = {
             "config": asdict(config),
             "model": {n: p.detach() for n, p in recipe.model.named_parameters() if p.requires_grad},
-            "optimizer": optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in optimizers],
             "plateau": plateau.state_dict(),
             "step": step,
             "spent_s": time.monotonic() - started,
@@ -202,7 +228,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
         done = progress >= 1 or tired()
         if not done:
             factor = lr_factor(config, step, progress)
-            for group in optimizer.param_groups:
+            for group in groups:
                 scale = group.get("plateau_scale", 1.0)
                 group["lr"] = config.lr * factor * scale
             weight = 0.0
@@ -221,8 +247,9 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
                 if parameter.grad is not None:
                     parameter.grad /= total
             accelerator.clip_grad_norm_(trainable, config.grad_clip)
-            wrapped.step()
-            wrapped.zero_grad()
+            for optimizer in wrapped:
+                optimizer.step()
+                optimizer.zero_grad()
             step += 1
             for key, value in {"loss": float(loss.detach()), **logs}.items():
                 sums[key] = sums.get(key, 0.0) + value
@@ -237,15 +264,15 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
             best = min(best, score)
             done = done or tired()
             if config.schedule == "plateau":
-                before = optimizer.param_groups[0]["lr"]
-                plateau.step(figures["score"])
-                for group in optimizer.param_groups:
+                before = groups[0]["lr"]
+                plateau.step(figures["score"])  # which sees the first optimizer only
+                for group in groups if before else ():
                     scale = group.get("plateau_scale", 1.0)
-                    group["plateau_scale"] = scale * group["lr"] / before if before else scale
+                    group["plateau_scale"] = scale * groups[0]["lr"] / before
         if accelerator.is_main_process:
             if evaluated or (step % config.log_every == 0 and sums):
                 row = {key: value / n_summed for key, value in sums.items()}
-                row |= {"lr": optimizer.param_groups[0]["lr"], "minutes": float(clock) / 60}
+                row |= {"lr": groups[0]["lr"], "minutes": float(clock) / 60}
                 row |= {f"dev/{key}": value for key, value in figures.items()} if evaluated else {}
                 sums, n_summed = {}, 0
                 _append(out / "curve.jsonl", {"step": step, **row})

@@ -110,7 +110,7 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
             (init,),
             1,
         ),
-        trained("base", "offline", "base", 85, f"model.path={init}"),
+        trained("base", "offline", "base", 95, f"model.path={init}"),
         Step(
             "align",
             _texts("-m", "streaming_asr.align_heads", f"model.path={model}"),
