@@ -109,8 +109,8 @@ def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimiz
     others: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            muon = config.optimizer == "muon" and parameter.ndim == 2 and "layers." in name
-            (matrices if muon else others).append(parameter)
+            inside = parameter.ndim == 2 and "layers." in name
+            (matrices if inside and config.optimizer == "muon" else others).append(parameter)
     betas, decay = (config.beta1, config.beta2), config.weight_decay
     adamw = torch.optim.AdamW(others, config.lr, betas, weight_decay=decay)
     if not matrices:
