@@ -1,4 +1,4 @@
-"""Experiment files compose, the paper's numbers are as printed, tables are filled from results."""
+"""Experiment files compose, tables are filled from results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from streaming_asr.config import CONF_DIR, compose_raw
 from streaming_asr.errors import UserError
 
 EXPERIMENTS = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
-PAPER = tables.paper()
 
 
 @functools.cache
@@ -61,50 +60,6 @@ def test_the_sweeps_of_mini_share_a_folder_and_leave_no_method_out() -> None:
     assert raw["mini_simul_whisper"].method.adapter == "auto"
     command = (CONF_DIR / "experiment" / "mini.yaml").read_text(encoding="utf-8")
     assert [name for name in raw if f" {name}" not in command.split("# Command:")[1]] == []
-
-
-# -- the paper's numbers --------------------------------------------------------------------
-
-
-def row(table: str, **wanted):
-    (found,) = (
-        r for r in PAPER[table]["rows"] if all(r[key] == value for key, value in wanted.items())
-    )
-    return found
-
-
-def test_table_1_is_as_printed() -> None:
-    assert len(PAPER["table1"]["rows"]) == 3 * 3 * 4
-    ours = row("table1", model="base", method="WhisperRT", chunk_ms=40)
-    assert ours["clean"] == {"rwer": 10.57, "arwer": 11.44, "wer": 9.04}
-    assert ours["other"] == {"rwer": 23.19, "arwer": 23.22, "wer": 20.91}
-    assert ours["tedlium3"] == {"rwer": 17.56, "wer": 14.40}
-    ufal = row("table1", model="large-v2", method="Ufal-Whisper", chunk_ms=40)
-    assert ufal["other"] == {"rwer": 90.68, "arwer": 124.68, "wer": 97.93}
-    simul = row("table1", model="small", method="Simul-Whisper", chunk_ms=300)
-    assert simul["tedlium3"] == {"rwer": 8.16, "wer": 6.69}
-    offline = {r["model"]: r for r in PAPER["table1"]["offline"]}
-    assert offline["large-v2"]["other"] == {"wer": 5.2}
-
-
-def test_the_other_tables_are_as_printed() -> None:
-    random = row("table3", model="small", chunk_ms=200)
-    assert random["clean"] == {"rwer": 6.72, "arwer": 7.98, "wer": 5.91}
-    assert random["tedlium3"] == {"rwer": 12.94, "wer": 10.40}
-    assert row("table5", method="Ufal-Whisper", beam=5)["latency_s"] == 0.426
-    assert row("table5", method="WhisperRT", beam=0)["latency_s"] == 0.081
-    settings = row("table7", model="large-v2", chunk_ms=200)
-    assert (settings["rank"], settings["extra_chunks"], settings["point_fraction"]) == (4, 2, 0.07)
-
-
-def test_the_slips_of_the_paper_are_in_its_numbers() -> None:
-    printed = row("table1", model="small", method="WhisperRT", chunk_ms=300)
-    mms = row("table2", model="small", aligner="MMS", chunk_ms=300)
-    mfa = row("table2", model="small", aligner="MFA", chunk_ms=300)
-    assert printed["clean"] == mms["clean"] != mfa["clean"]
-    first = row("table1", model="small", method="WhisperRT", chunk_ms=100)["tedlium3"]["wer"]
-    second = row("table2", model="small", aligner="MFA", chunk_ms=100)["tedlium3"]["wer"]
-    assert (first, second) == (9.69, 9.37)
 
 
 # -- the tables -----------------------------------------------------------------------------
@@ -169,7 +124,7 @@ def test_the_block_of_the_readme_is_written_from_the_results(tmp_path: Path) -> 
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.5, adapter="/a/300ms")
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.0, adapter="/a/300ms", beam=3)
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 40.0)
-    own = page(tmp_path, "table1", "paper-table1", "table3", "paper-table3", "fig6", "table5")
+    own = page(tmp_path, "table1", "table3", "fig6", "table5")
     readme = tmp_path / "README.md"
     readme.write_text("top\n<!-- results:begin -->\nold\n<!-- results:end -->\nbottom\n")
     arguments = ["--output", str(tmp_path), "--here", str(own), "--readme", str(readme)]
@@ -196,7 +151,7 @@ def test_the_block_of_the_readme_is_written_from_the_results(tmp_path: Path) -> 
     filled = own.read_text()
     assert "| WhisperRT beam 3 | 300 ms | 300ms | 8.0 | 9.0 | 7.0 | 37.0 | 0.25 / – |" in filled
     assert "7.53 / 8.12 / 6.55 |" in filled  # the paper's base at 300 ms
-    assert "Not run yet." in filled  # table 5
+    assert "<!-- table5:begin -->\nold\n<!-- table5:end -->" in filled  # it was not measured here
 
 
 def test_table_3_sets_the_random_adapter_beside_the_one_of_this_chunk_alone(tmp_path: Path) -> None:
@@ -243,7 +198,7 @@ def test_the_page_of_the_experiment_has_a_place_for_every_table(tmp_path: Path) 
     own = Path(shutil.copy(tables.HERE / "README.md", tmp_path))
     assert tables.main(["--output", str(tmp_path / "none"), "--here", str(own)]) == 0
     text = own.read_text()
-    assert "| base | WhisperRT | 40 ms | 10.57 / 11.44 / 9.04 |" in text
+    assert "| 10.57 / 11.44 / 9.04 |" in text  # the paper's base at 40 ms
     assert "| WhisperRT greedy | 40 ms | not run |" in text
 
 
