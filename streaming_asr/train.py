@@ -109,9 +109,11 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
 
     # torch loads from here on: everything the user can get wrong has been looked at
     import torch
+    from transformers.utils import logging
 
     from streaming_asr.training import FitConfig, fit, launch
 
+    logging.disable_progress_bar()  # one whenever a whole model is saved, among the figures
     code = launch(config.processes)
     if code is not None:
         if code:
