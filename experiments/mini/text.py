@@ -240,6 +240,10 @@ def _article(next_word: str) -> str:
     return "an" if vowel else "a"
 
 
+def _capitalised(unit: Unit) -> Unit:
+    return Unit(unit.written[0].upper() + unit.written[1:], unit.spoken)
+
+
 def _fill(rng: random.Random, template: _Template, heldout_parts: frozenset[int]) -> list[Unit]:
     units: list[Unit] = []
     used: set[object] = set()
@@ -264,8 +268,7 @@ def _fill(rng: random.Random, template: _Template, heldout_parts: frozenset[int]
         if unit.written in ("a", "A"):
             article = _article(units[k + 1].spoken[0])
             units[k] = Unit(article, (article,))
-    first = units[0].written
-    units[0] = Unit(first[0].upper() + first[1:], units[0].spoken)
+    units[0] = _capitalised(units[0])
     return units
 
 
@@ -330,10 +333,10 @@ def scrambled(rng: random.Random) -> Sentence:
             units.append(Unit(bare, unit.spoken))
     if _n_spoken(units) > MAX_SPOKEN:
         return scrambled(rng)
-    start, end = units[0], units[-1]
-    units[0] = Unit(start.written[0].upper() + start.written[1:], start.spoken)
-    if not units[-1].written.endswith("."):
-        units[-1] = Unit(units[-1].written + ".", end.spoken)
+    units[0] = _capitalised(units[0])
+    end = units[-1]
+    if not end.written.endswith("."):
+        units[-1] = Unit(end.written + ".", end.spoken)
     return Sentence(tuple(units), SCRAMBLED, False)
 
 
@@ -369,9 +372,10 @@ def main() -> None:
     args = parser.parse_args()
     rng = random.Random(args.seed)
     for _ in range(args.examples):
-        one = sentence(rng, domain=args.domain, heldout=args.heldout)
         if args.scrambled:
             one = scrambled(rng)
+        else:
+            one = sentence(rng, domain=args.domain, heldout=args.heldout)
         print(f"{one.template}: {one.written} | {one.spoken}")
     if args.count:
         general, finance = vocabulary(), vocabulary("finance")

@@ -67,10 +67,10 @@ def pair(result: Result | None, metric: str) -> str:
     return " / ".join(number(value, 2) for value in values)
 
 
-def theirs(table: str, *labels: str) -> str:
-    """RWER / ARWER / WER of the paper's base model in a row of table I or III."""
-    row = printed(table).get(("base", *labels))
-    return "–" if row is None else " / ".join(row[k] for k in ("RWER", "ARWER", "WER"))
+def theirs(table: str, *labels: str, values: Sequence[str] = ("RWER", "ARWER", "WER")) -> str:
+    """The values of a row of the paper's table, a dash where it has no such row."""
+    row = printed(table).get(labels)
+    return "–" if row is None else " / ".join(row[value] for value in values)
 
 
 def duration(chunk_ms: int | None) -> str:
@@ -122,7 +122,7 @@ def table1(results: Sequence[Result]) -> str:
         for name, chunk, result in systems(results, split):
             beside = "–"
             if name == "WhisperRT beam 3":
-                beside = theirs("I", "WhisperRT", f"{chunk}ms", f"test-{split}")
+                beside = theirs("I", "base", "WhisperRT", f"{chunk}ms", f"test-{split}")
             rows.append(
                 [
                     name,
@@ -179,7 +179,7 @@ def table3(results: Sequence[Result]) -> str:
                 random = find(results, adapter="random", **wanted)
                 used += [result for result in (fixed, random) if result]
                 where = (f"{chunk}ms", f"test-{split}")
-                papers = [theirs("I", "WhisperRT", *where), theirs("III", *where)]
+                papers = [theirs("I", "base", "WhisperRT", *where), theirs("III", "base", *where)]
                 rows.append(
                     [
                         split,
@@ -237,7 +237,7 @@ def table5(path: Path) -> str:
             str(row["beam"]),
             number(row["mean_ms"]) if row["mean_ms"] is not None else NOT_RUN,
             number(row["rtf"], 3) if row["rtf"] is not None else NOT_RUN,
-            printed("V").get((row["system"], str(row["beam"])), {"latency": "–"})["latency"],
+            theirs("V", row["system"], str(row["beam"]), values=["latency"]),
         ]
         for row in document["rows"]
     ]
