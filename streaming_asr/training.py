@@ -51,9 +51,7 @@ class FitConfig:
     out: str
     max_steps: int
     max_minutes: float
-    optimizer: str = (
-        "adamw"  # "adamw" | "muon": Muon for the matrices of layers, AdamW for the rest
-    )
+    optimizer: str = "adamw"  # "adamw" | "muon", for the matrices inside layers
     lr: float = 1e-3
     schedule: str = "linear_tail"  # "linear_tail" | "plateau" | "constant"
     tail: float = 0.35  # linear_tail: share of progress over which lr falls linearly
@@ -112,12 +110,14 @@ def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimiz
             inside = parameter.ndim == 2 and "layers." in name
             (matrices if inside and config.optimizer == "muon" else others).append(parameter)
     betas, decay = (config.beta1, config.beta2), config.weight_decay
-    adamw = torch.optim.AdamW(others, config.lr, betas, weight_decay=decay)
-    if not matrices:
-        return [adamw]
     scaled = "match_rms_adamw"
-    muon = torch.optim.Muon(matrices, config.lr, weight_decay=decay, adjust_lr_fn=scaled)
-    return [adamw, muon]
+    optimizers: list[torch.optim.Optimizer] = []
+    if others:
+        optimizers.append(torch.optim.AdamW(others, config.lr, betas, weight_decay=decay))
+    if matrices:  # of an adapter they are all there is
+        muon = torch.optim.Muon(matrices, config.lr, weight_decay=decay, adjust_lr_fn=scaled)
+        optimizers.append(muon)
+    return optimizers
 
 
 def lr_factor(config: FitConfig, step: int, progress: float) -> float:

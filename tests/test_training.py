@@ -107,6 +107,14 @@ def test_muon_takes_an_orthogonal_step_on_matrices_of_layers_and_adamws_on_the_r
     assert torch.linalg.svdvals(before["layers.0.weight"] - adamw["layers.0.weight"])[2] < 0.01
 
 
+def test_muon_alone_trains_what_is_nothing_but_matrices_of_layers(tmp_path):
+    recipe = Layered()
+    recipe.model.layers[0].bias.requires_grad_(False)
+    before = recipe.model.state_dict()["layers.0.weight"].clone()
+    fit(recipe, settings(tmp_path, optimizer="muon"))
+    assert not torch.equal(weights(tmp_path / "final")["layers.0.weight"], before)
+
+
 def test_steps_logged_after_the_checkpoint_are_not_logged_twice(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         # a checkpoint at step 8 only, by hand, since all that follows takes no time
