@@ -108,13 +108,13 @@ def cuts_of(utterances: Sequence[Utterance], n_cuts: int, seed: int) -> list[Cut
     return cuts
 
 
-def wer(references: Sequence[str], texts: Sequence[str]) -> float:
-    """Percent, over the normalised words of all references."""
+def wer(references: Sequence[str], texts: Sequence[str]) -> float | None:
+    """Percent, over the normalised words of all references; None without any."""
     words = normaliser("en").words
     errors: list[Errors] = [
         count(words(r), words(t)) for r, t in zip(references, texts, strict=True)
     ]
-    return total(errors).percent() or 0.0
+    return total(errors).percent()
 
 
 def share(hits: Sequence[bool]) -> float | None:

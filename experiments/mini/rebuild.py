@@ -121,7 +121,9 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
         *(adapter(entry) for entry in ADAPTERS),
         figures("behaviour-clean", 8, "--split", "clean"),
         figures("behaviour-other", 8, "--split", "other"),
-        figures("opus", 8, "--split", "clean", "--data", splits, "--audio", out / "wav"),
+        figures(
+            "opus", 3, "--split", "clean", "--cuts", 0, "--data", splits, "--audio", out / "wav"
+        ),
         Step(
             "curve",
             _texts(
