@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from streaming_asr.data import Utterance
 
 EXIT_BAD_INPUT, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
+MULTIRUN = ("-m", "--multirun")
 WIDTH = 100  # of tables where the output is not a terminal
 SEGMENTS_SHOWN = 20
 
@@ -371,6 +372,8 @@ class ReportSweep(Callback):  # type: ignore[misc]
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line. Returns its exit status: 0, 1 where a cell failed, 2 bad input, 130."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    # Hydra's parser refuses -m after an override; a stable sort moves nothing else.
+    argv.sort(key=lambda argument: argument not in MULTIRUN)
     try:
         planned = _plan(argv)
         for folder in {cell.folder.parent for cell in planned}:
@@ -399,7 +402,7 @@ def _plan(argv: Sequence[str]) -> list[cells.Planned]:
     overrides, multirun, config_dir = [], False, None
     rest = iter(argv)
     for argument in rest:
-        if argument in ("-m", "--multirun"):
+        if argument in MULTIRUN:
             multirun = True
         elif argument in ("-cd", "--config-dir"):
             config_dir = next(rest, None)

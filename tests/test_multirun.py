@@ -62,7 +62,7 @@ def test_after_a_sweep_the_table_of_all_cells_and_the_page_are_there(
 def test_a_cell_has_one_folder_in_a_sweep_and_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run.main(["-m", *arguments(tmp_path, "chunk=100ms,1s", "limit=1")]) == 0
+    assert run.main([*arguments(tmp_path, "limit=1"), "-m", "chunk=100ms,1s"]) == 0
     assert run.main(arguments(tmp_path, "limit=1", "chunk=1000ms")) == 0
     assert "finished earlier, skipped" in capsys.readouterr().out
     assert len(results(tmp_path / "outputs" / "default")) == 2
