@@ -38,6 +38,7 @@ from streaming_asr.config import (
     parse_duration,
 )
 from streaming_asr.errors import UserError
+from streaming_asr.hashes import weights_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -236,7 +237,8 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
             raise UserError(f"{key}={config[key]}: must be 1 or more; leave it out for its default")
     OmegaConf.resolve(config)
     folders = adapter_folders(config, "whisperrt")
-    adapter = find_adapter("whisperrt", chunk_ms, str(config.adapter), folders)
+    base = weights_hash(str(config.model.path))
+    adapter = find_adapter("whisperrt", chunk_ms, str(config.adapter), folders, base=base)
     utterances = build(config.data).utterances(config.limit)
     if sum(bool(utterance.words) for utterance in utterances) < 2:
         raise UserError(

@@ -7,13 +7,14 @@ answered with a `UserError`: the value, the rule, the remedy.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -24,6 +25,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from streaming_asr.errors import MissingAdapter, UserError
+from streaming_asr.hashes import weights_hash
 
 HERE = Path(__file__).resolve().parent
 CONF_DIR = next(p for p in (HERE / "conf", HERE.parent / "conf") if p.is_dir())
@@ -256,11 +258,13 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
             with read_write(config):
                 config.method.adapter = own
         elif "adapter" in config.method:
+            path = OmegaConf.select(config, "model.path")
             found = find_adapter(
                 method_name,
                 chunk_ms,
                 str(config.method.adapter),
                 adapter_folders(config, method_name),
+                base=None if path is None else weights_hash(path),
             )
             with read_write(config):
                 config.method.adapter = None if found is None else str(found)
@@ -333,29 +337,42 @@ def adapter_folders(config: DictConfig, method_name: str) -> list[Path]:
     model = config.model
     beside = model.get("adapters") or str(Path(str(model.path)).expanduser() / "adapters")
     return [
-        Path(beside) / method_name,
         Path(str(config.output)) / "train" / str(model.get("name", "model")) / method_name,
+        Path(beside) / method_name,
     ]
 
 
 def find_adapter(
-    method_name: str, chunk_ms: int, wanted: str, folders: Sequence[Path]
+    method_name: str,
+    chunk_ms: int,
+    wanted: str,
+    folders: Sequence[Path],
+    *,
+    base: str | None = None,
 ) -> Path | None:
     """The adapter folder that `method.adapter` names; None for `none`.
 
     wanted: `none`; `auto` (one trained at exactly this chunk, in any of `folders`, else one trained
     on random chunks); `auto_or_none` (the same, None where there is neither); the name of one in
     `folders` (`random`, `300ms`); or a path.
+    base: the hash of the model's weights. Both `auto` pass over adapters whose training.json names
+    another; one that is asked for by name or path is taken.
     Raises MissingAdapter, which says what exists and how to train one.
     """
     if wanted in ("none", "None"):
         return None
+    auto = wanted in ("auto", "auto_or_none")
     present: dict[str, Path] = {}
+    strange: list[Path] = []
     for folder in folders:
         for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if entry.is_dir() and any(entry.iterdir()):
+            if not entry.is_dir() or not any(entry.iterdir()):
+                continue
+            if auto and base is not None and _base_of(entry) not in (None, base):
+                strange.append(entry)
+            else:
                 present.setdefault(_adapter_key(entry.name), entry)
-    if wanted in ("auto", "auto_or_none"):
+    if auto:
         for key in (f"{chunk_ms}ms", "random"):
             if key in present:
                 return present[key]
@@ -367,6 +384,8 @@ def find_adapter(
         return Path(wanted).expanduser()
     chunk = format_duration(chunk_ms)
     there = ", ".join(str(path) for path in present.values()) or "none"
+    if strange:
+        there += f" (trained on other weights: {', '.join(map(str, strange))})"
     asked = f"chunk={chunk}" if wanted == "auto" else f"method.adapter={wanted}"
     raise MissingAdapter(
         f"{asked}: no such adapter of {method_name} for this model. There are: {there}. "
@@ -374,6 +393,15 @@ def find_adapter(
         f"(or as conf/recipe/{method_name}.yaml says), "
         f"name one with method.adapter=<folder>, or do without with method.adapter=none"
     )
+
+
+def _base_of(adapter: Path) -> str | None:
+    """The hash of the weights it was trained on; None where that is not known."""
+    file = adapter / "training.json"
+    try:
+        return cast("str | None", json.loads(file.read_text(encoding="utf-8")).get("base"))
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def _adapter_key(name: str) -> str:

@@ -21,6 +21,8 @@ NEUTRAL = ("tracker", "name", "output")
 WHOLE_BYTES = 64 * 2**20  # files up to this size are hashed whole, larger ones by size and ends
 END_BYTES = 2**20
 
+WEIGHTS = ("*.safetensors", "*.bin")
+
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """Of the settled configuration (plain containers) without what cannot change a result."""
@@ -60,6 +62,13 @@ def model_hash(config: Mapping[str, Any]) -> str:
     ]
     hub = [name for name, path in zip(paths, local, strict=True) if not path.exists()]
     return _files_hash(files, hub)
+
+
+def weights_hash(path: str | Path) -> str | None:
+    """Of the weights in a model's folder; None where there are none (a name on the hub)."""
+    folder = Path(path).expanduser()
+    files = sorted(file for kind in WEIGHTS for file in folder.glob(kind))
+    return _files_hash(files) if files else None
 
 
 def _file_of(target: str) -> Path:

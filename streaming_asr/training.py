@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from .data import Utterance
 from .data.shards import Item
 from .errors import UserError
+from .hashes import weights_hash
 from .method import SAMPLE_RATE
 from .text import normaliser
 from .training_cache import BatchCache
@@ -327,9 +328,15 @@ def write_training(
     train_data: str,
     dev: Sequence[Utterance],
     dev_manifest: str,
+    base: str | None = None,
 ) -> None:
-    """`folder/training.json`: how the weights beside it came about, `told` and the corpora."""
+    """`folder/training.json`: how the weights beside it came about, `told` and the corpora.
+
+    base: the model without which they mean nothing; its weights' hash is kept, so that
+    `method.adapter=auto` does not put them on another.
+    """
     content = {
+        **({} if base is None else {"base": weights_hash(base)}),
         **told,
         "train_data": published_name(train_data),
         "train_hours": round(sum(i.n_samples for i in items) / SAMPLE_RATE / 3600, 2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from run_fakes import arguments
 
 from streaming_asr.config import (
     CONF_DIR,
+    adapter_folders,
     build,
     compose,
     compose_raw,
@@ -20,7 +22,9 @@ from streaming_asr.config import (
     format_duration,
     parse_duration,
 )
+from streaming_asr.data.corpora import MINI
 from streaming_asr.errors import UserError
+from streaming_asr.hashes import weights_hash
 
 GROUPS = [
     pytest.param(group, path.stem, id=f"{group}-{path.stem}")
@@ -171,6 +175,39 @@ def test_a_trained_adapter_of_the_chunk_comes_before_the_models_random_one(tmp_p
     assert find_adapter("m", 300, "auto", [shipped, trained]) == shipped / "random"
 
 
+def test_what_was_trained_here_comes_before_what_the_model_brings(tmp_path: Path) -> None:
+    config = compose(["method=whisperrt", f"output={tmp_path}"])
+    trained, brought = adapter_folders(config, "whisperrt")
+    assert trained == tmp_path / "train" / "mini" / "whisperrt"
+    assert brought == MINI / "adapters" / "whisperrt"
+
+
+def test_auto_passes_over_an_adapter_of_other_weights(tmp_path: Path) -> None:
+    folder = adapters(tmp_path / "a", "300ms", "random")
+    for name, base in (("300ms", "theirs"), ("random", "ours")):
+        (folder / name / "training.json").write_text(json.dumps({"base": base}))
+    assert find_adapter("m", 300, "auto", [folder], base="ours") == folder / "random"
+    assert find_adapter("m", 300, "auto", [folder], base="theirs") == folder / "300ms"
+    assert find_adapter("m", 300, "auto", [folder]) == folder / "300ms"
+    assert find_adapter("m", 300, "300ms", [folder], base="ours") == folder / "300ms"
+    assert find_adapter("m", 300, "auto_or_none", [folder], base="another") is None
+    with pytest.raises(UserError, match=r"There are: none \(trained on other weights: .*300ms, "):
+        find_adapter("m", 300, "auto", [folder], base="another")
+
+
+def test_minis_adapters_name_the_weights_they_were_trained_on() -> None:
+    base = weights_hash(MINI / "model")
+    found = {
+        str(file.parent.relative_to(MINI / "adapters")): json.loads(file.read_text()).get("base")
+        for file in (MINI / "adapters").glob("*/*/training.json")
+    }
+    assert found == {
+        **dict.fromkeys(("whisperrt/100ms", "whisperrt/300ms", "whisperrt/random"), base),
+        **dict.fromkeys(("hush_word/random", "simul_whisper/random", "star/random"), base),
+        **dict.fromkeys(("chunkformer/random", "u2/random")),  # whole networks
+    }
+
+
 def test_an_adapter_can_be_named_or_given_as_a_folder_or_left_out(tmp_path: Path) -> None:
     folder = adapters(tmp_path / "a", "300ms", "random")
     assert find_adapter("m", 300, "random", [folder]) == folder / "random"
@@ -231,7 +268,7 @@ def test_every_experiment_composes_all_its_cells(monkeypatch: pytest.MonkeyPatch
 
     # The cells are checked without weights: a model that is not built yet must not hide a typo.
     monkeypatch.setattr(config, "_check_model", lambda _: None)
-    monkeypatch.setattr(config, "find_adapter", lambda *_: None)
+    monkeypatch.setattr(config, "find_adapter", lambda *_, **__: None)
     for path in sorted((CONF_DIR / "experiment").glob("*.yaml")):
         planned = cells.plan([f"experiment={path.stem}"])
         assert len({cell.folder for cell in planned}) == len(planned) > 0

@@ -11,6 +11,7 @@ from toy_corpus import toy_corpus
 from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.errors import UserError
+from streaming_asr.hashes import weights_hash
 from streaming_asr.methods.hush_word import HushWord
 from streaming_asr.methods.hush_word.padding import FILE_NAME, load_hush
 from streaming_asr.methods.hush_word.train import Example, HushWordRecipe, HushWords
@@ -120,6 +121,7 @@ def test_training_lowers_the_loss_keeps_the_clamps_and_leaves_a_word_that_runs(c
     assert figures["score"] == min(figures["wer_clamp0.02"], figures["wer_unclamped"])
     told = json.loads((tmp_path / "best" / "training.json").read_text())
     assert told["clamp"] in ("clamp0.02", "unclamped") and told["length_s"] == 0.5
+    assert told["base"] == weights_hash(FOLDER)
     method = HushWord(str(FOLDER), adapter=str(tmp_path / "best"), beam=0)
     assert method.step(method.start(), noise(1.0), last=True).partial == ()
 

@@ -823,7 +823,8 @@ def test_a_few_steps_lower_the_loss_and_leave_a_detector_that_run_can_load(corpu
     assert losses[-1] < 0.85 * losses[0]
     folder = tmp_path / "best"
     assert {p.name for p in folder.iterdir()} == {"detector.safetensors", "training.json"}
-    assert not json.loads((folder / "training.json").read_text())["model"].startswith("/")
+    told = json.loads((folder / "training.json").read_text())
+    assert not told["model"].startswith("/") and told["base"]
     loaded = load_detector(folder, 32, "cpu")
     assert torch.equal(loaded.linear.weight, trained.model.linear.weight)
     simul = method(truncation="cif", adapter=str(folder))

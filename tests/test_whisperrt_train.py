@@ -12,6 +12,7 @@ from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
 from streaming_asr.errors import UserError
+from streaming_asr.hashes import weights_hash
 from streaming_asr.methods.offline.windows import Window
 from streaming_asr.methods.whisperrt.prefixes import pack
 from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
@@ -263,6 +264,7 @@ def test_fitting_lowers_the_loss_and_leaves_an_adapter_that_run_can_merge(recipe
     }
     told = json.loads((folder / "training.json").read_text())
     assert (told["chunk_s"], told["first_chunk_s"], told["rank"]) == (0.3, 0.6, 8)
+    assert told["base"] == weights_hash(tiny_folder())
     assert told["reached"]["step"] == 40 and told["reached"]["dev/wer"] == 1.0
     assert not json.loads((folder / "adapter_config.json").read_text())[
         "base_model_name_or_path"

@@ -286,6 +286,7 @@ class HushWordRecipe:
             train_data=train_data,
             dev=self.dev,
             dev_manifest=dev_manifest,
+            base=model,
         )
 
 

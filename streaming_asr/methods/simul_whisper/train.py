@@ -233,6 +233,7 @@ class TruncationRecipe:
             train_data=train_data,
             dev=self.dev,
             dev_manifest=dev_manifest,
+            base=model,
         )
 
 

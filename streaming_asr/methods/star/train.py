@@ -333,4 +333,5 @@ class StarRecipe:
             train_data=self.train_data,
             dev=self.dev,
             dev_manifest=self.dev_manifest,
+            base=self.path,
         )

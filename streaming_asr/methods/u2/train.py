@@ -267,9 +267,10 @@ class U2Recipe:
         folder.mkdir(parents=True, exist_ok=True)
         if self.stage != "attention":
             save_head(self.model.head, folder)
+        whole = not self.rank and (self.stage != "ctc" or self.start is not None)
         if self.rank:
             save_lora(self.network, folder, published_name(self.path))
-        elif self.stage != "ctc" or self.start is not None:
+        elif whole:
             _save_model(self.whisper, folder / MODEL_FOLDER)
         told = {
             "method": "u2",
@@ -289,6 +290,7 @@ class U2Recipe:
             train_data=self.train_data,
             dev=self.dev,
             dev_manifest=self.dev_manifest,
+            base=None if whole else self.path,
         )
 
 

@@ -287,6 +287,7 @@ class WhisperRTRecipe:
             train_data=self.train_data,
             dev=self.dev,
             dev_manifest=self.dev_manifest,
+            base=self.path,
         )
 
 
