@@ -13,7 +13,7 @@ first shards can be used while the others are made. A shard is two files:
 
 The index appears when its audio is complete, and a file DONE with the totals at the end.
 `streaming_asr.data.shards` reads them. The splits are described in README.md beside this file;
-their audio is the reference, since espeak-ng does not give bit-equal output from call to call.
+their audio is the reference: one rebuild gave the same samples, other synthesiser versions may not.
 
 A sentence whose spoken text hashes to 0 modulo 20 is reserved for dev and test, all others are
 for training (`reserved`). The rule holds for each sentence of an utterance of two. Two in five

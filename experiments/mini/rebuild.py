@@ -9,8 +9,7 @@
 
 A step whose result exists is skipped; a training that was stopped goes on where it was. --only and
 --from do steps anew: their old results are removed first. All results lie below outputs/. The
-splits in streaming_asr/data/mini are the reference (espeak-ng is not bit-equal from call to call)
-and are replaced only by `--install --splits`.
+splits in streaming_asr/data/mini are the reference and are replaced only by `--install --splits`.
 """
 
 from __future__ import annotations
@@ -119,10 +118,10 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
             2,
         ),
         *(adapter(entry) for entry in ADAPTERS),
-        figures("behaviour-clean", 8, "--split", "clean"),
-        figures("behaviour-other", 8, "--split", "other"),
+        figures("behaviour-clean", 4, "--split", "clean"),
+        figures("behaviour-other", 4, "--split", "other"),
         figures(
-            "opus", 3, "--split", "clean", "--cuts", 0, "--data", splits, "--audio", out / "wav"
+            "opus", 2, "--split", "clean", "--cuts", 0, "--data", splits, "--audio", out / "wav"
         ),
         Step(
             "curve",
