@@ -38,7 +38,6 @@ from streaming_asr.config import (
     parse_duration,
 )
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -237,8 +236,9 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
             raise UserError(f"{key}={config[key]}: must be 1 or more; leave it out for its default")
     OmegaConf.resolve(config)
     folders = adapter_folders(config, "whisperrt")
-    base = weights_hash(str(config.model.path))
-    adapter = find_adapter("whisperrt", chunk_ms, str(config.adapter), folders, base=base)
+    adapter = find_adapter(
+        "whisperrt", chunk_ms, str(config.adapter), folders, model=config.model.path
+    )
     utterances = build(config.data).utterances(config.limit)
     if sum(bool(utterance.words) for utterance in utterances) < 2:
         raise UserError(

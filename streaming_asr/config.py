@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -258,13 +258,12 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
             with read_write(config):
                 config.method.adapter = own
         elif "adapter" in config.method:
-            path = OmegaConf.select(config, "model.path")
             found = find_adapter(
                 method_name,
                 chunk_ms,
                 str(config.method.adapter),
                 adapter_folders(config, method_name),
-                base=None if path is None else weights_hash(path),
+                model=OmegaConf.select(config, "model.path"),
             )
             with read_write(config):
                 config.method.adapter = None if found is None else str(found)
@@ -348,27 +347,28 @@ def find_adapter(
     wanted: str,
     folders: Sequence[Path],
     *,
-    base: str | None = None,
+    model: str | Path | None = None,
 ) -> Path | None:
     """The adapter folder that `method.adapter` names; None for `none`.
 
     wanted: `none`; `auto` (one trained at exactly this chunk, in any of `folders`, else one trained
     on random chunks); `auto_or_none` (the same, None where there is neither); the name of one in
     `folders` (`random`, `300ms`); or a path.
-    base: the hash of the model's weights. Both `auto` pass over adapters whose training.json names
-    another; one that is asked for by name or path is taken.
+    model: its folder. Both `auto` pass over adapters whose training.json names other weights than
+    its own; one that is asked for by name or path is taken.
     Raises MissingAdapter, which says what exists and how to train one.
     """
     if wanted in ("none", "None"):
         return None
     auto = wanted in ("auto", "auto_or_none")
+    base = weights_hash(model) if auto and model is not None else None
     present: dict[str, Path] = {}
     strange: list[Path] = []
     for folder in folders:
         for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
             if not entry.is_dir() or not any(entry.iterdir()):
                 continue
-            if auto and base is not None and _base_of(entry) not in (None, base):
+            if base is not None and training_of(entry).get("base") not in (None, base):
                 strange.append(entry)
             else:
                 present.setdefault(_adapter_key(entry.name), entry)
@@ -395,13 +395,12 @@ def find_adapter(
     )
 
 
-def _base_of(adapter: Path) -> str | None:
-    """The hash of the weights it was trained on; None where that is not known."""
-    file = adapter / "training.json"
+def training_of(adapter: Path) -> dict[str, Any]:
+    """What training.json in an adapter's folder says; nothing where there is none to be read."""
     try:
-        return cast("str | None", json.loads(file.read_text(encoding="utf-8")).get("base"))
-    except (OSError, ValueError, AttributeError):
-        return None
+        return dict(json.loads((adapter / "training.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _adapter_key(name: str) -> str:

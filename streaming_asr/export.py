@@ -11,7 +11,6 @@ same model for CTranslate2 and faster-whisper in OUT/ctranslate2.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -153,6 +152,8 @@ def card(
     ctranslate2: bool,
 ) -> str:
     """The card in Markdown: what it is, how it is used, how it was trained, what it reached."""
+    from streaming_asr.config import training_of
+
     method = str(config.method._target_).split(".")[2]
     base = _published(str(config.model.path), config.model.get("name"))
     what = (CAUSAL if adapter else PLAIN).format(base=base)
@@ -166,7 +167,7 @@ def card(
         lines.append(f"`{CT2}/` holds the same model for CTranslate2 and faster-whisper.")
     lines += ["## Configuration", _code("python -m streaming_asr.export OUT " + " ".join(settings))]
     lines.append(_table("setting", {k: v for k, v in config.method.items() if k[0] != "_"}))
-    trained = _training(adapter)
+    trained = {} if adapter is None else training_of(adapter)
     lines.append("## Training and data")
     if trained:
         reached_then = trained.pop("reached", {})
@@ -184,16 +185,6 @@ def _use(config: Any, out: Path) -> str:
     method = str(config.method._target_).split(".")[2]
     none = " method.adapter=none" if "adapter" in config.method else ""
     return f"method={method} model=whisper model.path={out}{none} chunk={config.chunk}"
-
-
-def _training(adapter: Path | None) -> dict[str, Any]:
-    file = None if adapter is None else adapter / "training.json"
-    if file is None or not file.is_file():
-        return {}
-    try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except ValueError:
-        return {}
 
 
 def _cells(folder: Path, adapter: Path | None) -> list[Any]:

@@ -372,7 +372,7 @@ class ReportSweep(Callback):  # type: ignore[misc]
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line. Returns its exit status: 0, 1 where a cell failed, 2 bad input, 130."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    # Hydra's parser refuses -m after an override; a stable sort moves nothing else.
+    # Hydra's parser refuses -m between overrides; a stable sort moves nothing else.
     argv.sort(key=lambda argument: argument not in MULTIRUN)
     try:
         planned = _plan(argv)

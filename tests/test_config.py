@@ -184,15 +184,20 @@ def test_what_was_trained_here_comes_before_what_the_model_brings(tmp_path: Path
 
 def test_auto_passes_over_an_adapter_of_other_weights(tmp_path: Path) -> None:
     folder = adapters(tmp_path / "a", "300ms", "random")
-    for name, base in (("300ms", "theirs"), ("random", "ours")):
-        (folder / name / "training.json").write_text(json.dumps({"base": base}))
-    assert find_adapter("m", 300, "auto", [folder], base="ours") == folder / "random"
-    assert find_adapter("m", 300, "auto", [folder], base="theirs") == folder / "300ms"
+    ours, theirs, another = (tmp_path / name for name in ("ours", "theirs", "another"))
+    for model in (ours, theirs, another):
+        model.mkdir()
+        (model / "model.safetensors").write_text(model.name)
+    for name, base in (("300ms", theirs), ("random", ours)):
+        told = json.dumps({"base": weights_hash(base)})
+        (folder / name / "training.json").write_text(told)
+    assert find_adapter("m", 300, "auto", [folder], model=ours) == folder / "random"
+    assert find_adapter("m", 300, "auto", [folder], model=theirs) == folder / "300ms"
     assert find_adapter("m", 300, "auto", [folder]) == folder / "300ms"
-    assert find_adapter("m", 300, "300ms", [folder], base="ours") == folder / "300ms"
-    assert find_adapter("m", 300, "auto_or_none", [folder], base="another") is None
+    assert find_adapter("m", 300, "300ms", [folder], model=ours) == folder / "300ms"
+    assert find_adapter("m", 300, "auto_or_none", [folder], model=another) is None
     with pytest.raises(UserError, match=r"There are: none \(trained on other weights: .*300ms, "):
-        find_adapter("m", 300, "auto", [folder], base="another")
+        find_adapter("m", 300, "auto", [folder], model=another)
 
 
 def test_minis_adapters_name_the_weights_they_were_trained_on() -> None:
