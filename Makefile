@@ -39,7 +39,7 @@ check: $(VENV)/.installed-dev  ## linter, formatter and type checker; changes no
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed  ## time per chunk at chunks 5, 30 and 97, beside the naive baseline
-	$(BIN)/python -m streaming_asr.bench step
+	$(BIN)/python -m experiments.bench step
 
 mini: $(VENV)/.installed-dev  ## rebuild mini from nothing: corpus, tokenizer, model, adapters (hours)
 	$(BIN)/python -m experiments.mini.rebuild

@@ -31,11 +31,11 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from streaming_asr.config import (
     CONF_DIR,
-    adapter_folders,
     build,
-    find_adapter,
+    find_weights,
     first_chunk_ms,
     parse_duration,
+    weights_folders,
 )
 from streaming_asr.errors import UserError
 
@@ -57,7 +57,7 @@ class AlignHeadsConfig:
 
     model: Any = MISSING
     data: Any = MISSING
-    adapter: str = "none"
+    weights: str = "none"
     chunk: str = "300ms"
     first_chunk: str | None = None
     limit: int | None = 100
@@ -235,9 +235,9 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
         if config[key] is not None and config[key] < 1:
             raise UserError(f"{key}={config[key]}: must be 1 or more; leave it out for its default")
     OmegaConf.resolve(config)
-    folders = adapter_folders(config, "whisperrt")
-    adapter = find_adapter(
-        "whisperrt", chunk_ms, str(config.adapter), folders, model=config.model.path
+    folders = weights_folders(config, "whisperrt")
+    adapter = find_weights(
+        "whisperrt", chunk_ms, str(config.weights), folders, model=config.model.path
     )
     utterances = build(config.data).utterances(config.limit)
     if sum(bool(utterance.words) for utterance in utterances) < 2:

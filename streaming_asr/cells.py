@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from streaming_asr.config import compose_raw, explain, settle
-from streaming_asr.errors import MissingAdapter, UserError
+from streaming_asr.errors import MissingWeights, UserError
 
 SWEEP_FOLDER = ("hydra.sweep.dir", "hydra.sweep.subdir")
 BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
@@ -64,7 +64,7 @@ def plan(
         full = compose_raw(cell, config_dir=config_dir)
         try:
             planned.append(_planned(full, *SWEEP_FOLDER))
-        except MissingAdapter as error:
+        except MissingWeights as error:
             missing.append(error)
             planned.append(Planned(_folder(full, *SWEEP_FOLDER), None))
     if len(missing) == len(planned):

@@ -1,4 +1,4 @@
-"""The configuration: its top level, durations, adapters, where conf/ lies, and `build`.
+"""The configuration: its top level, durations, trained weights, where conf/ lies, and `build`.
 
 Everything a user can get wrong in a configuration is found here, before any weights load, and
 answered with a `UserError`: the value, the rule, the remedy.
@@ -24,7 +24,7 @@ from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from streaming_asr.errors import MissingAdapter, UserError
+from streaming_asr.errors import MissingWeights, UserError
 from streaming_asr.hashes import weights_hash
 
 HERE = Path(__file__).resolve().parent
@@ -181,6 +181,12 @@ def explain(
             f"there are {', '.join(options) or 'none'}"
         )
     text = f"{error}\n{error.__cause__ or ''}"
+    for override in overrides:
+        key, _, value = override.lstrip("+~").partition("=")
+        if key in RENAMED:
+            return UserError(
+                f"{override}: {key} is called {RENAMED[key]} now; give {RENAMED[key]}={value}"
+            )
     missing = re.search(
         r"Could not (?:override|append to config at) '([^']+)'|full_key: (\S+)", text
     )
@@ -208,6 +214,11 @@ def explain(
     return UserError("".join(named[:1]) + (told[-1] if named and told else " ".join(told[:2])))
 
 
+# Settings and values of earlier versions.
+RENAMED = {"method.adapter": "method.weights", "model.adapters": "model.weights"}
+RENAMED_ENTRIES = {"random": "any_chunk"}
+
+
 def did_you_mean(wrong: str, right: Iterable[str]) -> str:
     """`; did you mean X?`, or nothing where no name is near."""
     near = difflib.get_close_matches(wrong, list(right), n=1, cutoff=0.6)
@@ -218,7 +229,7 @@ def did_you_mean(wrong: str, right: Iterable[str]) -> str:
 
 
 def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictConfig:
-    """The configuration checked, resolved, durations in one spelling, the adapter found.
+    """The configuration checked, resolved, durations in one spelling, the weights found.
 
     choices: which option each group has (`hydra.runtime.choices`). Hydra's own node is left out.
     Raises UserError. No weights are loaded, so this is done for every cell of a sweep before the
@@ -254,19 +265,19 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
         _check_model(config)
         check_attention(config)
         own = own_network(config)
-        if own is not None and config.method.get("adapter") == "auto":
+        if own is not None and config.method.get("weights") == "auto":
             with read_write(config):
-                config.method.adapter = own
-        elif "adapter" in config.method:
-            found = find_adapter(
+                config.method.weights = own
+        elif "weights" in config.method:
+            found = find_weights(
                 method_name,
                 chunk_ms,
-                str(config.method.adapter),
-                adapter_folders(config, method_name),
+                str(config.method.weights),
+                weights_folders(config, method_name),
                 model=OmegaConf.select(config, "model.path"),
             )
             with read_write(config):
-                config.method.adapter = None if found is None else str(found)
+                config.method.weights = None if found is None else str(found)
     except OmegaConfBaseException as error:
         raise _cause(error) or explain(error) from error
     return config
@@ -318,7 +329,7 @@ def check_attention(config: DictConfig) -> None:
             )
 
 
-# -- adapters -------------------------------------------------------------------------------
+# -- trained weights -------------------------------------------------------------------------------
 
 
 def own_network(config: DictConfig) -> str | None:
@@ -331,17 +342,17 @@ def own_network(config: DictConfig) -> str | None:
     return path if not is_whisper and (folder / "config.yaml").is_file() else None
 
 
-def adapter_folders(config: DictConfig, method_name: str) -> list[Path]:
-    """Where adapters of this method for this model may lie, in the order they are looked for."""
+def weights_folders(config: DictConfig, method_name: str) -> list[Path]:
+    """Folders that may hold weights of this method for this model, in the order of the search."""
     model = config.model
-    beside = model.get("adapters") or str(Path(str(model.path)).expanduser() / "adapters")
+    beside = model.get("weights") or str(Path(str(model.path)).expanduser() / "weights")
     return [
         Path(str(config.output)) / "train" / str(model.get("name", "model")) / method_name,
         Path(beside) / method_name,
     ]
 
 
-def find_adapter(
+def find_weights(
     method_name: str,
     chunk_ms: int,
     wanted: str,
@@ -349,14 +360,14 @@ def find_adapter(
     *,
     model: str | Path | None = None,
 ) -> Path | None:
-    """The adapter folder that `method.adapter` names; None for `none`.
+    """The folder that `method.weights` names; None for `none`.
 
     wanted: `none`; `auto` (one trained at exactly this chunk, in any of `folders`, else one trained
     on random chunks); `auto_or_none` (the same, None where there is neither); the name of one in
-    `folders` (`random`, `300ms`); or a path.
-    model: its folder. Both `auto` pass over adapters whose training.json names other weights than
+    `folders` (`any_chunk`, `300ms`); or a path.
+    model: its folder. Both `auto` pass over folders whose training.json names other weights than
     its own; one that is asked for by name or path is taken.
-    Raises MissingAdapter, which says what exists and how to train one.
+    Raises MissingWeights, which says what exists and how to train one.
     """
     if wanted in ("none", "None"):
         return None
@@ -371,40 +382,45 @@ def find_adapter(
             if base is not None and training_of(entry).get("base") not in (None, base):
                 strange.append(entry)
             else:
-                present.setdefault(_adapter_key(entry.name), entry)
+                present.setdefault(_entry_key(entry.name), entry)
     if auto:
-        for key in (f"{chunk_ms}ms", "random"):
+        for key in (f"{chunk_ms}ms", "any_chunk"):
             if key in present:
                 return present[key]
         if wanted == "auto_or_none":
             return None
-    elif _adapter_key(wanted) in present:
-        return present[_adapter_key(wanted)]
+    elif _entry_key(wanted) in present:
+        return present[_entry_key(wanted)]
     elif Path(wanted).expanduser().exists():  # a folder, or a checkpoint file of another project
         return Path(wanted).expanduser()
     chunk = format_duration(chunk_ms)
+    if wanted in RENAMED_ENTRIES:
+        now = RENAMED_ENTRIES[wanted]
+        raise MissingWeights(
+            f"method.weights={wanted}: {wanted} is called {now} now; give method.weights={now}"
+        )
     there = ", ".join(str(path) for path in present.values()) or "none"
     if strange:
         there += f" (trained on other weights: {', '.join(map(str, strange))})"
-    asked = f"chunk={chunk}" if wanted == "auto" else f"method.adapter={wanted}"
-    raise MissingAdapter(
-        f"{asked}: no such adapter of {method_name} for this model. There are: {there}. "
+    asked = f"chunk={chunk}" if wanted == "auto" else f"method.weights={wanted}"
+    raise MissingWeights(
+        f"{asked}: no such weights of {method_name} for this model. There are: {there}. "
         f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}` "
         f"(or as conf/recipe/{method_name}.yaml says), "
-        f"name one with method.adapter=<folder>, or do without with method.adapter=none"
+        f"name one with method.weights=<folder>, or do without with method.weights=none"
     )
 
 
-def training_of(adapter: Path) -> dict[str, Any]:
-    """What training.json in an adapter's folder says; nothing where there is none to be read."""
+def training_of(weights: Path) -> dict[str, Any]:
+    """The content of training.json in a folder of weights; {} where none can be read."""
     try:
-        return dict(json.loads((adapter / "training.json").read_text(encoding="utf-8")))
+        return dict(json.loads((weights / "training.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return {}
 
 
-def _adapter_key(name: str) -> str:
-    """`1s` and `1000ms` name one adapter; any other name stands for itself."""
+def _entry_key(name: str) -> str:
+    """`1s` and `1000ms` name one entry; any other name stands for itself."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", name)
     if match is None:
         return name

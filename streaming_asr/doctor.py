@@ -126,7 +126,7 @@ def _mini() -> Check:
         return Check("mini corpus", "broken", f"{MINI} holds no split", "install again")
     if not (MINI / "model" / "config.json").is_file():
         return Check("mini model", "broken", f"not in {MINI}", "install again, or make mini")
-    adapters = sorted(path.name for path in (MINI / "adapters").glob("*") if path.is_dir())
+    adapters = sorted(path.name for path in (MINI / "weights").glob("*") if path.is_dir())
     return Check("mini", "ok", f"{n_splits} splits, trained: {', '.join(adapters) or 'base alone'}")
 
 

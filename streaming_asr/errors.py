@@ -10,5 +10,5 @@ class UserError(ValueError):
     """
 
 
-class MissingAdapter(UserError):
+class MissingWeights(UserError):
     """No such trained part of a method; in a sweep only the cells that need it fail."""

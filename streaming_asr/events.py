@@ -17,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.utterance import TimedWord
 
 SCHEMA = 1  # raised whenever a reader of the old form would misread the new one
 SCHEMA_FILE = Path(__file__).with_name("events.schema.json")

@@ -78,7 +78,7 @@ def export(
     config = compose(settings)
     if config.model.get("path") is None or "model_path" not in config.method:
         raise UserError("method: its network is no Whisper, so there is nothing to merge it into")
-    adapter = None if config.method.get("adapter") is None else Path(config.method.adapter)
+    adapter = None if config.method.get("weights") is None else Path(config.method.weights)
     if adapter is not None:
         _check_mergeable(adapter)
     reached = _cells(results, adapter) if results else []
@@ -115,7 +115,7 @@ def _check_mergeable(adapter: Path) -> None:
         holds = ", ".join(more) or "no adapter_config.json"
         raise UserError(
             f"adapter {adapter}: holds {holds}, which a Whisper model has no place for; only LoRA "
-            "adapters can be merged, others are used where they are with method.adapter=<folder>"
+            "adapters can be merged, others are used where they are with method.weights=<folder>"
         )
 
 
@@ -183,7 +183,7 @@ def card(
 
 def _use(config: Any, out: Path) -> str:
     method = str(config.method._target_).split(".")[2]
-    none = " method.adapter=none" if "adapter" in config.method else ""
+    none = " method.weights=none" if "weights" in config.method else ""
     return f"method={method} model=whisper model.path={out}{none} chunk={config.chunk}"
 
 
@@ -194,7 +194,7 @@ def _cells(folder: Path, adapter: Path | None) -> list[Any]:
     wanted = None if adapter is None else adapter.resolve()
     found = []
     for cell in read_cells(folder):
-        used = (cell.config.get("method") or {}).get("adapter")
+        used = (cell.config.get("method") or {}).get("weights")
         used = None if used in (None, "none") else Path(str(used)).resolve()
         if used == wanted and cell.metrics:
             found.append(cell)

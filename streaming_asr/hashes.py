@@ -52,7 +52,7 @@ def model_hash(config: Mapping[str, Any]) -> str:
         str(path)
         for path in (
             (config.get("model") or {}).get("path"),
-            (config.get("method") or {}).get("adapter"),
+            (config.get("method") or {}).get("weights"),
         )
         if path
     ]

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, Literal, TypeAlias
 
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
 from streaming_asr.memory import MemoryMeter, ran_out
@@ -31,6 +30,7 @@ from streaming_asr.method import (
     Update,
     Word,
 )
+from streaming_asr.utterance import Utterance
 
 Feed: TypeAlias = Literal["fixed", "best_effort"]
 FEEDS: tuple[Feed, ...] = ("fixed", "best_effort")

@@ -111,7 +111,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     import torch
     from transformers.utils import logging
 
-    from streaming_asr.training import FitConfig, fit, launch
+    from streaming_asr.training.loop import FitConfig, fit, launch
 
     logging.disable_progress_bar()  # one whenever a whole model is saved, among the figures
     code = launch(config.processes)

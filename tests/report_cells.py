@@ -119,7 +119,7 @@ def write_grid(root: Path, audio_path: Path | None = None) -> Path:
                 )
     failed = root / "method=star,chunk=300ms,data.split=clean"
     failed.mkdir()
-    (failed / "failed.json").write_text('{"error": "UserError: no such adapter"}')
+    (failed / "failed.json").write_text('{"error": "UserError: no such weights"}')
     return root
 
 

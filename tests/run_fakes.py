@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from streaming_asr.data.utterance import TimedWord, Utterance
 from streaming_asr.events import read_log
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
+from streaming_asr.utterance import TimedWord, Utterance
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "again"]
 WORD_SAMPLES = 4800  # 0.3 s

@@ -187,7 +187,7 @@ def test_with_an_adapter_the_causal_encoder_is_measured_and_nothing_written(
         tmp_path / "adapter.pt",
     )
     before = (model / "generation_config.json").read_text()
-    adapter = f"adapter={tmp_path / 'adapter.pt'}"
+    adapter = f"weights={tmp_path / 'adapter.pt'}"
     assert find(settings(model, manifest, adapter, "chunk=300ms"))
     assert (model / "generation_config.json").read_text() == before
     assert "not written" in capsys.readouterr().out
@@ -213,7 +213,7 @@ def test_a_corpus_without_word_times_is_refused(model: Path, tmp_path: Path) -> 
     [
         ("max_heads=0", "max_heads=0: must be 1 or more"),
         ("chunk=300", "needs a unit"),
-        ("adapter=gone", "no such adapter"),
+        ("weights=gone", "no such weights"),
         ("model.path=./gone", "no folder with a config.json"),
     ],
 )

@@ -81,7 +81,7 @@ def test_a_run_attends_so_from_loading_to_its_last_step(tmp_path, monkeypatch) -
             "not with method.backend=faster_whisper.*method.backend=torch",
         ),
         (
-            ["method=hush_word", "method.adapter=none", "method.pipeline=1:1", *EAGER],
+            ["method=hush_word", "method.weights=none", "method.pipeline=1:1", *EAGER],
             "not with method.pipeline=1:1",
         ),
     ],

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tiny import tiny_folder
 
+from experiments.bench.score import ScoreSettings, write_log
+from experiments.bench.settings import StepSettings, n_text_tokens
+from experiments.bench.table import PUBLISHED_MS, verdicts
 from streaming_asr import bench
-from streaming_asr.bench.score import ScoreSettings, write_log
-from streaming_asr.bench.settings import StepSettings, n_text_tokens
-from streaming_asr.bench.table import PUBLISHED_MS, verdicts
 from streaming_asr.errors import UserError
 from streaming_asr.score import score_folder
 
@@ -74,9 +74,9 @@ def test_chunks_end_at_multiples_of_the_chunk() -> None:
 
 @pytest.mark.parametrize("multilingual", [False, True])
 def test_naive_and_ours_make_the_same_tokens(multilingual: bool) -> None:
-    from streaming_asr.bench.models import synthetic_audio
-    from streaming_asr.bench.naive import Naive
-    from streaming_asr.bench.step import Meter, run_naive, run_streams, scheduled_method
+    from experiments.bench.models import synthetic_audio
+    from experiments.bench.naive import Naive
+    from experiments.bench.step import Meter, run_naive, run_streams, scheduled_method
 
     # The weights that come with the folder, and a naive side with low-rank updates of its own.
     asked = settings()
@@ -95,8 +95,8 @@ def test_naive_and_ours_make_the_same_tokens(multilingual: bool) -> None:
 def test_naive_logits_are_the_full_models() -> None:
     import torch
 
-    from streaming_asr.bench.models import synthetic_audio
-    from streaming_asr.bench.naive import Naive
+    from experiments.bench.models import synthetic_audio
+    from experiments.bench.naive import Naive
     from streaming_asr.whisper.encoder import encode_masked
     from streaming_asr.whisper.load import load_whisper
 
@@ -117,7 +117,7 @@ def test_naive_logits_are_the_full_models() -> None:
 def test_random_weights_load_as_a_multilingual_whisper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streaming_asr.bench import models
+    from experiments.bench import models
     from streaming_asr.whisper.load import load_whisper
 
     monkeypatch.setitem(models.DIMENSIONS, "tiny", (16, 2, 1))
@@ -163,7 +163,7 @@ def test_targets_are_reached_or_missed_in_words() -> None:
 def test_the_table_shows_the_published_figures_and_the_ratio(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from streaming_asr.bench.table import show
+    from experiments.bench.table import show
 
     show(result(ours_ms=200.0, naive_ms=1286.0))
     out = capsys.readouterr().out
@@ -209,7 +209,7 @@ def test_an_unknown_model_and_one_too_short_are_refused(
 def test_help_teaches_without_torch() -> None:
     code = (
         "import sys\n"
-        "from streaming_asr.bench import main\n"
+        "from experiments.bench import main\n"
         "try:\n    main(['step', '--help'])\n"
         "finally:\n    assert not {'torch', 'transformers'} & set(sys.modules)\n"
     )
@@ -217,7 +217,7 @@ def test_help_teaches_without_torch() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert asked.returncode == 0, asked.stderr
-    assert "python -m streaming_asr.bench step --model tiny" in asked.stdout
+    assert "python -m experiments.bench step --model tiny" in asked.stdout
 
 
 def test_the_score_bench_measures_a_log_of_the_size_asked_for(
@@ -257,7 +257,7 @@ def test_wrong_sizes_of_the_score_bench_are_refused(capsys: pytest.CaptureFixtur
 
 
 def test_a_round_of_ufal_gives_the_words_of_the_bare_call(tmp_path: Path) -> None:
-    from streaming_asr.bench.methods import ufal_row
+    from experiments.bench.methods import ufal_row
 
     folder = tiny_folder(context_frames=1500, max_tokens=448, eot_logit=8.0)
     row = ufal_row(str(folder), str(tmp_path), "tiny", 3.0)
@@ -268,7 +268,7 @@ def test_a_round_of_ufal_gives_the_words_of_the_bare_call(tmp_path: Path) -> Non
 def test_the_rows_of_the_methods_are_printed_with_their_targets(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streaming_asr.bench import methods
+    from experiments.bench import methods
 
     def row(name: str, same: bool) -> methods.Row:
         return methods.Row(name, "the plain way", 1.0, 20.0, same, same, f"{name} is measured")
@@ -284,7 +284,7 @@ def test_the_rows_of_the_methods_are_printed_with_their_targets(
 
 
 def test_memory_that_grows_is_told_from_memory_that_is_taken_once() -> None:
-    from streaming_asr.bench.memory import growth
+    from experiments.bench.memory import growth
 
     steady = [(float(t), 100 if t <= 30 else 400) for t in range(1, 601)]
     assert growth(steady)["growth"] == growth(steady)["peak_growth"] == 0

@@ -6,8 +6,8 @@ import pytest
 import torch
 from tiny import tiny_folder
 
-from streaming_asr.bench import main
-from streaming_asr.bench.star import StarSettings, bench_steps, measure, verdicts
+from experiments.bench import main
+from experiments.bench.star import StarSettings, bench_steps, measure, verdicts
 from streaming_asr.errors import UserError
 
 

@@ -194,7 +194,7 @@ def test_a_folder_is_transcribed_and_files_that_cannot_be_read_are_reported(
 def test_streaming_writes_no_segments(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", noise(1.0), 16_000)
     command = ["method=chunkformer", "chunk=320ms", "data=folder", f"data.path={tmp_path}"]
-    command += ["tracker=none", f"output={tmp_path}", f"method.adapter={tiny_folder()}"]
+    command += ["tracker=none", f"output={tmp_path}", f"method.weights={tiny_folder()}"]
     assert run.main(command) == 0
     assert not list(tmp_path.glob("default/*/segments.tsv"))
     assert list(tmp_path.glob("default/*/metrics.json"))

@@ -11,9 +11,8 @@ import pytest
 import soundfile
 import torch
 
-from streaming_asr import bench
-from streaming_asr.bench import chunkformer
-from streaming_asr.bench.chunkformer import (
+from experiments.bench import chunkformer
+from experiments.bench.chunkformer import (
     Settings,
     encode,
     flops,
@@ -22,8 +21,9 @@ from streaming_asr.bench.chunkformer import (
     random_network,
     transcribe,
 )
-from streaming_asr.bench.chunkformer_table import show, verdicts
-from streaming_asr.bench.endless import make_recording, stream_from_disk
+from experiments.bench.chunkformer_table import show, verdicts
+from experiments.bench.endless import make_recording, stream_from_disk
+from streaming_asr import bench
 from streaming_asr.errors import UserError
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.encoder import Shape

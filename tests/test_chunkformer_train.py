@@ -15,8 +15,8 @@ from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.load import load
 from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
 from streaming_asr.methods.chunkformer.train import ChunkFormerRecipe
-from streaming_asr.methods.offline.windows import Window
-from streaming_asr.training import FitConfig, fit
+from streaming_asr.training.loop import FitConfig, fit
+from streaming_asr.training.windows import Window
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
 from streaming_asr.formats.stream import unmeasured
 from streaming_asr.score import main, score_folder
 from streaming_asr.score.compare import compare, read_runs, table
+from streaming_asr.utterance import TimedWord
 
 
 def a_cell(

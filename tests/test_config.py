@@ -13,14 +13,14 @@ from run_fakes import arguments
 
 from streaming_asr.config import (
     CONF_DIR,
-    adapter_folders,
     build,
     compose,
     compose_raw,
-    find_adapter,
+    find_weights,
     first_chunk_ms,
     format_duration,
     parse_duration,
+    weights_folders,
 )
 from streaming_asr.data.corpora import MINI
 from streaming_asr.errors import UserError
@@ -140,9 +140,9 @@ def test_best_effort_streams_cannot_be_batched(tmp_path: Path) -> None:
 def test_a_chunkformers_folder_is_a_model_and_its_own_adapter(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("encoder_conf: {}")
     config = compose(["method=chunkformer", "model=chunkformer", f"model.path={tmp_path}"])
-    assert config.method.adapter == str(tmp_path)
+    assert config.method.weights == str(tmp_path)
     (tmp_path / "config.json").write_text("{}")  # a Whisper: adapters lie elsewhere
-    with pytest.raises(UserError, match="no such adapter of chunkformer"):
+    with pytest.raises(UserError, match="no such weights of chunkformer"):
         compose(["method=chunkformer", "model=chunkformer", f"model.path={tmp_path}"])
 
 
@@ -163,21 +163,21 @@ def adapters(folder: Path, *names: str) -> Path:
 
 def test_the_adapter_of_exactly_the_chunk_comes_before_the_random_one(tmp_path: Path) -> None:
     folder = adapters(tmp_path / "a", "300ms", "1s", "random")
-    assert find_adapter("m", 300, "auto", [folder]) == folder / "300ms"
-    assert find_adapter("m", 1000, "auto", [folder]) == folder / "1s"
-    assert find_adapter("m", 200, "auto", [folder]) == folder / "random"
+    assert find_weights("m", 300, "auto", [folder]) == folder / "300ms"
+    assert find_weights("m", 1000, "auto", [folder]) == folder / "1s"
+    assert find_weights("m", 200, "auto", [folder]) == folder / "random"
 
 
 def test_a_trained_adapter_of_the_chunk_comes_before_the_models_random_one(tmp_path: Path) -> None:
     shipped = adapters(tmp_path / "shipped", "random")
     trained = adapters(tmp_path / "trained", "100ms", "random")
-    assert find_adapter("m", 100, "auto", [shipped, trained]) == trained / "100ms"
-    assert find_adapter("m", 300, "auto", [shipped, trained]) == shipped / "random"
+    assert find_weights("m", 100, "auto", [shipped, trained]) == trained / "100ms"
+    assert find_weights("m", 300, "auto", [shipped, trained]) == shipped / "random"
 
 
 def test_what_was_trained_here_comes_before_what_the_model_brings(tmp_path: Path) -> None:
     config = compose(["method=whisperrt", f"output={tmp_path}"])
-    trained, brought = adapter_folders(config, "whisperrt")
+    trained, brought = weights_folders(config, "whisperrt")
     assert trained == tmp_path / "train" / "mini" / "whisperrt"
     assert brought == MINI / "adapters" / "whisperrt"
 
@@ -191,13 +191,13 @@ def test_auto_passes_over_an_adapter_of_other_weights(tmp_path: Path) -> None:
     for name, base in (("300ms", theirs), ("random", ours)):
         told = json.dumps({"base": weights_hash(base)})
         (folder / name / "training.json").write_text(told)
-    assert find_adapter("m", 300, "auto", [folder], model=ours) == folder / "random"
-    assert find_adapter("m", 300, "auto", [folder], model=theirs) == folder / "300ms"
-    assert find_adapter("m", 300, "auto", [folder]) == folder / "300ms"
-    assert find_adapter("m", 300, "300ms", [folder], model=ours) == folder / "300ms"
-    assert find_adapter("m", 300, "auto_or_none", [folder], model=another) is None
+    assert find_weights("m", 300, "auto", [folder], model=ours) == folder / "random"
+    assert find_weights("m", 300, "auto", [folder], model=theirs) == folder / "300ms"
+    assert find_weights("m", 300, "auto", [folder]) == folder / "300ms"
+    assert find_weights("m", 300, "300ms", [folder], model=ours) == folder / "300ms"
+    assert find_weights("m", 300, "auto_or_none", [folder], model=another) is None
     with pytest.raises(UserError, match=r"There are: none \(trained on other weights: .*300ms, "):
-        find_adapter("m", 300, "auto", [folder], model=another)
+        find_weights("m", 300, "auto", [folder], model=another)
 
 
 def test_minis_adapters_name_the_weights_they_were_trained_on() -> None:
@@ -215,18 +215,18 @@ def test_minis_adapters_name_the_weights_they_were_trained_on() -> None:
 
 def test_an_adapter_can_be_named_or_given_as_a_folder_or_left_out(tmp_path: Path) -> None:
     folder = adapters(tmp_path / "a", "300ms", "random")
-    assert find_adapter("m", 300, "random", [folder]) == folder / "random"
-    assert find_adapter("m", 100, "0.3s", [folder]) == folder / "300ms"
-    assert find_adapter("m", 100, str(folder / "300ms"), []) == folder / "300ms"
-    assert find_adapter("m", 100, "none", [folder]) is None
+    assert find_weights("m", 300, "random", [folder]) == folder / "random"
+    assert find_weights("m", 100, "0.3s", [folder]) == folder / "300ms"
+    assert find_weights("m", 100, str(folder / "300ms"), []) == folder / "300ms"
+    assert find_weights("m", 100, "none", [folder]) is None
 
 
 def test_an_adapter_that_a_method_can_do_without_is_taken_where_there_is_one(
     tmp_path: Path,
 ) -> None:
     folder = adapters(tmp_path / "a", "random")
-    assert find_adapter("m", 100, "auto_or_none", [folder]) == folder / "random"
-    assert find_adapter("m", 100, "auto_or_none", [tmp_path / "nowhere"]) is None
+    assert find_weights("m", 100, "auto_or_none", [folder]) == folder / "random"
+    assert find_weights("m", 100, "auto_or_none", [tmp_path / "nowhere"]) is None
 
 
 def test_without_an_adapter_the_refusal_says_what_exists_and_how_to_train_one(
@@ -235,13 +235,13 @@ def test_without_an_adapter_the_refusal_says_what_exists_and_how_to_train_one(
     folder = adapters(tmp_path / "a", "300ms")
     (folder / "empty").mkdir()
     with pytest.raises(UserError) as refusal:
-        find_adapter("whisperrt", 100, "auto", [folder, tmp_path / "nowhere"])
+        find_weights("whisperrt", 100, "auto", [folder, tmp_path / "nowhere"])
     text = str(refusal.value)
-    assert "chunk=100ms: no such adapter" in text
+    assert "chunk=100ms: no such weights" in text
     assert f"There are: {folder / '300ms'}." in text
     assert "python -m streaming_asr.train method=whisperrt chunk=100ms" in text
-    with pytest.raises(UserError, match=r"method\.adapter=gone: no such adapter"):
-        find_adapter("whisperrt", 100, "gone", [folder])
+    with pytest.raises(UserError, match=r"method\.weights=gone: no such weights"):
+        find_weights("whisperrt", 100, "gone", [folder])
 
 
 # -- every file in conf/ --------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_every_experiment_composes_all_its_cells(monkeypatch: pytest.MonkeyPatch
 
     # The cells are checked without weights: a model that is not built yet must not hide a typo.
     monkeypatch.setattr(config, "_check_model", lambda _: None)
-    monkeypatch.setattr(config, "find_adapter", lambda *_, **__: None)
+    monkeypatch.setattr(config, "find_weights", lambda *_, **__: None)
     for path in sorted((CONF_DIR / "experiment").glob("*.yaml")):
         planned = cells.plan([f"experiment={path.stem}"])
         assert len({cell.folder for cell in planned}) == len(planned) > 0

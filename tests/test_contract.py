@@ -112,7 +112,7 @@ def _configured(method: str) -> tuple[Method[Any], Setting]:
             import chunkformer_tiny
 
             part = str(chunkformer_tiny.tiny_folder())
-        overrides.append(f"method.adapter={part}")
+        overrides.append(f"method.weights={part}")
         if "head: trained" in options:
             overrides.append("method.head=embedding")
         if "padding: hush" in options:

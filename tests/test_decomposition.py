@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from traces import a_trace
 
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.events import Step, UtteranceLog
 from streaming_asr.metrics import Trace, compute, trace, utterance_line
 from streaming_asr.metrics.decomposition import Parts, decompose, word_parts
 from streaming_asr.metrics.latency import WordLatency
+from streaming_asr.utterance import TimedWord
 
 
 def one_word(end_s: float, committed_at: int, *, lookahead_s: float = 0.1) -> Trace:

@@ -82,9 +82,9 @@ def test_ufal_stands_beside_the_paper_and_its_compat_form_beside_ufal(tmp_path: 
     ("method", "name"),
     [
         ({"truncation": "always"}, "Simul-Whisper, always"),
-        ({"truncation": None, "adapter": "/a/random"}, "Simul-Whisper, cif"),
-        ({"truncation": None, "adapter": None}, "Simul-Whisper, never"),
-        ({"truncation": "never", "adapter": "/a/random"}, "Simul-Whisper, never"),
+        ({"truncation": None, "weights": "/a/any_chunk"}, "Simul-Whisper, cif"),
+        ({"truncation": None, "weights": None}, "Simul-Whisper, never"),
+        ({"truncation": "never", "weights": "/a/any_chunk"}, "Simul-Whisper, never"),
     ],
 )
 def test_simul_whisper_is_named_by_its_truncation(method: dict[str, Any], name: str) -> None:
@@ -118,9 +118,9 @@ def test_the_sweeps_have_every_chunk_of_the_tables_and_no_impossible_one(name: s
     [
         ("experiment=ufal data.split=clean chunk=500ms,200ms", 2),
         ("experiment=ufal_compat limit=30", 2),
-        ("experiment=simul_whisper_cif data.split=other method.adapter=none", 5),
+        ("experiment=simul_whisper_cif data.split=other method.weights=none", 5),
         ("experiment=simul_whisper chunk=300ms", 4),
-        ("experiment=hush_word method.padding=full chunk=1s,300ms method.adapter=none", 4),
+        ("experiment=hush_word method.padding=full chunk=1s,300ms method.weights=none", 4),
     ],
 )
 def test_the_pages_commands_run_a_part_of_a_sweep(command: str, n_cells: int) -> None:

@@ -44,8 +44,8 @@ def test_the_sweeps_of_table_1_share_a_folder_and_fixed_adapters_stay_at_their_c
     raw = {name: composed(f"experiment={name}") for name in EXPERIMENTS}
     for name in ("table1", "table1_offline", "table1_reencode", "table1_mask_alone"):
         assert (raw[name].name, raw[name].limit, raw[name].threads) == ("table1", 60, 1)
-    assert raw["table1"].method.adapter == "auto"
-    assert raw["table3"].hydra.sweeper.params["method.adapter"] == "random"
+    assert raw["table1"].method.weights == "auto"
+    assert raw["table3"].hydra.sweeper.params["method.weights"] == "random"
     assert raw["fig6"].hydra.sweeper.params["method.beam"] == "0,3,5,7"
 
 
@@ -57,7 +57,7 @@ def test_the_sweeps_of_mini_share_a_folder_and_leave_no_method_out() -> None:
     methods = {path.stem for path in (CONF_DIR / "method").glob("*.yaml")}
     assert {method for here in swept.values() for method in here} == methods
     # The detector is needed, not taken where there is one: without it the cells fail.
-    assert raw["mini_simul_whisper"].method.adapter == "auto"
+    assert raw["mini_simul_whisper"].method.weights == "auto"
     command = (CONF_DIR / "experiment" / "mini.yaml").read_text(encoding="utf-8")
     assert [name for name in raw if f" {name}" not in command.split("# Command:")[1]] == []
 
@@ -79,7 +79,7 @@ def finished(
     n_failed: int = 0,
 ) -> None:
     """A finished cell: its metrics.json as `run` writes it, as far as the tables read it."""
-    own = {"name": method, "adapter": adapter, "beam": beam, "decoder_cache": cache}
+    own = {"name": method, "weights": adapter, "beam": beam, "decoder_cache": cache}
     metrics = {
         "wer": wer,
         "rwer": wer + 1,
@@ -100,7 +100,7 @@ def finished(
         "n_failed": n_failed,
         "metrics": metrics,
     }
-    rest = f"data.split={split},method.adapter={Path(adapter or 'none').name},beam={beam}"
+    rest = f"data.split={split},method.weights={Path(adapter or 'none').name},beam={beam}"
     folder = output / experiment / f"method={method},chunk={chunk},{rest},cache={cache}"
     folder.mkdir(parents=True)
     (folder / "metrics.json").write_text(json.dumps(document))
@@ -121,8 +121,8 @@ def page(folder: Path, *names: str) -> Path:
 def test_the_block_of_the_readme_is_written_from_the_results(tmp_path: Path) -> None:
     finished(tmp_path, "table1", "offline", "300ms", "clean", 4.0)
     finished(tmp_path, "table1", "reencode", "300ms", "clean", 6.0)
-    finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.5, adapter="/a/300ms")
-    finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.0, adapter="/a/300ms", beam=3)
+    finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.5, weights="/a/300ms")
+    finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.0, weights="/a/300ms", beam=3)
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 40.0)
     own = page(tmp_path, "table1", "table3", "fig6", "table5")
     readme = tmp_path / "README.md"
@@ -155,9 +155,9 @@ def test_the_block_of_the_readme_is_written_from_the_results(tmp_path: Path) -> 
 
 
 def test_table_3_sets_the_random_adapter_beside_the_one_of_this_chunk_alone(tmp_path: Path) -> None:
-    finished(tmp_path, "table1", "whisperrt", "100ms", "clean", 8.0, adapter="/a/100ms", beam=3)
-    finished(tmp_path, "table1", "whisperrt", "200ms", "clean", 7.0, adapter="/a/random", beam=3)
-    finished(tmp_path, "table3", "whisperrt", "100ms", "clean", 9.5, adapter="/a/random", beam=3)
+    finished(tmp_path, "table1", "whisperrt", "100ms", "clean", 8.0, weights="/a/100ms", beam=3)
+    finished(tmp_path, "table1", "whisperrt", "200ms", "clean", 7.0, weights="/a/any_chunk", beam=3)
+    finished(tmp_path, "table3", "whisperrt", "100ms", "clean", 9.5, weights="/a/any_chunk", beam=3)
     found = [r for name in ("table3", "table1") for r in results.read_results(tmp_path / name)]
     text = tables.table3(found)
     (at_100, at_200, *_) = lines(text, "| clean | beam 3")
@@ -171,7 +171,7 @@ def test_figure_6_sets_the_kept_cache_beside_the_exact_one(tmp_path: Path) -> No
         for cache, wer in ((False, exact), (True, kept)):
             finished(
                 tmp_path, "fig6", "whisperrt", "300ms", "clean", wer, beam=beam, cache=cache,
-                adapter="/a/300ms", n_failed=int(cache),
+                weights="/a/300ms", n_failed=int(cache),
             )  # fmt: skip
     text = tables.fig6(results.read_results(tmp_path / "fig6"))
     assert "2 utterances failed; they count as empty." in text

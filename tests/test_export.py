@@ -55,7 +55,7 @@ def logits(model) -> torch.Tensor:
 def test_the_exported_folder_answers_as_model_and_adapter_do(adapter, tmp_path, capsys) -> None:
     out = tmp_path / "out"
     assert main([str(out), *settings(adapter)]) == 0
-    assert f"model.path={out} method.adapter=none chunk=300ms" in capsys.readouterr().out
+    assert f"model.path={out} method.weights=none chunk=300ms" in capsys.readouterr().out
     merged = WhisperForConditionalGeneration.from_pretrained(out).eval()
     expected = load_whisper(tiny_folder(), adapter=adapter).model
     torch.testing.assert_close(logits(merged), logits(expected))
@@ -91,7 +91,7 @@ def test_the_card_tells_configuration_data_and_metrics(adapter, tmp_path) -> Non
         document = {
             "schema": 1,
             "config": {
-                "method": {"_target_": "streaming_asr.methods.whisperrt.Any", "adapter": used},
+                "method": {"_target_": "streaming_asr.methods.whisperrt.Any", "weights": used},
                 "data": {"_target_": "streaming_asr.data.Mini", "split": "clean"},
                 "chunk": "300ms",
             },
@@ -113,7 +113,7 @@ def test_the_card_tells_configuration_data_and_metrics(adapter, tmp_path) -> Non
 
 def test_without_results_the_card_says_not_run(adapter, tmp_path) -> None:
     out = tmp_path / "out"
-    assert main([str(out), *settings(adapter, "method.adapter=none")]) == 0
+    assert main([str(out), *settings(adapter, "method.weights=none")]) == 0
     card = (out / "README.md").read_text()
     assert "## Results\n\nNot run." in card
     assert "there is no adapter in them" in card
@@ -131,7 +131,7 @@ def test_what_cannot_be_exported_is_told_before_weights_load(adapter, tmp_path, 
     assert "exists and is not an empty folder" in told(str(full), *settings(adapter))
     assert "comes first" in told("method=whisperrt", "model=mini")
     out = str(tmp_path / "out")
-    assert "its network is no Whisper" in told(out, "method=chunkformer", "method.adapter=none")
+    assert "its network is no Whisper" in told(out, "method=chunkformer", "method.weights=none")
     save_file({"weight": torch.ones(1)}, adapter / "ctc.safetensors")
     assert "holds ctc.safetensors, which a Whisper model has no place for" in told(
         out, *settings(adapter)

@@ -28,9 +28,9 @@ from streaming_asr.methods.hush_word.padding import (
 )
 from streaming_asr.methods.hush_word.pipeline import parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser
-from streaming_asr.methods.local_agreement import key
 from streaming_asr.profile import measure, splits
 from streaming_asr.simulate import StepRecorder
+from streaming_asr.whisper.agreement import key
 from streaming_asr.whisper.encoder import encode_padded, encode_short
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.flops import encoder_flops
@@ -88,7 +88,7 @@ def test_a_hush_word_at_10_s_costs_a_third_of_the_padding():
 
 def encoder(kind, hush=None):
     adapter = hush if kind == "hush" else None
-    return PaddedEncoder(whisper(), make_padding(kind, whisper(), adapter=adapter))
+    return PaddedEncoder(whisper(), make_padding(kind, whisper(), weights=adapter))
 
 
 @pytest.mark.parametrize("kind", PADDINGS)
@@ -140,7 +140,7 @@ def test_in_float32_no_convolution_is_compiled_for_every_length(monkeypatch):
 def test_a_word_of_log_mel_stands_after_the_features(tmp_path):
     tail = torch.linspace(-1, 0.5, 80 * 50).reshape(80, 50)
     save_file({"mel": tail}, tmp_path / FILE_NAME)
-    one = PaddedEncoder(whisper(), make_padding("hush", whisper(), adapter=str(tmp_path)))
+    one = PaddedEncoder(whisper(), make_padding("hush", whisper(), weights=str(tmp_path)))
     audio = noise(1.0, seed=4)
     mel = one.mel(audio)
     assert torch.equal(mel[0, :, -50:], tail)
@@ -327,7 +327,7 @@ def test_the_pipeline_keeps_the_contract(pipelined, check):
         ({"padding": "zeros", "pipeline": "2"}, "with a colon"),
         ({"padding": "zeros", "pipeline": "0:1"}, "with a colon"),
         ({"padding": "zeros", "encoder_device": "cpu"}, "in the pipeline alone"),
-        ({"adapter": "/nowhere"}, "train method=hush_word"),
+        ({"weights": "/nowhere"}, "train method=hush_word"),
     ],
 )
 def test_settings_out_of_range_are_refused(options, told):
@@ -341,10 +341,10 @@ def test_settings_out_of_range_are_refused(options, told):
 def test_a_file_that_holds_no_hush_word_for_the_model_is_refused(tmp_path, tensors):
     save_file(tensors, tmp_path / FILE_NAME)
     with pytest.raises(UserError, match="is wanted"):
-        HushWord(FOLDER, adapter=str(tmp_path))
+        HushWord(FOLDER, weights=str(tmp_path))
     (tmp_path / FILE_NAME).write_text("not tensors")
     with pytest.raises(UserError, match="safetensors"):
-        HushWord(FOLDER, adapter=str(tmp_path))
+        HushWord(FOLDER, weights=str(tmp_path))
 
 
 def test_a_multilingual_model_and_an_unknown_language():
@@ -414,7 +414,7 @@ def test_ten_minutes_in_chunks_keep_no_more_than_the_context():
 
 
 def test_the_bench_compares_equal_frames_and_the_short_encoder_is_cheaper():
-    from streaming_asr.bench import hush as bench
+    from experiments.bench import hush as bench
 
     cost = bench.measure(FOLDER, audio_s=1.0, repeats=1)
     assert cost.same and (cost.n_frames, cost.n_full) == (75, 200)
@@ -433,7 +433,7 @@ def test_the_profile_keeps_the_split_of_the_lowest_latency(tmp_path, monkeypatch
     from streaming_asr import profile
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    options = [f"model.path={FOLDER}", "method.adapter=none", "method.padding=zeros"]
+    options = [f"model.path={FOLDER}", "method.weights=none", "method.padding=zeros"]
     with pytest.raises(UserError, match="nothing measured for this model"):
         HushWord(FOLDER, padding="zeros", pipeline="profiled")
     latency = {"none": 0.5, "1:1": 0.25, "1:2": 0.75, "2:1": 0.25}
@@ -456,7 +456,7 @@ def test_the_profile_keeps_the_split_of_the_lowest_latency(tmp_path, monkeypatch
 @needs_mini
 def test_a_setting_is_measured_best_effort():
     measured = measure(
-        ["method.adapter=none", "method.padding=zeros", "method.beam=0"], "none", 1, limit=1
+        ["method.weights=none", "method.padding=zeros", "method.beam=0"], "none", 1, limit=1
     )
     assert measured is not None
     assert measured.pipeline == "none" and measured.rtf > 0

@@ -16,10 +16,10 @@ from streaming_asr.methods.hush_word.search import (
     punctuation,
     reduce_ratio,
 )
-from streaming_asr.methods.offline.decode import WindowDecoder
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.transcribe import WindowDecoder
 
 COMMA, EOT, N_TOKENS = 8, 9, 10
 

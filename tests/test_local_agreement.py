@@ -6,7 +6,7 @@ import pytest
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import Word
-from streaming_asr.methods.local_agreement import (
+from streaming_asr.whisper.agreement import (
     Agreement,
     LocalAgreement,
     ReferenceAgreement,

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from traces import a_trace
 
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.errors import UserError
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics.accuracy import Errors
@@ -25,6 +24,7 @@ from streaming_asr.metrics.longform import (
 )
 from streaming_asr.score import main
 from streaming_asr.text import normaliser
+from streaming_asr.utterance import TimedWord
 
 LOG = Path(__file__).parent / "fixtures" / "formats" / "events.jsonl"
 ENGLISH = normaliser("en")

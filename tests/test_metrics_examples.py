@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.metrics import Trace, TraceStep, compute, queued
+from streaming_asr.utterance import TimedWord
 
 WORDS = (TimedWord("the", 0.1, 0.5), TimedWord("cat", 0.6, 1.0), TimedWord("sat", 1.1, 1.5))
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from traces import a_trace
 
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.metrics import Trace, compute
 from streaming_asr.metrics.latency import (
     WordLatency,
@@ -23,6 +22,7 @@ from streaming_asr.metrics.latency import (
     length_adaptive_average_lagging,
     summary,
 )
+from streaming_asr.utterance import TimedWord
 
 FIXTURES = Path(__file__).with_name("fixtures")
 

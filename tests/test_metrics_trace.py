@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.events import Step, UtteranceLog
 from streaming_asr.metrics import compute, trace
+from streaming_asr.utterance import TimedWord
 
 
 def a_log(**fields: object) -> UtteranceLog:

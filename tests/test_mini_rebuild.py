@@ -129,12 +129,12 @@ def test_installing_replaces_model_and_adapters_and_leaves_the_splits(
     (places.package / "model").mkdir(parents=True)
     (places.package / "model/stale").write_text("old")
     (places.package / "clean.jsonl").write_text("committed")
-    (places.package / "adapters/other/old").mkdir(parents=True)
+    (places.package / "weights/other/old").mkdir(parents=True)
     (places.out / "splits").mkdir()
     (places.out / "splits/clean.jsonl").write_text("built")
     assert rebuild.install(places) == 0
     assert [path.name for path in (places.package / "model").iterdir()] == ["weights"]
-    assert (places.package / "adapters/whisperrt/300ms/weights").read_text() == "300ms"
+    assert (places.package / "weights/whisperrt/300ms/weights").read_text() == "300ms"
     assert (places.package / "clean.jsonl").read_text() == "committed"
     assert "train them again" in capsys.readouterr().out
 

@@ -246,9 +246,9 @@ def test_the_shown_utterances_are_the_worst_the_median_and_the_slowest(tmp_path:
 
 
 def test_a_timeline_tells_when_each_word_was_spoken_shown_changed_and_committed() -> None:
-    from streaming_asr.data.utterance import TimedWord
     from streaming_asr.metrics import Trace, TraceStep, queued
     from streaming_asr.report.timelines import timeline
+    from streaming_asr.utterance import TimedWord
 
     def step(audio_s: float, committed: str, displayed: str) -> TraceStep:
         return TraceStep(audio_s=audio_s, compute_s=0.1, committed=committed, displayed=displayed)
@@ -338,7 +338,7 @@ def test_the_page_draws_a_row_a_cell_four_figures_a_split_and_a_timeline(page: P
     assert len(re.findall(r'class="point( beaten)?"', dom)) == 36
     assert dom.count('class="front"') == 2
     assert 'class="failed"' in dom
-    assert "no such adapter" in dom
+    assert "no such weights" in dom
     assert len(re.findall(r"<audio [^>]*src=\"data:audio/ogg", dom)) == 1
     assert '<dd id="spoken">' in dom
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
 from streaming_asr.formats.stream import CA, CU, STEPS, unmeasured
 from streaming_asr.score import main
 from streaming_asr.score.retime import retime
+from streaming_asr.utterance import TimedWord
 
 
 def a_cell(folder: Path, *compute_s: float, said: str = " cat", **fields: object) -> Path:

@@ -71,7 +71,7 @@ def test_an_edit_of_a_model_file_changes_the_model_hash(tmp_path: Path) -> None:
     for folder in (model, adapter):
         folder.mkdir()
         (folder / "weights").write_bytes(b"1")
-    plain = {"model": {"path": str(model)}, "method": {"adapter": str(adapter)}}
+    plain = {"model": {"path": str(model)}, "method": {"weights": str(adapter)}}
     before = hashes.model_hash(plain)
     (adapter / "weights").write_bytes(b"2")
     assert hashes.model_hash(plain) != before

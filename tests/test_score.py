@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
 from streaming_asr.metrics import METRICS, METRICS_VERSION
 from streaming_asr.score import find_cells, main, score_folder
+from streaming_asr.utterance import TimedWord
 
 HEADER: dict[str, Any] = {
     "config": {"chunk": "300ms"},

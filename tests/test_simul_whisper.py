@@ -15,12 +15,12 @@ import torch
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
+from experiments.bench.policy_cost import attention, measure, rebuilt
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
 from streaming_asr.methods.offline import Offline
 from streaming_asr.methods.simul_whisper import SimulWhisper, policy_cost
 from streaming_asr.methods.simul_whisper.alignatt import Policy, RunningRows, Verdict
-from streaming_asr.methods.simul_whisper.policy_cost import attention, measure, rebuilt
 from streaming_asr.methods.simul_whisper.search import Hypothesis, Search
 from streaming_asr.methods.simul_whisper.state import StreamState
 from streaming_asr.methods.simul_whisper.train import (
@@ -31,7 +31,7 @@ from streaming_asr.methods.simul_whisper.train import (
 )
 from streaming_asr.methods.simul_whisper.truncation import fires_at_the_end, load_detector
 from streaming_asr.simulate import StepRecorder
-from streaming_asr.training import FitConfig, fit
+from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.words import TokenWord
@@ -460,37 +460,37 @@ def test_a_published_one_layer_file_is_loaded_and_used(tmp_path):
     hidden = torch.randn(7, 32, generator=torch.Generator().manual_seed(1))
     expected = torch.sigmoid(hidden @ tensors["weight"][0] + tensors["bias"])
     torch.testing.assert_close(detector(hidden), expected)
-    simul = method(truncation="cif", adapter=str(tmp_path / "small.pt"))
+    simul = method(truncation="cif", weights=str(tmp_path / "small.pt"))
     assert steps(simul, noise(1.5, seed=1))[-1].partial == ()
 
 
 def test_by_default_a_detector_that_is_there_is_asked_and_without_one_nothing_is_dropped(tmp_path):
     published(tmp_path / "small.pt", 32)
-    with_one = method(adapter=str(tmp_path / "small.pt"))
+    with_one = method(weights=str(tmp_path / "small.pt"))
     assert with_one._truncation == "cif" and with_one._detector is not None
-    assert method(adapter=None)._truncation == method()._truncation == "never"
-    never = method(adapter=str(tmp_path / "small.pt"), truncation="never")
+    assert method(weights=None)._truncation == method()._truncation == "never"
+    never = method(weights=str(tmp_path / "small.pt"), truncation="never")
     assert never._detector is None
 
 
 def test_a_detector_of_another_width_or_form_is_refused(tmp_path):
     published(tmp_path / "base.pt", 512)
     with pytest.raises(UserError, match=r"width 512 \(Whisper base\); this one's is 32"):
-        method(truncation="cif", adapter=str(tmp_path / "base.pt"))
+        method(truncation="cif", weights=str(tmp_path / "base.pt"))
     with pytest.raises(UserError, match=r"no detector\.safetensors there; give the folder"):
-        method(truncation="cif", adapter=str(tmp_path))
+        method(truncation="cif", weights=str(tmp_path))
     torch.save({"linear1.weight": torch.ones(1, 32), "c": torch.ones(1)}, tmp_path / "two.pt")
     with pytest.raises(UserError, match="one linear layer is wanted"):
-        method(truncation="cif", adapter=str(tmp_path / "two.pt"))
+        method(truncation="cif", weights=str(tmp_path / "two.pt"))
     (tmp_path / "text.pt").write_text("nothing")
     with pytest.raises(UserError, match="is not a file of tensors"):
-        method(truncation="cif", adapter=str(tmp_path / "text.pt"))
+        method(truncation="cif", weights=str(tmp_path / "text.pt"))
 
 
 def test_without_a_detector_cif_says_how_to_get_one():
     with pytest.raises(UserError, match=r"streaming_asr\.train method=simul_whisper") as refusal:
-        method(truncation="cif", adapter="none")
-    assert "method.adapter=auto" in str(refusal.value)
+        method(truncation="cif", weights="none")
+    assert "method.weights=auto" in str(refusal.value)
 
 
 # -- the window ---------------------------------------------------------------------------------
@@ -827,7 +827,7 @@ def test_a_few_steps_lower_the_loss_and_leave_a_detector_that_run_can_load(corpu
     assert not told["model"].startswith("/") and told["base"]
     loaded = load_detector(folder, 32, "cpu")
     assert torch.equal(loaded.linear.weight, trained.model.linear.weight)
-    simul = method(truncation="cif", adapter=str(folder))
+    simul = method(truncation="cif", weights=str(folder))
     assert steps(simul, noise(1.5, seed=1))[-1].partial == ()
 
 

@@ -37,7 +37,7 @@ class Counter:
 
 
 def method(folder=None, **options):
-    return Star(str(model_folder()), adapter=folder and str(folder), chunk_s=0.1, first_chunk_s=0.2,
+    return Star(str(model_folder()), weights=folder and str(folder), chunk_s=0.1, first_chunk_s=0.2,
                 **options)  # fmt: skip
 
 
@@ -179,10 +179,10 @@ def test_settings_out_of_range_are_refused(options, message):
 def test_a_network_of_another_compressor_or_model_is_refused(tmp_path):
     with pytest.raises(UserError, match="was trained as compressor=cif"):
         method(star_folder(compressor="cif"), compressor="star")
-    with pytest.raises(UserError, match=r"no star\.json.*method\.adapter=none"):
+    with pytest.raises(UserError, match=r"no star\.json.*method\.weights=none"):
         method(tmp_path)
     with pytest.raises(UserError, match="does not fit this model"):
-        Star(str(model_folder(64)), adapter=str(star_folder()))
+        Star(str(model_folder(64)), weights=str(star_folder()))
     with pytest.raises(UserError, match="its segments are its strides"):
         method(star_folder(compressor="cnn", rate=12.0), keep_all=True)
     (tmp_path / "star.json").write_text(json.dumps({"compressor": "star", "layers": 2}))

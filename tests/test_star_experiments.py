@@ -42,7 +42,7 @@ def cell(folder, name, wer, **method):
 
 def test_the_table_says_by_how_much_star_is_ahead_or_not(tmp_path):
     for name, wer in (("star18", 20.0), ("cif18", 21.5), ("cnn18", 19.0)):
-        cell(tmp_path, name, wer, adapter=f"outputs/train/mini/star/{name}", rate=18.0)
+        cell(tmp_path, name, wer, weights=f"outputs/train/mini/star/{name}", rate=18.0)
     text = tables.figure4(tables.Cells(tmp_path))
     assert "| 18 | 20.0 | 21.5 | 19.0 | not run |" in text and "| 30 | not run" in text
     assert "STAR is ahead of CIF by 1.5 points" in text
@@ -51,13 +51,13 @@ def test_the_table_says_by_how_much_star_is_ahead_or_not(tmp_path):
 
 def test_points_are_wer_and_dal(tmp_path):
     settings = {"stride_s": None, "keep_all": False}
-    cell(tmp_path, "a", 33.3, adapter="x/segmenter", wait_k=2, **settings)
+    cell(tmp_path, "a", 33.3, weights="x/segmenter", wait_k=2, **settings)
     text = tables.figure5(tables.Cells(tmp_path))
     assert "| STAR | not run | 33.3 / 800 | not run | not run | not run |" in text
 
 
 def test_the_figures_draw_what_was_run_and_say_what_was_not(tmp_path, capsys):
-    settings = {"adapter": "x/plain", "stride_s": 0.12}
+    settings = {"weights": "x/plain", "stride_s": 0.12}
     for k, wer in ((1, 40.0), (3, 30.0)):
         cell(tmp_path / "star_strides", str(k), wer, wait_k=k, **settings)
     (first, *rest) = tables.ENTRIES["figure6"]
@@ -98,10 +98,10 @@ def test_a_picture_is_drawn(tmp_path):
 @pytest.mark.parametrize(
     ("command", "n_cells"),
     [
-        ("experiment=star_rates method.rate=30 method.adapter=none", 1),
-        ("experiment=star_waits method.stride_s=0.24 method.keep_all=true method.adapter=none", 5),
-        ("experiment=star_strides limit=30 method.adapter=none", 25),
-        ("experiment=u2_delay method.adapter=none", 4),
+        ("experiment=star_rates method.rate=30 method.weights=none", 1),
+        ("experiment=star_waits method.stride_s=0.24 method.keep_all=true method.weights=none", 5),
+        ("experiment=star_strides limit=30 method.weights=none", 25),
+        ("experiment=u2_delay method.weights=none", 4),
     ],
 )
 def test_a_sweep_of_one_method_takes_that_methods_settings(command, n_cells):

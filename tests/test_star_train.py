@@ -15,7 +15,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.hashes import weights_hash
 from streaming_asr.methods.star import Star
 from streaming_asr.methods.star.train import StarRecipe
-from streaming_asr.training import FitConfig, fit
+from streaming_asr.training.loop import FitConfig, fit
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_the_stages_one_after_the_other_and_what_each_trains(recipe, tmp_path):
     assert moved and not any(".segmenter." in n for n in moved)
     told = json.loads((tmp_path / "3" / "final" / "training.json").read_text())
     assert told["stage"] == "frozen" and told["base"] == weights_hash(tiny_folder())
-    star = Star(str(tiny_folder()), adapter=str(tmp_path / "3" / "final"))
+    star = Star(str(tiny_folder()), weights=str(tmp_path / "3" / "final"))
     star.step(star.start(), recipe().dev[0].load(), last=True)
 
 
@@ -155,6 +155,6 @@ def test_bad_settings_are_refused(recipe, tmp_path, corpus):
 
 
 def test_the_recipe_is_configured_in_full():
-    config = compose_raw(["method=star", "entry=random"], config_name="train")
+    config = compose_raw(["method=star", "entry=any_chunk"], config_name="train")
     assert config.recipe.target._target_ == "streaming_asr.methods.star.train.StarRecipe"
     assert config.recipe.target.compressor == "star" and config.recipe.target.carry is False

@@ -75,7 +75,7 @@ def test_a_mask_in_attention_alone_is_not_causal():
 def test_a_stream_on_it_equals_the_same_audio_at_once():
     star = Star(
         str(model_folder()),
-        adapter=str(star_folder(wav2vec2=network(), features="wav2vec2")),
+        weights=str(star_folder(wav2vec2=network(), features="wav2vec2")),
         chunk_s=0.1,
         first_chunk_s=0.2,
     )

@@ -15,7 +15,7 @@ from accelerate.state import AcceleratorState
 from torch import nn
 
 from streaming_asr.errors import UserError
-from streaming_asr.training import FitConfig, alike, fit, lr_factor
+from streaming_asr.training.loop import FitConfig, fit, length_buckets, lr_factor
 
 
 class Line:
@@ -129,7 +129,7 @@ def test_steps_logged_after_the_checkpoint_are_not_logged_twice(tmp_path):
 SCRIPT = """
 import sys
 import torch
-from streaming_asr.training import fit, launch
+from streaming_asr.training.loop import fit, launch
 code = launch(2)
 if code is not None:
     sys.exit(code)
@@ -230,13 +230,13 @@ def test_frozen_weights_stay_and_are_not_stored(tmp_path):
 
 def test_batches_of_alike_lengths_hold_every_example_once_in_one_order_for_all_ranks():
     ranks = [[5, 1, 9, 3, 7, 2], [50, 20, 70, 10, 90, 30]]  # the other: tenfold
-    batches = [alike(lengths, 3, float, "seed-0") for lengths in ranks]
+    batches = [length_buckets(lengths, 3, float, "seed-0") for lengths in ranks]
     assert sorted(map(sorted, batches[0])) == [[1, 2], [3, 5], [7, 9]]
     assert [sum(batch) for batch in batches[0]] != [3, 8, 16]  # shuffled, and not by length
     assert [[10 * x for x in sorted(batch)] for batch in batches[0]] == list(
         map(sorted, batches[1])
     )
-    assert alike(ranks[0], 1, float, "seed-0") == [ranks[0]]
+    assert length_buckets(ranks[0], 1, float, "seed-0") == [ranks[0]]
 
 
 @pytest.mark.parametrize(

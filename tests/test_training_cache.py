@@ -15,8 +15,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.methods.simul_whisper import train as truncation
 from streaming_asr.methods.u2 import network as u2
 from streaming_asr.methods.u2.train import U2Recipe
-from streaming_asr.training import fit
-from streaming_asr.training_cache import BatchCache
+from streaming_asr.training.cache import BatchCache
+from streaming_asr.training.loop import fit
 
 
 class InTurn(Line):

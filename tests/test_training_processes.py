@@ -12,12 +12,12 @@ from tiny import tiny_folder
 from toy_corpus import toy_corpus
 
 from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
-from streaming_asr.training import FitConfig, fit
+from streaming_asr.training.loop import FitConfig, fit
 
 HEAD = """
 import sys
 import time
-from streaming_asr.training import fit, launch
+from streaming_asr.training.loop import fit, launch
 code = launch(2)
 if code is not None:
     sys.exit(code)

@@ -257,7 +257,7 @@ def make_beeper(folder, context_frames):
 def method_of(beeper, **options) -> U2:
     model, trained, _ = beeper
     settings = {"rescore": 0, "word_times": "ctc", **options}
-    return U2(str(model), adapter=str(trained), **settings)
+    return U2(str(model), weights=str(trained), **settings)
 
 
 def stream(method, audio, chunk=4800, first=9600):
@@ -437,10 +437,10 @@ def test_a_wrong_setting_is_refused(options, answer) -> None:
 
 def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_path) -> None:
     with pytest.raises(UserError, match=r"no CTC head for this model"):
-        U2(str(tiny_folder()), adapter=str(tmp_path))
+        U2(str(tiny_folder()), weights=str(tmp_path))
     save_head(embedding_head(load_whisper(tiny_folder(d_model=64, layers=1)), 300), tmp_path)
     with pytest.raises(UserError, match="use the model that the head was trained on"):
-        U2(str(tiny_folder()), adapter=str(tmp_path))
+        U2(str(tiny_folder()), weights=str(tmp_path))
     (tmp_path / "ctc_head.safetensors").write_bytes(b"nothing")
     with pytest.raises(UserError, match="not a file of tensors"):
-        U2(str(tiny_folder()), adapter=str(tmp_path))
+        U2(str(tiny_folder()), weights=str(tmp_path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tiny import tiny_folder
 
-from streaming_asr.bench.u2 import measure
+from experiments.bench.u2 import measure
 
 
 def test_both_sides_of_u2s_rows_answer_the_same() -> None:

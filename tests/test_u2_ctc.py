@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from streaming_asr.bench.plain_ctc import PlainPrefixBeamSearch
+from experiments.bench.plain_ctc import PlainPrefixBeamSearch
 from streaming_asr.methods.u2.ctc import PrefixBeamSearch
 
 INF = math.inf

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.u2 import figures, results, tables
 
-METHOD = {"name": "u2", "adapter": "/a/random", "rescore": 6, "quantise": "none"}
+METHOD = {"name": "u2", "weights": "/a/any_chunk", "rescore": 6, "quantise": "none"}
 
 
 def finished(
@@ -34,12 +34,12 @@ def finished(
         },
         "intervals": {"metrics": {"wer": [wer - 1, wer + 2]}},
     }
-    rest = ",".join(f"{key}={value}" for key, value in method.items() if key != "adapter")
-    adapter = Path(str(own["adapter"])).name
+    rest = ",".join(f"{key}={value}" for key, value in method.items() if key != "weights")
+    adapter = Path(str(own["weights"])).name
     folder = (
         output
         / experiment
-        / (f"method={own['name']},chunk={chunk},{rest},data.split={split},method.adapter={adapter}")
+        / (f"method={own['name']},chunk={chunk},{rest},data.split={split},method.weights={adapter}")
     )
     folder.mkdir(parents=True)
     (folder / "metrics.json").write_text(json.dumps(document))
@@ -64,8 +64,8 @@ def test_each_table_finds_its_cells_and_stands_beside_the_papers(tmp_path: Path)
     finished(tmp_path, "u2", "clean", 20.0, "240ms")
     finished(tmp_path, "u2", "clean", 21.0, "240ms", rescore=0)
     finished(tmp_path, "u2_finance", "finance", 50.0)
-    finished(tmp_path, "u2_finance", "finance", 30.0, adapter="/a/finance-2h")
-    finished(tmp_path, "u2_finance", "finance", 29.0, adapter="/a/finance-2h-hybrid")
+    finished(tmp_path, "u2_finance", "finance", 30.0, weights="/a/finance-2h")
+    finished(tmp_path, "u2_finance", "finance", 29.0, weights="/a/finance-2h-hybrid")
     finished(tmp_path, "u2_int8", "other", 40.0)
     finished(tmp_path, "u2_int8", "other", 40.25, quantise="int8")
     text, readme = filled(tmp_path)

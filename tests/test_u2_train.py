@@ -15,7 +15,7 @@ from streaming_asr.config import compose_raw
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2 import U2
 from streaming_asr.methods.u2.train import U2Recipe
-from streaming_asr.training import FitConfig, fit
+from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.whisper.encoder import encode_masked
 
 
@@ -158,7 +158,7 @@ def test_the_three_stages_follow_one_another_and_end_in_a_method_that_runs(
                 if "lora_B" in name:  # the adapter of the stage before is carried along
                     assert float(value.abs().max()) > 0
         folder = str(tmp_path / stage / "final")
-    method = U2(str(tiny_folder()), adapter=folder)
+    method = U2(str(tiny_folder()), weights=folder)
     heard = torch.randn(1, 30, 32)
     with torch.no_grad():
         mine, its = method._head(heard), made.model.head(heard)
@@ -168,7 +168,7 @@ def test_the_three_stages_follow_one_another_and_end_in_a_method_that_runs(
 
 
 def stage_of(name):
-    asked = ["method=u2", "entry=random", "output=somewhere", f"recipe.stage={name}"]
+    asked = ["method=u2", "entry=any_chunk", "output=somewhere", f"recipe.stage={name}"]
     config = compose_raw([*asked, "recipe.fit.max_minutes=20"], config_name="train")
     train_program._choose_stage(config, "u2")
     return config

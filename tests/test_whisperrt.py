@@ -10,11 +10,11 @@ import torch
 
 from streaming_asr.errors import UserError
 from streaming_asr.methods.whisperrt import WhisperRT
-from streaming_asr.methods.whisperrt.longform import Seam
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.masks import block_ends
+from streaming_asr.whisper.seam import Seam
 from tests.tiny import noise, tiny_folder
 
 MODELS = [

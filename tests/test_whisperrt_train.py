@@ -13,10 +13,10 @@ from toy_corpus import toy_corpus
 
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import weights_hash
-from streaming_asr.methods.offline.windows import Window
 from streaming_asr.methods.whisperrt.prefixes import pack
 from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
-from streaming_asr.training import FitConfig, fit
+from streaming_asr.training.loop import FitConfig, fit
+from streaming_asr.training.windows import Window
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.load import load_whisper
 

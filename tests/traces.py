@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.metrics import Trace, TraceStep, queued
+from streaming_asr.utterance import TimedWord
 
 
 def a_trace(

@@ -20,8 +20,7 @@ from typing import Any
 
 import torch
 
-from experiments.svg import save_svg
-from streaming_asr.bench.chunkformer import (
+from experiments.bench.chunkformer import (
     CONTEXT,
     MEL_PER_S,
     SHAPES,
@@ -31,6 +30,7 @@ from streaming_asr.bench.chunkformer import (
     random_network,
     transcribe,
 )
+from experiments.svg import save_svg
 from streaming_asr.errors import UserError
 from streaming_asr.machine import machine
 from streaming_asr.memory import MemoryMeter

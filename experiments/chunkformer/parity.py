@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from streaming_asr.bench.author import author_batch, author_encoder, no_caches
+from experiments.bench.author import author_batch, author_encoder, no_caches
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
 from streaming_asr.methods.chunkformer.endless import Cache, advance, delay_frames

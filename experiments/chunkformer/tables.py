@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.bench.chunkformer_table import verdicts
 from experiments.chunkformer.memory import KINDS, TARGETS_GIB, longest_minutes, points
 from experiments.rows import COLUMNS, LEGEND, Rows, caption, measures, read_rows, write
 from experiments.whisperrt.tables import NOT_RUN, markdown, number
-from streaming_asr.bench.chunkformer_table import verdicts
 from streaming_asr.papers import NONE, Table, read_paper
 
 CHUNKS, SIDES = (8, 16, 32), (16, 32, 64)

@@ -32,7 +32,7 @@ PACKAGE = Path("streaming_asr/data/mini")
 PACKAGES = (
     "espeak-ng flite festival festvox-us-slt-hts festvox-kallpc16k festvox-kdlpc16k"  # Debian's
 )
-ADAPTERS = ("random", "100ms", "300ms")
+ADAPTERS = ("any_chunk", "100ms", "300ms")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
         return Step(name, _texts(*command), path, (path,), minutes)
 
     def adapter(entry: str) -> Step:
-        chunk = "recipe.target.random_chunks=true" if entry == "random" else f"chunk={entry}"
+        chunk = "recipe.target.random_chunks=true" if entry == "any_chunk" else f"chunk={entry}"
         return trained(f"adapter-{entry}", "whisperrt", entry, 20, chunk, f"model.path={model}")
 
     splits, init = out / "splits", out / "init"
@@ -193,7 +193,7 @@ def install(places: Places, *, splits: bool = False) -> int:
     copies = [(places.model, places.package / "model")]
     for entry in ADAPTERS:
         place = Path("whisperrt") / entry
-        copies.append((places.trained / place, places.package / "adapters" / place))
+        copies.append((places.trained / place, places.package / "weights" / place))
     if splits:
         built = places.out / "splits"
         copies.append((built / "audio", places.package / "audio"))
@@ -210,7 +210,7 @@ def install(places: Places, *, splits: bool = False) -> int:
         shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
         print(f"{source} -> {target}")
     ours = {target for _, target in copies}
-    others = [p for p in sorted(places.package.glob("adapters/*/*")) if p not in ours]
+    others = [p for p in sorted(places.package.glob("weights/*/*")) if p not in ours]
     if others:
         print("made for the model before, train them again: " + ", ".join(map(str, others)))
     return 0

@@ -34,7 +34,7 @@ THRESHOLDS = (4, 8, 12, 25)
 
 def system(method: Mapping[str, Any]) -> str:
     """By what is done about a last word that may be cut off."""
-    truncation = method.get("truncation") or ("cif" if method.get("adapter") else "never")
+    truncation = method.get("truncation") or ("cif" if method.get("weights") else "never")
     return f"Simul-Whisper, {truncation}"
 
 

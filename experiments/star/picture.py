@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 
 def segments_s(entry: str, audio: np.ndarray) -> list[float]:
     """Ends of the network's segments in seconds."""
-    config = compose(["method=star", f"method.adapter={entry}", "chunk=100ms", "tracker=none"])
+    config = compose(["method=star", f"method.weights={entry}", "chunk=100ms", "tracker=none"])
     star = build(config.method)
     state = star.start()
     star.step(state, audio, last=True)

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.bench.star import verdicts
 from experiments.rows import caption, write
 from experiments.whisperrt.tables import NOT_RUN, markdown, number
-from streaming_asr.bench.star import verdicts
 from streaming_asr.papers import read_paper
 from streaming_asr.report.cells import Cell, read_cells
 
@@ -74,7 +74,7 @@ class Cells:
             config = cell.document["config"]
             method, data = config["method"], config["data"]
             if (
-                Path(str(method.get("adapter"))).name == entry
+                Path(str(method.get("weights"))).name == entry
                 and (chunk_ms is None or round(1000 * (cell.chunk_s or 0)) == chunk_ms)
                 and (split is None or data.get("split") == split)
                 and (path is None or Path(str(data.get("path"))).stem == path)

@@ -36,11 +36,11 @@ def find(
 ) -> Cell | None:
     """The one cell of a split with these settings of its method; None where there is none.
 
-    `adapter` is compared by the name of its folder.
+    `weights` is compared by the name of its folder.
     """
     for cell in cells:
         own = dict(cell.config.get("method") or {})
-        own["adapter"] = Path(str(own.get("adapter"))).name
+        own["weights"] = Path(str(own.get("weights"))).name
         if (
             cell.method == method
             and (cell.config.get("data") or {}).get("split") == split

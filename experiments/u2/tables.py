@@ -45,13 +45,13 @@ def printed(table: str) -> list[tuple[list[str], list[str]]]:
 
 def table1(cells: Sequence[Cell]) -> str:
     """Adaptation by subset and tokenizer, the model before it, the control from random weights."""
-    general = find(cells, "finance", adapter="random")
+    general = find(cells, "finance", weights="any_chunk")
     rows = [["none", with_interval(general), "–"]]
     for adapter, hours in SUBSETS.items():
-        single = find(cells, "finance", adapter=adapter)
-        hybrid = find(cells, "finance", adapter=f"{adapter}-hybrid")
+        single = find(cells, "finance", weights=adapter)
+        hybrid = find(cells, "finance", weights=f"{adapter}-hybrid")
         rows.append([hours, with_interval(single), with_interval(hybrid)])
-    scratch = find(cells, "finance", adapter="finance-scratch")
+    scratch = find(cells, "finance", weights="finance-scratch")
     rows.append(["2 h, from random weights", with_interval(scratch), "–"])
     return (
         caption(cells)

@@ -1,6 +1,6 @@
 """Figure 3: what the decoder expects as a text's third token, while the audio comes in.
 
-    python -m experiments.whisperrt.fig3 [--utterance ID] [method.adapter=random ...]
+    python -m experiments.whisperrt.fig3 [--utterance ID] [method.weights=random ...]
 
 The decoder is conditioned on the true tokens before it, and the frames are encoded block by
 block. Three encodings of the same audio: the prefix padded as the model was trained on (the
@@ -21,8 +21,8 @@ import torch.nn.functional as F
 
 from experiments.svg import save_svg
 from streaming_asr.config import build, compose, parse_duration
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_masked, encode_padded
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
@@ -160,7 +160,7 @@ def figure(arguments: argparse.Namespace) -> None:
     """Encode, decode and draw. Raises UserError for a missing model, adapter or utterance."""
     config = compose(["method=whisperrt", f"chunk={arguments.chunk}", *arguments.overrides])
     base = load_whisper(config.method.model_path)
-    adapted = load_whisper(config.method.model_path, adapter=config.method.adapter)
+    adapted = load_whisper(config.method.model_path, adapter=config.method.weights)
     utterances = build(config.data).utterances()
     after_s = parse_duration(config.first_chunk) / 1000 + 0.1
     utterance = choose(base, utterances, arguments.utterance, after_s)
@@ -178,7 +178,7 @@ def figure(arguments: argparse.Namespace) -> None:
     n_frames = min(first + n_blocks * chunk, base.context_frames)
     ends = block_ends(n_frames, chunk, first)
     prefix = tokens[:index]
-    name = "none" if config.method.adapter is None else Path(config.method.adapter).name
+    name = "none" if config.method.weights is None else Path(config.method.weights).name
     panels = [
         ("before: the prefix padded", expectations(base, audio, ends, prefix, masked=False)),
         ("the causal mask alone", expectations(base, audio, ends, prefix, masked=True)),

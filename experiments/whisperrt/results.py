@@ -17,13 +17,13 @@ BEAMS = {0: "greedy", 3: "beam 3"}
 
 @dataclass(frozen=True)
 class Result:
-    """One finished cell. adapter: `none`, or the name of the adapter's folder (`random`, `300ms`).
+    """One finished cell. weights: `none`, or the name of their folder (`any_chunk`, `300ms`).
 
     chunk_ms is None for the offline pass, which has no chunks.
     """
 
     method: str
-    adapter: str
+    weights: str
     chunk_ms: int | None
     beam: int
     decoder_cache: bool
@@ -39,7 +39,7 @@ class Result:
         """How the tables call it."""
         if self.method != "whisperrt":
             return {"offline": "offline", "reencode": "re-encoding"}.get(self.method, self.method)
-        if self.adapter == "none":
+        if self.weights == "none":
             return "mask alone"
         return f"WhisperRT {BEAMS.get(self.beam, f'beam {self.beam}')}"
 
@@ -56,12 +56,12 @@ def read_results(folder: Path) -> list[Result]:
         config = document["config"]
         method = config["method"]
         name = method.get("name") or cell.method
-        adapter = method.get("adapter")
+        weights = method.get("weights")
         machine = document.get("machine") or {}
         results.append(
             Result(
                 method=name,
-                adapter="none" if adapter in (None, "none") else Path(str(adapter)).name,
+                weights="none" if weights in (None, "none") else Path(str(weights)).name,
                 chunk_ms=None if name == "offline" or cell.chunk_s is None else _ms(cell.chunk_s),
                 beam=int(method.get("beam") or 0),
                 decoder_cache=bool(method.get("decoder_cache")),

@@ -23,14 +23,14 @@ from typing import Any
 
 import torch
 
-from streaming_asr.bench.models import DIMENSIONS, random_whisper, synthetic_audio
+from experiments.bench.models import DIMENSIONS, random_whisper, synthetic_audio
 from streaming_asr.config import first_chunk_ms
 from streaming_asr.machine import machine
 from streaming_asr.method import NULL
-from streaming_asr.methods.offline.decode import WindowDecoder
 from streaming_asr.methods.whisperrt import WhisperRT
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.transcribe import WindowDecoder
 
 SAMPLE_RATE = 16_000
 TOKENS_PER_S = 4

@@ -98,13 +98,13 @@ def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
 def systems(results: Sequence[Result], split: str) -> list[tuple[str, int | None, Result | None]]:
     """The rows of table I on one split: name, chunk, result."""
     own = [result for result in results if result.split == split]
-    adapted = [result for result in own if result.adapter != "none"]
+    adapted = [result for result in own if result.weights != "none"]
     rows: list[tuple[str, int | None, Result | None]] = [
         ("offline", None, find(own, method="offline"))
     ]
     for chunk in CHUNKS_MS:
         rows.append(("re-encoding", chunk, find(own, method="reencode", chunk_ms=chunk)))
-        alone = find(own, method="whisperrt", adapter="none", chunk_ms=chunk, beam=0)
+        alone = find(own, method="whisperrt", weights="none", chunk_ms=chunk, beam=0)
         rows.append(("mask alone", chunk, alone))
         for beam, how in BEAMS.items():
             found = find(
@@ -127,7 +127,7 @@ def table1(results: Sequence[Result]) -> str:
                 [
                     name,
                     duration(chunk),
-                    NOT_RUN if result is None else result.adapter,
+                    NOT_RUN if result is None else result.weights,
                     measure(result, "rwer"),
                     measure(result, "arwer_cu"),
                     measure(result, "wer"),
@@ -138,7 +138,7 @@ def table1(results: Sequence[Result]) -> str:
                     beside,
                 ]
             )
-        header = ["system", "chunk", "adapter", "RWER", "ARWER", "WER", "ARWER grid"]
+        header = ["system", "chunk", "weights", "RWER", "ARWER", "WER", "ARWER grid"]
         header += ["stable p50 / p90", "committed p50 / p90", "RTF", "paper, base"]
         parts += [f"mini `{split}`:", markdown(header, rows, n_text=3)]
     return "\n\n".join([*parts, losses(results)])
@@ -175,8 +175,8 @@ def table3(results: Sequence[Result]) -> str:
                 wanted = {"method": "whisperrt", "split": split, "beam": beam, "chunk_ms": chunk}
                 wanted |= {"decoder_cache": False}
                 name = f"{chunk}ms" if chunk < 1000 else f"{chunk // 1000}s"
-                fixed = find(results, adapter=name, **wanted)
-                random = find(results, adapter="random", **wanted)
+                fixed = find(results, weights=name, **wanted)
+                random = find(results, weights="any_chunk", **wanted)
                 used += [result for result in (fixed, random) if result]
                 where = (f"{chunk}ms", f"test-{split}")
                 papers = [theirs("I", "base", "WhisperRT", *where), theirs("III", "base", *where)]

@@ -127,7 +127,7 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
     assert isinstance(settings, dict)
     paths = [settings.get("path"), settings.get("model_path")]
     kept = {str(k): v for k, v in settings.items() if k not in (*NEUTRAL, "path", "model_path")}
-    hashed = {"model": {"path": paths[0]}, "method": {"adapter": paths[1]}}
+    hashed = {"model": {"path": paths[0]}, "method": {"weights": paths[1]}}
     return {**kept, "model": model_hash(hashed)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streaming_asr.data.audio import load_audio
 from streaming_asr.data.corpora import Corpus, Folder, Manifest, Mini
 from streaming_asr.data.manifest import read_manifest
-from streaming_asr.data.utterance import TimedWord, Utterance
+from streaming_asr.utterance import TimedWord, Utterance
 
 __all__ = [
     "Corpus",

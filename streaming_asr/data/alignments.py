@@ -14,9 +14,9 @@ from pathlib import Path
 
 from streaming_asr.data.audio import Cut
 from streaming_asr.data.manifest import manifest_text
-from streaming_asr.data.utterance import TimedWord, Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.text import light_key
+from streaming_asr.utterance import TimedWord, Utterance
 
 SILENCES = frozenset({"", "sil", "sp", "spn", "<eps>", "<sil>", "#"})
 UNKNOWN = frozenset({"<unk>", "[unk]", "unk", "<oov>"})

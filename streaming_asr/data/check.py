@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.text import light_key
+from streaming_asr.utterance import Utterance
 
 TOLERANCE_S = 0.1
 """A recording may differ so much from the length that is stated for it: mp3 has padding."""

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.data.audio import Composed, File, Noisy, duration_s
-from streaming_asr.data.utterance import TimedWord, Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.utterance import TimedWord, Utterance
 
 
 def read_manifest(path: str | Path) -> list[Utterance]:

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming_asr.data.audio import SUFFIXES, Noisy, load_audio
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import Utterance
 
 DEFAULT = "babble"  # of an utterance that names no noise of its own
 _SAMPLE_RATE = 16_000

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import Utterance
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.errors import UserError
 from streaming_asr.events import Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.metrics import METRICS
+from streaming_asr.utterance import TimedWord
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
 # What a file may know, and so what can be computed from it.

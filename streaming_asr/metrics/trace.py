@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from streaming_asr import clocks
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.events import UtteranceLog
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.utterance import TimedWord
 
 if TYPE_CHECKING:
     from streaming_asr.metrics.latency import WordLatency

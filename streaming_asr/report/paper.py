@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # What --form leaves out of a match: what mini has others of. data.split stays: both have clean
 # and other.
 WORLD = frozenset(
-    {"model", "data", "data.form", "data.language", "data.year", "first_chunk", "method.adapter"}
+    {"model", "data", "data.form", "data.language", "data.year", "first_chunk", "method.weights"}
 )
 
 

@@ -123,7 +123,7 @@ class Decoder:
             )
         else:
             ids = torch.tensor(tokens, device=device)
-        where = _Where(self, starts, longest, rows, ragged, device)
+        where = KeyPositions(self, starts, longest, rows, ragged, device)
         x = self.embedding[ids] + where.position_embedding(self.positions)
         picks = torch.tensor(take, device=device)
         partial_last = n_take < longest
@@ -203,7 +203,7 @@ def _contiguous(rows: Sequence[int]) -> bool:
     return rows[-1] - rows[0] == len(rows) - 1 and list(rows) == sorted(rows)
 
 
-class _Where:
+class KeyPositions:
     """Where a pass writes its keys, and which keys each query may read."""
 
     def __init__(

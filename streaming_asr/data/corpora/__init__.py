@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from streaming_asr.data.audio import SUFFIXES, File, duration_s
 from streaming_asr.data.manifest import audio_files, manifest_text, read_manifest, scan_manifest
 from streaming_asr.data.noise import noise_files, with_noise
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import Utterance
 
 if TYPE_CHECKING:
     from streaming_asr.data.alignments import Alignments

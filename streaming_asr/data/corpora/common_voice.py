@@ -18,8 +18,8 @@ from pathlib import Path
 from streaming_asr.data.audio import File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
 from streaming_asr.data.manifest import manifest_text
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import Utterance
 
 
 @dataclass(kw_only=True, eq=False)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from streaming_asr.data.audio import File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
 from streaming_asr.data.manifest import manifest_text
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.utterance import Utterance
 
 CODES = {"cmn": "zh", "yue": "yue", "ckb": "ku", "fil": "tl", "nb": "no", "iw": "he"}
 """Whisper's names where they are not the first part of FLEURS' own."""

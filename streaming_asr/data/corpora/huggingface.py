@@ -15,9 +15,9 @@ from typing import Any
 
 from streaming_asr.data.audio import File, to_mono_16k
 from streaming_asr.data.corpora.loader import Loader, is_there, missing
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.method import Samples
+from streaming_asr.utterance import Utterance
 
 TEXTS = ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_transcription")
 SPEAKERS = ("speaker_id", "speaker", "client_id")

@@ -20,8 +20,8 @@ from pathlib import Path
 from streaming_asr.data.audio import SUFFIXES, Cut, File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder
 from streaming_asr.data.manifest import manifest_text
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import Utterance
 
 # Programs of pipes that only decode a file, and their options that do more than that.
 DECODERS: dict[str, set[str]] = {

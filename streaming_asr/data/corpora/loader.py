@@ -17,8 +17,8 @@ from streaming_asr.data.alignments import Alignments, with_words
 from streaming_asr.data.audio import duration_s
 from streaming_asr.data.corpora import choose
 from streaming_asr.data.noise import noise_files, with_noise
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import Utterance
 
 CHECK = "`python -m streaming_asr.data check` names every one"
 

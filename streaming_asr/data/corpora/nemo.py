@@ -16,8 +16,8 @@ from pathlib import Path
 from streaming_asr.data.audio import Cut, File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing
 from streaming_asr.data.manifest import manifest_text
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import Utterance
 
 
 @dataclass(kw_only=True, eq=False)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from streaming_asr.data.corpora.loader import Loader
 from streaming_asr.data.shards import Item, read_shards
-from streaming_asr.data.utterance import TimedWord, Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.utterance import TimedWord, Utterance
 
 
 @dataclass(frozen=True, slots=True)

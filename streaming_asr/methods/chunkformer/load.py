@@ -23,7 +23,7 @@ from streaming_asr.methods.chunkformer.context import KERNEL
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
 
 WEIGHTS = ("pytorch_model.bin", "pytorch_model.pt", "pytorch_model.ckpt")
-TRAIN = "python -m streaming_asr.train method=chunkformer entry=random"
+TRAIN = "python -m streaming_asr.train method=chunkformer entry=any_chunk"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 # Two generations of names for the same thing.

@@ -61,7 +61,7 @@ class ChunkFormer:
 
     def __init__(
         self,
-        adapter: str | None,
+        weights: str | None,
         device: str = "cpu",
         dtype: str = "float32",
         chunk_s: float = 0.3,
@@ -71,7 +71,7 @@ class ChunkFormer:
         right_frames: int | None = None,
         total_duration_s: float = 1800.0,
     ) -> None:
-        """Load the network from the folder `adapter`, a trained or a published one.
+        """Load the network from the folder `weights`, a trained or a published one.
 
         mode: stream or longform. chunk_frames, left_frames, right_frames: the context in frames of
         80 ms; default 64, 128, 128 in longform, and in stream the frames that fit into `chunk_s`,
@@ -79,10 +79,10 @@ class ChunkFormer:
         total_duration_s: audio of all recordings together that goes through the encoder in one pass
         (longform). Raises UserError on settings out of range and on what `load` refuses.
         """
-        if adapter in (None, "none"):
+        if weights in (None, "none"):
             raise UserError(
-                "method.adapter=none: chunkformer has a network of its own and cannot do without; "
-                f"train one with `{TRAIN}` or name a checkpoint with method.adapter=<folder>"
+                "method.weights=none: chunkformer has a network of its own and cannot do without; "
+                f"train one with `{TRAIN}` or name a checkpoint with method.weights=<folder>"
             )
         if mode not in ("stream", "longform"):
             raise UserError(f"mode={mode!r}: one of stream, longform")
@@ -107,7 +107,7 @@ class ChunkFormer:
                 f"total_duration_s={total_duration_s:g}: less than one chunk of {chunk} frames, "
                 f"{chunk * FRAME_S:g} s; raise it or lower chunk_frames"
             )
-        loaded = load(adapter, device=device, dtype=dtype)
+        loaded = load(weights, device=device, dtype=dtype)
         self._network, self._tokens = loaded.network, loaded.tokens
         self._stream, self._chunk = stream, chunk
         self._context = Context(chunk + right, left, 0) if stream else Context(chunk, left, right)

@@ -24,24 +24,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from ...data import read_manifest
-from ...data.shards import Item, by_speaker, read_shards
-from ...errors import UserError
-from ...text import normaliser
-from ...training import published_name, write_training
-from ...whisper.encoder import encode_masked
-from ...whisper.features import FRAME_SAMPLES as WHISPER_FRAME_SAMPLES
-from ...whisper.features import log_mel
-from ...whisper.load import Whisper, load_whisper
-from ..offline.windows import Window, WindowOptions, draw_window
-from .context import Context
-from .ctc import BLANK, FRAME_S, Greedy, best_path
-from .decoder import AttentionDecoder
-from .encoder import Network, Shape
-from .features import HOP_SAMPLES, fbank
-from .layers import n_frames
-from .load import Statistics, load, normalisation, save
-from .tokenizer import Tokenizer
+from streaming_asr.data import read_manifest
+from streaming_asr.data.shards import Item, by_speaker, read_shards
+from streaming_asr.errors import UserError
+from streaming_asr.methods.chunkformer.context import Context
+from streaming_asr.methods.chunkformer.ctc import BLANK, FRAME_S, Greedy, best_path
+from streaming_asr.methods.chunkformer.decoder import AttentionDecoder
+from streaming_asr.methods.chunkformer.encoder import Network, Shape
+from streaming_asr.methods.chunkformer.features import HOP_SAMPLES, fbank
+from streaming_asr.methods.chunkformer.layers import n_frames
+from streaming_asr.methods.chunkformer.load import Statistics, load, normalisation, save
+from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
+from streaming_asr.text import normaliser
+from streaming_asr.training.loop import published_name, write_training
+from streaming_asr.training.windows import Window, WindowOptions, draw_window
+from streaming_asr.whisper.encoder import encode_masked
+from streaming_asr.whisper.features import FRAME_SAMPLES as WHISPER_FRAME_SAMPLES
+from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.load import Whisper, load_whisper
 
 SAMPLE_RATE = 16_000
 N_STATISTICS = 300

@@ -50,9 +50,9 @@ class Padding:
 
 
 def make_padding(
-    kind: str, whisper: Whisper, *, length_s: float | None = None, adapter: str | None = None
+    kind: str, whisper: Whisper, *, length_s: float | None = None, weights: str | None = None
 ) -> Padding:
-    """The padding of that name for this model; `adapter` holds the hush word.
+    """The padding of that name for this model; `weights` holds the hush word.
 
     length_s: of zeros and noise, default 0.5; a hush word has its own length. Raises UserError.
     """
@@ -64,13 +64,13 @@ def make_padding(
             "choose; leave padding_s out"
         )
     if kind == "hush":
-        if adapter in (None, "none"):
+        if weights in (None, "none"):
             raise UserError(
-                "padding=hush with adapter=none: a hush word is trained; make one with "
-                "`python -m streaming_asr.train method=hush_word entry=random`, or take "
+                "padding=hush with method.weights=none: a hush word is trained; make one with "
+                "`python -m streaming_asr.train method=hush_word entry=any_chunk`, or take "
                 "padding=full, none, zeros or noise"
             )
-        padding = load_hush(str(adapter), whisper)
+        padding = load_hush(str(weights), whisper)
     elif kind in ("zeros", "noise"):
         seconds = PADDING_S if length_s is None else length_s
         n = round(seconds * SAMPLE_RATE)

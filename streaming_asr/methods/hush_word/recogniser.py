@@ -10,13 +10,13 @@ from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.methods.hush_word.padding import PaddedEncoder
 from streaming_asr.methods.hush_word.pipeline import EncoderWorker
 from streaming_asr.methods.hush_word.search import PrunedSearch, Reference, punctuation
-from streaming_asr.methods.offline.decode import SEAM_S, Window, as_words
-from streaming_asr.methods.ufal.recogniser import Hypothesis, sentence_ends_s
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
+from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
+from streaming_asr.whisper.transcribe import SEAM_S, Window, as_words
 from streaming_asr.whisper.words import refuse_other_than_english
 
 

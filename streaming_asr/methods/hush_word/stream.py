@@ -17,8 +17,8 @@ from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
 from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser, Transcriber
-from streaming_asr.methods.ufal.online import BufferedStream, OnlineBuffer, Policy
 from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
 from streaming_asr.whisper.window import samples_of
 
 TRIM_S = 15.0
@@ -43,7 +43,7 @@ class HushWord:
         dtype: str = "float32",
         chunk_s: float = 0.3,
         first_chunk_s: float = 0.6,
-        adapter: str | None = None,
+        weights: str | None = None,
         padding: str = "hush",
         padding_s: float | None = None,
         beam: int = 5,
@@ -57,7 +57,7 @@ class HushWord:
     ) -> None:
         """Load the model and what it is hushed with.
 
-        adapter: folder of the hush word. padding: full, none, zeros, noise or hush; padding_s: of
+        weights: folder of the hush word. padding: full, none, zeros, noise or hush; padding_s: of
         zeros and noise, default 0.5 s. beam: 0 or 1 is greedy. prune: follow the last round's text
         at width 1; reenter: again after a fallback. n: hypotheses that must agree. trim_s: buffer
         length in seconds beyond which it is trimmed, default 15 or half the model's context.
@@ -81,7 +81,7 @@ class HushWord:
                 "its own in the pipeline alone; give pipeline=1:1 or leave it out"
             )
         whisper = load_whisper(model_path, device=device, dtype=dtype)
-        tail = make_padding(padding, whisper, length_s=padding_s, adapter=adapter)
+        tail = make_padding(padding, whisper, length_s=padding_s, weights=weights)
         encoder = PaddedEncoder(whisper, tail)
         self._shared = Transcriber(
             whisper,

@@ -23,17 +23,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...data import Utterance, read_manifest
-from ...data.shards import Item, by_speaker, read_shards
-from ...errors import UserError
-from ...method import SAMPLE_RATE
-from ...training import dev_wer, published_name, write_training
-from ...whisper.encoder import encode_short
-from ...whisper.features import FRAME_SAMPLES
-from ...whisper.load import Whisper, load_whisper
-from ..offline.batch import greedy
-from ..offline.windows import WindowOptions, draw_window
-from .padding import FILE_NAME, NOISE_PEAK, Padding, make_padding, padded_mel
+from streaming_asr.data import Utterance, read_manifest
+from streaming_asr.data.shards import Item, by_speaker, read_shards
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.methods.hush_word.padding import (
+    FILE_NAME,
+    NOISE_PEAK,
+    Padding,
+    make_padding,
+    padded_mel,
+)
+from streaming_asr.training.greedy import greedy
+from streaming_asr.training.loop import dev_wer, published_name, write_training
+from streaming_asr.training.windows import WindowOptions, draw_window
+from streaming_asr.whisper.encoder import encode_short
+from streaming_asr.whisper.features import FRAME_SAMPLES
+from streaming_asr.whisper.load import Whisper, load_whisper
 
 LEVELS = ("raw", "mel")
 PREVIOUS_TOKENS = 100

@@ -12,8 +12,8 @@ import numpy as np
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
-from streaming_asr.methods.offline.decode import SAMPLE_RATE, Window, WindowDecoder, as_words
 from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.transcribe import SAMPLE_RATE, Window, WindowDecoder, as_words
 from streaming_asr.whisper.window import samples_of
 
 
@@ -56,7 +56,7 @@ class _Whole:
         model_path: str,
         device: str,
         dtype: str,
-        adapter: str | None,
+        weights: str | None,
         beam: int,
         max_tokens: int | None,
     ) -> None:
@@ -69,7 +69,7 @@ class _Whole:
             model_path,
             device=device,
             dtype=dtype,
-            adapter=None if adapter in (None, "none") else adapter,
+            adapter=None if weights in (None, "none") else weights,
         )
         self._decoder = WindowDecoder(whisper, beam, max_tokens)
 
@@ -116,7 +116,7 @@ class Offline(_Whole):
         model_path: str,
         device: str = "cpu",
         dtype: str = "float32",
-        adapter: str | None = None,
+        weights: str | None = None,
         beam: int = 0,
         max_tokens: int | None = None,
     ) -> None:
@@ -124,7 +124,7 @@ class Offline(_Whole):
 
         Raises UserError on a missing model or adapter and on settings out of range.
         """
-        super().__init__(model_path, device, dtype, adapter, beam, max_tokens)
+        super().__init__(model_path, device, dtype, weights, beam, max_tokens)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
         """A new stream."""
@@ -150,11 +150,11 @@ class Reencode(_Whole):
         dtype: str = "float32",
         chunk_s: float = 0.3,
         first_chunk_s: float = 0.6,
-        adapter: str | None = None,
+        weights: str | None = None,
         max_tokens: int | None = None,
     ) -> None:
         """Greedy; `chunk_s` and `first_chunk_s` in seconds, multiples of 0.02."""
-        super().__init__(model_path, device, dtype, adapter, 0, max_tokens)
+        super().__init__(model_path, device, dtype, weights, 0, max_tokens)
         self._chunk = samples_of(chunk_s, "chunk_s")
         self._first = samples_of(first_chunk_s, "first_chunk_s")
 

@@ -21,13 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...data import read_manifest
-from ...data.shards import Item, by_speaker, read_shards
-from ...training import dev_wer
-from ...whisper.features import log_mel
-from ...whisper.load import load_whisper
-from .batch import transcribe_batch
-from .windows import Targets, Window, WindowOptions, draw_window
+from streaming_asr.data import read_manifest
+from streaming_asr.data.shards import Item, by_speaker, read_shards
+from streaming_asr.training.greedy import transcribe_batch
+from streaming_asr.training.loop import dev_wer
+from streaming_asr.training.windows import Targets, Window, WindowOptions, draw_window
+from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.load import load_whisper
 
 # The frame head on tokens sees every third frame: a softmax over the whole vocabulary every 20 ms
 # costs a quarter of a step, and a token lasts several frames.
@@ -109,7 +109,7 @@ class OfflineRecipe:
     def batch(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Any]:
         shared = random.Random(
             f"{self.seed}-{step}"
-        )  # all ranks pad alike, or one waits for the other
+        )  # all ranks pad length_buckets, or one waits for the other
         own = random.Random(f"{self.seed}-{step}-{rank}")
         padded = progress >= self.short_until or shared.random() < self.padded_early
         where = shared.random()

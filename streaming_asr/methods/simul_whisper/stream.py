@@ -49,7 +49,7 @@ class SimulWhisper:
         chunk_s: float = 0.3,
         first_chunk_s: float = 0.6,
         truncation: str | None = None,
-        adapter: str | None = None,
+        weights: str | None = None,
         frame_threshold: int = 12,
         last_frame_threshold: int = 4,
         rewind_frames: int | None = None,
@@ -58,10 +58,10 @@ class SimulWhisper:
         context_tokens: int | None = None,
         prompt: str | None = None,
     ) -> None:
-        """Load the model and, for truncation=cif, the detector that `adapter` names.
+        """Load the model and, for truncation=cif, the detector that `weights` names.
 
         truncation: drop the last word of a step's text `never`, `always`, or unless the detector
-        finds that it ended (`cif`); None: cif where `adapter` names one, else never.
+        finds that it ended (`cif`); None: cif where `weights` names one, else never.
         frame_threshold: a token taken from so few frames before the end of the audio waits;
         last_frame_threshold: the same at the end of the stream. rewind_frames: looking back
         further drops the step's text (default 4 s of 30 s of context).
@@ -69,7 +69,7 @@ class SimulWhisper:
         context_tokens: of earlier text before the window, 0 none, default half the positions.
         prompt: text before all of it. Raises UserError on a missing part or a setting out of range.
         """
-        no_detector = adapter in (None, "none")
+        no_detector = weights in (None, "none")
         if truncation is None:
             truncation = "never" if no_detector else "cif"
         if truncation not in TRUNCATIONS:
@@ -82,8 +82,8 @@ class SimulWhisper:
         if truncation == "cif" and no_detector:
             raise UserError(
                 "truncation=cif wants a truncation detector, and there is none: train one with "
-                "`python -m streaming_asr.train method=simul_whisper entry=random`, which "
-                "method.adapter=auto finds, or name a folder or published file, or do without by "
+                "`python -m streaming_asr.train method=simul_whisper entry=any_chunk`, which "
+                "method.weights=auto finds, or name a folder or published file, or do without by "
                 "truncation=never"
             )
         self._whisper = whisper = load_whisper(model_path, device=device, dtype=dtype)
@@ -91,7 +91,7 @@ class SimulWhisper:
         self._truncation = truncation
         self._detector = None
         if truncation == "cif":
-            self._detector = load_detector(str(adapter), whisper.config.d_model, whisper.device)
+            self._detector = load_detector(str(weights), whisper.config.d_model, whisper.device)
         self._chunk_samples = samples_of(chunk_s, "chunk_s")
         self._first_samples = samples_of(first_chunk_s, "first_chunk_s")
         self._buffer_samples = _buffer(buffer_s, whisper)

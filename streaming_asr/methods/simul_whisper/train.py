@@ -27,16 +27,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...data import read_manifest
-from ...data.shards import Item, by_speaker, read_timed_shards
-from ...errors import UserError
-from ...method import SAMPLE_RATE, Samples
-from ...training import published_name, write_training
-from ...whisper.encoder import encode_padded
-from ...whisper.features import FRAME_SAMPLES, log_mel
-from ...whisper.load import load_whisper
-from ..offline.windows import WindowOptions, draw_window
-from .truncation import FILE_NAME, TruncationDetector, fires_at_the_end
+from streaming_asr.data import read_manifest
+from streaming_asr.data.shards import Item, by_speaker, read_timed_shards
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.methods.simul_whisper.truncation import (
+    FILE_NAME,
+    TruncationDetector,
+    fires_at_the_end,
+)
+from streaming_asr.training.loop import published_name, write_training
+from streaming_asr.training.windows import WindowOptions, draw_window
+from streaming_asr.whisper.encoder import encode_padded
+from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
+from streaming_asr.whisper.load import load_whisper
 
 FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 LEAST_FRAMES = 15  # of a clip: a stream decodes no less than 300 ms

@@ -199,7 +199,7 @@ class Anchors(_Scored):
         return Compressed(h[at], scores[at], ready, ends)
 
 
-class Integrate(_Scored):
+class Cif(_Scored):
     """CIF: every segment is the average of its frames, weighted by their scores (equation 7).
 
     The encoder sees no anchors, so that its mask is `history`. A frame whose score overshoots the
@@ -278,7 +278,7 @@ class Integrate(_Scored):
         return Compressed(fired, fired.new_zeros(len(ends)), ready, ends, error)
 
 
-class Every(Compressor):
+class Uncompressed(Compressor):
     """No compression: all frames, a segment every `stride` of them (section 4, fixed decision)."""
 
     name = "none"
@@ -312,11 +312,11 @@ def compressor(name: str, d: int, encoder: SemanticEncoder, **options: Any) -> C
         return Anchors(encoder, d, **scored)
     encoder.mask = "history"
     if name == "cif":
-        return Integrate(encoder, d, **scored)
+        return Cif(encoder, d, **scored)
     if name == "cnn":
         from streaming_asr.methods.star.convolutions import Convolutions
 
         return Convolutions(encoder, d, options["rate"])
     if name == "none":
-        return Every(encoder)
+        return Uncompressed(encoder)
     raise UserError(f"compressor={name!r}: one of {', '.join(COMPRESSORS)}")

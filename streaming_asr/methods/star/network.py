@@ -107,7 +107,7 @@ def read_config(folder: Path) -> StarConfig:
     if not path.is_file():
         raise UserError(
             f"{folder}: no {CONFIG_FILE} there, so no STAR network; train one with {TRAIN} and "
-            "name its folder with method.adapter=, or try it untrained with method.adapter=none"
+            "name its folder with method.weights=, or try it untrained with method.weights=none"
         )
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
@@ -184,7 +184,7 @@ def load_star(
         if wanted is not None and config.compressor != wanted:
             raise UserError(
                 f"compressor={wanted}: {folder} was trained as compressor={config.compressor}; "
-                "name a network of that compressor with method.adapter=, or leave compressor out"
+                "name a network of that compressor with method.weights=, or leave compressor out"
             )
         config = replace(config, **changes)
     adapted = folder is not None and (Path(folder) / "adapter_config.json").is_file()

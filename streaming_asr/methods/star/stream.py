@@ -31,7 +31,7 @@ from streaming_asr.methods.star.compressors import Compressed
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
 from streaming_asr.methods.star.network import load_star
 from streaming_asr.methods.star.state import StreamState
-from streaming_asr.methods.whisperrt.longform import Seam
+from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.window import FRAME_S, frames_of
 from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
 
@@ -50,7 +50,7 @@ class Star:
         dtype: str = "float32",
         chunk_s: float = 0.3,
         first_chunk_s: float = 0.6,
-        adapter: str | None = None,
+        weights: str | None = None,
         wait_k: int = 3,
         compressor: str | None = None,
         mask: str | None = None,
@@ -61,7 +61,7 @@ class Star:
         early_end: str = "suppress",
         window_margin_s: float | None = None,
     ) -> None:
-        """Load the model and the network in `adapter`; None: untrained, for trials.
+        """Load the model and the network in `weights`; None: untrained, for trials.
 
         wait_k: anchors before the first token. compressor: star | cif | cnn | none, checked against
         the network's. mask (compact | history), carry: as trained where None; see `StarConfig`.
@@ -86,7 +86,7 @@ class Star:
         self._chunk_frames = frames_of(chunk_s, "chunk_s")
         self._first_frames = frames_of(first_chunk_s, "first_chunk_s")
         stride = None if stride_s is None else frames_of(stride_s, "stride_s")
-        folder = None if adapter in (None, "none") else adapter
+        folder = None if weights in (None, "none") else weights
         self._whisper, network = load_star(
             model_path,
             folder,

@@ -23,19 +23,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...data import read_manifest
-from ...data.shards import by_speaker, read_timed_shards
-from ...errors import UserError
-from ...training import dev_wer, published_name, write_training
-from ...whisper.adapters import save_lora
-from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
-from ...whisper.load import load_whisper
-from ...whisper.masks import whole_block_ends
-from ...whisper.window import FRAME_S
-from ..offline.windows import WindowOptions, complete_window
-from ..u2.network import with_lora
-from .decoder import AnchorDecoder, seen
-from .network import (
+from streaming_asr.data import read_manifest
+from streaming_asr.data.shards import by_speaker, read_timed_shards
+from streaming_asr.errors import UserError
+from streaming_asr.methods.star.decoder import AnchorDecoder, seen
+from streaming_asr.methods.star.network import (
     CONFIG_FILE,
     WAV2VEC2_FOLDER,
     StarConfig,
@@ -44,7 +36,15 @@ from .network import (
     read_config,
     save_network,
 )
-from .wav2vec2 import load_wav2vec2
+from streaming_asr.methods.star.wav2vec2 import load_wav2vec2
+from streaming_asr.methods.u2.network import with_lora
+from streaming_asr.training.loop import dev_wer, published_name, write_training
+from streaming_asr.training.windows import WindowOptions, complete_window
+from streaming_asr.whisper.adapters import save_lora
+from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
+from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.masks import whole_block_ends
+from streaming_asr.whisper.window import FRAME_S
 
 STAGES = ("plain", "segmenter", "frozen")
 CHUNK_FRAMES = (5, 50)  # 0.1 .. 1.0 s
@@ -285,13 +285,13 @@ class StarRecipe:
     @torch.inference_mode()
     def evaluate(self) -> dict[str, float]:
         """WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate); vectors."""
-        from .stream import Star
+        from streaming_asr.methods.star.stream import Star
 
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
             method = Star(
                 model_path=self.path,
-                adapter=folder,
+                weights=folder,
                 device=str(next(self.model.parameters()).device),
                 chunk_s=self.chunk_s,
                 first_chunk_s=self.first_chunk_s,
@@ -310,7 +310,7 @@ class StarRecipe:
         return {"score": wer, "wer": wer, "frames_per_vector": n_frames / max(1, n_vectors)}
 
     def save(self, folder: Path) -> None:
-        """A folder that `method.adapter` takes, in fp16, and training.json."""
+        """A folder that `method.weights` takes, in fp16, and training.json."""
         folder.mkdir(parents=True, exist_ok=True)
         save_network(self.network, folder)
         save_lora(self.lora, folder, published_name(self.path))

@@ -54,7 +54,7 @@ def load_head(folder: str | Path, whisper: Whisper) -> nn.Linear:
     if not path.is_file():
         raise UserError(
             f"{folder}: no {HEAD_FILE} there, so no CTC head for this model; train one with "
-            "`python -m streaming_asr.train method=u2` and name its folder with method.adapter=, "
+            "`python -m streaming_asr.train method=u2` and name its folder with method.weights=, "
             "or try the method untrained with method.head=embedding"
         )
     try:

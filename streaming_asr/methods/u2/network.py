@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from ...errors import UserError
-from ...whisper.adapters import add_lora
-from ...whisper.encoder import encode_masked
+from streaming_asr.errors import UserError
+from streaming_asr.whisper.adapters import add_lora
+from streaming_asr.whisper.encoder import encode_masked
 
 TARGET_MODULES = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"]
 

@@ -27,12 +27,12 @@ from streaming_asr.methods.u2.head import quantise as to_int8
 from streaming_asr.methods.u2.rescoring import Weights, rescore
 from streaming_asr.methods.u2.state import StreamState
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
-from streaming_asr.methods.whisperrt.longform import Seam
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import StreamingEncoder
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, StreamingLogMel
 from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.window import FRAME_S, frames_of
 from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
 
@@ -59,7 +59,7 @@ class U2:
         dtype: str = "float32",
         chunk_s: float = 0.3,
         first_chunk_s: float = 0.6,
-        adapter: str | None = None,
+        weights: str | None = None,
         head: str = "trained",
         ctc_tokens: int | None = None,
         beam: int = 10,
@@ -73,7 +73,7 @@ class U2:
         word_times: str = "alignment",
         quantise: str = "none",
     ) -> None:
-        """Load the model and what was trained of it: `adapter`, a folder with a CTC head.
+        """Load the model and what was trained of it: `weights`, a folder with a CTC head.
 
         head: trained (from that folder) or embedding (untrained, of `ctc_tokens` classes; default
         all text tokens). beam: prefixes of the first pass. rescore: how many of them the decoder
@@ -95,11 +95,11 @@ class U2:
             )
         self._chunk_frames = frames_of(chunk_s, "chunk_s")
         self._first_frames = frames_of(first_chunk_s, "first_chunk_s")
-        folder = None if adapter in (None, "none") else adapter
+        folder = None if weights in (None, "none") else weights
         if head == "trained" and folder is None:
             raise UserError(
-                "method.adapter=none: U2 needs a CTC head trained for this model; train one with "
-                "`python -m streaming_asr.train method=u2`, name its folder with method.adapter=, "
+                "method.weights=none: U2 needs a CTC head trained for this model; train one with "
+                "`python -m streaming_asr.train method=u2`, name its folder with method.weights=, "
                 "or try the method untrained with method.head=embedding"
             )
         self._whisper = load_trained(model_path, folder, device=device, dtype=dtype)

@@ -19,21 +19,28 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ...data import read_manifest
-from ...data.shards import Item, by_speaker, read_timed_shards
-from ...errors import UserError
-from ...training import dev_wer, published_name, write_training
-from ...whisper.adapters import save_lora
-from ...whisper.decoder import Decoder, DecoderCache
-from ...whisper.encoder import encode_masked
-from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
-from ...whisper.load import Whisper, load_whisper
-from ...whisper.masks import whole_block_ends
-from ...whisper.window import FRAME_S, frames_of
-from ..offline.windows import WindowOptions, complete_window
-from .head import HEAD_FILE, MODEL_FOLDER, embedding_head, load_head, load_trained, save_head
-from .network import Batch, TwoPassModel, with_lora
-from .tokenizer import CtcTokenizer
+from streaming_asr.data import read_manifest
+from streaming_asr.data.shards import Item, by_speaker, read_timed_shards
+from streaming_asr.errors import UserError
+from streaming_asr.methods.u2.head import (
+    HEAD_FILE,
+    MODEL_FOLDER,
+    embedding_head,
+    load_head,
+    load_trained,
+    save_head,
+)
+from streaming_asr.methods.u2.network import Batch, TwoPassModel, with_lora
+from streaming_asr.methods.u2.tokenizer import CtcTokenizer
+from streaming_asr.training.loop import dev_wer, published_name, write_training
+from streaming_asr.training.windows import WindowOptions, complete_window
+from streaming_asr.whisper.adapters import save_lora
+from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.encoder import encode_masked
+from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
+from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.masks import whole_block_ends
+from streaming_asr.whisper.window import FRAME_S, frames_of
 
 STAGES = ("attention", "ctc", "hybrid")
 CHUNK_FRAMES = (5, 50)  # 0.1 .. 1.0 s
@@ -241,13 +248,13 @@ class U2Recipe:
         return texts
 
     def _streamed(self) -> list[str]:
-        from .stream import U2
+        from streaming_asr.methods.u2.stream import U2
 
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
             method = U2(
                 model_path=self.path,
-                adapter=folder,
+                weights=folder,
                 device=str(self._device),
                 chunk_s=self.chunk_s,
                 first_chunk_s=self.first_chunk_s,
@@ -263,7 +270,7 @@ class U2Recipe:
         return next(self.model.parameters()).device
 
     def save(self, folder: Path) -> None:
-        """A folder that `method.adapter` takes: head, adapter or model in fp16, training.json."""
+        """A folder that `method.weights` takes: head, adapter or model in fp16, training.json."""
         folder.mkdir(parents=True, exist_ok=True)
         if self.stage != "attention":
             save_head(self.model.head, folder)

@@ -1,4 +1,4 @@
-"""Whisper checkpoints of WeNet, CTC head included, as a folder that `method.adapter` takes.
+"""Whisper checkpoints of WeNet, CTC head included, as a folder that `method.weights` takes.
 
     python -m streaming_asr.methods.u2.wenet final.pt --base openai/whisper-medium --out FOLDER
 
@@ -172,7 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f"run it with method=u2 method.adapter={given.out}")
+    print(f"run it with method=u2 method.weights={given.out}")
     return 0
 
 

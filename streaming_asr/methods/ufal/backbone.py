@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
-from streaming_asr.methods.offline.decode import WindowDecoder, as_words
-from streaming_asr.methods.ufal.recogniser import Hypothesis, sentence_ends_s
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
+from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
+from streaming_asr.whisper.transcribe import WindowDecoder, as_words
 from streaming_asr.whisper.words import refuse_other_than_english
 
 

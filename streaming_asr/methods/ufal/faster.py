@@ -19,8 +19,8 @@ from transformers import AutoConfig, GenerationConfig
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.methods.ufal.convert import HF, converted
-from streaming_asr.methods.ufal.recogniser import Hypothesis
 from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.recogniser import Hypothesis
 from streaming_asr.whisper.words import refuse_other_than_english
 
 FRAME_SAMPLES = 320

@@ -17,9 +17,9 @@ import torch
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
-from streaming_asr.methods.ufal.online import BufferedStream, OnlineBuffer, Policy
-from streaming_asr.methods.ufal.recogniser import Recogniser
 from streaming_asr.methods.ufal.vad import Gate, Silero
+from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
+from streaming_asr.whisper.recogniser import Recogniser
 from streaming_asr.whisper.window import samples_of
 
 TRIM_S = 15.0

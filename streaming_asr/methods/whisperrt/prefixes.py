@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from ...errors import UserError
-from ...whisper.adapters import add_lora
-from ...whisper.encoder import encode_masked, merge_heads, split_heads
+from streaming_asr.errors import UserError
+from streaming_asr.whisper.adapters import add_lora
+from streaming_asr.whisper.encoder import encode_masked, merge_heads, split_heads
 
 TARGET_MODULES = ["q_proj", "k_proj", "v_proj", "out_proj"]  # of all three attentions
 

@@ -24,12 +24,12 @@ from streaming_asr.methods.whisperrt.beam import decode_beam
 from streaming_asr.methods.whisperrt.commit import Committer
 from streaming_asr.methods.whisperrt.greedy import Row, decode_greedy
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
-from streaming_asr.methods.whisperrt.longform import Seam
 from streaming_asr.methods.whisperrt.state import Pool, StreamState
 from streaming_asr.whisper.decoder import Decoder
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, StreamingLogMel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.window import frames_of
 
 TOKENS_PER_CHUNK_SECOND = 28
@@ -47,7 +47,7 @@ class WhisperRT:
         dtype: str = "float32",
         chunk_s: float = 0.3,
         first_chunk_s: float = 0.6,
-        adapter: str | None = None,
+        weights: str | None = None,
         beam: int = 0,
         n: int = 2,
         commit: str = "stable",
@@ -57,7 +57,7 @@ class WhisperRT:
         word_times: str = "emission",
         window_margin_s: float | None = None,
     ) -> None:
-        """Load the model, with `adapter` (folder, published checkpoint, none) merged.
+        """Load the model, with `weights` (folder, published checkpoint, none) merged.
 
         beam: 0 or 1 greedy, else the beam's width b. n: last tokens verified per chunk.
         decoder_cache: keep the decoder's self-attention of tokens older than n (VI-B), an
@@ -77,7 +77,7 @@ class WhisperRT:
             model_path,
             device=device,
             dtype=dtype,
-            adapter=None if adapter in (None, "none") else adapter,
+            adapter=None if weights in (None, "none") else weights,
         )
         self._decoder = Decoder(self._whisper)
         self._chunk_frames = frames_of(chunk_s, "chunk_s")

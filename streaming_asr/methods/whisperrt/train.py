@@ -31,17 +31,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...data import read_manifest
-from ...data.shards import Item, by_speaker, read_timed_shards
-from ...errors import UserError
-from ...training import alike, dev_wer, published_name, write_training
-from ...whisper.adapters import save_lora
-from ...whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, log_mel
-from ...whisper.load import load_whisper
-from ...whisper.masks import block_ends, whole_block_ends
-from ...whisper.window import FRAME_S
-from ..offline.windows import Targets, Window, WindowOptions, complete_window
-from .prefixes import Batch, Example, PrefixModel, pack, with_lora
+from streaming_asr.data import read_manifest
+from streaming_asr.data.shards import Item, by_speaker, read_timed_shards
+from streaming_asr.errors import UserError
+from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, pack, with_lora
+from streaming_asr.training.loop import dev_wer, length_buckets, published_name, write_training
+from streaming_asr.training.windows import Targets, Window, WindowOptions, complete_window
+from streaming_asr.whisper.adapters import save_lora
+from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, log_mel
+from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.masks import block_ends, whole_block_ends
+from streaming_asr.whisper.window import FRAME_S
 
 RANDOM_CHUNK_FRAMES = range(5, 51, 5)  # 0.1 .. 1.0 s
 FIRST_CHUNK_FRAMES = 30  # the first chunk: the smallest multiple of the chunk from here up
@@ -175,7 +175,7 @@ class WhisperRTRecipe:
                 for _ in range(self.n_batch * self.buckets)
             ]
             key = f"{self.seed}-{pool}-order"
-            batches = alike(windows, self.buckets, lambda window: len(window.audio), key)
+            batches = length_buckets(windows, self.buckets, lambda window: len(window.audio), key)
             self._drawn = ((pool, rank), batches)
         return self._drawn[1][place]
 
@@ -229,13 +229,13 @@ class WhisperRTRecipe:
 
     def evaluate(self) -> dict[str, float]:
         """WER in percent of greedy streaming on dev, with the adapter as `save` leaves it."""
-        from .stream import WhisperRT
+        from streaming_asr.methods.whisperrt.stream import WhisperRT
 
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
             method = WhisperRT(
                 model_path=self.path,
-                adapter=folder,
+                weights=folder,
                 device=str(next(self.model.parameters()).device),
                 chunk_s=self.chunk * FRAME_S,
                 first_chunk_s=self.first_chunk * FRAME_S,

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...whisper.encoder import encode_padded, encode_short
-from ...whisper.features import FRAME_SAMPLES, log_mel
-from ...whisper.load import Whisper
+from streaming_asr.whisper.encoder import encode_padded, encode_short
+from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
+from streaming_asr.whisper.load import Whisper
 
 
 @torch.inference_mode()

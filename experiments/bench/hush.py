@@ -35,7 +35,7 @@ class HushCost:
 
 def measure(folder: str, audio_s: float = AUDIO_S, repeats: int = 5) -> HushCost:
     """Encode `audio_s` of made-up audio with half a second after it, and padded to the context."""
-    from streaming_asr.bench.models import synthetic_audio
+    from experiments.bench.models import synthetic_audio
     from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
     from streaming_asr.whisper.load import load_whisper
 
@@ -77,7 +77,7 @@ def _by_transformers(model: Any, mel: torch.Tensor) -> torch.Tensor:
 
 def base_cost() -> HushCost:
     """`measure` on random weights of Whisper base; nothing is downloaded."""
-    from streaming_asr.bench.models import random_whisper
+    from experiments.bench.models import random_whisper
 
     with TemporaryDirectory(prefix="bench-") as folder:
         return measure(str(random_whisper("base", Path(folder))))

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from streaming_asr.bench.settings import n_text_tokens
+from experiments.bench.settings import n_text_tokens
 from streaming_asr.method import Recorder, Samples
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, StreamingLogMel
 from streaming_asr.whisper.load import Whisper

@@ -19,16 +19,16 @@ from typing import Any
 
 import torch
 
-from streaming_asr.bench.models import DIMENSIONS, random_whisper, synthetic_audio
-from streaming_asr.bench.naive import Naive
-from streaming_asr.bench.settings import AROUND, FRAME_MS, StepSettings, n_text_tokens
-from streaming_asr.data.utterance import Utterance
+from experiments.bench.models import DIMENSIONS, random_whisper, synthetic_audio
+from experiments.bench.naive import Naive
+from experiments.bench.settings import AROUND, FRAME_MS, StepSettings, n_text_tokens
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, read_log
 from streaming_asr.machine import machine, versions
 from streaming_asr.method import Samples
 from streaming_asr.methods.whisperrt import WhisperRT
 from streaming_asr.simulate import simulate
+from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.decoder import Decoder
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
 from streaming_asr.whisper.load import Whisper

@@ -1,4 +1,4 @@
-"""What ChunkFormer's paper claims, on this machine: `python -m streaming_asr.bench chunkformer`.
+"""What ChunkFormer's paper claims, on this machine: `python -m experiments.bench chunkformer`.
 
 masked   the paper's six recordings in one masked batch, and padded to the longest (table IV)
 loop     100 audios of 10 s: the masks of section II-B, and a loop over the audios in every layer
@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from streaming_asr.bench import author
+from experiments.bench import author
 from streaming_asr.errors import UserError
 from streaming_asr.machine import machine
 from streaming_asr.memory import MemoryMeter
@@ -306,7 +306,7 @@ def bench_author(settings: Settings) -> dict[str, float] | None:
 
 def bench_chunkformer(settings: Settings, parts: Sequence[str] = PARTS) -> dict[str, Any]:
     """All of `parts`. Raises UserError for a part that is none."""
-    from streaming_asr.bench.endless import stream_from_disk
+    from experiments.bench.endless import stream_from_disk
 
     if unknown := [part for part in parts if part not in PARTS]:
         raise UserError(f"--only {unknown[0]}: one or several of {', '.join(PARTS)}")

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ...data.noise import KINDS
-from ...data.shards import Item
+from streaming_asr.data.noise import KINDS
+from streaming_asr.data.shards import Item
 
 SAMPLE_RATE = 16_000
 FRAME_SAMPLES = 320  # one encoder position, 20 ms

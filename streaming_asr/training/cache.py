@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from .errors import UserError
+from streaming_asr.errors import UserError
 
 
 class BatchCache:

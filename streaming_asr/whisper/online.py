@@ -17,8 +17,8 @@ import numpy as np
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
-from streaming_asr.methods.local_agreement import Agreement, LocalAgreement, ReferenceAgreement
-from streaming_asr.methods.ufal.recogniser import Recogniser, ends_sentence
+from streaming_asr.whisper.agreement import Agreement, LocalAgreement, ReferenceAgreement
+from streaming_asr.whisper.recogniser import Recogniser, ends_sentence
 from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
 
 PROMPT_CHARACTERS = 200

@@ -12,7 +12,7 @@ import torch
 from streaming_asr.method import SAMPLE_RATE
 
 if TYPE_CHECKING:
-    from streaming_asr.bench.chunkformer import Settings
+    from experiments.bench.chunkformer import Settings
 
 BLOCK_S = 60
 """Written in blocks of so many seconds; read, too: it is the total duration of a pass."""
@@ -41,7 +41,7 @@ def stream_from_disk(settings: Settings, folder: Path) -> dict[str, Any]:
     """
     import psutil
 
-    from streaming_asr.bench.chunkformer import SHAPES, random_network
+    from experiments.bench.chunkformer import SHAPES, random_network
     from streaming_asr.data import Utterance
     from streaming_asr.data.audio import File, duration_s
     from streaming_asr.events import EventWriter, read_log

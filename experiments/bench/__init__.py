@@ -1,4 +1,4 @@
-"""What computing costs: `python -m streaming_asr.bench step`, and `bench score` what scoring does.
+"""What computing costs: `python -m experiments.bench step`, and `bench score` what scoring does.
 
 `bench methods` says what other methods add to the model below them, `bench memory` whether their
 memory stays bounded.
@@ -18,13 +18,13 @@ HELP = """\
 Time per chunk of WhisperRT at early, middle and late chunks of one stream, beside a naive
 baseline that recomputes what can be kept. Both emit the same tokens in the same run.
 
-  python -m streaming_asr.bench step
+  python -m experiments.bench step
       random weights of Whisper tiny and base, 300 ms chunks 5, 30 and 97, one thread
-  python -m streaming_asr.bench step --model tiny --repeats 1
+  python -m experiments.bench step --model tiny --repeats 1
       the same in a fifth of the time, less steady
-  python -m streaming_asr.bench step --model small --chunk 1s --at 10,25 --json small.json
+  python -m experiments.bench step --model small --chunk 1s --at 10,25 --json small.json
       another size, another chunk; all figures to a file
-  python -m streaming_asr.bench step --model streaming_asr/data/mini/model --at 30
+  python -m experiments.bench step --model streaming_asr/data/mini/model --at 30
       a model of your own, a Hugging Face folder
 
 Nothing is downloaded: only the dimensions are Whisper's. docs/bench.md says what is measured.
@@ -36,16 +36,16 @@ the six recordings of table IV in a masked and in a padded batch; masks against 
 audios; the author's package on the same weights where it is installed; ten hours streamed from
 disk at constant memory.
 
-  python -m streaming_asr.bench chunkformer
-  python -m streaming_asr.bench chunkformer --only loop,author --size mini --repeats 1
-  python -m streaming_asr.bench chunkformer --only masked --size large --scale 1 --device cuda
+  python -m experiments.bench chunkformer
+  python -m experiments.bench chunkformer --only loop,author --size mini --repeats 1
+  python -m experiments.bench chunkformer --only masked --size large --scale 1 --device cuda
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m streaming_asr.bench",
+        prog="python -m experiments.bench",
         description="What computing costs. `COMMAND --help` says more.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -162,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _step(arguments: argparse.Namespace) -> dict[str, Any]:
-    from streaming_asr.bench.settings import StepSettings
+    from experiments.bench.settings import StepSettings
 
     settings = StepSettings.parse(
         models=arguments.model or ["tiny", "base"],
@@ -172,8 +172,8 @@ def _step(arguments: argparse.Namespace) -> dict[str, Any]:
         repeats=arguments.repeats,
         device=arguments.device,
     )
-    from streaming_asr.bench.step import bench_step
-    from streaming_asr.bench.table import show
+    from experiments.bench.step import bench_step
+    from experiments.bench.table import show
 
     result = bench_step(settings)
     show(result)
@@ -181,7 +181,7 @@ def _step(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _score(arguments: argparse.Namespace) -> dict[str, Any]:
-    from streaming_asr.bench.score import ScoreSettings, bench_score, show
+    from experiments.bench.score import ScoreSettings, bench_score, show
 
     names = ("utterances", "seconds", "speakers", "chunk")
     result = bench_score(ScoreSettings(**{name: getattr(arguments, name) for name in names}))
@@ -190,7 +190,7 @@ def _score(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _methods(arguments: argparse.Namespace) -> dict[str, Any]:
-    from streaming_asr.bench.methods import bench_methods, show
+    from experiments.bench.methods import bench_methods, show
 
     result = bench_methods(arguments.rows)
     show(result)
@@ -198,7 +198,7 @@ def _methods(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _memory(arguments: argparse.Namespace) -> dict[str, Any]:
-    from streaming_asr.bench.memory import bench_memory, show
+    from experiments.bench.memory import bench_memory, show
 
     result = bench_memory(arguments.method, arguments.chunk, arguments.split, arguments.set)
     show(result)
@@ -206,8 +206,8 @@ def _memory(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _chunkformer(arguments: argparse.Namespace) -> dict[str, Any]:
-    from streaming_asr.bench.chunkformer import PARTS, Settings, bench_chunkformer
-    from streaming_asr.bench.chunkformer_table import show
+    from experiments.bench.chunkformer import PARTS, Settings, bench_chunkformer
+    from experiments.bench.chunkformer_table import show
 
     names = ("size", "scale", "audios", "audio_s", "hours", "threads", "repeats", "device")
     settings = Settings(**{name: getattr(arguments, name) for name in names})
@@ -218,7 +218,7 @@ def _chunkformer(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _star(arguments: argparse.Namespace) -> dict[str, Any]:
-    from streaming_asr.bench.star import StarSettings, bench_star, show
+    from experiments.bench.star import StarSettings, bench_star, show
     from streaming_asr.errors import UserError
 
     try:

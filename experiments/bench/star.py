@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from streaming_asr.bench.models import random_whisper, synthetic_audio
-from streaming_asr.bench.settings import AROUND, StepSettings
-from streaming_asr.bench.step import Meter
+from experiments.bench.models import random_whisper, synthetic_audio
+from experiments.bench.settings import AROUND, StepSettings
+from experiments.bench.step import Meter
 from streaming_asr.errors import UserError
 from streaming_asr.machine import machine, versions
 from streaming_asr.memory import MemoryMeter

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from streaming_asr.bench.models import random_whisper, synthetic_audio
-from streaming_asr.bench.plain_ctc import PlainPrefixBeamSearch
-from streaming_asr.bench.settings import FRAME_MS, StepSettings
-from streaming_asr.bench.step import Meter
+from experiments.bench.models import random_whisper, synthetic_audio
+from experiments.bench.plain_ctc import PlainPrefixBeamSearch
+from experiments.bench.settings import FRAME_MS, StepSettings
+from experiments.bench.step import Meter
 from streaming_asr.methods.u2 import U2
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import FRAME_SAMPLES

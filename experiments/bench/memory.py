@@ -1,4 +1,4 @@
-"""Does a method's memory stay bounded? `python -m streaming_asr.bench memory --method ufal`.
+"""Does a method's memory stay bounded? `python -m experiments.bench memory --method ufal`.
 
 Each method runs one recording of mini, ten minutes by default, in a process of its own. The
 resident set is read after every step; growth is that of the last minute's median over the second

@@ -27,13 +27,13 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from .data import Utterance
-from .data.shards import Item
-from .errors import UserError
-from .hashes import weights_hash
-from .method import SAMPLE_RATE
-from .text import normaliser
-from .training_cache import BatchCache
+from streaming_asr.data import Utterance
+from streaming_asr.data.shards import Item
+from streaming_asr.errors import UserError
+from streaming_asr.hashes import weights_hash
+from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.text import normaliser
+from streaming_asr.training.cache import BatchCache
 
 Log = Callable[[Mapping[str, float], int], None]
 Example = TypeVar("Example")
@@ -208,7 +208,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
         recipe.model.train()
         return figures
 
-    def tired() -> bool:
+    def out_of_patience() -> bool:
         return config.patience is not None and n_stale >= config.patience
 
     cache = None
@@ -226,7 +226,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
         clock = torch.tensor([time.monotonic() - started], dtype=torch.float64)
         clock = accelerator.reduce(clock.to(accelerator.device).float(), "mean")
         progress = max(step / config.max_steps, float(clock) / 60 / config.max_minutes)
-        done = progress >= 1 or tired()
+        done = progress >= 1 or out_of_patience()
         if not done:
             factor = lr_factor(config, step, progress)
             for group in groups:
@@ -263,7 +263,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
             is_best = score <= best
             n_stale = 0 if score < best else n_stale + 1
             best = min(best, score)
-            done = done or tired()
+            done = done or out_of_patience()
             if config.schedule == "plateau":
                 before = groups[0]["lr"]
                 plateau.step(figures["score"])  # which sees the first optimizer only
@@ -297,7 +297,7 @@ def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[st
     return figures
 
 
-def alike(
+def length_buckets(
     examples: Sequence[Example], n_batches: int, length: Callable[[Example], float], key: str
 ) -> list[list[Example]]:
     """Length bucketing: `examples` as `n_batches` batches of alike lengths, in an order drawn from
@@ -333,7 +333,7 @@ def write_training(
     """`folder/training.json`: how the weights beside it came about, `told` and the corpora.
 
     base: the model without which they mean nothing; its weights' hash is kept, so that
-    `method.adapter=auto` does not put them on another.
+    `method.weights=auto` does not put them on another.
     """
     content = {
         **({} if base is None else {"base": weights_hash(base)}),

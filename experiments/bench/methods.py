@@ -1,4 +1,4 @@
-"""What a method adds to the model below it: `python -m streaming_asr.bench methods`.
+"""What a method adds to the model below it: `python -m experiments.bench methods`.
 
 A row sets ours beside a baseline that answers the same in the same run. A further row is a function
 of `ROWS` that returns a `Row`.
@@ -39,7 +39,7 @@ class Row:
 
 def alignatt() -> Row:
     """The decision on the 60th token of Whisper base's 8 alignment heads, 10 s of audio."""
-    from streaming_asr.methods.simul_whisper.policy_cost import measure
+    from experiments.bench.policy_cost import measure
 
     cost = measure(N_TOKENS, clock_ns=time.thread_time_ns)
     return Row(
@@ -60,7 +60,7 @@ def ufal() -> Row:
     CPU time of the process, since CTranslate2 has threads of its own; the two calls of a round
     take turns in being first.
     """
-    from streaming_asr.bench.models import random_whisper
+    from experiments.bench.models import random_whisper
 
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         folder = random_whisper("base", Path(scratch) / "base", eot_logit=EOT_LOGIT)
@@ -73,7 +73,7 @@ def ufal_row(folder: str, cache: str, name: str, duration_s: float) -> Row:
     lacks a token of Whisper's for English-only."""
     from faster_whisper import WhisperModel
 
-    from streaming_asr.bench.models import synthetic_audio
+    from experiments.bench.models import synthetic_audio
     from streaming_asr.methods.ufal import Ufal
     from streaming_asr.methods.ufal.convert import converted
 
@@ -150,7 +150,7 @@ def ufal_row(folder: str, cache: str, name: str, duration_s: float) -> Row:
 def u2_search() -> Row:
     """The prefix beam search of a chunk of 1 s, beam 10, beside its plain form; its share of a step
     at Whisper small's dimensions."""
-    from streaming_asr.bench.u2 import BEAM, SHARE, small_stream
+    from experiments.bench.u2 import BEAM, SHARE, small_stream
 
     stream = small_stream()
     share = sum(stream.search_ms) / sum(stream.step_ms)
@@ -168,7 +168,7 @@ def u2_search() -> Row:
 
 def u2_encoder() -> Row:
     """The encoder on a chunk of 1 s that ends a segment of 12 s, beside encoding all of it."""
-    from streaming_asr.bench.u2 import GROWTH, SEGMENT_S, small_stream
+    from experiments.bench.u2 import GROWTH, SEGMENT_S, small_stream
 
     stream = small_stream()
     growth = stream.encode_ms[-1] / stream.encode_ms[0]
@@ -186,7 +186,7 @@ def u2_encoder() -> Row:
 
 def hush_word() -> Row:
     """The encoder on 5 s of audio and a hush word, beside the same audio padded to 30 s."""
-    from streaming_asr.bench.hush import AUDIO_S, LESS, base_cost
+    from experiments.bench.hush import AUDIO_S, LESS, base_cost
 
     cost = base_cost()
     return Row(

@@ -1,4 +1,4 @@
-"""What scoring costs: `python -m streaming_asr.bench score`.
+"""What scoring costs: `python -m experiments.bench score`.
 
 A made-up log of a corpus the size of LibriSpeech's test sets is scored by `streaming_asr.score` in
 a process of its own on one thread; then the draws of an interval are timed.
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.config import parse_duration
-from streaming_asr.data.utterance import TimedWord
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.statistics import N_RESAMPLES
+from streaming_asr.utterance import TimedWord
 
 WORDS_PER_S = 2.8
 SCORE_S, SCORE_MIB, BOOTSTRAP_S = 20.0, 1024.0, 2.0  # at most

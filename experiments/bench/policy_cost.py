@@ -1,6 +1,6 @@
 """What one AlignAtt decision costs: carried along, and with all rows built anew at each token.
 
-from streaming_asr.methods.simul_whisper.policy_cost import measure
+from experiments.bench.policy_cost import measure
 print(measure(n_tokens=60))
 """
 

@@ -1,0 +1,1 @@
+"""What trainings share: the loop, its cache, training windows, batched greedy decoding."""
