@@ -17,7 +17,6 @@ COMMANDS = {
     "score": "score logs again, retime them, compare them; other tools' logs in and out",
     "report": "table and HTML page of a folder of results",
     "export": "an adapter merged into its model, for transformers and CTranslate2",
-    "bench": "time per chunk, beside a naive baseline",
     "profile": "how the hush word's encoder and decoder best share this machine's cores",
     "list": "methods, models, corpora and metrics there are",
     "doctor": "what works on this machine",

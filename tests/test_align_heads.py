@@ -231,4 +231,4 @@ def test_a_hub_name_cannot_be_written_to() -> None:
 
 def test_the_configuration_composes_to_mini_dev() -> None:
     full = compose_raw([], config_name="align_heads")
-    assert (full.data.split, full.adapter, full.write) == ("dev", "none", True)
+    assert (full.data.split, full.weights, full.write) == ("dev", "none", True)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tiny import tiny_folder
 
+from experiments import bench
 from experiments.bench.score import ScoreSettings, write_log
 from experiments.bench.settings import StepSettings, n_text_tokens
 from experiments.bench.table import PUBLISHED_MS, verdicts
-from streaming_asr import bench
 from streaming_asr.errors import UserError
 from streaming_asr.score import score_folder
 

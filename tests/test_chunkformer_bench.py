@@ -11,6 +11,7 @@ import pytest
 import soundfile
 import torch
 
+from experiments import bench
 from experiments.bench import chunkformer
 from experiments.bench.chunkformer import (
     Settings,
@@ -23,7 +24,6 @@ from experiments.bench.chunkformer import (
 )
 from experiments.bench.chunkformer_table import show, verdicts
 from experiments.bench.endless import make_recording, stream_from_disk
-from streaming_asr import bench
 from streaming_asr.errors import UserError
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.encoder import Shape

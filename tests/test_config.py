@@ -162,36 +162,36 @@ def adapters(folder: Path, *names: str) -> Path:
 
 
 def test_the_adapter_of_exactly_the_chunk_comes_before_the_random_one(tmp_path: Path) -> None:
-    folder = adapters(tmp_path / "a", "300ms", "1s", "random")
+    folder = adapters(tmp_path / "a", "300ms", "1s", "any_chunk")
     assert find_weights("m", 300, "auto", [folder]) == folder / "300ms"
     assert find_weights("m", 1000, "auto", [folder]) == folder / "1s"
-    assert find_weights("m", 200, "auto", [folder]) == folder / "random"
+    assert find_weights("m", 200, "auto", [folder]) == folder / "any_chunk"
 
 
 def test_a_trained_adapter_of_the_chunk_comes_before_the_models_random_one(tmp_path: Path) -> None:
-    shipped = adapters(tmp_path / "shipped", "random")
-    trained = adapters(tmp_path / "trained", "100ms", "random")
+    shipped = adapters(tmp_path / "shipped", "any_chunk")
+    trained = adapters(tmp_path / "trained", "100ms", "any_chunk")
     assert find_weights("m", 100, "auto", [shipped, trained]) == trained / "100ms"
-    assert find_weights("m", 300, "auto", [shipped, trained]) == shipped / "random"
+    assert find_weights("m", 300, "auto", [shipped, trained]) == shipped / "any_chunk"
 
 
 def test_what_was_trained_here_comes_before_what_the_model_brings(tmp_path: Path) -> None:
     config = compose(["method=whisperrt", f"output={tmp_path}"])
     trained, brought = weights_folders(config, "whisperrt")
     assert trained == tmp_path / "train" / "mini" / "whisperrt"
-    assert brought == MINI / "adapters" / "whisperrt"
+    assert brought == MINI / "weights" / "whisperrt"
 
 
 def test_auto_passes_over_an_adapter_of_other_weights(tmp_path: Path) -> None:
-    folder = adapters(tmp_path / "a", "300ms", "random")
+    folder = adapters(tmp_path / "a", "300ms", "any_chunk")
     ours, theirs, another = (tmp_path / name for name in ("ours", "theirs", "another"))
     for model in (ours, theirs, another):
         model.mkdir()
         (model / "model.safetensors").write_text(model.name)
-    for name, base in (("300ms", theirs), ("random", ours)):
+    for name, base in (("300ms", theirs), ("any_chunk", ours)):
         told = json.dumps({"base": weights_hash(base)})
         (folder / name / "training.json").write_text(told)
-    assert find_weights("m", 300, "auto", [folder], model=ours) == folder / "random"
+    assert find_weights("m", 300, "auto", [folder], model=ours) == folder / "any_chunk"
     assert find_weights("m", 300, "auto", [folder], model=theirs) == folder / "300ms"
     assert find_weights("m", 300, "auto", [folder]) == folder / "300ms"
     assert find_weights("m", 300, "300ms", [folder], model=ours) == folder / "300ms"
@@ -203,19 +203,19 @@ def test_auto_passes_over_an_adapter_of_other_weights(tmp_path: Path) -> None:
 def test_minis_adapters_name_the_weights_they_were_trained_on() -> None:
     base = weights_hash(MINI / "model")
     found = {
-        str(file.parent.relative_to(MINI / "adapters")): json.loads(file.read_text()).get("base")
-        for file in (MINI / "adapters").glob("*/*/training.json")
+        str(file.parent.relative_to(MINI / "weights")): json.loads(file.read_text()).get("base")
+        for file in (MINI / "weights").glob("*/*/training.json")
     }
     assert found == {
-        **dict.fromkeys(("whisperrt/100ms", "whisperrt/300ms", "whisperrt/random"), base),
-        **dict.fromkeys(("hush_word/random", "simul_whisper/random", "star/random"), base),
-        **dict.fromkeys(("chunkformer/random", "u2/random")),  # whole networks
+        **dict.fromkeys(("whisperrt/100ms", "whisperrt/300ms", "whisperrt/any_chunk"), base),
+        **dict.fromkeys(("hush_word/any_chunk", "simul_whisper/any_chunk", "star/any_chunk"), base),
+        **dict.fromkeys(("chunkformer/any_chunk", "u2/any_chunk")),  # whole networks
     }
 
 
 def test_an_adapter_can_be_named_or_given_as_a_folder_or_left_out(tmp_path: Path) -> None:
-    folder = adapters(tmp_path / "a", "300ms", "random")
-    assert find_weights("m", 300, "random", [folder]) == folder / "random"
+    folder = adapters(tmp_path / "a", "300ms", "any_chunk")
+    assert find_weights("m", 300, "any_chunk", [folder]) == folder / "any_chunk"
     assert find_weights("m", 100, "0.3s", [folder]) == folder / "300ms"
     assert find_weights("m", 100, str(folder / "300ms"), []) == folder / "300ms"
     assert find_weights("m", 100, "none", [folder]) is None
@@ -224,8 +224,8 @@ def test_an_adapter_can_be_named_or_given_as_a_folder_or_left_out(tmp_path: Path
 def test_an_adapter_that_a_method_can_do_without_is_taken_where_there_is_one(
     tmp_path: Path,
 ) -> None:
-    folder = adapters(tmp_path / "a", "random")
-    assert find_weights("m", 100, "auto_or_none", [folder]) == folder / "random"
+    folder = adapters(tmp_path / "a", "any_chunk")
+    assert find_weights("m", 100, "auto_or_none", [folder]) == folder / "any_chunk"
     assert find_weights("m", 100, "auto_or_none", [tmp_path / "nowhere"]) is None
 
 

@@ -41,7 +41,7 @@ def adapter(tmp_path: Path) -> Path:
 def settings(adapter: Path, *more: str) -> list[str]:
     return [
         "method=whisperrt", "chunk=300ms", "model=whisper", f"model.path={tiny_folder()}",
-        f"model.adapters={adapter.parents[1]}", *more,
+        f"model.weights={adapter.parents[1]}", *more,
     ]  # fmt: skip
 
 
