@@ -29,15 +29,10 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from streaming_asr.config import (
-    CONF_DIR,
-    build,
-    find_weights,
-    first_chunk_ms,
-    parse_duration,
-    weights_folders,
-)
+from streaming_asr.config import CONF_DIR, build
+from streaming_asr.durations import first_chunk_ms, parse_duration
 from streaming_asr.errors import UserError
+from streaming_asr.weights import find_weights, weights_folders
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv[0] in COMMANDS:
         command = argv.pop(0)
     elif "=" not in argv[0] and not argv[0].startswith(("-", "~")):
-        from streaming_asr.config import did_you_mean
+        from streaming_asr.errors import did_you_mean
 
         print(
             f"error: {argv[0]}: no such command{did_you_mean(argv[0], COMMANDS)}; "

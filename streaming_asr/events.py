@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.method import COUNTS, SAMPLE_RATE
 from streaming_asr.utterance import TimedWord
 
 SCHEMA = 1  # raised whenever a reader of the old form would misread the new one
@@ -34,15 +34,7 @@ class Step:
     kind: str  # one of STEP_KINDS
     audio_samples: int  # received so far, this step's included
     compute_ns: dict[str, int]  # "wall" and the parts that were measured within it
-    frames_real: int = 0
-    frames_computed: int = 0
-    decode_steps: int = 0
-    beam_sum: int = 0
-    encoder_flops: float = 0.0
-    # of a method that compresses frames for its decoder; 0 for all others
-    anchors: int = 0
-    tokens: int = 0
-    decoder_cache_bytes: int = 0
+    counts: dict[str, float] = field(default_factory=dict)  # by the names of method.COUNTS
     committed: list[str] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
     # [start, end, probability] of each committed word, or None where the method knows none
@@ -136,23 +128,14 @@ class EventWriter:
         self._write(line)
 
     def step(self, utt: str, step: Step) -> None:
-        compression = {
-            "anchors": step.anchors,
-            "tokens": step.tokens,
-            "decoder_cache_bytes": step.decoder_cache_bytes,
-        }
+        """Write the line of one step; its counts stand among the other fields."""
         self._write(
             {
                 "kind": step.kind,
                 "utt": utt,
                 "audio_samples": step.audio_samples,
                 "compute_ns": step.compute_ns,
-                "frames_real": step.frames_real,
-                "frames_computed": step.frames_computed,
-                "decode_steps": step.decode_steps,
-                "beam_sum": step.beam_sum,
-                "encoder_flops": step.encoder_flops,
-                **{name: value for name, value in compression.items() if value},
+                **step.counts,
                 "committed": step.committed,
                 "partial": step.partial,
                 "words": step.words,
@@ -332,7 +315,8 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
             if kind in STEP_KINDS:
                 if current is None or row.pop("utt") != current.utt:
                     raise ValueError("a step of an utterance that is not open")
-                current.steps.append(Step(kind, **row))
+                counts = {name: row.pop(name) for name in COUNTS if name in row}
+                current.steps.append(Step(kind, counts=counts, **row))
             elif kind == "utterance":
                 if current is not None:
                     raise ValueError(f"utterance {current.utt!r} is still open")

@@ -13,7 +13,8 @@ HERE = Path(__file__).resolve().parent
 
 # The code that can change what a method answers. Scoring is not in it: it can be repeated from
 # the log, and METRICS_VERSION says when it must be. Nor is training: its result is hashed.
-CODE = ("methods", "whisper", "method.py", "simulate.py", "data/audio.py", "data/noise.py")
+SIMULATOR = ("method.py", "recorder.py", "schedule.py", "simulate.py")
+CODE = ("methods", "whisper", "data/audio.py", "data/noise.py", *SIMULATOR)
 
 # Settings that cannot change a result.
 NEUTRAL = ("tracker", "name", "output")

@@ -29,7 +29,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr import cells, memory
-from streaming_asr.config import CONF_DIR, build, parse_duration, settle
+from streaming_asr.config import CONF_DIR, build, settle
+from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import code_hash, config_hash, model_hash
 from streaming_asr.method import SAMPLE_RATE

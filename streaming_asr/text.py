@@ -9,7 +9,7 @@ light key instead, because Whisper's English normaliser is not prefix-monotone (
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib.metadata import version
 
@@ -81,6 +81,14 @@ def light_key(word: str) -> str:
 def light_words(text: str) -> tuple[str, ...]:
     """The light keys of the whitespace tokens of `text`; tokens that are pure punctuation drop."""
     return tuple(key for word in text.split() if (key := light_key(word)))
+
+
+def common_prefix(a: Sequence[str], b: Sequence[str]) -> int:
+    """Return how many words (or letters) `a` and `b` share from their start."""
+    if len(a) <= len(b) and a == b[: len(a)]:
+        return len(a)
+    shared = min(len(a), len(b))
+    return next((i for i in range(shared) if a[i] != b[i]), shared)
 
 
 def _is_edge(character: str) -> bool:

@@ -25,14 +25,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
-from streaming_asr.config import (
-    CONF_DIR,
-    build,
-    check_attention,
-    first_chunk_ms,
-    format_duration,
-    parse_duration,
-)
+from streaming_asr.config import CONF_DIR, build, check_attention
+from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.memory import ran_out
 

@@ -11,20 +11,12 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 from run_fakes import arguments
 
-from streaming_asr.config import (
-    CONF_DIR,
-    build,
-    compose,
-    compose_raw,
-    find_weights,
-    first_chunk_ms,
-    format_duration,
-    parse_duration,
-    weights_folders,
-)
+from streaming_asr.config import CONF_DIR, build, compose, compose_raw
 from streaming_asr.data.corpora import MINI
+from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import weights_hash
+from streaming_asr.weights import find_weights, weights_folders
 
 GROUPS = [
     pytest.param(group, path.stem, id=f"{group}-{path.stem}")

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import fakes
@@ -145,9 +143,7 @@ def test_noise_is_mixed_in_when_the_audio_is_loaded(
         asked.append((kind, snr_db, seed))
         return samples * 0.5
 
-    module = ModuleType("noise")
-    module.mix = mix  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "streaming_asr.data.noise", module)
+    monkeypatch.setattr("streaming_asr.data.noise.mix", mix)
     write_audio(tmp_path / "a.wav", np.full(100, 0.5))
     row = {"audio_filepath": "a.wav", "text": "x"}
     path = write_manifest(tmp_path, {**row, "noise": {"kind": "pink", "snr_db": 7.5, "seed": 3}})

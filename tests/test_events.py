@@ -26,11 +26,7 @@ def example(utt: str = "u1", n_steps: int = 2) -> UtteranceLog:
             "audio" if k < n_steps - 1 else "flush",
             4800 * (k + 1),
             {"wall": 3000 + k, "encode": 1000},
-            frames_real=15,
-            frames_computed=18,
-            decode_steps=3,
-            beam_sum=9,
-            encoder_flops=1e9,
+            counts={"frames_real": 15, "frames_computed": 18, "encoder_flops": 1e9},
             committed=[" Käse,", " 3"],
             partial=[" \u2028odd"],
             words=[[0.1, 0.2, 0.5], [None, None, None]],
@@ -175,7 +171,7 @@ def test_a_value_that_is_no_number_is_never_written(tmp_path: Path) -> None:
         EventWriter(tmp_path / "e.jsonl", HEADER) as writer,
         pytest.raises(ValueError, match="JSON"),
     ):
-        writer.step("u1", Step("audio", 0, {"wall": 1}, encoder_flops=float("nan")))
+        writer.step("u1", Step("audio", 0, {"wall": 1}, counts={"encoder_flops": float("nan")}))
 
 
 def test_a_log_of_twenty_thousand_steps_is_read_whole(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from experiments.hush_word import tables as hush_word
 from experiments.simul_whisper import tables as simul_whisper
 from experiments.ufal import tables as ufal
 from streaming_asr.cells import plan
-from streaming_asr.config import compose_raw, parse_duration
+from streaming_asr.config import compose_raw
+from streaming_asr.durations import parse_duration
 
 
 def finished(folder: Path, name: str, method: dict[str, Any], split: str, wer: float) -> None:

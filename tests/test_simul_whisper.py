@@ -31,7 +31,7 @@ from streaming_asr.methods.simul_whisper.train import (
     dev_clips,
 )
 from streaming_asr.methods.simul_whisper.truncation import fires_at_the_end, load_detector
-from streaming_asr.simulate import StepRecorder
+from streaming_asr.recorder import StepRecorder
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.flops import encoder_flops

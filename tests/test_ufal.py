@@ -20,7 +20,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal import Ufal, convert, stream
 from streaming_asr.methods.ufal.vad import BLOCK_SAMPLES, Gate, Silero
-from streaming_asr.simulate import StepRecorder, deliveries
+from streaming_asr.recorder import StepRecorder
+from streaming_asr.schedule import deliveries
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.online import OnlineBuffer, Policy
 from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s

@@ -29,7 +29,7 @@ from streaming_asr.hashes import model_hash
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.ufal import Ufal
 from streaming_asr.methods.ufal.faster import FasterWhisper
-from streaming_asr.simulate import deliveries
+from streaming_asr.schedule import deliveries
 
 COMMIT = "1f25a1a"
 MINI_MODEL = Path(__file__).parents[2] / "streaming_asr" / "data" / "mini" / "model"

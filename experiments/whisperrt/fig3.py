@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 
 from experiments.svg import save_svg
-from streaming_asr.config import build, compose, parse_duration
+from streaming_asr.config import build, compose
+from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.decoder import Decoder, DecoderCache

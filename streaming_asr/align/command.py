@@ -16,9 +16,10 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from streaming_asr.align.cache import Cache
 from streaming_asr.align.quality import Quality, lines, measure
-from streaming_asr.config import CONF_DIR, DTYPES, build, did_you_mean, parse_duration
+from streaming_asr.config import CONF_DIR, DTYPES, build
 from streaming_asr.data.corpora import Mini
-from streaming_asr.errors import UserError
+from streaming_asr.durations import parse_duration
+from streaming_asr.errors import UserError, did_you_mean
 
 # Settings of aligners that cannot change a result.
 NEUTRAL = ("device", "dtype", "jobs", "batch", "temporary", "environment")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
@@ -161,18 +161,3 @@ class Composed:
             pieces.append(load_audio(path))
             pieces.append(np.zeros(round(gap_s * SAMPLE_RATE), dtype=np.float32))
         return np.concatenate(pieces)
-
-
-@dataclass(frozen=True, slots=True)
-class Noisy:
-    """A recording with noise mixed in when it is loaded; the same seed gives the same samples."""
-
-    clean: Callable[[], Samples]
-    kind: str
-    snr_db: float
-    seed: int
-
-    def __call__(self) -> Samples:
-        from streaming_asr.data.noise import mix
-
-        return np.asarray(mix(self.clean(), self.kind, self.snr_db, self.seed), dtype=np.float32)

@@ -90,7 +90,7 @@ COMMANDS = {"check": run_check, "shards": run_shards, "manifest": run_manifest}
 
 def main() -> int:
     """The command line; returns the exit status."""
-    from streaming_asr.config import did_you_mean
+    from streaming_asr.errors import did_you_mean
 
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help", "help"):

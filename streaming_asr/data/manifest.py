@@ -19,7 +19,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.data.audio import Composed, File, Noisy, duration_s
+from streaming_asr.data.audio import Composed, File, duration_s
+from streaming_asr.data.noise import Noisy
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord, Utterance

@@ -9,21 +9,34 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming_asr.data.audio import SUFFIXES, Noisy, load_audio
+from streaming_asr.data.audio import SUFFIXES, load_audio
 from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import Utterance
 
 DEFAULT = "babble"  # of an utterance that names no noise of its own
-_SAMPLE_RATE = 16_000
 _N_TALKERS = 6
 _N_TRIES = 50  # for a stretch of a recording in which there is a sound
+
+
+@dataclass(frozen=True, slots=True)
+class Noisy:
+    """A recording with noise mixed in when it is loaded; the same seed gives the same samples."""
+
+    clean: Callable[[], Samples]
+    kind: str
+    snr_db: float
+    seed: int
+
+    def __call__(self) -> Samples:
+        return mix(self.clean(), self.kind, self.snr_db, self.seed)
 
 
 def with_noise(
@@ -123,7 +136,7 @@ def mix(samples: NDArray[np.float32], kind: str, snr_db: float, seed: int) -> ND
 
 def _shaped(noise: NDArray[np.float64], gain: Callable[..., NDArray[np.float64]]) -> NDArray:
     """`noise` filtered by `gain`, a function of the frequency in Hz."""
-    spectrum = np.fft.rfft(noise) * gain(np.fft.rfftfreq(noise.size, 1 / _SAMPLE_RATE))
+    spectrum = np.fft.rfft(noise) * gain(np.fft.rfftfreq(noise.size, 1 / SAMPLE_RATE))
     return np.fft.irfft(spectrum, noise.size)
 
 
@@ -138,7 +151,7 @@ def _pink(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 def _hum(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """A mains hum (50 or 60 Hz and its harmonics) over weak pink noise."""
-    t = np.arange(n) / _SAMPLE_RATE
+    t = np.arange(n) / SAMPLE_RATE
     mains_hz = float(rng.choice([50.0, 60.0]))
     tone = np.zeros(n)
     for harmonic in range(1, 13):
@@ -150,7 +163,7 @@ def _hum(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 def _babble(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Six talkers, each noise with three moving bands and the rhythm of syllables (3-6 Hz)."""
-    t = np.arange(n) / _SAMPLE_RATE
+    t = np.arange(n) / SAMPLE_RATE
     babble = np.zeros(n)
     for _ in range(_N_TALKERS):
         for low_hz, high_hz, weight in ((250, 850, 1.0), (850, 2300, 0.5), (2300, 3500, 0.2)):

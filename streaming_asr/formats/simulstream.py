@@ -28,6 +28,7 @@ from streaming_asr.formats.stream import (
 )
 from streaming_asr.metrics import trace
 from streaming_asr.metrics.longform import Sentence, sentences
+from streaming_asr.text import common_prefix
 
 FILE = "metrics.jsonl"
 BLANK = "▁"  # SentencePiece's sign for the blank before a word
@@ -57,7 +58,7 @@ def write(log: Log, folder: Path) -> list[Path]:
             lines.append(json.dumps(silent))
         for step in seen.steps:
             now = step.displayed.split()
-            kept = _n_common(shown, now)
+            kept = common_prefix(shown, now)
             row: dict[str, Any] = {
                 "id": number,
                 "total_audio_processed": step.audio_s,
@@ -187,10 +188,3 @@ def _tokens(value: Any, where: str) -> list[str]:
             f"into text; write words, or SentencePiece tokens ({BLANK})."
         )
     return value
-
-
-def _n_common(left: Sequence[str], right: Sequence[str]) -> int:
-    n = 0
-    while n < min(len(left), len(right)) and left[n] == right[n]:
-        n += 1
-    return n

@@ -13,9 +13,8 @@ from functools import cached_property
 import numpy as np
 from rapidfuzz.distance import LCSseq, Levenshtein
 
-from streaming_asr.metrics.stability import common_prefix
 from streaming_asr.metrics.trace import Trace, ratio
-from streaming_asr.text import light_key, light_words
+from streaming_asr.text import common_prefix, light_key, light_words
 
 SEEN = ("shown", "stable", "committed")
 
@@ -115,6 +114,16 @@ class WordLatency:
         return self._trace.times(clock)[self.steps.committed[-1]] - self.spoken[-1].end
 
 
+def timed(trace: Trace) -> WordLatency | None:
+    """Return the word latency of a trace, computed once; None where its words have no times."""
+    if trace.words is None:
+        return None
+    if "timed" not in trace.derived:
+        trace.derived["timed"] = WordLatency(trace)
+    found: WordLatency = trace.derived["timed"]
+    return found
+
+
 def first_token_s(trace: Trace, clock: str) -> float | None:
     """The first time anything is displayed; None where nothing ever is."""
     for k, text in trace.displays:
@@ -159,7 +168,8 @@ def commit_delays_ms(trace: Trace, clock: str) -> list[float]:
 def token_delays_ms(trace: Trace, clock: str) -> list[float]:
     """d_i: when each token became final, in milliseconds; empty where the method counts none."""
     times = trace.times(clock)
-    return [times[k] * 1000.0 for k, step in enumerate(trace.steps) for _ in range(step.tokens)]
+    counts = [int(step.count("tokens")) for step in trace.steps]
+    return [time * 1000.0 for time, n in zip(times, counts, strict=True) for _ in range(n)]
 
 
 def average_lagging(delays: Sequence[float], n_reference: int, duration: float) -> float | None:

@@ -20,7 +20,7 @@ from rapidfuzz.distance import Levenshtein
 from streaming_asr import clocks
 from streaming_asr.errors import UserError
 from streaming_asr.metrics.accuracy import Errors
-from streaming_asr.metrics.latency import WordLatency, commit_steps, length_adaptive_average_lagging
+from streaming_asr.metrics.latency import commit_steps, length_adaptive_average_lagging, timed
 from streaming_asr.metrics.trace import Trace, mean
 from streaming_asr.text import Normaliser
 
@@ -159,11 +159,10 @@ def lag_over_time(traces: Sequence[Trace], clock: str, bucket_s: float = 60.0) -
     """
     found: list[list[float]] = []
     for trace in traces:
-        if not trace.words:
+        if not trace.words or (words := timed(trace)) is None:
             continue
         n_buckets = int(max(word.end for word in trace.words) // bucket_s) + 1
         found += [[] for _ in range(n_buckets - len(found))]
-        words = WordLatency(trace)
         for hit, latency in zip(words.hits, words.latencies("committed", clock), strict=True):
             found[int(hit.end_s // bucket_s)].append(latency)
     return found

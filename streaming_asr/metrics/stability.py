@@ -5,13 +5,12 @@ Displays are compared as raw words under the light key, never normalised.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from rapidfuzz.distance import LCSseq
 
 from streaming_asr.metrics.trace import Trace
-from streaming_asr.text import light_words
+from streaming_asr.text import common_prefix, light_words
 
 
 class Flicker(NamedTuple):
@@ -20,14 +19,6 @@ class Flicker(NamedTuple):
     erased: int  # words behind the first difference of one display and the next, shown anew or not
     lost: int  # words of one display that the next does not hold
     final: int
-
-
-def common_prefix(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many words `a` and `b` share from their start."""
-    if len(a) <= len(b) and a == b[: len(a)]:
-        return len(a)
-    shared = min(len(a), len(b))
-    return next((i for i in range(shared) if a[i] != b[i]), shared)
 
 
 def flicker(trace: Trace) -> Flicker:

@@ -13,7 +13,7 @@ from rapidfuzz.distance import Levenshtein
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics.latency import WordTimes
 from streaming_asr.report.cells import Cell
-from streaming_asr.text import light_key
+from streaming_asr.text import common_prefix, light_key
 
 MAX_DURATION_S = 180.0  # a longer recording is more rows than a reader can follow
 
@@ -89,7 +89,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
     displayed = committed = ""
     for step in trace.steps:
         if (step.displayed, step.committed) != (displayed, committed):
-            n_kept = _n_common(displayed, step.displayed)
+            n_kept = common_prefix(displayed, step.displayed)
             n_final = len(step.committed) if step.displayed.startswith(step.committed) else 0
             times = [round(step.audio_s, 4), round(step.finished_s, 4)]
             steps.append([*times, n_kept, step.displayed[n_kept:], n_final])
@@ -191,12 +191,3 @@ def _start_like(shown: Sequence[str], final: Sequence[str]) -> Sequence[str]:
         key=lambda start: (Levenshtein.distance(shown, start), abs(len(start) - n)),
         default=final,
     )
-
-
-def _n_common(one: Iterable[str], other: Iterable[str]) -> int:
-    n = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        n += 1
-    return n

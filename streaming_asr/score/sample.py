@@ -9,6 +9,7 @@ from typing import Any
 from streaming_asr import statistics
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics.accuracy import AlignedWordErrors, Errors, word_errors
+from streaming_asr.metrics.latency import timed
 from streaming_asr.statistics import Clusters, Counts, Estimate, Pool, Statistics, Values
 from streaming_asr.text import normaliser
 
@@ -41,9 +42,9 @@ class Sample:
         recordings: Mapping[str, str | None] | None = None,
     ) -> Sample:
         """`recordings` names the recording of an utterance where several come from one."""
-        timed = [trace.timed for trace in traces]
-        n_spoken = sum(len(words.spoken) for words in timed if words)
-        latencies = [words.latencies("committed", clock) if words else [] for words in timed]
+        found = [timed(trace) for trace in traces]
+        n_spoken = sum(len(words.spoken) for words in found if words)
+        latencies = [words.latencies("committed", clock) if words else [] for words in found]
         has_latency = n_spoken > 0 and all(trace.batch == 1 for trace in traces)
         return cls(
             utts=[trace.utt for trace in traces],
@@ -107,7 +108,7 @@ def shares(traces: Sequence[Trace]) -> dict[str, list[tuple[float, float]]]:
     }
     for trace in traces:
         grid, spoken = (0.0, 0.0), (0.0, 0.0)
-        if (words := trace.timed) is not None:
+        if (words := timed(trace)) is not None:
             aligned = AlignedWordErrors(trace, normaliser(trace.language)).on_grid("ca")
             grid = (aligned.errors, aligned.words)
             spoken = (len(words.hits), len(words.spoken))
