@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.method import NULL
-from streaming_asr.methods.hush_word.search import (
-    PrunedSearch,
-    Reference,
-    punctuation,
-    reduce_ratio,
-)
+from streaming_asr.methods.hush_word.search import Reference, punctuation, reduce_ratio
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.search import BeamSearch
 from streaming_asr.whisper.transcribe import WindowDecoder
 
 COMMA, EOT, N_TOKENS = 8, 9, 10
@@ -46,18 +44,21 @@ class Table:
         self.table = table
         self.widths = []
 
-    def run(self, cache, feed, starts, n_frames, stream):
+    def run(self, cache, feed, starts, n_frames, *, stream, take, on_cross):
         for row, tokens, start in zip(cache.rows, feed, starts, strict=False):
             assert len(row) == start
             row += tokens
         self.widths.append(len(feed))
-        return [tuple(row[1:]) for row in cache.rows[: len(feed)]]  # without the prompt
+        texts = np.empty((len(feed), 1), dtype=object)
+        for i, row in enumerate(cache.rows[: len(feed)]):
+            texts[i, 0] = tuple(row[1:])  # without the prompt
+        return texts
 
     def log_probs(self, texts):
-        probabilities = torch.full((len(texts), 1, N_TOKENS), 1e-6)
+        probabilities = torch.full((len(texts), N_TOKENS), 1e-6)
         for row, text in zip(probabilities, texts, strict=True):
             for token, probability in self.table.get(text, {EOT: 1e-9}).items():
-                row[0, token] = probability
+                row[token] = probability
         return probabilities.log()
 
 
@@ -65,16 +66,15 @@ def skips(token):
     return token >= COMMA
 
 
-def decode(table, reference=None, beam=2, **options):
+def decode(table, reference=None, beam=2, reenter=False):
     """(text, width of each pass, the full ones at the end as one)."""
     decoder = Table(table)
-    search = PrunedSearch(decoder, eot=EOT, beam=beam, max_tokens=20, **options)
-    followed = None if reference is None else Reference(reference, skips)
-    found = search.run(Rows(beam), [0], 5, NULL, followed)
+    followed = None if reference is None else Reference(reference, skips, reenter=reenter)
+    best = BeamSearch(decoder, EOT, beam).run(Rows(beam), [0], 5, 20, NULL, followed)
     widths = decoder.widths
     while beam > 1 and widths[-2:] == [beam, beam]:
         widths.pop()
-    return list(found.tokens), widths
+    return list(best.tokens), widths
 
 
 # Greedy says 1 2 3; but 1 4 5 is the likelier text: a wide search finds it.
@@ -170,6 +170,9 @@ class Steps:
     def __init__(self):
         self.widths = []
 
+    def part(self, name):
+        return nullcontext()
+
     def count(self, *, decode_steps, beam_sum):
         assert decode_steps == 1
         self.widths.append(beam_sum)
@@ -188,13 +191,15 @@ def encoded():
 
 
 def search(whisper, windows, window, reference=None, max_tokens=20):
-    pruned = PrunedSearch(windows.decoder, eot=whisper.eot, beam=3, max_tokens=max_tokens)
     cache = DecoderCache(windows.decoder, rows=3, streams=1)
     cache.cross_keys, cache.cross_values = window.cache.cross_keys, window.cache.cross_values
     steps = Steps()
-    followed = None if reference is None else Reference(reference, punctuation(whisper))
-    found = pruned.run(cache, window.prompt, whisper.context_frames, steps, followed)
-    return found, steps.widths
+    followed = None
+    if reference is not None:
+        followed = Reference(reference, punctuation(whisper), reenter=False)
+    n_frames = whisper.context_frames
+    best = windows.search.run(cache, window.prompt, n_frames, max_tokens, steps, followed)
+    return best, steps.widths
 
 
 def plain(whisper, model, hidden, prompt, beam, max_tokens):
@@ -243,11 +248,11 @@ def test_unpruned_it_finds_what_a_plain_search_on_transformers_finds(encoded, se
 
 def test_following_the_greedy_text_is_greedy_and_mean_beam_fits_the_ratio(encoded):
     whisper, windows, found = encoded
-    greedy_search = PrunedSearch(windows.decoder, eot=whisper.eot, beam=1, max_tokens=20)
+    greedy_search = BeamSearch(windows.decoder, whisper.eot, 1)
     for window in found.values():
         cache = DecoderCache(windows.decoder, rows=1, streams=1)
         cache.cross_keys, cache.cross_values = window.cache.cross_keys, window.cache.cross_values
-        greedy = greedy_search.run(cache, window.prompt, whisper.context_frames, Steps())
+        greedy = greedy_search.run(cache, window.prompt, whisper.context_frames, 20, Steps())
         text = [token for token in greedy.tokens if not punctuation(whisper)(token)]
         if len(text) < 3:
             continue

@@ -21,8 +21,12 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
 from streaming_asr.methods.offline import Offline
 from streaming_asr.methods.simul_whisper import SimulWhisper
-from streaming_asr.methods.simul_whisper.alignatt import Policy, RunningRows, Verdict
-from streaming_asr.methods.simul_whisper.search import Hypothesis, Search
+from streaming_asr.methods.simul_whisper.alignatt import (
+    AlignAtt,
+    HeadRows,
+    Policy,
+    RunningRows,
+)
 from streaming_asr.methods.simul_whisper.state import StreamState
 from streaming_asr.methods.simul_whisper.train import (
     TruncationRecipe,
@@ -35,6 +39,8 @@ from streaming_asr.recorder import StepRecorder
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.search import BeamSearch, Hypothesis, Verdict
+from streaming_asr.whisper.transcribe import encode_window
 from streaming_asr.whisper.words import TokenWord
 
 FOLDER = str(tiny_folder())
@@ -147,8 +153,18 @@ def encoded(simul, audio):
     state = simul.start()
     state.take_in(audio)
     state.slide(len(audio), simul._buffer_samples)
-    with torch.inference_mode():
-        return state, simul._encode(state)
+    hidden = encode_window(simul._whisper, simul._decoder, state.cache, state.window, NULL)
+    return state, hidden[0]
+
+
+def search(simul, state, forced, max_new, *, after_text=True, last_attended=None, last=False):
+    """What follows `forced` in 95 frames of audio."""
+    rows = HeadRows(simul._decoder, state.cache, simul._heads, 95)
+    guide = AlignAtt(
+        simul._policy, rows, 95, after_text=after_text, last_attended=last_attended, last=last
+    )
+    context = simul._whisper.context_frames
+    return simul._search.run(state.cache, forced, context, max_new, NULL, guide)
 
 
 @functools.cache
@@ -188,15 +204,12 @@ def plain_greedy(simul, hidden, forced, n_frames, policy, max_new):
 @pytest.mark.parametrize(("frame_threshold", "rewind_frames"), [(2, 200), (10, 200), (1, 40)])
 def test_greedy_search_equals_the_plain_form_on_transformers(frame_threshold, rewind_frames):
     simul = method(frame_threshold=frame_threshold, rewind_frames=rewind_frames)
-    policy = simul._search.policy
+    policy = simul._policy
     lengths = set()
     for seed in (3, 4):
         state, hidden = encoded(simul, noise(1.9, seed=seed))
         forced = [*simul._whisper.prompt(), *range(40, 48)]
-        found = simul._search.run(
-            state.cache, forced, 95, after_text=True, last_attended=None, max_new=9,
-            last=False, recorder=NULL,
-        )  # fmt: skip
+        found = search(simul, state, forced, 9, after_text=True, last_attended=None, last=False)
         wanted = plain_greedy(simul, hidden, forced, 95, policy, 9)
         assert (list(found.tokens), list(found.frames)) == wanted
         lengths.add(len(found.tokens))
@@ -220,10 +233,7 @@ def test_in_beam_search_each_hypothesis_has_its_own_attention_rows():
         state, hidden = encoded(simul, noise(1.9, seed=seed))
         state.cache.__class__ = Spy
         forced = [*simul._whisper.prompt(), *range(40, 48)]
-        found = simul._search.run(
-            state.cache, forced, 95, after_text=True, last_attended=None, max_new=8,
-            last=False, recorder=NULL,
-        )  # fmt: skip
+        found = search(simul, state, forced, 8, after_text=True, last_attended=None, last=False)
         rows, _ = full_rows(hidden, [*forced, *found.tokens])
         for i, frame in enumerate(found.frames):
             assert frame == rebuilt([rows[:, : len(forced) + i]], 95)
@@ -232,8 +242,8 @@ def test_in_beam_search_each_hypothesis_has_its_own_attention_rows():
 
 
 def grow(beam, live, verdicts, tokens, log_probs, ended):
-    search = Search(None, Policy(12, 4, 200), (), eot=0, beam=beam)
-    return search._grow(live, ended, [5] * len(live), verdicts, tokens, log_probs)
+    judged = [(verdict, 5) for verdict in verdicts]
+    return BeamSearch(None, 0, beam)._grow(live, ended, judged, tokens, log_probs)
 
 
 def test_a_hypothesis_that_has_ended_is_set_aside_and_not_stripped_of_a_token():
@@ -258,21 +268,18 @@ def test_the_policy_ends_one_hypothesis_and_throws_another_away():
 
 def test_the_best_ended_hypothesis_wins_by_its_mean_log_probability(monkeypatch):
     aside = []
-    grow_ = Search._grow
+    grow_ = BeamSearch._grow
 
     def remembering(self, live, ended, *rest):
         grown = grow_(self, live, ended, *rest)
         aside[:] = ended
         return grown
 
-    monkeypatch.setattr(Search, "_grow", remembering)
+    monkeypatch.setattr(BeamSearch, "_grow", remembering)
     simul = method(beam=4, frame_threshold=0)
     state, _ = encoded(simul, noise(1.9, seed=2))
     forced = simul._whisper.prompt()
-    found = simul._search.run(
-        state.cache, forced, 95, after_text=False, last_attended=None, max_new=20,
-        last=False, recorder=NULL,
-    )  # fmt: skip
+    found = search(simul, state, forced, 20, after_text=False, last_attended=None, last=False)
     assert len(found.log_probs) == len(found.tokens) + 1  # with what ended it
     assert len(aside) == 4 and len({one.mean_log_prob for one in aside}) == 4
     assert found == sorted(aside, key=lambda one: one.mean_log_prob)[-1]
@@ -338,14 +345,9 @@ def test_a_rewind_drops_the_new_text_and_the_next_step_may_say_it():
     simul = method(str(tiny_folder(eot_logit=-30.0)), frame_threshold=1, rewind_frames=0)
     forced = simul._whisper.prompt()
     state, _ = encoded(simul, noise(1.9, seed=4))
-    options = {"max_new": 1, "last": False, "recorder": NULL}
-    found = simul._search.run(
-        state.cache, [*forced, 40], 95, after_text=True, last_attended=200, **options
-    )
+    found = search(simul, state, [*forced, 40], 1, last_attended=200)
     assert found == Hypothesis()
-    again = simul._search.run(
-        state.cache, [*forced, 40], 95, after_text=True, last_attended=None, **options
-    )
+    again = search(simul, state, [*forced, 40], 1, last_attended=None)
     assert len(again.tokens) == 1
 
 
@@ -632,7 +634,7 @@ def changed(tmp_path, name="generation_config.json", **values):
 
 def test_without_alignment_heads_all_heads_of_the_last_half_are_used(tmp_path):
     bare = method(changed(tmp_path, alignment_heads=None))
-    assert bare._search.heads == [(1, 0), (1, 1)]  # 2 layers of 2 heads
+    assert bare._heads == [(1, 0), (1, 1)]  # 2 layers of 2 heads
     assert committed(steps(bare, noise(1.5, seed=1)))
 
 

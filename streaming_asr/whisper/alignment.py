@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.features import FRAME_S
 
 MEDIAN_FRAMES = 7
-FRAME_S = 0.02
 
 
 def median_filter(x: torch.Tensor, width: int = MEDIAN_FRAMES) -> torch.Tensor:

@@ -5,19 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Method, Recorder, Samples, Update
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import encode_padded
-from streaming_asr.whisper.features import log_mel
-from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
-
-FRAME_SAMPLES = 320
+from streaming_asr.whisper.transcribe import encode_window
 
 
 @dataclass
@@ -71,19 +66,8 @@ class DetectsLanguage:
         """The language code of (n,) samples, of which the model's context is heard."""
         whisper = self.whisper
         n_context = whisper.context_frames * FRAME_SAMPLES
-        samples = torch.from_numpy(np.ascontiguousarray(audio[:n_context], dtype=np.float32))
-        with recorder.part("feature"):
-            padded = F.pad(samples, (0, n_context - samples.numel()))
-            mel = log_mel(padded.to(whisper.device)[None], whisper.n_mels)
-        with recorder.part("encode"):
-            cache = DecoderCache(self._decoder, rows=1, streams=1)
-            hidden = encode_padded(whisper.model, mel)
-            self._decoder.append_frames(cache, hidden, 0)
-        recorder.count(
-            frames_real=-(-samples.numel() // FRAME_SAMPLES),
-            frames_computed=whisper.context_frames,
-            encoder_flops=encoder_flops(whisper.config, whisper.context_frames),
-        )
+        cache = DecoderCache(self._decoder, rows=1, streams=1)
+        encode_window(whisper, self._decoder, cache, audio[:n_context], recorder)
         with recorder.part("decode"):
             out = self._decoder.run(cache, [[whisper.sot]], [0], whisper.context_frames, stream=0)
             best = int(self._decoder.log_probs(out, self._bias)[0, -1].argmax())

@@ -19,11 +19,14 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-SAMPLE_RATE = 16_000
+from streaming_asr.method import SAMPLE_RATE
+
 N_FFT = 400
 HOP_SAMPLES = 160
-FRAME_SAMPLES = 320
+FRAME_SAMPLES = 2 * HOP_SAMPLES
 """One encoder frame: two mel frames."""
+FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
+FRAMES_PER_S = SAMPLE_RATE // FRAME_SAMPLES
 LOOKAHEAD_SAMPLES = 200
 """Encoder frame i needs mel 2i-2..2i+2, and mel 2i+2 needs 200 samples past the frame's end."""
 
@@ -156,3 +159,8 @@ class StreamingLogMel:
         self.n_frames += n_new
         frames, self.running_max = clamp_running(raw, [n_new], self.running_max)
         return frames
+
+
+def mel_of_frames(mel: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+    """Return the mel frames that encoder frames start..stop of a window (..., mel frames) need."""
+    return mel[..., max(0, 2 * start - 2) : 2 * stop + 1]

@@ -7,6 +7,7 @@ softmax are left out, as torch's FlopCounterMode leaves them out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -24,3 +25,9 @@ def encoder_flops(config: Any, n_frames: int, n_keys: int | None = None, batch: 
     conv = 2 * 3 * config.num_mel_bins * d * conv1_frames + 2 * 3 * d * d * n_frames
     layer = 2 * n_frames * (4 * d * d + 2 * d * ff) + 4 * n_frames * keys * d
     return float(batch * (conv + config.encoder_layers * layer))
+
+
+def block_flops(config: Any, start: int, ends: Sequence[int]) -> float:
+    """Return the FLOPs of encoding, from frame `start` on, the blocks that end at `ends`."""
+    blocks = zip([start, *ends[:-1]], ends, strict=True)
+    return sum(encoder_flops(config, end - begin, end) for begin, end in blocks)

@@ -11,7 +11,7 @@ committed as they stand: memory is bounded by the context.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.agreement import Agreement, LocalAgreement, ReferenceAgreement
 from streaming_asr.whisper.recogniser import Recogniser, ends_sentence
-from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
+from streaming_asr.whisper.words import Emitter
 
 PROMPT_CHARACTERS = 200
 CONTEXT_SHARE = 0.8
@@ -231,31 +231,30 @@ class BufferedStream:
     next_decode: int
     """Samples of the stream at which it is decoded next."""
     n_samples: int = 0
-    has_text: bool = False
-    last_start_s: float = 0.0
-    last_end_s: float = 0.0
+    emitter: Emitter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.emitter = Emitter(self.language)
 
     def given_out(self, words: Sequence[Word]) -> tuple[Word, ...]:
-        """Committed words: spaced, their times monotone and inside what was heard."""
+        """Return committed words, spaced, their times in order and inside what was heard."""
         heard_s = self.n_samples / SAMPLE_RATE
-        done = []
-        for word in words:
-            start = min(max(word.start or 0.0, self.last_start_s), heard_s)
-            end = min(max(word.end or 0.0, self.last_end_s, start), heard_s)
-            self.last_start_s, self.last_end_s = start, end
-            done.append(replace(self._spaced(word), start=start, end=end))
-            self.has_text = True
-        return tuple(done)
+        return tuple(
+            self.emitter.emit(
+                word.text,
+                word.start or 0.0,
+                word.end or 0.0,
+                heard_s,
+                word.probability,
+                overlap=True,
+            )
+            for word in words
+        )
 
     def shown(self) -> tuple[Word, ...]:
-        """The words after the committed ones."""
-        partial = self.buffer.partial
-        return (self._spaced(partial[0]), *partial[1:]) if partial else ()
-
-    def _spaced(self, word: Word) -> Word:
-        """A buffer may begin in mid-text; its first word then lacks the space before it."""
-        if not self.has_text or word.text[:1].isspace():
-            return word
-        if self.language in LANGUAGES_WITHOUT_SPACES:
-            return word
-        return replace(word, text=" " + word.text)
+        """Return the words after the committed ones."""
+        words = self.buffer.partial
+        if not words:
+            return ()
+        # A buffer may begin in mid-text; its first word then lacks the space before it.
+        return replace(words[0], text=self.emitter.spaced(words[0].text)), *words[1:]

@@ -1,18 +1,21 @@
 """Audio beyond the model's context: where to cut, so that no word is lost at the seam.
 
-Two seconds before the context is full, the window is cut after the last committed word whose end
-(by alignment heads) is at least one second old; where there is none, the last five seconds are
-kept. For contexts shorter than 15 s the three times shrink in proportion.
+A window is cut after the last word that is final and whose end (by alignment heads) is old enough;
+where there is none, before a word that reaches into the newest audio, or at that audio's start.
+A stream is cut two seconds before the context is full, after a committed word whose end is at least
+one second old, else five seconds are kept; for contexts shorter than 15 s the three times shrink in
+proportion. A full window whose text was decoded at once is cut at words that end two seconds before
+its end, or an eighth of a short window.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streaming_asr.errors import UserError
-
-FRAMES_PER_S = 50
+from streaming_asr.whisper.features import FRAMES_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,9 @@ class Seam:
     limit: int
     """A window is cut before it grows past this."""
     age: int
+    """The word before the cut ended so long ago."""
     keep: int
+    """Newest audio that is kept where no such word is."""
 
     @classmethod
     def of(
@@ -32,7 +37,7 @@ class Seam:
         first_chunk_frames: int,
         margin_s: float | None = None,
     ) -> Seam:
-        """For a model's context; `margin_s` in place of the two seconds before it is full.
+        """Return a stream's rule; `margin_s` stands in for the two seconds before a full context.
 
         Raises UserError where the chunk leaves no room.
         """
@@ -52,13 +57,25 @@ class Seam:
             )
         return seam
 
+    @classmethod
+    def of_full(cls, window_frames: int) -> Seam:
+        """Return the rule for a full window of that length."""
+        margin = min(2 * FRAMES_PER_S, -(-window_frames // 8))
+        return cls(limit=window_frames, age=margin, keep=margin)
+
     def cut(
-        self, word_ends: Sequence[float], n_committed: int, position: int, chunk_frames: int
+        self,
+        word_ends: Sequence[float],
+        n_committed: int,
+        position: int,
+        chunk_frames: int = 0,
+        first_start: float = math.inf,
     ) -> tuple[int, int]:
-        """Frame at which the next window begins, and how many words lie before it.
+        """Return the frame at which the next window begins, and how many words lie before it.
 
         word_ends: end of each word in seconds of the window, in order, the first `n_committed`
-        committed; position: frames in the window.
+        committed; position: frames in the window; first_start: start of the first word, where the
+        audio kept may begin with it.
         """
         frames = [round(end * FRAMES_PER_S) for end in word_ends]
         for i in range(n_committed - 1, -1, -1):
@@ -67,6 +84,8 @@ class Seam:
                     return frames[i], i + 1
                 break
         start = max(position - self.keep, 0)
+        if 0 < first_start * FRAMES_PER_S < start:
+            start = round(first_start * FRAMES_PER_S)
         n_before = 0
         while n_before < len(frames) and frames[n_before] <= start:
             n_before += 1

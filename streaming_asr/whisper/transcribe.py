@@ -1,25 +1,50 @@
-"""Decode one window of audio, padded to the context, once: greedy or beam."""
+"""Transcribe audio at once: one window, or a buffer of any length window by window."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from streaming_asr.method import Recorder, Samples, Word
+from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_padded
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
-from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES, TokenWord
+from streaming_asr.whisper.seam import Seam
+from streaming_asr.whisper.search import BeamSearch, Guide
+from streaming_asr.whisper.words import Emitter, TokenWord, probability_of
 
-SAMPLE_RATE = 16_000
-SEAM_S = 2.0
+Times = list[tuple[float, float]]
+
+
+@torch.inference_mode()
+def encode_window(
+    whisper: Whisper,
+    decoder: Decoder,
+    cache: DecoderCache,
+    audio: Samples,
+    recorder: Recorder,
+) -> torch.Tensor:
+    """Encode (n,) samples padded to the context, for the cache's stream 0 too: (1, context, d)."""
+    with recorder.part("feature"):
+        samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
+        padded = F.pad(samples, (0, whisper.context_frames * FRAME_SAMPLES - samples.numel()))
+        mel = log_mel(padded.to(whisper.device)[None], whisper.n_mels)
+    with recorder.part("encode"):
+        hidden = encode_padded(whisper.model, mel)
+        decoder.append_frames(cache, hidden, 0)
+    recorder.count(
+        frames_real=-(-samples.numel() // FRAME_SAMPLES),
+        frames_computed=whisper.context_frames,
+        encoder_flops=encoder_flops(whisper.config, whisper.context_frames),
+    )
+    return hidden
 
 
 @dataclass(slots=True)
@@ -31,6 +56,8 @@ class Window:
     tokens: list[int]
     log_probs: list[float]
     words: list[TokenWord]
+    n_frames: int
+    """Frames that word times may lie in."""
 
 
 class WindowDecoder:
@@ -39,11 +66,10 @@ class WindowDecoder:
     def __init__(self, whisper: Whisper, beam: int = 1, max_tokens: int | None = None) -> None:
         self.whisper = whisper
         self.decoder = Decoder(whisper)
-        self.beam = max(1, beam)
+        self.search = BeamSearch(self.decoder, whisper.eot, max(1, beam))
         self.max_tokens = max_tokens or whisper.max_tokens
-        self.context_samples = whisper.context_frames * FRAME_SAMPLES
+        self.limit_samples = whisper.context_frames * FRAME_SAMPLES
 
-    @torch.inference_mode()
     def decode(
         self,
         audio: Samples,
@@ -52,127 +78,112 @@ class WindowDecoder:
         previous: Sequence[int] = (),
     ) -> Window:
         """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens."""
-        whisper = self.whisper
-        with recorder.part("feature"):
-            samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
-            padded = F.pad(samples, (0, self.context_samples - samples.numel()))
-            mel = log_mel(padded.to(whisper.device)[None], whisper.n_mels)
-        with recorder.part("encode"):
-            hidden = encode_padded(whisper.model, mel)
-            cache = DecoderCache(self.decoder, rows=self.beam, streams=1)
-            self.decoder.append_frames(cache, hidden, 0)
-        recorder.count(
-            frames_real=-(-samples.numel() // FRAME_SAMPLES),
-            frames_computed=whisper.context_frames,
-            encoder_flops=encoder_flops(whisper.config, whisper.context_frames),
-        )
-        prompt = whisper.prompt(language, previous=previous)
-        with recorder.part("decode"):
-            tokens, log_probs = self._search(cache, prompt, recorder)
-        words = whisper.detokenizer.words(tokens, language=language)
-        return Window(cache, prompt, tokens, log_probs, words)
+        cache = DecoderCache(self.decoder, rows=self.search.beam, streams=1)
+        encode_window(self.whisper, self.decoder, cache, audio, recorder)
+        n_frames = self.whisper.context_frames
+        return self.search_window(cache, n_frames, n_frames, language, recorder, previous)
 
-    def _search(
-        self, cache: DecoderCache, prompt: list[int], recorder: Recorder
-    ) -> tuple[list[int], list[float]]:
-        """Best text by beam search of width `beam` (1: greedy), without its end token.
+    def search_window(
+        self,
+        cache: DecoderCache,
+        n_frames: int,
+        n_timed: int,
+        language: str | None,
+        recorder: Recorder,
+        previous: Sequence[int] = (),
+        guide: Guide | None = None,
+    ) -> Window:
+        """Decode the cache's `n_frames` frames, of which word times may lie in `n_timed`."""
+        prompt = self.whisper.prompt(language, previous=previous)
+        best = self.search.run(cache, prompt, n_frames, self.max_tokens, recorder, guide)
+        tokens = list(best.tokens)
+        words = self.whisper.detokenizer.words(tokens, language=language)
+        return Window(cache, prompt, tokens, list(best.log_probs), words, n_timed)
 
-        Hypotheses that predict the end are set aside until there are `beam`; the best mean
-        log-probability wins, the end token included.
-        """
-        eot = self.whisper.eot
-        beams: list[tuple[list[int], list[float]]] = [([], [])]
-        ended: list[tuple[list[int], list[float]]] = []
-        feed = [list(prompt)]
-        while True:
-            start = len(prompt) + len(beams[0][0]) - (1 if beams[0][0] else len(prompt))
-            hidden = self.decoder.run(
-                cache, feed, [start] * len(feed), self.whisper.context_frames, stream=0
-            )
-            top = self.decoder.log_probs(hidden)[:, 0].topk(self.beam)
-            recorder.count(decode_steps=1, beam_sum=len(beams))
-            candidates = [
-                (sum(log_probs) + log_prob, i, token, log_prob)
-                for i, (_, log_probs) in enumerate(beams)
-                for token, log_prob in zip(
-                    top.indices[i].tolist(), top.values[i].tolist(), strict=True
-                )
-            ]
-            candidates.sort(reverse=True)
-            parents: list[int] = []
-            grown: list[tuple[list[int], list[float]]] = []
-            for _, i, token, log_prob in candidates[: 2 * self.beam]:
-                tokens, log_probs = beams[i]
-                if token == eot:
-                    ended.append((tokens, [*log_probs, log_prob]))
-                elif len(grown) < self.beam:
-                    grown.append(([*tokens, token], [*log_probs, log_prob]))
-                    parents.append(i)
-                if len(ended) >= self.beam:
-                    break
-            if len(ended) >= self.beam or not grown:
-                break
-            length = len(prompt) + len(grown[0][0])
-            beams = grown
-            if length >= self.decoder.max_tokens or len(grown[0][0]) >= self.max_tokens:
-                ended = ended or grown
-                break
-            cache.reorder(parents, length)
-            feed = [[tokens[-1]] for tokens, _ in beams]
-        return max(ended, key=lambda text: sum(text[1]) / len(text[1]))
-
-    def times(self, window: Window) -> list[tuple[float, float]]:
-        """(start, end) of each word in seconds of the window, by the alignment heads."""
+    def times(self, window: Window) -> Times:
+        """Return (start, end) of each word in seconds of the window, by the alignment heads."""
         tokens = alignment_times(
             self.decoder,
             window.cache,
             self.whisper.alignment_heads,
             window.prompt,
             window.tokens,
-            self.whisper.context_frames,
+            window.n_frames,
             0,
             0,
         )
         return [(tokens[word.start][0], tokens[word.stop - 1][1]) for word in window.words]
 
-    def seam(self, window: Window) -> tuple[int, int]:
-        """Where a full window is cut: (samples, words before the cut).
+    def seam(self, times: Times) -> tuple[int, int]:
+        """Return where a full window with words at these times is cut: (samples, words before)."""
+        n_frames = self.limit_samples // FRAME_SAMPLES
+        ends = [end for _, end in times]
+        first_start = times[0][0] if times else 0.0
+        frame, n_before = Seam.of_full(n_frames).cut(
+            ends, len(ends), n_frames, first_start=first_start
+        )
+        return frame * FRAME_SAMPLES, n_before
 
-        At the end of the last word that ends two seconds (an eighth of a short context) before
-        the window does; where there is none, before the first word or at those two seconds.
-        """
-        context_s = self.whisper.context_s
-        limit = context_s - min(SEAM_S, context_s / 8)
-        times = self.times(window)
-        n_before = sum(1 for _, end in times if end <= limit)
-        if n_before and times[n_before - 1][1] > 0:
-            cut = times[n_before - 1][1]
-        else:
-            n_before = 0
-            cut = min([limit, *(start for start, _ in times[:1] if start > 0)])
-        return round(cut * SAMPLE_RATE), n_before
+    def previous_tokens(self, text: str) -> list[int]:
+        """Return the last tokens of `text`, at most half of the decoder's positions, as Whisper."""
+        if not text.strip():
+            return []
+        ids = self.whisper.tokenizer.encode(" " + text.strip(), add_special_tokens=False)
+        return list(ids)[-(self.whisper.max_tokens // 2 - 1) :]
 
 
-def as_words(
-    window: Window,
-    n_words: int,
-    times: list[tuple[float, float]] | None,
-    offset_s: float,
-    heard_s: float,
-    *,
-    goes_on: bool,
-    language: str | None,
+def emit_window(
+    emitter: Emitter, window: Window, n_words: int, times: Times, offset_s: float, heard_s: float
 ) -> list[Word]:
-    """The first `n_words` with their times in the stream; `goes_on`: text stands before them."""
-    words = []
-    for i, word in enumerate(window.words[:n_words]):
-        text = word.text
-        if i == 0 and goes_on and not text.startswith(" "):
-            text = text if language in LANGUAGES_WITHOUT_SPACES else " " + text
-        log_probs = window.log_probs[word.start : word.stop]
-        probability = float(np.exp(min(0.0, sum(log_probs) / len(log_probs))))
-        start = end = None
-        if times is not None:
-            start, end = (min(t + offset_s, heard_s) for t in times[i])
-        words.append(Word(text, start, end, probability))
-    return words
+    """Return the first `n_words` as committed words; the window begins at `offset_s`."""
+    return [
+        emitter.emit(
+            word.text,
+            start + offset_s,
+            end + offset_s,
+            heard_s,
+            probability_of(word, window.log_probs),
+        )
+        for word, (start, end) in zip(window.words[:n_words], times, strict=False)
+    ]
+
+
+DecodeWindow = Callable[[Samples, list[int]], Window]
+"""Called with samples of at most a window and the tokens of the text before."""
+
+
+def transcribe_buffer(
+    windows: WindowDecoder,
+    audio: Samples,
+    prompt: str | None,
+    language: str | None,
+    recorder: Recorder,
+    decode: DecodeWindow | None = None,
+) -> tuple[list[Word], list[int]]:
+    """Transcribe (n,) samples after the text `prompt`; return the words and their tokens.
+
+    A buffer longer than a window is taken in windows, cut where a word ends; each is told the text
+    before it. decode: in place of `windows.decode`. Less than one frame of audio has no words.
+    """
+    emitter = Emitter(language)
+    words: list[Word] = []
+    tokens: list[int] = []
+    text = prompt or ""
+    start = 0
+    while audio.size - start >= FRAME_SAMPLES:
+        heard = audio[start : start + windows.limit_samples]
+        previous = windows.previous_tokens(text + "".join(word.text for word in words))
+        if decode is None:
+            window = windows.decode(heard, language, recorder, previous)
+        else:
+            window = decode(heard, previous)
+        with recorder.part("decode"):  # the alignment is one more pass of the decoder
+            times = windows.times(window)
+            step, n_words = audio.size - start, len(times)
+            if step > windows.limit_samples:
+                step, n_words = windows.seam(times)
+            at_s, heard_s = start / SAMPLE_RATE, audio.size / SAMPLE_RATE
+            words += emit_window(emitter, window, n_words, times, at_s, heard_s)
+            tokens += window.tokens[: window.words[n_words - 1].stop if n_words else 0]
+        start += max(step, FRAME_SAMPLES)
+    return words, tokens

@@ -6,21 +6,21 @@ at the end of the stream the block that holds the last samples is filled up with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import Recorder, Samples
+from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.features import (
+    FRAME_S,
     FRAME_SAMPLES,
     LOOKAHEAD_SAMPLES,
-    SAMPLE_RATE,
     StreamingLogMel,
 )
-
-FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
+from streaming_asr.whisper.words import Emitter
 
 
 def frames_of(duration_s: float, name: str) -> int:
@@ -44,6 +44,7 @@ class BlockAudio:
     """
 
     recorder: Recorder
+    language: str | None
     chunk_frames: int
     next_end: int
     """Frame of the stream at which the block now being filled ends."""
@@ -62,6 +63,15 @@ class BlockAudio:
     """Frames of the window that are encoded."""
     block_ends: list[int] = field(default_factory=list)
     """Ends of the window's encoded blocks, in frames of the window."""
+    emitter: Emitter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.emitter = Emitter(self.language)
+
+    @property
+    def n_real(self) -> int:
+        """Frames of the window that carry audio, as far as is known."""
+        return -(-self.n_samples // FRAME_SAMPLES) - self.window_start
 
     @property
     def heard_s(self) -> float:
@@ -91,6 +101,33 @@ class BlockAudio:
         self.n_taken += wanted
         return torch.from_numpy(np.pad(taken, (0, wanted - taken.size)))
 
+    def encoded(self, ends: Sequence[int], flops: float) -> None:
+        """Report and remember that the window's blocks that end at `ends` are encoded."""
+        start, self.position = self.position, ends[-1]
+        self.block_ends += ends
+        self.recorder.count(
+            frames_real=max(0, min(self.n_real, self.position) - start),
+            frames_computed=self.position - start,
+            encoder_flops=flops,
+        )
+
+    def emit(self, text: str, start: int, end: int, probability: float | None) -> Word:
+        """Return a committed word at frames of the window."""
+        start_s, end_s = ((self.window_start + frame) * FRAME_S for frame in (start, end))
+        return self.emitter.emit(text, start_s, end_s, self.heard_s, probability)
+
+    def begin_window(self, start: int, shortest: int) -> list[int]:
+        """Let the window begin at its frame `start`; return ends of the blocks to encode anew.
+
+        Blocks keep their places in the stream; the first one is merged until it is `shortest`
+        frames long, so that no frame is encoded with less to its left than the model knows.
+        """
+        kept = self.position - start
+        ends = [e - start for e in self.block_ends if e - start >= min(shortest, kept)]
+        self.window_start += start
+        self.position, self.block_ends = 0, []
+        return ends
+
 
 @dataclass(slots=True, kw_only=True)
 class BlockWindow(BlockAudio):
@@ -102,7 +139,7 @@ class BlockWindow(BlockAudio):
     n_mel: int = 0
 
     def take_block(self) -> int:
-        """Mel frames of the next block into the window; its end in frames of the window."""
+        """Put the next block's mel frames into the window; return its end there."""
         frames = self.features.push(self.take_samples()[None])[0]
         stop = self.n_mel + frames.shape[-1]
         self.mel[:, self.n_mel : stop] = frames
@@ -112,16 +149,8 @@ class BlockWindow(BlockAudio):
         return end
 
     def shift(self, start: int, shortest: int) -> list[int]:
-        """Let the window begin at its frame `start`; ends of the blocks to encode anew.
-
-        Blocks keep their places in the stream; the first one is merged until it is `shortest`
-        frames long, so that no frame is encoded with less to its left than the model knows.
-        """
-        kept = self.position - start
+        """As `begin_window`, with the mel frames moved."""
         n_mel = self.n_mel - 2 * start
         self.mel[:, :n_mel] = self.mel[:, 2 * start : self.n_mel].clone()
-        ends = [e - start for e in self.block_ends if e - start >= min(shortest, kept)]
         self.n_mel = n_mel
-        self.window_start += start
-        self.position, self.block_ends = 0, []
-        return ends
+        return self.begin_window(start, shortest)

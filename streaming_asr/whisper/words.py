@@ -1,4 +1,4 @@
-"""Token ids to whole words.
+"""Token ids to whole words, and words as a stream commits them.
 
 A word begins where a token begins with a space (in languages written without spaces: where the
 bytes so far are whole characters). It is complete once the first token of its successor stands, or
@@ -8,11 +8,13 @@ the text has ended. Bytes of a character that is not yet whole are held back.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from streaming_asr.errors import UserError
+from streaming_asr.method import Word
 
 LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
 
@@ -81,3 +83,62 @@ class Detokenizer:
     ) -> list[TokenWord]:
         """Words that can no longer grow when ids[:n_final] are final and the rest may change."""
         return [word for word in self.words(ids, language=language) if word.stop < n_final]
+
+
+def spaced(text: str, language: str | None) -> str:
+    """Return `text` with a space before it, in languages that write one between words."""
+    if text[:1].isspace() or language in LANGUAGES_WITHOUT_SPACES:
+        return text
+    return " " + text
+
+
+def probability_of(word: TokenWord, log_probs: Sequence[float]) -> float:
+    """Return exp of the mean log-probability of the word's tokens, among those of the text."""
+    of_word = log_probs[word.start : word.stop]
+    return math.exp(min(0.0, sum(of_word) / len(of_word)))
+
+
+@dataclass(slots=True)
+class Emitter:
+    """What one stream has committed, as far as its next word depends on it."""
+
+    language: str | None
+    has_text: bool = False
+    last_start_s: float = 0.0
+    last_end_s: float = 0.0
+
+    def spaced(self, text: str) -> str:
+        """Return `text` with the space that the first word of a later window may lack."""
+        return spaced(text, self.language) if self.has_text else text
+
+    def shown(self, texts: Iterable[str]) -> tuple[Word, ...]:
+        """Return partial words with these texts, the first of them spaced."""
+        return tuple(Word(self.spaced(t) if i == 0 else t) for i, t in enumerate(texts))
+
+    def in_order(
+        self, start_s: float, end_s: float, heard_s: float, *, overlap: bool = False
+    ) -> tuple[float, float]:
+        """Return the times moved into the audio heard, not before those of the last word.
+
+        overlap: the word may start before the last one ends, but not before that one starts.
+        """
+        start_s = min(max(start_s, self.last_start_s if overlap else self.last_end_s), heard_s)
+        end_s = min(max(end_s, start_s, self.last_end_s), heard_s)
+        self.last_start_s, self.last_end_s = start_s, end_s
+        return start_s, end_s
+
+    def emit(
+        self,
+        text: str,
+        start_s: float,
+        end_s: float,
+        heard_s: float,
+        probability: float | None,
+        *,
+        overlap: bool = False,
+    ) -> Word:
+        """Return the next committed word, spaced and timed."""
+        text = self.spaced(text)
+        self.has_text = True
+        times = self.in_order(start_s, end_s, heard_s, overlap=overlap)
+        return Word(text, *times, probability)

@@ -15,13 +15,9 @@ reference bring it back.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-import torch
-
-from streaming_asr.method import Recorder
-from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.load import Whisper
+from streaming_asr.whisper.search import Guide
 
 RE_ENTRY_TOKENS = 2
 
@@ -41,17 +37,25 @@ def punctuation(whisper: Whisper) -> Callable[[int], bool]:
     return skips
 
 
-class Reference:
-    """The text that one decoding follows, and how far it has come."""
+class Reference(Guide):
+    """The text that one search follows, how far it has come, and whether it is narrow."""
 
-    def __init__(self, tokens: Sequence[int], skips: Callable[[int], bool]) -> None:
+    def __init__(
+        self, tokens: Sequence[int], skips: Callable[[int], bool], *, reenter: bool
+    ) -> None:
         self._skips = skips
         self._tokens = [token for token in tokens if not skips(token)]
         self._next: int | None = None
         """Index of the token that should come next; None before the first match."""
+        self._narrow = True
+        self._reenter = reenter
 
-    def follow(self, token: int) -> bool:
-        """Whether the search may stay narrow with this best token; if so it counts as taken."""
+    def narrow(self, best: int) -> bool:
+        """Return whether the search stays narrow; if so the best token counts as taken."""
+        self._narrow = self._narrow and self._follow(best)
+        return self._narrow
+
+    def _follow(self, token: int) -> bool:
         if self._skips(token):
             return True
         if self._next is None:
@@ -65,127 +69,25 @@ class Reference:
         return False
 
     def rejoin(self, tokens: Sequence[int]) -> bool:
-        """Whether the last two words' tokens of `tokens` stand at or after the next one in a row.
+        """Return whether the last two tokens stand in a row at or after the next one.
 
-        If so the reference goes on after them.
+        If so the search is narrow again and the reference goes on after them. Marks do not count.
         """
+        if self._narrow or not self._reenter or self._skips(tokens[-1]):
+            return False
         said = [token for token in tokens if not self._skips(token)][-RE_ENTRY_TOKENS:]
-        if len(said) < RE_ENTRY_TOKENS or self._skips(tokens[-1]):
+        if len(said) < RE_ENTRY_TOKENS:
             return False
         for i in range(self._next or 0, len(self._tokens) - RE_ENTRY_TOKENS + 1):
             if self._tokens[i : i + RE_ENTRY_TOKENS] == said:
                 self._next = i + RE_ENTRY_TOKENS
+                self._narrow = True
                 return True
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """Text tokens and their log-probabilities; an ended one has that of its end as well."""
-
-    tokens: tuple[int, ...] = ()
-    log_probs: tuple[float, ...] = ()
-
-    def grown(self, token: int, log_prob: float) -> Hypothesis:
-        return Hypothesis((*self.tokens, token), (*self.log_probs, log_prob))
-
-    def ended(self, log_prob: float) -> Hypothesis:
-        return Hypothesis(self.tokens, (*self.log_probs, log_prob))
-
-    @property
-    def mean_log_prob(self) -> float:
-        return sum(self.log_probs) / max(1, len(self.log_probs))
-
-
-class PrunedSearch:
-    """Beam search of width `beam` (1: greedy) over one stream's encoder output."""
-
-    def __init__(
-        self, decoder: Decoder, *, eot: int, beam: int, max_tokens: int, reenter: bool = False
-    ) -> None:
-        self.decoder = decoder
-        self.eot = eot
-        self.beam = beam
-        self.max_tokens = max_tokens
-        self.reenter = reenter
-
-    @torch.inference_mode()
-    def run(
-        self,
-        cache: DecoderCache,
-        prompt: Sequence[int],
-        n_frames: int,
-        recorder: Recorder,
-        reference: Reference | None = None,
-    ) -> Hypothesis:
-        """The text after `prompt`; without a reference the plain beam search.
-
-        Reports each pass of the decoder with the number of hypotheses in it: 1 or `beam`.
-        """
-        live, ended = [Hypothesis()], list[Hypothesis]()
-        narrow = reference is not None
-        feed, start = [list(prompt)], 0
-        while True:
-            hidden = self.decoder.run(cache, feed, [start] * len(feed), n_frames, stream=0)
-            log_probs = self.decoder.log_probs(hidden)[:, 0]
-            recorder.count(decode_steps=1, beam_sum=len(live))
-            start += len(feed[0])
-            parents = [0]
-            if narrow and reference is not None:
-                log_prob, best = (x.item() for x in log_probs[0].max(-1))
-                token = int(best)
-                if token == self.eot:
-                    ended.append(live[0].ended(log_prob))
-                    break
-                narrow = reference.follow(token)
-                if narrow:
-                    live = [live[0].grown(token, log_prob)]
-            if not narrow:
-                parents, live = self._widen(live, ended, log_probs)
-                if len(ended) >= self.beam:
-                    break
-                if self.reenter and reference is not None and reference.rejoin(live[0].tokens):
-                    parents, live, narrow = parents[:1], live[:1], True
-            if start + 1 > self.decoder.max_tokens or len(live[0].tokens) >= self.max_tokens:
-                ended = ended or live
-                break
-            cache.reorder(parents, start)
-            feed = [[hypothesis.tokens[-1]] for hypothesis in live]
-        return max(ended, key=lambda hypothesis: hypothesis.mean_log_prob)
-
-    def _widen(
-        self, live: list[Hypothesis], ended: list[Hypothesis], log_probs: torch.Tensor
-    ) -> tuple[list[int], list[Hypothesis]]:
-        """The best `beam` continuations and their parents; better ones that end go to `ended`.
-
-        One more than `beam` of each hypothesis is looked at, so that there always are as many.
-        """
-        top = log_probs.topk(self.beam + 1)
-        candidates = sorted(
-            (
-                (sum(hypothesis.log_probs) + log_prob, i, token, log_prob)
-                for i, hypothesis in enumerate(live)
-                for token, log_prob in zip(
-                    top.indices[i].tolist(), top.values[i].tolist(), strict=True
-                )
-            ),
-            reverse=True,
-        )
-        parents: list[int] = []
-        grown: list[Hypothesis] = []
-        for _, i, token, log_prob in candidates:
-            if token == self.eot:
-                ended.append(live[i].ended(log_prob))
-            else:
-                grown.append(live[i].grown(token, log_prob))
-                parents.append(i)
-            if max(len(grown), len(ended)) == self.beam:
-                break
-        return parents, grown
-
-
 def reduce_ratio(mean_beam: float | None, beam: int) -> float | None:
-    """Share of the decoder's steps at width 1, of a search whose steps are 1 or `beam` wide.
+    """Return the share of decoder steps at width 1, of a search whose steps are 1 or `beam` wide.
 
     WhisperFlow's Table 4: mean = beam - (beam - 1) * ratio. None where nothing was decoded or the
     search is greedy.

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import NULL, Recorder, Samples, Update, Word
+from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.transcribe import SAMPLE_RATE, Window, WindowDecoder, as_words
+from streaming_asr.whisper.transcribe import Times, Window, WindowDecoder, emit_window
 from streaming_asr.whisper.window import samples_of
+from streaming_asr.whisper.words import Emitter
 
 
 @dataclass(slots=True)
@@ -29,8 +30,11 @@ class WholeAudio:
     n_samples: int = 0
     start: int = 0
     """Sample at which the open window begins."""
-    has_text: bool = False
     partial: tuple[Word, ...] = ()
+    emitter: Emitter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.emitter = Emitter(self.language)
 
     def take_in(self, audio: Samples) -> None:
         if audio.size:
@@ -76,34 +80,27 @@ class _Whole:
     def _close_full_windows(self, state: WholeAudio) -> list[Word]:
         """Commit and leave behind windows that hold more audio than the context."""
         committed: list[Word] = []
-        context = self._decoder.context_samples
+        context = self._decoder.limit_samples
         while state.window().size > context:
             window = self._decoder.decode(state.window()[:context], state.language, state.recorder)
             with state.recorder.part("policy"):
-                cut, n_words = self._decoder.seam(window)
-                committed += self._words(state, window, n_words, timed=True)
+                times = self._decoder.times(window)
+                cut, n_words = self._decoder.seam(times)
+                committed += self._words(state, window, n_words, times)
                 state.move(cut)
         return committed
 
-    def _words(self, state: WholeAudio, window: Window, n_words: int, *, timed: bool) -> list[Word]:
-        words = as_words(
-            window,
-            n_words,
-            self._decoder.times(window) if timed else None,
-            state.start / SAMPLE_RATE,
-            state.n_samples / SAMPLE_RATE,
-            goes_on=state.has_text,
-            language=state.language,
-        )
-        state.has_text = state.has_text or (timed and bool(words))
-        return words
+    def _words(self, state: WholeAudio, window: Window, n_words: int, times: Times) -> list[Word]:
+        at_s, heard_s = state.start / SAMPLE_RATE, state.n_samples / SAMPLE_RATE
+        return emit_window(state.emitter, window, n_words, times, at_s, heard_s)
 
     def _finish(self, state: WholeAudio) -> list[Word]:
         committed = self._close_full_windows(state)
         if state.window().size:
             window = self._decoder.decode(state.window(), state.language, state.recorder)
             with state.recorder.part("finalise"):
-                committed += self._words(state, window, len(window.words), timed=True)
+                times = self._decoder.times(window)
+                committed += self._words(state, window, len(times), times)
         state.partial = ()
         return committed
 
@@ -185,6 +182,5 @@ class Reencode(_Whole):
         committed = self._close_full_windows(state)
         window = self._decoder.decode(state.window(), state.language, state.recorder)
         with state.recorder.part("policy"):
-            words = self._words(state, window, len(window.words), timed=False)
-            state.partial = tuple(Word(word.text) for word in words)
+            state.partial = state.emitter.shown(word.text for word in window.words)
         return committed

@@ -7,29 +7,21 @@ heads. The frame at which the last row is highest is the one the next token is t
 
 Only the last row is asked for. So mean and squared deviation of each head and frame are carried
 along, and only that row is standardised and smoothed: the work per token does not grow with the
-text. The decisions are those of building all rows anew (`policy_cost.rebuilt`).
+text. The decisions are those of building all rows anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import torch
 
 from streaming_asr.whisper.alignment import MEDIAN_FRAMES, median_filter
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.search import Guide, Hypothesis, Verdict
 
 LEAST_DEVIATION = 1e-8
-
-
-class Verdict(Enum):
-    """What the policy says of a token, from the frame it is taken from."""
-
-    TAKE = "take"
-    WAIT = "wait"  # too close to the end of the audio: it may change when more is heard
-    REWIND = "rewind"  # far before what was said last: all that is new is thrown away
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +128,53 @@ class RunningRows:
         smooth = median_filter((self._last - self._mean) / deviation).mean(1)
         frames: list[int] = smooth[:, :n_frames].argmax(-1).tolist()
         return frames
+
+
+class AlignAtt(Guide):
+    """The policy as the guide of one search: verdicts by where each hypothesis looks.
+
+    The attention rows go with their hypotheses. A row's frame is the same for whatever token
+    follows.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        head_rows: HeadRows,
+        n_frames: int,
+        *,
+        after_text: bool,
+        last_attended: int | None,
+        last: bool,
+    ) -> None:
+        """after_text: the search follows text, not control tokens. last: of the stream."""
+        self.on_cross = self._head_rows = head_rows
+        self._policy, self._n_frames = policy, n_frames
+        self._after_text, self.last_attended, self._last = after_text, last_attended, last
+        self._running: RunningRows | None = None
+
+    def judge(self, live: Sequence[Hypothesis]) -> list[tuple[Verdict, int | None]]:
+        """Return verdict and frame of each hypothesis's next token."""
+        rows = self._head_rows.rows()
+        if self._running is None:
+            self._running = RunningRows(rows)
+        else:
+            self._running.add(rows)
+        return [
+            (
+                self._policy.judge(
+                    frame,
+                    self._n_frames,
+                    one.last_attended,
+                    after_text=self._after_text or bool(one.tokens),
+                    last=self._last,
+                ),
+                frame,
+            )
+            for one, frame in zip(live, self._running.attended(self._n_frames), strict=True)
+        ]
+
+    def reorder(self, parents: Sequence[int]) -> None:
+        """Hypothesis i goes on from hypothesis parents[i], its rows too."""
+        if self._running is not None:
+            self._running.reorder(parents)

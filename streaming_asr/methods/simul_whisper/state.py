@@ -7,7 +7,6 @@ window becomes context, which stands before the control tokens, whole words only
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,10 +14,8 @@ import numpy as np
 
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.decoder import DecoderCache
-from streaming_asr.whisper.features import FRAME_SAMPLES
-from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES, Detokenizer, TokenWord
-
-FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
+from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES
+from streaming_asr.whisper.words import Detokenizer, Emitter, TokenWord, probability_of
 
 
 @dataclass(slots=True)
@@ -47,9 +44,10 @@ class StreamState:
     context: list[list[int]] = field(default_factory=list)
     """Words before the window, a list of tokens each."""
     last_attended: int | None = None
-    has_text: bool = False
-    last_start_s: float = 0.0
-    last_end_s: float = 0.0
+    emitter: Emitter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.emitter = Emitter(self.language)
 
     @property
     def n_pending(self) -> int:
@@ -151,17 +149,12 @@ class StreamState:
 
     def partial(self) -> tuple[Word, ...]:
         """Said, but not yet a whole word."""
-        return tuple(
-            Word(self._spell(word)) for word in self._words() if word.start >= self.n_committed
+        return self.emitter.shown(
+            word.text for word in self._words() if word.start >= self.n_committed
         )
 
     def _words(self) -> list[TokenWord]:
         return self.detokenizer.words(self.tokens, language=self.language)
-
-    def _spell(self, word: TokenWord) -> str:
-        """The first word of a window gets the space it may lack."""
-        joins = self.has_text and self.language not in LANGUAGES_WITHOUT_SPACES
-        return " " + word.text if joins and not word.text.startswith(" ") else word.text
 
     def _emit(self, words: Sequence[TokenWord]) -> list[Word]:
         """Commit those of `words` that are not committed yet, with times that never go back."""
@@ -170,15 +163,11 @@ class StreamState:
         for word in words:
             if word.start < self.n_committed:
                 continue
-            text = self._spell(word)
-            start = max(self.frames[word.start] * FRAME_S, self.last_start_s)
-            start = min(start, heard_s)
-            end = (self.frames[word.stop - 1] + 1) * FRAME_S
-            end = min(max(end, start, self.last_end_s), heard_s)
-            self.last_start_s, self.last_end_s = start, end
-            log_probs = self.log_probs[word.start : word.stop]
-            probability = math.exp(min(0.0, sum(log_probs) / len(log_probs)))
-            committed.append(Word(text, start, end, probability))
+            start_s = self.frames[word.start] * FRAME_S
+            end_s = (self.frames[word.stop - 1] + 1) * FRAME_S
+            probability = probability_of(word, self.log_probs)
+            committed.append(
+                self.emitter.emit(word.text, start_s, end_s, heard_s, probability, overlap=True)
+            )
             self.n_committed = word.stop
-            self.has_text = True
         return committed

@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
-from streaming_asr.methods.simul_whisper.alignatt import Policy
-from streaming_asr.methods.simul_whisper.search import Hypothesis, Search
-from streaming_asr.methods.simul_whisper.state import FRAME_S, StreamState
+from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, HeadRows, Policy
+from streaming_asr.methods.simul_whisper.state import StreamState
 from streaming_asr.methods.simul_whisper.truncation import load_detector
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import encode_padded
-from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
-from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.search import BeamSearch, Hypothesis
+from streaming_asr.whisper.transcribe import encode_window
 from streaming_asr.whisper.window import samples_of
 from streaming_asr.whisper.words import refuse_other_than_english
 
@@ -103,13 +100,9 @@ class SimulWhisper:
         whisper.prompt(previous=self._prompt or [0] * min(1, self._context_tokens))
         if rewind_frames is None:
             rewind_frames = round(REWIND_SHARE * whisper.context_frames)
-        self._search = Search(
-            self._decoder,
-            Policy(frame_threshold, last_frame_threshold, rewind_frames),
-            _alignment_heads(whisper),
-            whisper.eot,
-            max(1, beam),
-        )
+        self._search = BeamSearch(self._decoder, whisper.eot, max(1, beam))
+        self._policy = Policy(frame_threshold, last_frame_threshold, rewind_frames)
+        self._heads = _alignment_heads(whisper)
 
     # ---- the protocol -----------------------------------------------------------------------
 
@@ -151,55 +144,39 @@ class SimulWhisper:
             committed = state.slide(n_new, self._buffer_samples)
             committed += self._make_room(state)
         if state.n_frames:
-            hidden = self._encode(state)
-            found = self._decode(state, at_end=at_end)
+            (hidden,) = encode_window(
+                self._whisper, self._decoder, state.cache, state.window, state.recorder
+            )
+            said = self._decode(state, at_end=at_end)
             with state.recorder.part("policy"):
-                n_kept = len(found.tokens)
+                n_kept = len(said.tokens)
                 if n_kept and not at_end and self._cut_off(hidden[: state.n_frames]):
-                    n_kept = state.n_kept_without_last_word(found.tokens)
-                state.add(found.tokens[:n_kept], found.log_probs, found.frames)
+                    n_kept = state.n_kept_without_last_word(said.tokens)
+                state.add(said.tokens[:n_kept], said.log_probs, said.frames)
         with state.recorder.part("finalise" if at_end else "policy"):
             return committed + state.commit(everything=at_end)
-
-    def _encode(self, state: StreamState) -> torch.Tensor:
-        """Encode the window, padded to the context, and hand it to the decoder: (context, d)."""
-        whisper = self._whisper
-        context_samples = whisper.context_frames * FRAME_SAMPLES
-        with state.recorder.part("feature"):
-            samples = torch.from_numpy(np.ascontiguousarray(state.window))
-            padded = F.pad(samples, (0, context_samples - samples.numel()))
-            mel = log_mel(padded.to(whisper.device)[None], whisper.n_mels)
-        with state.recorder.part("encode"):
-            hidden = encode_padded(whisper.model, mel)
-            self._decoder.append_frames(state.cache, hidden, 0)
-        state.recorder.count(
-            frames_real=-(-samples.numel() // FRAME_SAMPLES),
-            frames_computed=whisper.context_frames,
-            encoder_flops=encoder_flops(whisper.config, whisper.context_frames),
-        )
-        return hidden[0]
 
     def _decode(self, state: StreamState, *, at_end: bool) -> Hypothesis:
         """The new text of the window; remembers where the decoder looked last."""
         forced = [*self._control_tokens(state), *state.tokens]
-        room = self._whisper.max_tokens - len(forced)
         attended = None
         if state.last_attended is not None:
             attended = state.last_attended - state.window_start
         unsaid_s = (state.n_frames - max(0, attended or 0)) * FRAME_S
-        found = self._search.run(
-            state.cache,
-            forced,
+        guide = AlignAtt(
+            self._policy,
+            HeadRows(self._decoder, state.cache, self._heads, state.n_frames),
             state.n_frames,
             after_text=bool(state.tokens),
             last_attended=attended,
-            max_new=min(room, TOKENS_PER_SECOND * math.ceil(max(unsaid_s, FRAME_S))),
             last=at_end,
-            recorder=state.recorder,
         )
-        attended = found.last_attended
+        max_new = TOKENS_PER_SECOND * math.ceil(max(unsaid_s, FRAME_S))
+        context = self._whisper.context_frames
+        said = self._search.run(state.cache, forced, context, max_new, state.recorder, guide)
+        attended = said.last_attended
         state.last_attended = None if attended is None else state.window_start + attended
-        return found
+        return said
 
     def _cut_off(self, hidden: torch.Tensor) -> bool:
         """Whether to drop the last word, from the frames heard (n, d)."""

@@ -13,8 +13,13 @@ import torch
 from torch import Tensor
 
 from streaming_asr.whisper.encoder import StreamingEncoder, encode_masked
-from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, log_mel
-from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.features import (
+    LOOKAHEAD_SAMPLES,
+    StreamingLogMel,
+    log_mel,
+    mel_of_frames,
+)
+from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.load import Whisper
 
 
@@ -76,7 +81,7 @@ class WhisperFeatures:
 
     def encode(self, state: _WhisperState, ends: Sequence[int]) -> Tensor:
         start = state.position
-        mel = state.mel[:, :, max(0, 2 * start - 2) : 2 * ends[-1] + 1]
+        mel = mel_of_frames(state.mel, start, ends[-1])
         state.position = ends[-1]
         return state.encoder.append(mel, start, ends)[0]
 
@@ -87,8 +92,7 @@ class WhisperFeatures:
         state.n_mel, state.position = n_mel, 0
 
     def flops(self, start: int, ends: Sequence[int]) -> float:
-        blocks = zip([start, *ends[:-1]], ends, strict=True)
-        return sum(encoder_flops(self._whisper.config, b - a, b) for a, b in blocks)
+        return block_flops(self._whisper.config, start, ends)
 
     def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
         mel = log_mel(audio, self._whisper.n_mels, block_ends=ends)

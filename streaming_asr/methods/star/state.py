@@ -7,11 +7,9 @@ from typing import Any
 
 import torch
 
-from streaming_asr.method import Word
 from streaming_asr.methods.star.compressors import CompressorState
 from streaming_asr.methods.star.decoder import AnchorCache
-from streaming_asr.whisper.features import FRAME_SAMPLES
-from streaming_asr.whisper.window import FRAME_S, BlockAudio
+from streaming_asr.whisper.window import BlockAudio
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,7 +21,6 @@ class StreamState(BlockAudio):
     compressor: CompressorState
     cache: AnchorCache
     prompt: list[int]
-    language: str | None
 
     ready: list[int] = field(default_factory=list)
     """For each segment, the vectors the decoder has when it is complete."""
@@ -41,19 +38,3 @@ class StreamState(BlockAudio):
     n_committed: int = 0
     """Words of the window that are committed."""
     finished: bool = False
-
-    has_text: bool = False
-    last_end_s: float = 0.0
-
-    @property
-    def n_real(self) -> int:
-        """Frames of the window that carry audio, as far as is known."""
-        return -(-self.n_samples // FRAME_SAMPLES) - self.window_start
-
-    def timed(self, text: str, start: int, end: int, probability: float | None) -> Word:
-        """A committed word at frames of the window: times inside the audio heard, in order."""
-        times = ((self.window_start + frame) * FRAME_S for frame in (start, end))
-        start_s, end_s = (min(max(t, self.last_end_s), self.heard_s) for t in times)
-        end_s = max(start_s, end_s)
-        self.last_end_s = end_s
-        return Word(text, start_s, end_s, probability)

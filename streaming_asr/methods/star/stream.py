@@ -33,7 +33,7 @@ from streaming_asr.methods.star.network import load_star
 from streaming_asr.methods.star.state import StreamState
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.window import FRAME_S, frames_of
-from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
+from streaming_asr.whisper.words import TokenWord, probability_of
 
 EARLY_ENDS = ("suppress", "wait")
 TOKENS_PER_FRAME, SPARE_TOKENS = 0.25, 10
@@ -148,7 +148,8 @@ class Star:
             self._decode(state, ended=True)
         if last:
             committed += self._commit(state, everything=True)
-        partial = tuple(Word(word.text) for word in self._words(state)[state.n_committed :])
+        shown = self._words(state)[state.n_committed :]
+        partial = state.emitter.shown(word.text for word in shown)
         state.recorder.count(decoder_cache_bytes=state.cache.n_bytes)
         return Update(tuple(committed), partial, endpoint=last)
 
@@ -159,14 +160,8 @@ class Star:
         start, stop = state.position, ends[-1]
         with state.recorder.part("encode"):
             x = self._extractor.encode(state.features, ends)
+        state.encoded(ends, self._extractor.flops(start, ends))
         n_real = max(0, min(state.n_real, stop) - start)
-        state.recorder.count(
-            frames_real=n_real,
-            frames_computed=stop - start,
-            encoder_flops=self._extractor.flops(start, ends),
-        )
-        state.position = stop
-        state.block_ends += ends
         self._compress(state, x[:n_real] if state.ended else x, last=False)
 
     def _compress(self, state: StreamState, x: torch.Tensor | None, *, last: bool) -> None:
@@ -241,7 +236,7 @@ class Star:
                 state.log_probs.append(float(log_probs[best]))
                 state.recorder.count(tokens=1)
 
-    def _words(self, state: StreamState):  # type: ignore[no-untyped-def]
+    def _words(self, state: StreamState) -> list[TokenWord]:
         return self._whisper.detokenizer.words(state.tokens, language=state.language)
 
     def _commit(self, state: StreamState, *, everything: bool) -> list[Word]:
@@ -249,18 +244,12 @@ class Star:
         words = self._words(state)
         n_whole = len(words) if everything else sum(w.stop < len(state.tokens) for w in words)
         done = []
-        spaced = state.language not in LANGUAGES_WITHOUT_SPACES
         for word in words[state.n_committed : n_whole]:
-            text = word.text
-            if state.has_text and spaced and not text.startswith(" "):
-                text = " " + text
-            state.has_text = True
             first = min(word.start, len(state.ends) - 1)
             final = min(word.stop, len(state.ends)) - 1
             start = state.ends[first - 1] if first else 0
-            mine = state.log_probs[word.start : word.stop]
-            probability = math.exp(sum(mine) / len(mine))
-            done.append(state.timed(text, start, max(start, state.ends[final]), probability))
+            probability = probability_of(word, state.log_probs)
+            done.append(state.emit(word.text, start, state.ends[final], probability))
         state.n_committed = max(state.n_committed, n_whole)
         return done
 
@@ -294,12 +283,8 @@ class Star:
             first_token = len(state.tokens) if self._rate is not None else 0
         with state.recorder.part("finalise"):
             kept = state.position - start
-            ends = [
-                e - start for e in state.block_ends if e - start >= min(self._chunk_frames, kept)
-            ]
             self._extractor.move(state.features, start)
-            state.window_start += start
-            state.position, state.block_ends = 0, []
+            ends = state.begin_window(start, self._chunk_frames)
             state.compressor = self._compressor.start()
             state.cache = AnchorCache(self._decoder)
             state.ready, state.ends, state.n_fed, state.n_held = [], [], 0, 0

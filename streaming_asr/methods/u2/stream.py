@@ -12,7 +12,6 @@ follows is encoded and searched again in the next window, so a word at the cut i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,11 +29,11 @@ from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import StreamingEncoder
-from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, StreamingLogMel
-from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
+from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.window import FRAME_S, frames_of
-from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
+from streaming_asr.whisper.words import probability_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,45 +173,26 @@ class U2:
                 committed += self._commit(state, self._second_pass(state))
                 state.move_window(state.position)
         with state.recorder.part("policy"):
-            partial = tuple(Word(text) for text in self._shown(state))
+            tokens = state.search.best_tokens()
+            words = self._whisper.detokenizer.words(tokens, language=state.language)
+            partial = state.emitter.shown(word.text for word in words)
         return Update(tuple(committed), partial, endpoint=closed)
 
     # ---- first pass -------------------------------------------------------------------------
 
     def _encode(self, state: StreamState, ends: Sequence[int]) -> None:
         """Encode and search the window's blocks that end at `ends`, mel frames in place."""
-        start, stop = state.position, ends[-1]
+        start = state.position
         with state.recorder.part("encode"):
-            mel = state.mel[None, :, max(0, 2 * start - 2) : 2 * stop + 1]
+            mel = mel_of_frames(state.mel, start, ends[-1])[None]
             hidden = state.encoder.append(mel, start, ends)
             self._decoder.append_frames(state.cache, hidden, start)
-        config = self._whisper.config
-        for begin, end in zip([start, *ends[:-1]], ends, strict=True):
-            state.recorder.count(
-                frames_computed=end - begin, encoder_flops=encoder_flops(config, end - begin, end)
-            )
-        n_real = -(-state.n_samples // FRAME_SAMPLES) - state.window_start
-        state.recorder.count(frames_real=max(0, min(n_real, stop) - start))
-        state.position = stop
-        state.block_ends += ends
+        state.encoded(ends, block_flops(self._whisper.config, start, ends))
         with state.recorder.part("decode"), torch.inference_mode():
             log_probs = self._head(hidden[0]).float().log_softmax(-1)
             state.search.advance(log_probs)
             blank = log_probs[:, self._tokenizer.blank]
             state.silent_run = self._rules.silent_run(blank, state.silent_run)
-
-    def _shown(self, state: StreamState) -> list[str]:
-        """Words of the best first-pass text."""
-        tokens = state.search.best_tokens()
-        words = self._whisper.detokenizer.words(tokens, language=state.language)
-        return self._spaced(state, [word.text for word in words])
-
-    def _spaced(self, state: StreamState, texts: list[str]) -> list[str]:
-        """The first word of a later segment gets the space it may lack."""
-        spaced = state.language not in LANGUAGES_WITHOUT_SPACES
-        if texts and state.has_text and spaced and not texts[0].startswith(" "):
-            texts[0] = " " + texts[0]
-        return texts
 
     # ---- second pass ------------------------------------------------------------------------
 
@@ -265,18 +245,15 @@ class U2:
                 stream=0,
             )
             spans = tuple((round(a / FRAME_S), round(b / FRAME_S)) for a, b in times)
-        words = self._whisper.detokenizer.words(best.tokens, language=state.language)
-        texts = self._spaced(state, [word.text for word in words])
-        found = []
-        for word, text in zip(words, texts, strict=True):
-            probability = None
-            if log_probs is not None:
-                mine = log_probs[word.start : word.stop]
-                probability = math.exp(min(0.0, sum(mine) / len(mine)))
-            start, end = spans[word.start][0], spans[word.stop - 1][1]
-            found.append(SegmentWord(text, start, end, probability))
-        return found
+        return [
+            SegmentWord(
+                word.text,
+                spans[word.start][0],
+                spans[word.stop - 1][1],
+                None if log_probs is None else probability_of(word, log_probs),
+            )
+            for word in self._whisper.detokenizer.words(best.tokens, language=state.language)
+        ]
 
     def _commit(self, state: StreamState, words: Sequence[SegmentWord]) -> list[Word]:
-        state.has_text = state.has_text or bool(words)
-        return [state.timed(word.text, word.start, word.end, word.probability) for word in words]
+        return [state.emit(word.text, word.start, word.end, word.probability) for word in words]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
-from streaming_asr.whisper.features import FRAME_SAMPLES
+from streaming_asr.method import Recorder, Samples
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
-from streaming_asr.whisper.transcribe import WindowDecoder, as_words
+from streaming_asr.whisper.transcribe import WindowDecoder, transcribe_buffer
 from streaming_asr.whisper.words import refuse_other_than_english
 
 
@@ -30,37 +29,5 @@ class Backbone:
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
     ) -> Hypothesis:
         """See `Recogniser`; less audio than one encoder frame has no words."""
-        words: list[Word] = []
-        start, context = 0, self._windows.context_samples
-        text = prompt or ""
-        previous = self._tokens(text)
-        while audio.size - start >= FRAME_SAMPLES:
-            window = self._windows.decode(
-                audio[start : start + context], language, recorder, previous
-            )
-            whole = audio.size - start <= context
-            with recorder.part("decode"):  # the alignment is one more pass of the decoder
-                if whole:
-                    step, n_words = audio.size - start, len(window.words)
-                else:
-                    step, n_words = self._windows.seam(window)
-                words += as_words(
-                    window,
-                    n_words,
-                    self._windows.times(window),
-                    start / SAMPLE_RATE,
-                    audio.size / SAMPLE_RATE,
-                    goes_on=bool(words),
-                    language=language,
-                )
-            start += max(step, FRAME_SAMPLES)
-            if words and not whole:
-                previous = self._tokens(text + "".join(word.text for word in words))
+        words, _ = transcribe_buffer(self._windows, audio, prompt, language, recorder)
         return Hypothesis(tuple(words), sentence_ends_s(words))
-
-    def _tokens(self, text: str) -> list[int]:
-        """The last tokens of `text`, at most half of the decoder's positions, as Whisper does."""
-        if not text.strip():
-            return []
-        ids = self._whisper.tokenizer.encode(" " + text.strip(), add_special_tokens=False)
-        return list(ids)[-(self._whisper.max_tokens // 2 - 1) :]

@@ -7,7 +7,7 @@ paper   the same words, but a later crop may reach them; those it takes back are
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 from streaming_asr.method import Word
 from streaming_asr.methods.whisperrt.state import StreamState
@@ -15,7 +15,7 @@ from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.window import FRAME_S
-from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES, TokenWord
+from streaming_asr.whisper.words import TokenWord, probability_of, spaced
 
 
 class Committer:
@@ -64,10 +64,8 @@ class Committer:
         words: list[TokenWord] = self._whisper.detokenizer.words(
             state.hypotheses[0].tokens, language=state.language
         )
-        if words and state.goes_on and state.language not in LANGUAGES_WITHOUT_SPACES:
-            first = words[0]
-            if not first.text.startswith(" "):
-                words[0] = TokenWord(" " + first.text, first.start, first.stop)
+        if words and state.goes_on:
+            words[0] = replace(words[0], text=spaced(words[0].text, state.language))
         return words
 
     def emit(
@@ -94,11 +92,8 @@ class Committer:
                 offset = state.window_start * FRAME_S
                 start, end = times[word.start][0] + offset, times[word.stop - 1][1] + offset
             if start is not None and end is not None:
-                start = min(max(start, state.last_end_s), state.heard_s)
-                end = min(max(end, start), state.heard_s)
-                state.last_end_s = end
-            log_probs = hypothesis.log_probs[word.start : word.stop]
-            probability = math.exp(min(0.0, sum(log_probs) / len(log_probs)))
+                start, end = state.emitter.in_order(start, end, state.heard_s)
+            probability = probability_of(word, hypothesis.log_probs)
             committed.append(Word(word.text, start, end, probability))
             state.emitted.append(word.text)
         return committed

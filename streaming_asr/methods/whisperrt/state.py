@@ -34,7 +34,6 @@ class StreamState(BlockWindow):
     pool: Pool
     row: int
     prompt: list[int]
-    language: str | None
 
     ready: list[int] = field(default_factory=list)
     """Ends of blocks whose mel frames are there, not yet encoded."""
@@ -46,7 +45,6 @@ class StreamState(BlockWindow):
     """Committed words that lie in the window, in order."""
     goes_on: bool = False
     """Committed text lies before the window, so that its first word wants a space."""
-    last_end_s: float = 0.0
     partial: tuple[Word, ...] = ()
 
     @property
@@ -61,6 +59,8 @@ class StreamState(BlockWindow):
             self.ready.append(self.take_block())
 
     def move_window(self, start: int) -> list[int]:
-        """Let the window begin at its frame `start`; ends of the blocks to encode anew, the first
-        of them as long as the stream's first."""
+        """Let the window begin at its frame `start`; return ends of the blocks to encode anew.
+
+        The first of them is as long as the stream's first.
+        """
         return self.shift(start, self.block_ends[0])

@@ -26,8 +26,8 @@ from streaming_asr.methods.whisperrt.greedy import Row, decode_greedy
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
 from streaming_asr.methods.whisperrt.state import Pool, StreamState
 from streaming_asr.whisper.decoder import Decoder
-from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, StreamingLogMel
-from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
+from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.window import frames_of
@@ -177,26 +177,12 @@ class WhisperRT:
         start, ends = state.position, state.ready
         with state.recorder.part("encode"):
             rows = _rows(group)
-            mel = state.pool.mel[rows, :, max(0, 2 * start - 2) : 2 * ends[-1] + 1]
-            self._append(state.pool, mel, start, ends, rows)
-        config = self._whisper.config
+            mel = mel_of_frames(state.pool.mel, start, ends[-1])[rows]
+            hidden = state.pool.encoder.append(mel, start, ends, rows)
+            self._decoder.append_frames(state.pool.decoder, hidden, start, rows)
         for state in group:
-            for begin, end in zip([start, *ends[:-1]], ends, strict=True):
-                state.recorder.count(
-                    frames_computed=end - begin,
-                    encoder_flops=encoder_flops(config, end - begin, end),
-                )
-            n_real = -(-state.n_samples // FRAME_SAMPLES) - state.window_start
-            state.recorder.count(frames_real=max(0, min(n_real, ends[-1]) - start))
-            state.position = ends[-1]
-            state.block_ends += ends
+            state.encoded(ends, block_flops(self._whisper.config, start, ends))
             state.ready = []
-
-    def _append(
-        self, pool: Pool, mel: torch.Tensor, start: int, ends: list[int], rows: slice | torch.Tensor
-    ) -> None:
-        hidden = pool.encoder.append(mel, start, ends, rows)
-        self._decoder.append_frames(pool.decoder, hidden, start, rows)
 
     def _decode(self, group: list[StreamState]) -> None:
         first = group[0]
@@ -272,13 +258,8 @@ class WhisperRT:
             state.partial = tuple(
                 Word(word.text) for word in self._words.spell(state)[len(state.emitted) :]
             )
-        with state.recorder.part("encode"):
-            rows = slice(state.row, state.row + 1)
-            mel = state.pool.mel[rows, :, : 2 * ends[-1] + 1]
-            self._append(state.pool, mel, 0, ends, rows)
-        state.position, state.block_ends = ends[-1], ends
-        flops = encoder_flops(self._whisper.config, ends[-1])
-        state.recorder.count(frames_computed=ends[-1], encoder_flops=flops)
+            state.ready = ends
+        self._encode([state])
         return committed
 
 

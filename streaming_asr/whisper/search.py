@@ -1,0 +1,176 @@
+"""Greedy or beam search over one stream's encoder output, with a hook for what methods change.
+
+The search is that of OpenAI's whisper (`BeamSearchDecoder` in decoding.py): of every hypothesis the
+`topk(beam_size + 1)` next tokens compete, so that `beam` are left where one of them is the end.
+A hypothesis that predicts the end is set aside; the search stops when `beam` are. The best mean
+log-probability wins, the end token included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+
+from streaming_asr.method import Recorder
+from streaming_asr.whisper.decoder import Decoder, DecoderCache, OnCross
+
+
+class Verdict(Enum):
+    """What becomes of a hypothesis's next token."""
+
+    TAKE = "take"
+    WAIT = "wait"  # the hypothesis ends before the token, which may change when more is heard
+    REWIND = "rewind"  # the hypothesis is thrown away
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """New tokens, the log-probability of each, and the frame it is taken from if a guide says so.
+
+    `log_probs` holds one more where the hypothesis has ended: that of what ended it.
+    """
+
+    tokens: tuple[int, ...] = ()
+    log_probs: tuple[float, ...] = ()
+    frames: tuple[int, ...] = ()
+    last_attended: int | None = None
+
+    @property
+    def mean_log_prob(self) -> float:
+        return sum(self.log_probs) / max(1, len(self.log_probs))
+
+
+class Guide:
+    """The hook of a search: it sees every pass and may narrow or end hypotheses.
+
+    This one changes nothing.
+    """
+
+    on_cross: OnCross | None = None
+    """Called in every pass; the outputs of all tokens fed are then computed."""
+    last_attended: int | None = None
+    """Frame of the last token before the search, which every hypothesis begins with."""
+
+    def narrow(self, best: int) -> bool:
+        """Return whether only the best next token counts; asked while one hypothesis is live."""
+        return False
+
+    def judge(self, live: Sequence[Hypothesis]) -> list[tuple[Verdict, int | None]]:
+        """Return for each hypothesis the verdict on its next token and the token's frame."""
+        return [(Verdict.TAKE, None)] * len(live)
+
+    def rejoin(self, tokens: Sequence[int]) -> bool:
+        """Return whether to go on with the best hypothesis alone, which now has these tokens."""
+        return False
+
+    def reorder(self, parents: Sequence[int]) -> None:
+        """Hypothesis i goes on from hypothesis parents[i]."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearch:
+    """Settings of a search of width `beam` (1: greedy); hypotheses are rows 0.. of the cache."""
+
+    decoder: Decoder
+    eot: int
+    beam: int
+
+    @torch.inference_mode()
+    def run(
+        self,
+        cache: DecoderCache,
+        prompt: Sequence[int],
+        n_frames: int,
+        max_new: int,
+        recorder: Recorder,
+        guide: Guide | None = None,
+    ) -> Hypothesis:
+        """Return the best text of at most `max_new` tokens that follows `prompt`.
+
+        The frames are those of the cache's stream 0. The text is empty where the guide threw all
+        hypotheses away. Reports each pass of the decoder with the number of hypotheses in it.
+        """
+        guide = guide or Guide()
+        max_new = min(max_new, self.decoder.max_tokens - len(prompt))
+        live, ended = [Hypothesis(last_attended=guide.last_attended)], list[Hypothesis]()
+        feed, start = [list(prompt)], 0
+        while True:
+            with recorder.part("decode"):
+                take = None if guide.on_cross is None else [range(len(row)) for row in feed]
+                hidden = self.decoder.run(
+                    cache,
+                    feed,
+                    [start] * len(feed),
+                    n_frames,
+                    stream=0,
+                    take=take,
+                    on_cross=guide.on_cross,
+                )
+                top = self.decoder.log_probs(hidden[:, -1]).topk(self.beam + 1)
+                tokens, log_probs = top.indices.tolist(), top.values.tolist()
+            recorder.count(decode_steps=1, beam_sum=len(live))
+            start += len(feed[0])
+            with recorder.part("policy"):
+                if len(live) == 1 and guide.narrow(tokens[0][0]):
+                    tokens, log_probs = [tokens[0][:1]], [log_probs[0][:1]]
+                parents, live = self._grow(live, ended, guide.judge(live), tokens, log_probs)
+                if live and guide.rejoin(live[0].tokens):
+                    parents, live = parents[:1], live[:1]
+            if len(ended) >= self.beam or not live:
+                break
+            if len(live[0].tokens) >= max_new:
+                ended = ended or live
+                break
+            with recorder.part("decode"):
+                cache.reorder(parents, start)
+                guide.reorder(parents)
+                feed = [[hypothesis.tokens[-1]] for hypothesis in live]
+        return max(ended, key=lambda one: one.mean_log_prob, default=Hypothesis())
+
+    def _grow(
+        self,
+        live: list[Hypothesis],
+        ended: list[Hypothesis],
+        verdicts: list[tuple[Verdict, int | None]],
+        tokens: list[list[int]],
+        log_probs: list[list[float]],
+    ) -> tuple[list[int], list[Hypothesis]]:
+        """Return which of `live` each of the best continuations goes on from, and these.
+
+        Adds to `ended` those that end before the beam is full. A verdict is on whatever token
+        follows, so one WAIT or REWIND ends all continuations of its hypothesis.
+        """
+        candidates = sorted(
+            (
+                (sum(hypothesis.log_probs) + log_prob, i, token, log_prob)
+                for i, hypothesis in enumerate(live)
+                for token, log_prob in zip(tokens[i], log_probs[i], strict=True)
+            ),
+            key=lambda candidate: (-candidate[0], candidate[1]),
+        )
+        parents: list[int] = []
+        grown: list[Hypothesis] = []
+        closed: set[int] = set()
+        for _, i, token, log_prob in candidates:
+            if len(ended) >= self.beam or len(grown) >= self.beam:
+                break
+            if i in closed:
+                continue
+            parent, (verdict, frame) = live[i], verdicts[i]
+            with_this = (*parent.log_probs, log_prob)
+            if token == self.eot:
+                ended.append(
+                    Hypothesis(parent.tokens, with_this, parent.frames, parent.last_attended)
+                )
+            elif verdict is Verdict.TAKE:
+                frames = parent.frames if frame is None else (*parent.frames, frame)
+                grown.append(Hypothesis((*parent.tokens, token), with_this, frames, frame))
+                parents.append(i)
+            else:
+                closed.add(i)
+                if verdict is Verdict.WAIT:
+                    ended.append(Hypothesis(parent.tokens, with_this, parent.frames, frame))
+        return parents, grown
