@@ -17,11 +17,12 @@ COMMANDS = {
     "score": "score logs again, retime them, compare them; other tools' logs in and out",
     "report": "table and HTML page of a folder of results",
     "export": "an adapter merged into its model, for transformers and CTranslate2",
-    "bench": "time per chunk, beside a naive baseline",
     "profile": "how the hush word's encoder and decoder best share this machine's cores",
     "list": "methods, models, corpora and metrics there are",
     "doctor": "what works on this machine",
 }
+
+MOVED = {"bench": "`python -m experiments.bench` in a checkout of the project"}
 
 HELP = """\
 streaming-asr compares methods of streaming speech recognition on equal terms.
@@ -48,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = "run"
     if argv[0] in COMMANDS:
         command = argv.pop(0)
+    elif argv[0] in MOVED:
+        print(f"error: {argv[0]}: this is now {MOVED[argv[0]]}", file=sys.stderr)
+        return 2
     elif "=" not in argv[0] and not argv[0].startswith(("-", "~")):
         from streaming_asr.config import did_you_mean
 

@@ -15,11 +15,12 @@ import torch
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
+from experiments.bench import policy_cost
 from experiments.bench.policy_cost import attention, measure, rebuilt
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
 from streaming_asr.methods.offline import Offline
-from streaming_asr.methods.simul_whisper import SimulWhisper, policy_cost
+from streaming_asr.methods.simul_whisper import SimulWhisper
 from streaming_asr.methods.simul_whisper.alignatt import Policy, RunningRows, Verdict
 from streaming_asr.methods.simul_whisper.search import Hypothesis, Search
 from streaming_asr.methods.simul_whisper.state import StreamState
