@@ -22,6 +22,8 @@ COMMANDS = {
     "doctor": "what works on this machine",
 }
 
+MOVED = {"bench": "`python -m experiments.bench` in a checkout of the project"}
+
 HELP = """\
 streaming-asr compares methods of streaming speech recognition on equal terms.
 
@@ -47,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = "run"
     if argv[0] in COMMANDS:
         command = argv.pop(0)
+    elif argv[0] in MOVED:
+        print(f"error: {argv[0]}: this is now {MOVED[argv[0]]}", file=sys.stderr)
+        return 2
     elif "=" not in argv[0] and not argv[0].startswith(("-", "~")):
         from streaming_asr.errors import did_you_mean
 

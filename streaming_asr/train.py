@@ -93,7 +93,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     if not Path(config.train_data).is_dir():
         raise UserError(
             f"train_data={config.train_data}: no such folder; make mini's with "
-            "`python experiments/mini/corpus.py train --hours 14 --out outputs/mini/train`, "
+            "`python -m experiments.mini.corpus train --hours 14 --out outputs/mini/train`, "
             "or name a folder of training shards"
         )
     if config.recipe.get("stages"):

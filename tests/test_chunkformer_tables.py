@@ -109,7 +109,8 @@ def test_the_third_table_and_its_picture_are_of_what_was_measured(tmp_path: Path
 
 
 def test_a_recording_in_pieces_is_measured_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiments.bench.chunkformer import SHAPES, Settings
+    from experiments.bench.chunkformer import Settings
+    from experiments.bench.models import SHAPES
     from streaming_asr.methods.chunkformer.encoder import Shape
 
     monkeypatch.setitem(SHAPES, "mini", Shape(16, 2, 1, 16, 20))

@@ -26,6 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from experiments.bench import author
+from experiments.bench.endless import stream_from_disk
+from experiments.bench.models import SHAPES, random_mels, random_network
 from streaming_asr.errors import UserError
 from streaming_asr.machine import machine
 from streaming_asr.memory import MemoryMeter
@@ -34,17 +36,10 @@ from streaming_asr.methods.chunkformer.context import whole as whole_tables
 from streaming_asr.methods.chunkformer.encoder import Encoder, Network, Shape, encoder_flops
 from streaming_asr.methods.chunkformer.layers import n_frames
 
-SHAPES = {  # d, heads, layers, hidden, vocabulary: mini's, and the two of the author's package
-    "mini": Shape(128, 4, 8, 512, 384),
-    "small": Shape(256, 4, 12, 2048, 5000),
-    "large": Shape(512, 8, 17, 2048, 5000),
-}
 PAPER_S = (1, 30, 60, 900, 1800, 3600)
 CONTEXT = Context(64, 128, 128)
-MEL_PER_S = 100
 PARTS = ("masked", "loop", "author", "endless")
-AUTHOR_WITHIN = 1e-4
-"""Largest difference of outputs that counts as none; their values are about 1 to 3."""
+KINDS = ("padded", "masked")
 
 
 @dataclass(frozen=True)
@@ -73,19 +68,6 @@ class Settings:
     def clock_name(self) -> str:
         own = self.threads == 1 and self.device == "cpu"
         return "CPU time of the thread" if own else "elapsed time"
-
-
-def random_network(shape: Shape, device: str = "cpu", seed: int = 0) -> Network:
-    """As torch initialises it."""
-    torch.manual_seed(seed)
-    return Network(shape).eval().requires_grad_(False).to(device)
-
-
-def random_mels(seconds: Sequence[float], n_mels: int = 80, device: str = "cpu") -> list[Tensor]:
-    """Normal features of audios so long, each long enough for one frame."""
-    made = torch.Generator().manual_seed(1)
-    lengths = [max(15, round(s * MEL_PER_S)) for s in seconds]
-    return [torch.randn(n, n_mels, generator=made).to(device) for n in lengths]
 
 
 # -- the batches --------------------------------------------------------------------------------
@@ -253,9 +235,6 @@ def bench_masked(settings: Settings) -> dict[str, Any]:
     }
 
 
-KINDS = ("padded", "masked")
-
-
 def largest_difference(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
     return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True))
 
@@ -282,7 +261,7 @@ def bench_loop(settings: Settings) -> dict[str, float]:
 
 
 def bench_author(settings: Settings) -> dict[str, float] | None:
-    """Seconds of subsampling and encoder, ours and the author's; None where it is not installed."""
+    """Seconds of subsampling and encoder, ours and the author's. None where it is not installed."""
     if not author.installed():
         return None
     shape = SHAPES[settings.size]
@@ -294,20 +273,18 @@ def bench_author(settings: Settings) -> dict[str, float] | None:
     def ours() -> list[Tensor]:
         return network.encoder(network.encoder.subsample(mels), CONTEXT)
 
-    def author_s() -> list[Tensor]:
+    def their_frames() -> list[Tensor]:
         return author.author_batch(theirs, shape, mels, CONTEXT)
 
     return {
-        "difference": largest_difference(ours(), author_s()),
+        "difference": largest_difference(ours(), their_frames()),
         "ours_s": seconds_of(ours, settings),
-        "author_s": seconds_of(author_s, settings),
+        "author_s": seconds_of(their_frames, settings),
     }
 
 
 def bench_chunkformer(settings: Settings, parts: Sequence[str] = PARTS) -> dict[str, Any]:
     """All of `parts`. Raises UserError for a part that is none."""
-    from experiments.bench.endless import stream_from_disk
-
     if unknown := [part for part in parts if part not in PARTS]:
         raise UserError(f"--only {unknown[0]}: one or several of {', '.join(PARTS)}")
     torch.set_num_threads(settings.threads)
@@ -326,5 +303,6 @@ def bench_chunkformer(settings: Settings, parts: Sequence[str] = PARTS) -> dict[
             result[part] = benches[part](settings)
             continue
         with tempfile.TemporaryDirectory() as folder:
-            result[part] = in_own_process(stream_from_disk, settings, Path(folder))
+            where = (Path(folder), settings.hours, settings.threads, settings.device)
+            result[part] = in_own_process(stream_from_disk, *where)
     return result

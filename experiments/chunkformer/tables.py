@@ -11,7 +11,6 @@ Reads <output>/{chunkformer,chunkformer_stream}/*/metrics.json (the sweeps), and
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -172,8 +171,7 @@ def targets(result: Mapping[str, Any] | None) -> str:
     """What `bench chunkformer` says was reached and missed."""
     if not result:
         return "Not run yet."
-    plain = (re.sub(r"\[/?[a-z]*\]", "", line) for line in verdicts(result))
-    return "\n".join(f"- {' '.join(line.split())}" for line in plain)
+    return "\n".join(f"- {' '.join(line.split())}" for line in verdicts(result))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -58,8 +58,13 @@ def _festival() -> _Festival:
 
 
 def available() -> bool:
-    """Whether the program is installed here."""
-    return shutil.which("festival") is not None
+    """Whether the program and its three voices are installed here."""
+    if shutil.which("festival") is None:
+        return False
+    asked = subprocess.run(
+        ["festival", "--pipe"], input='(format t "%l" (voice.list))', capture_output=True, text=True
+    )
+    return all(voice.removeprefix("voice_") in asked.stdout for voice in VOICES.values())
 
 
 def speak(

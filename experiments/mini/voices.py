@@ -12,11 +12,10 @@ import random
 import re
 from dataclasses import dataclass
 
-import espeak
-import festival
-import flite
 import numpy as np
 from scipy.signal import resample_poly
+
+from experiments.mini import espeak, festival, flite
 
 SAMPLE_RATE = 16_000
 

@@ -55,7 +55,7 @@ def read_shards(folder: Path) -> list[Item]:
     if not items:
         raise UserError(
             f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make mini's with "
-            "`python experiments/mini/corpus.py train --out outputs/mini/train`"
+            "`python -m experiments.mini.corpus train --out outputs/mini/train`"
         )
     return items
 
@@ -66,7 +66,7 @@ def read_timed_shards(folder: Path) -> list[Item]:
     if not items:
         raise UserError(
             f"train_data={folder}: no utterance with word times there; make mini's with "
-            "experiments/mini/corpus.py, or time the words with `python -m streaming_asr.align`"
+            "experiments.mini.corpus, or time the words with `python -m streaming_asr.align`"
         )
     return items
 
