@@ -360,6 +360,7 @@ class _Run:
         """Raises what reading the audio raises."""
         opener, at_most = self.opener(utterance), self.at_most
         audio = _OnDisk(opener, at_most) if opener and at_most else _InMemory(utterance.load())
+        utterance.check_length(audio.n)
         return _Row(utterance, audio, self.feed, batch or self.batch, self.method.lookahead_samples)
 
     def _heard(self, row: _Row) -> None:

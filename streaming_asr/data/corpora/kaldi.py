@@ -19,7 +19,7 @@ from pathlib import Path
 
 from streaming_asr.data.audio import SUFFIXES, Cut, File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder
-from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 
@@ -119,7 +119,7 @@ class Kaldi(Loader):
 
 
 def _pairs(path: Path) -> Iterator[tuple[str, str]]:
-    for line in manifest_text(path).splitlines():
+    for line in text_lines(path):
         if line.strip():
             name, *rest = line.split(maxsplit=1)
             yield name, rest[0].strip() if rest else ""
