@@ -7,7 +7,7 @@ Fields (times in seconds, paths relative to the manifest or absolute):
 - `text`: the reference as written; "" where nothing is said
 - `id`, optional: the file's stem otherwise (with `parts` it is needed)
 - `duration`, optional: read from the file's header otherwise
-- `speaker`, `language`, optional
+- `speaker`, `language`, `age` (in years), `gender`, optional
 - `words`, optional: [[word, start, end], ...]
 - `noise`, optional: {"kind", "snr_db", "seed"}, mixed in at loading
 """
@@ -80,6 +80,8 @@ SCHEMA = {
         },
         "speaker": _NAME,
         "language": _NAME,
+        "age": {"type": ["number", "null"], "minimum": 0, "description": "write years"},
+        "gender": _NAME,
         "words": {"type": ["array", "null"], "items": _WORD, "description": _WORD["description"]},
         "noise": _NOISE,
     },
@@ -179,6 +181,8 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
             "text": utterance.text,
             "speaker": utterance.speaker,
             "language": utterance.language,
+            "age": utterance.age,
+            "gender": utterance.gender,
             "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in utterance.words]
             if utterance.words is not None
             else None,
@@ -283,6 +287,8 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
         duration_s=float(length_s) if length_s <= MAX_S else 0.0,  # loading refuses it
         speaker=_name(row, "speaker"),
         language=_name(row, "language"),
+        age=None if row.get("age") is None else int(row["age"]),
+        gender=_name(row, "gender"),
         words=_words(row["words"], where) if row.get("words") is not None else None,
         audio_path=None if "parts" in row else str(files[0][0]),
     )

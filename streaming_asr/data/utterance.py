@@ -32,6 +32,8 @@ class Utterance:
     speaker: str | None = None
     language: str | None = None
     words: tuple[TimedWord, ...] | None = None
+    age: int | None = None  # of the speaker, in years
+    gender: str | None = None
     audio_path: str | None = None  # for a person who wants to listen; scoring never opens it
 
     def load(self) -> Samples:

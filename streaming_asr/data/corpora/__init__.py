@@ -15,7 +15,7 @@ from streaming_asr.data.noise import noise_files
 from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 
-__all__ = ["MINI", "Corpus", "Folder", "Manifest", "Mini", "choose"]
+__all__ = ["MINI", "Corpus", "Folder", "Manifest", "Mini", "choose", "hash_of"]
 
 MINI = Path(__file__).parent.parent / "mini"
 
@@ -52,7 +52,7 @@ class Manifest(Loader):
     def data_hash(self) -> str:
         files = audio_files(self.path) + (noise_files(self.noise) if self.noise else [])
         found = self._alignments
-        return _hash(manifest_text(self.path), [*files, *(found.files if found else ())])
+        return hash_of(manifest_text(self.path), [*files, *(found.files if found else ())])
 
 
 class Mini(Manifest):
@@ -108,7 +108,7 @@ class Folder(Loader):
         noise = noise_files(self.noise) if self.noise else []
         said = "\0".join(manifest_text(text) for text in texts if text.is_file())
         found = self._alignments
-        return _hash(said, [*files, *noise, *(found.files if found else ())])
+        return hash_of(said, [*files, *noise, *(found.files if found else ())])
 
     def _files(self) -> list[Path]:
         if not self.path.is_dir():
@@ -124,7 +124,7 @@ class Folder(Loader):
         return files
 
 
-def _hash(text: str, files: Iterable[Path]) -> str:
+def hash_of(text: str, files: Iterable[Path]) -> str:
     """Over the references and the files' names and sizes: reading all audio would be slow."""
     digest = hashlib.sha256(text.encode())
     for file in files:
