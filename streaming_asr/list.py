@@ -74,10 +74,11 @@ def about(file: Path) -> str:
 def _splits() -> list[str]:
     """The size of each split of mini."""
     from streaming_asr.data.corpora import MINI
+    from streaming_asr.data.manifest import text_lines
 
     found = []
     for manifest in sorted(MINI.glob("*.jsonl")):
-        rows = [json.loads(line) for line in manifest.read_text(encoding="utf-8").splitlines()]
+        rows = [json.loads(line) for line in text_lines(manifest)]
         minutes = sum(row["duration"] for row in rows) / 60
         speakers = len({row.get("speaker") for row in rows} - {None})
         of = f", {speakers} speakers" if speakers else ""

@@ -202,12 +202,12 @@ def _score(
 
 def _track(plain: dict[str, Any], folder: Path, result: Mapping[str, Any], cell: str) -> None:
     if (plain["tracker"] or {}).get("name", "none") != "none":
+        from streaming_asr.data.manifest import text_lines
         from streaming_asr.track import tracker
 
         with tracker(plain, folder=folder, experiment=plain["name"], cell=cell) as track:
             track.summary(result["metrics"])
-            lines = (folder / "utterances.jsonl").read_text(encoding="utf-8").splitlines()
-            track.utterances([json.loads(line) for line in lines])
+            track.utterances([json.loads(line) for line in text_lines(folder / "utterances.jsonl")])
             track.report(_report(folder))
 
 
@@ -352,11 +352,12 @@ def show(folder: Path) -> None:
 
 def _show_segments(folder: Path) -> None:
     """The first lines of a transcription with times, and where all of it is."""
+    from streaming_asr.data.manifest import text_lines
     from streaming_asr.segments import FILE
 
     path = folder / FILE
     if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = text_lines(path)
         print("\n".join(lines[: SEGMENTS_SHOWN + 1]))
         print(f"segments: {path} ({len(lines) - 1})")
 

@@ -228,6 +228,7 @@ class _Run:
         """Return the row of an utterance. Raises what reading the audio raises."""
         opener, at_most = self.opener(utterance), self.at_most
         audio = OnDisk(opener, at_most) if opener and at_most else InMemory(utterance.load())
+        utterance.check_length(audio.n)
         return _Row(utterance, audio, self.feed, batch or self.batch, self.method.lookahead_samples)
 
     def _heard(self, row: _Row) -> None:

@@ -111,9 +111,9 @@ def _steps(
 
 def _vocabulary() -> list[str]:
     from streaming_asr.data.corpora import MINI
-    from streaming_asr.data.manifest import manifest_text
+    from streaming_asr.data.manifest import text_lines
 
-    rows = manifest_text(MINI / "clean.jsonl").splitlines()
+    rows = text_lines(MINI / "clean.jsonl")
     return sorted({word for row in rows for word in json.loads(row)["text"].split()})
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from streaming_asr.data.audio import Cut
-from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.text import light_key
 from streaming_asr.utterance import TimedWord, Utterance
@@ -203,7 +203,7 @@ def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
     The times are ends, an empty word is silence. Raises UserError for another line.
     """
     found: dict[str, list[TimedWord]] = {}
-    for number, line in enumerate(manifest_text(path).splitlines(), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
             continue
         fields = re.fullmatch(r'(\S+) "([^"]*)" "([^"]*)"\s*', line)
@@ -225,7 +225,7 @@ def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
 def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
     """What `align` wrote, or a manifest: objects with `id` and `words`; others are passed over."""
     found: dict[str, list[TimedWord]] = {}
-    for number, line in enumerate(manifest_text(path).splitlines(), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         try:
             row = json.loads(line) if line.strip() else {}
             if row.get("words"):

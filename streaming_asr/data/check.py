@@ -82,7 +82,7 @@ def _read(each: Utterance | UserError, decode: bool) -> tuple[Any, float, str]:
         try:
             length_s = len(each.load()) / SAMPLE_RATE
         except UserError as error:
-            return each, 0.0, f"{each.id}: {error}"
+            return each, 0.0, f"{each.id}: {str(error).removeprefix(f'{each.id}: ')}"
         if each.duration_s and abs(length_s - each.duration_s) > TOLERANCE_S:
             return (
                 each,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -48,7 +49,7 @@ def read_shards(folder: Path) -> list[Item]:
     items: list[Item] = []
     for index in sorted(Path(folder).glob("shard-*.jsonl")):
         shard = np.load(index.with_suffix(".npy"), mmap_mode="r")
-        for line in index.read_text("utf-8").splitlines():
+        for line in text_lines(index):
             row = json.loads(line)
             words = tuple((str(w), float(a), float(b)) for w, a, b in row["words"])
             items.append(Item(row["text"], words, row["speaker"], row["offset"], row["n"], shard))

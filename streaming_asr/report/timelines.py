@@ -10,6 +10,7 @@ from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics.latency import WordTimes
 from streaming_asr.report.cells import Cell
@@ -67,7 +68,7 @@ def _results(cell: Cell) -> dict[str, tuple[float, float]]:
     if not path.is_file():
         return {}
     results = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in text_lines(path):
         row = json.loads(line)
         if row["audio_s"] <= MAX_DURATION_S:
             late_s = row["latency"].get("committed_p90_ca_s") or 0.0

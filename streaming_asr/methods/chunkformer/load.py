@@ -128,7 +128,8 @@ def save(
 def read_vocabulary(path: Path) -> list[str]:
     """The tokens in the order of their ids. Raises UserError for gaps, other forms."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # not splitlines(): a token may be U+2028
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: not readable ({error}); a checkpoint needs its vocab.txt"
