@@ -20,6 +20,7 @@ COMMANDS = {
     "bench": "time per chunk, beside a naive baseline",
     "profile": "how the hush word's encoder and decoder best share this machine's cores",
     "list": "methods, models, corpora and metrics there are",
+    "get": "obtain weights: tiny.en, base",
     "doctor": "what works on this machine",
 }
 
