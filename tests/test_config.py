@@ -11,6 +11,7 @@ import pytest
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 from run_fakes import arguments
+from safetensors.numpy import save_file
 
 from streaming_asr.config import (
     CONF_DIR,

@@ -182,7 +182,10 @@ def _check_weights(path: str | Path, model: Any, loaded: Mapping[str, Any]) -> N
 
 def _add_timestamps(config: Any, tokenizer: Any) -> None:
     """Older tokenizers end with <|notimestamps|>, though the model has the tokens after it."""
-    last, n_stamps = tokenizer.convert_tokens_to_ids("<|notimestamps|>"), config.max_source_positions
+    last, n_stamps = (
+        tokenizer.convert_tokens_to_ids("<|notimestamps|>"),
+        config.max_source_positions,
+    )
     if last == len(tokenizer) - 1 and last + 1 + n_stamps < config.vocab_size:
         tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(n_stamps + 1)])
 

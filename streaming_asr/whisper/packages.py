@@ -154,5 +154,3 @@ def check(model: Packaged, folder: Path) -> None:
                 f"model={model.model}: {file} {told}; only the pinned files of {model.title} are "
                 "taken: install those versions again, or give model.path=<folder> to use others"
             )
-
-
