@@ -85,7 +85,7 @@ def merge_adapter(model: Any, adapter: str | Path) -> Any:
             # It only warns of tensors that are missing, which are refused below.
             warnings.filterwarnings("ignore", message="Found missing adapter keys")
             wrapped = PeftModel.from_pretrained(model, str(path))
-        wanted = get_peft_model_state_dict(wrapped)
+        wanted = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
         if held is not None and (missing := sorted(wanted.keys() - held.keys())):
             raise UserError(
                 f"adapter {str(path)!r} lacks {missing[0]}, and {len(missing) - 1} more of the "

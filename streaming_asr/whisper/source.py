@@ -113,10 +113,10 @@ def _what_is(folder: Path, spec: str | None) -> str:
         return f"it is a Hugging Face model of type {kind}"
     if (folder / "adapter_config.json").is_file():
         return "it is an adapter of peft, not a model"
-    if (folder / "config.yaml").is_file():
-        return "it is a folder of a ChunkFormer, which only method=chunkformer takes"
     if (folder / "config.json").is_file():
         return "its config.json names no model_type, and there is no model.bin of CTranslate2"
+    if (folder / "config.yaml").is_file():
+        return "it is a folder of a ChunkFormer, which only method=chunkformer takes"
     names = sorted(entry.name for entry in folder.iterdir())
     return f"it holds {', '.join(names[:4])}{' ...' * (len(names) > 4)}" if names else "it is empty"
 
