@@ -19,6 +19,7 @@ COMMANDS = {
     "export": "an adapter merged into its model, for transformers and CTranslate2",
     "profile": "how the hush word's encoder and decoder best share this machine's cores",
     "list": "methods, models, corpora and metrics there are",
+    "get": "obtain weights: tiny.en, base",
     "doctor": "what works on this machine",
 }
 

@@ -6,7 +6,6 @@ answered with a `UserError`: the value, the rule, the remedy.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -229,18 +228,12 @@ def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:
 
 
 def _check_model(config: DictConfig) -> None:
-    """A local model folder must exist; a hub name (`openai/whisper-base`) is left to the loader."""
+    """A local folder must hold a Whisper or a ChunkFormer; the loader answers for hub names."""
+    from streaming_asr.whisper.source import find_here, is_local
+
     path = OmegaConf.select(config, "model.path")
-    if path is None:
-        return
-    looks_local = os.path.isabs(path) or path.startswith((".", "~")) or path.count("/") > 1
-    folder = Path(path).expanduser()
-    if looks_local and not any((folder / f"config.{end}").is_file() for end in ("json", "yaml")):
-        raise UserError(
-            f"model.path={path}: no model there (a Hugging Face folder with config.json, or a "
-            "ChunkFormer's with config.yaml); give model.path=<folder> or a hub name, or build "
-            "mini with `make mini`"
-        )
+    if path is not None and is_local(path) and own_network(config) is None:
+        find_here(path)
 
 
 def check_attention(config: DictConfig) -> None:

@@ -75,6 +75,7 @@ def examine(connect: Callable[[str], str | None] | None) -> list[Check]:
         *_devices(),
         _memory(),
         _mini(),
+        *_models(),
         _audio_formats(),
         _hub(connect),
         _wandb(connect, os.environ),
@@ -128,6 +129,25 @@ def _mini() -> Check:
         return Check("mini model", "broken", f"not in {MINI}", "install again, or make mini")
     adapters = sorted(path.name for path in (MINI / "weights").glob("*") if path.is_dir())
     return Check("mini", "ok", f"{n_splits} splits, trained: {', '.join(adapters) or 'base alone'}")
+
+
+def _models() -> list[Check]:
+    """Whether the models that packages carry are on this machine."""
+    from streaming_asr.errors import UserError
+    from streaming_asr.whisper.packages import packaged
+    from streaming_asr.whisper.source import find_here
+
+    checks = []
+    for hub, model in packaged().items():
+        name, remedy = f"model={model.model}", f"python -m streaming_asr.get {model.model}"
+        try:
+            found = find_here(hub)
+        except UserError as error:
+            checks.append(Check(name, "absent", str(error)))
+            continue
+        told = "not on this machine" if found is None else f"{found.where}: {found.folder}"
+        checks.append(Check(name, "absent" if found is None else "ok", told, remedy))
+    return checks
 
 
 def _audio_formats() -> Check:

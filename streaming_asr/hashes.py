@@ -22,8 +22,6 @@ NEUTRAL = ("tracker", "name", "output")
 WHOLE_BYTES = 64 * 2**20  # files up to this size are hashed whole, larger ones by size and ends
 END_BYTES = 2**20
 
-WEIGHTS = ("*.safetensors", "*.bin")
-
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """Of the settled configuration (plain containers) without what cannot change a result."""
@@ -66,10 +64,26 @@ def model_hash(config: Mapping[str, Any]) -> str:
 
 
 def weights_hash(path: str | Path) -> str | None:
-    """Of the weights in a model's folder; None where there are none (a name on the hub)."""
-    folder = Path(path).expanduser()
-    files = sorted(file for kind in WEIGHTS for file in folder.glob(kind))
-    return _files_hash(files) if files else None
+    """Returns the hash of a Whisper's tensors, rounded to float16; None where there are none here.
+
+    path: a folder or a hub name. Hugging Face's and CTranslate2's forms of one model, in any
+    floating-point type, have one hash. Raises UserError on damaged files.
+    """
+    from streaming_asr.cache import remembered
+    from streaming_asr.whisper import ctranslate2
+    from streaming_asr.whisper.ctranslate2 import Variables
+    from streaming_asr.whisper.source import find_here
+    from streaming_asr.whisper.tensors import hash_of, of_folder, weight_files
+
+    found = find_here(path)
+    if found is None:
+        return None
+    folder = found.folder
+    if found.is_ctranslate2:
+        file = folder / "model.bin"
+        return remembered("weights", [file], lambda: hash_of(ctranslate2.tensors(Variables(file))))
+    files = weight_files(folder)
+    return remembered("weights", files, lambda: hash_of(of_folder(folder))) if files else None
 
 
 def _file_of(target: str) -> Path:

@@ -34,6 +34,7 @@ from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import code_hash, config_hash, model_hash
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.weights import own_network
 
 if TYPE_CHECKING:
     from streaming_asr.data import Utterance
@@ -132,6 +133,10 @@ def _simulate(
         "machine": machine.machine(device=config.device, launcher=launcher),
         "metrics_version": METRICS_VERSION,
     }
+    if (weights := _weights(config)) is not None:
+        header["weights"] = weights
+        if weights["found"] != "model.path":
+            say(f"{cell}: weights of {config.model.path} from {weights['found']}")
     with EventWriter(path, header) as writer, Progress(cell, utterances) as progress:
         for utterance in utterances:
             if utterance.id in closed:
@@ -155,6 +160,16 @@ def _simulate(
                 "the same command goes on from there"
             )
             raise
+
+
+def _weights(config: DictConfig) -> dict[str, str | None] | None:
+    """Where the Whisper of this run was found and its weights' hash; None without a Whisper."""
+    from streaming_asr.hashes import weights_hash
+    from streaming_asr.whisper.source import find_here
+
+    path = config.model.get("path")
+    found = None if path is None or own_network(config) else find_here(path)
+    return None if found is None else {"found": found.where, "hash": weights_hash(path)}
 
 
 def _attention(name: str | None) -> AbstractContextManager[None]:

@@ -6,10 +6,12 @@ import inspect
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 from run_fakes import arguments
+from safetensors.numpy import save_file
 
 from streaming_asr.config import CONF_DIR, build, compose, compose_raw
 from streaming_asr.data.corpora import MINI
@@ -133,13 +135,13 @@ def test_a_chunkformers_folder_is_a_model_and_its_own_adapter(tmp_path: Path) ->
     (tmp_path / "config.yaml").write_text("encoder_conf: {}")
     config = compose(["method=chunkformer", "model=chunkformer", f"model.path={tmp_path}"])
     assert config.method.weights == str(tmp_path)
-    (tmp_path / "config.json").write_text("{}")  # a Whisper: adapters lie elsewhere
-    with pytest.raises(UserError, match="no such weights of chunkformer"):
+    (tmp_path / "config.json").write_text("{}")  # of neither kind
+    with pytest.raises(UserError, match="names no model_type"):
         compose(["method=chunkformer", "model=chunkformer", f"model.path={tmp_path}"])
 
 
 def test_a_model_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no model there"):
+    with pytest.raises(UserError, match="there is no such folder"):
         settled(tmp_path, f"model.path={tmp_path / 'nowhere'}", "model=whisper")
 
 
@@ -177,9 +179,10 @@ def test_what_was_trained_here_comes_before_what_the_model_brings(tmp_path: Path
 def test_auto_passes_over_an_adapter_of_other_weights(tmp_path: Path) -> None:
     folder = adapters(tmp_path / "a", "300ms", "any_chunk")
     ours, theirs, another = (tmp_path / name for name in ("ours", "theirs", "another"))
-    for model in (ours, theirs, another):
+    for number, model in enumerate((ours, theirs, another)):
         model.mkdir()
-        (model / "model.safetensors").write_text(model.name)
+        (model / "config.json").write_text('{"model_type": "whisper"}')
+        save_file({"x": np.array([number], "f4")}, model / "model.safetensors")
     for name, base in (("300ms", theirs), ("any_chunk", ours)):
         told = json.dumps({"base": weights_hash(base)})
         (folder / name / "training.json").write_text(told)

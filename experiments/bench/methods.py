@@ -80,7 +80,7 @@ def ufal_row(folder: str, cache: str, name: str, duration_s: float) -> Row:
 
     method = Ufal(folder, chunk_s=UFAL_CHUNK_S, first_chunk_s=UFAL_CHUNK_S, cache=cache)
     bare = WhisperModel(
-        str(converted(folder, cache)), device="cpu", compute_type="float32", cpu_threads=1
+        str(converted(folder, cache)[0]), device="cpu", compute_type="float32", cpu_threads=1
     )
     heard: list[list[str]] = []
     recogniser = method._recogniser

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from streaming_asr.errors import UserError
+from streaming_asr.whisper.tensors import load_tensors, refuse_not_finite
 
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 _ATTENTION = {"attn": "self_attn", "cross_attn": "encoder_attn"}
@@ -73,13 +74,27 @@ def merge_adapter(model: Any, adapter: str | Path) -> Any:
             f"adapter {str(path)!r}: no adapter_config.json there; give the folder that peft's "
             "save_pretrained wrote, or a checkpoint file of WhisperRT's authors"
         )
-    from peft import PeftModel
+    from peft import PeftModel, get_peft_model_state_dict
 
+    file = path / "adapter_model.safetensors"
+    held = load_tensors(file) if file.is_file() else None
     try:
         with warnings.catch_warnings():
             # peft 0.21 reads an attribute that transformers 5.23 has renamed.
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing")
-            return PeftModel.from_pretrained(model, str(path)).merge_and_unload()
+            # It only warns of tensors that are missing, which are refused below.
+            warnings.filterwarnings("ignore", message="Found missing adapter keys")
+            wrapped = PeftModel.from_pretrained(model, str(path))
+        wanted = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
+        if held is not None and (missing := sorted(wanted.keys() - held.keys())):
+            raise UserError(
+                f"adapter {str(path)!r} lacks {missing[0]}, and {len(missing) - 1} more of the "
+                f"{len(wanted)} tensors it should have; copy it again, or use the model it was "
+                "trained on"
+            )
+        return wrapped.merge_and_unload()
+    except UserError:
+        raise
     except (RuntimeError, ValueError, KeyError) as error:
         raise UserError(
             f"adapter {str(path)!r} does not fit this model: {str(error).splitlines()[0]}; use the "
@@ -113,8 +128,14 @@ def merge_published(model: Any, path: Path) -> Any:
             f"checkpoint {str(path)!r} holds no lora_A / lora_B keys; it is not a WhisperRT adapter"
         )
     updated = {name: value.to(own[name]) for name, value in changes.items() if name in own}
+    refuse_not_finite(f"checkpoint {str(path)!r}", _tensors(content))
     for name, pair in low_rank.items():
         weight = f"{name}.weight"
+        if len(pair) < 2:
+            raise UserError(
+                f"checkpoint {str(path)!r}: update {name} has {next(iter(pair))} alone; lora_A and "
+                "lora_B belong together, so copy the file again"
+            )
         delta = (pair["lora_A"].float() @ pair["lora_B"].float()).T
         if weight not in own or delta.shape != own[weight].shape:
             raise UserError(

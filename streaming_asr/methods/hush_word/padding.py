@@ -21,6 +21,7 @@ from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.whisper.encoder import encode_short
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.load import Whisper
+from streaming_asr.whisper.tensors import load_tensors
 
 PADDINGS = ("full", "none", "zeros", "noise", "hush")
 FILE_NAME = "hush_word.safetensors"
@@ -96,9 +97,6 @@ def _plain(kind: str, n: int) -> torch.Tensor:
 
 def load_hush(path: str | Path, whisper: Whisper) -> Padding:
     """A folder that training left, or its file. Raises UserError where it is none for the model."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     place = Path(path).expanduser()
     if place.is_dir():
         place = place / FILE_NAME
@@ -107,10 +105,7 @@ def load_hush(path: str | Path, whisper: Whisper) -> Padding:
             f"hush word {str(path)!r}: no {place.name} there; give the folder that "
             "`python -m streaming_asr.train method=hush_word` made"
         )
-    try:
-        tensors = load_file(place)
-    except SafetensorError as error:
-        raise UserError(f"hush word {str(path)!r}: not a safetensors file ({error})") from error
+    tensors = load_tensors(place)
     samples, mel = tensors.get("samples"), tensors.get("mel")
     if samples is not None and samples.ndim == 1 and samples.numel() > 0:
         return Padding("hush", samples=samples.float().to(whisper.device))

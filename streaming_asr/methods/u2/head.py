@@ -13,6 +13,7 @@ from torch import nn
 
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.tensors import load_tensors
 
 HEAD_FILE = "ctc_head.safetensors"
 MODEL_FOLDER = "model"
@@ -47,9 +48,6 @@ def save_head(head: nn.Linear, folder: Path) -> None:
 
 def load_head(folder: str | Path, whisper: Whisper) -> nn.Linear:
     """The head in `folder`, float32. Raises UserError where there is none or it does not fit."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     path = Path(folder) / HEAD_FILE
     if not path.is_file():
         raise UserError(
@@ -57,10 +55,7 @@ def load_head(folder: str | Path, whisper: Whisper) -> nn.Linear:
             "`python -m streaming_asr.train method=u2` and name its folder with method.weights=, "
             "or try the method untrained with method.head=embedding"
         )
-    try:
-        tensors = load_file(path)
-    except SafetensorError as error:
-        raise UserError(f"{path}: not a file of tensors ({error}); train the head anew") from error
+    tensors = load_tensors(path)
     weight, bias = tensors.get("weight"), tensors.get("bias")
     width, most = whisper.config.d_model, whisper.eot + 1
     if weight is None or bias is None or weight.shape[1] != width or len(weight) > most:

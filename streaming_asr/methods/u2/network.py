@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.adapters import add_lora
 from streaming_asr.whisper.encoder import encode_masked
+from streaming_asr.whisper.tensors import load_tensors
 
 TARGET_MODULES = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"]
 
@@ -99,11 +100,10 @@ class TwoPassModel(nn.Module):
 def with_lora(model: nn.Module, rank: int, start: Path | None) -> Any:
     """`model` wrapped by peft on all linear layers, with the adapter of `start` if any."""
     from peft import set_peft_model_state_dict
-    from safetensors.torch import load_file
 
     wrapped = add_lora(model, rank, TARGET_MODULES)
     if start is not None and (file := start / "adapter_model.safetensors").is_file():
-        weights = {name: value.float() for name, value in load_file(file).items()}
+        weights = {name: value.float() for name, value in load_tensors(file).items()}
         try:
             set_peft_model_state_dict(wrapped, weights)
         except RuntimeError as error:
