@@ -14,7 +14,7 @@ from toy_corpus import toy_corpus
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import weights_hash
 from streaming_asr.methods.offline.windows import Window
-from streaming_asr.methods.whisperrt.prefixes import pack
+from streaming_asr.methods.whisperrt.prefixes import encode_windows, pack
 from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
 from streaming_asr.training import FitConfig, fit
 from streaming_asr.whisper.encoder import encode_masked
@@ -68,7 +68,7 @@ def test_all_prefixes_in_one_pass_equal_one_decoder_pass_per_prefix(recipe):
     base = recipe.peft.get_base_model()
     expected = []
     with torch.no_grad():
-        found = recipe.model(batch)
+        found, _, _ = recipe.model(batch)
         for window, (mel, ends) in enumerate(zip(batch.mels, batch.ends, strict=True)):
             encoded = encode_masked(recipe.peft, mel[None], ends=ends)
             for row in range(int(batch.rows[window].max()) + 1):
@@ -96,7 +96,7 @@ def test_a_prefix_of_the_fast_pass_equals_the_prefix_encoded_alone(recipe):
     assert torch.allclose(short.mel, long.mel[:, :91], atol=1e-6)
     with torch.no_grad():
         logits = [
-            recipe.model(pack([example], recipe.prompt, recipe.whisper.eot))
+            recipe.model(pack([example], recipe.prompt, recipe.whisper.eot))[0]
             for example in (long, short)
         ]
     assert torch.allclose(*logits, atol=1e-5)
@@ -324,3 +324,77 @@ def test_buckets_put_windows_of_alike_lengths_together_and_batches_stay_pure(rec
     assert len(first) == len(plain._windows(0, 0)) == 3
     later = recipe(buckets=4)  # as after a restart
     assert equal_batches(batch_of(later, step=5), batch_of(bucketed, step=5))
+
+
+# -- distillation -------------------------------------------------------------------------------
+
+
+def test_windows_encoded_together_equal_windows_encoded_alone(recipe):
+    recipe = recipe(point_fraction=1.0)
+    stir(recipe)
+    batch = batch_of(recipe)
+    assert len({mel.shape[-1] for mel in batch.mels}) > 1
+    with torch.no_grad():
+        together = encode_windows(recipe.peft, batch.mels, batch.ends)
+        for row, mel, ends in zip(together, batch.mels, batch.ends, strict=True):
+            alone = encode_masked(recipe.peft, mel[None], ends=ends)[0]
+            assert torch.allclose(row[: ends[-1]], alone, atol=1e-5)
+
+
+def test_the_loss_of_a_batch_equals_that_of_its_windows_one_by_one(recipe):
+    recipe = recipe(distil="both")
+    stir(recipe)
+    window = [noise(1.4 + 0.5 * i, seed=i) for i in range(3)]
+    words = [("fox", 0.1, 0.5, 0), ("had", 0.6, 1.0, 0)]
+    examples = [
+        recipe._example(Window(audio, words, "", False, False), ends, [30, ends[-1]])
+        for audio, ends in zip(window, ([30, 60, 75], [30, 45, 100], [30, 120]), strict=True)
+    ]
+
+    def loss(some):
+        with torch.no_grad():
+            packed = pack(some, recipe.prompt, recipe.whisper.eot)
+            return recipe.loss(recipe.model, packed)[1]
+
+    together, alone = loss(examples), [loss([example]) for example in examples]
+    assert together["weight"] == sum(logs["weight"] for logs in alone)
+    tokens = sum(logs["logits"] * (logs["weight"] - 2) for logs in alone)
+    assert together["logits"] == pytest.approx(tokens / (together["weight"] - 6), abs=1e-5)
+
+
+def test_a_teacher_that_hears_no_more_than_the_student_agrees_with_it(recipe):
+    recipe = recipe(distil="both")  # untrained: lora_B is zero
+    context = recipe.whisper.context_frames
+    audio = noise(context * 0.02, seed=3)
+    window = Window(audio, [("fox", 0.1, 0.5, 0)], "", False, False)
+    batch = pack([recipe._example(window, [context], [context])], recipe.prompt, recipe.whisper.eot)
+    _, logs = recipe.loss(recipe.model, batch)
+    # but for the last frame, right of which a stream has samples and the offline model none
+    assert logs["frames"] == pytest.approx(0, abs=1e-3)
+    logits, _, taught = recipe.model(batch, 16)
+    n = len(recipe.prompt) - 1
+    expected, tokens = logits.softmax(-1).topk(16)
+    assert torch.equal(taught.tokens[0, n : n + len(tokens)], tokens)
+    expected = expected / expected.sum(-1, keepdim=True)
+    assert torch.allclose(taught.chances[0, n : n + len(tokens)], expected, atol=1e-3)
+
+
+def test_the_teachers_terms_reach_the_gradient_and_never_the_teacher(recipe):
+    recipe = recipe(distil="both", distil_weight=2.0)
+    plain = recipe.loss(recipe.model, batch_of(recipe))
+    names = ("frames", "logits")
+    stir(recipe)
+    loss, logs = recipe.loss(recipe.model, batch_of(recipe))
+    recipe.teacher_tokens = None
+    bare, _ = recipe.loss(recipe.model, batch_of(recipe))
+    assert float(loss) == pytest.approx(float(bare) + 2 * sum(logs[n] for n in names), rel=1e-5)
+    # stirring the adapter moves the student away from a teacher that stands still
+    assert logs["frames"] > plain[1]["frames"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"distil": "words"}, {"distil": "both", "distil_weight": 0.0}]
+)
+def test_distillation_out_of_range_is_refused(recipe, options):
+    with pytest.raises(UserError, match="distil"):
+        recipe(**options)
