@@ -365,31 +365,29 @@ def test_the_loss_of_a_batch_equals_that_of_its_windows_one_by_one(recipe):
 def test_a_teacher_that_hears_no_more_than_the_student_agrees_with_it(recipe):
     recipe = recipe(distil="both")  # untrained: lora_B is zero
     context = recipe.whisper.context_frames
-    audio = noise(context * 0.02, seed=3)
-    window = Window(audio, [("fox", 0.1, 0.5, 0)], "", False, False)
+    window = Window(noise(context * 0.02, seed=3), [("fox", 0.1, 0.5, 0)], "", False, False)
     batch = pack([recipe._example(window, [context], [context])], recipe.prompt, recipe.whisper.eot)
-    _, logs = recipe.loss(recipe.model, batch)
+    with torch.no_grad():
+        _, logs = recipe.loss(recipe.model, batch)
+        logits, _, taught = recipe.model(batch, 16)
     # but for the last frame, right of which a stream has samples and the offline model none
     assert logs["frames"] == pytest.approx(0, abs=1e-3)
-    logits, _, taught = recipe.model(batch, 16)
     n = len(recipe.prompt) - 1
-    expected, tokens = logits.softmax(-1).topk(16)
-    assert torch.equal(taught.tokens[0, n : n + len(tokens)], tokens)
-    expected = expected / expected.sum(-1, keepdim=True)
-    assert torch.allclose(taught.chances[0, n : n + len(tokens)], expected, atol=1e-3)
+    chances = logits.softmax(-1).gather(-1, taught.tokens[0, n:])
+    expected = chances / chances.sum(-1, keepdim=True)
+    assert torch.allclose(taught.chances[0, n:], expected, atol=1e-2)
 
 
-def test_the_teachers_terms_reach_the_gradient_and_never_the_teacher(recipe):
+def test_the_teachers_terms_stand_beside_algorithm_3s_and_the_teacher_stands_still(recipe):
     recipe = recipe(distil="both", distil_weight=2.0)
-    plain = recipe.loss(recipe.model, batch_of(recipe))
-    names = ("frames", "logits")
-    stir(recipe)
-    loss, logs = recipe.loss(recipe.model, batch_of(recipe))
-    recipe.teacher_tokens = None
-    bare, _ = recipe.loss(recipe.model, batch_of(recipe))
-    assert float(loss) == pytest.approx(float(bare) + 2 * sum(logs[n] for n in names), rel=1e-5)
-    # stirring the adapter moves the student away from a teacher that stands still
-    assert logs["frames"] > plain[1]["frames"]
+    with torch.no_grad():
+        _, before = recipe.loss(recipe.model, batch_of(recipe))
+        stir(recipe)
+        loss, logs = recipe.loss(recipe.model, batch_of(recipe))
+        recipe.teacher_tokens = None
+        bare, _ = recipe.loss(recipe.model, batch_of(recipe))
+    assert float(loss) == pytest.approx(float(bare) + 2 * (logs["frames"] + logs["logits"]))
+    assert logs["frames"] > before["frames"]  # the student has moved away
 
 
 @pytest.mark.parametrize(

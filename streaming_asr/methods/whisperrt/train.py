@@ -86,7 +86,7 @@ class WhisperRTRecipe:
         several: float = 0.4,
         late_start: float = 0.1,
         language: str | None = None,
-        augment: Mapping[str, float] | None = None,
+        augment: Mapping[str, Any] | None = None,
         distil: str | None = None,
         distil_weight: float = 1.0,
         n_dev: int = 24,
