@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
+from streaming_asr.data.shards import by_speaker, read_shards
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import weights_hash
 from streaming_asr.methods.offline.windows import Window
@@ -324,6 +326,27 @@ def test_buckets_put_windows_of_alike_lengths_together_and_batches_stay_pure(rec
     assert len(first) == len(plain._windows(0, 0)) == 3
     later = recipe(buckets=4)  # as after a restart
     assert equal_batches(batch_of(later, step=5), batch_of(bucketed, step=5))
+
+
+def test_speakers_of_a_few_utterances_share_theirs_so_that_no_window_repeats_one(corpus):
+    items = read_shards(corpus)
+    rare = [replace(item, speaker=f"once{i}") for i, item in enumerate(items[:3])]
+    often = [replace(item, speaker="often") for item in items[3:]]
+    voices = by_speaker([*rare, *often], least=4)
+    assert voices["once0"] == voices["once2"] == rare
+    assert voices["often"] == often
+
+
+def test_silence_behind_the_last_word_says_nothing_more(recipe):
+    recipe = recipe(augment={"silence_after": 1.0, "noise": 0.0}, several=0.0, late_start=0.0)
+    for step in range(3):
+        for window in recipe._windows(step, 0):
+            if window.words:
+                last = max(end for _, _, end, _ in window.words)
+                # utterances themselves end 0.15 s behind their last word at most
+                assert len(window.audio) / 16_000 > last + 0.1
+                tail = window.audio[int((last + 0.16) * 16_000) :]
+                assert not tail.any()
 
 
 # -- distillation -------------------------------------------------------------------------------
