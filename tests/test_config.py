@@ -291,7 +291,11 @@ def test_every_recipe_composes_with_the_training_program(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "chunk", "rank", "points", "epochs"),
-    [("base", "300ms", 32, 0.25, 10), ("small", "1s", 32, 0.4, 10), ("large-v2", "200ms", 4, 0.07, 3)],
+    [
+        ("base", "300ms", 32, 0.25, 10),
+        ("small", "1s", 32, 0.4, 10),
+        ("large-v2", "200ms", 4, 0.07, 3),
+    ],
 )
 def test_the_papers_training_follows_model_and_chunk(model, chunk, rank, points, epochs) -> None:
     import streaming_asr.train  # noqa: F401 (registers its schema)

@@ -413,9 +413,7 @@ def test_the_teachers_terms_stand_beside_algorithm_3s_and_the_teacher_stands_sti
     assert logs["frames"] > before["frames"]  # the student has moved away
 
 
-@pytest.mark.parametrize(
-    "options", [{"distil": "words"}, {"distil": "both", "distil_weight": 0.0}]
-)
+@pytest.mark.parametrize("options", [{"distil": "words"}, {"distil": "both", "distil_weight": 0.0}])
 def test_distillation_out_of_range_is_refused(recipe, options):
     with pytest.raises(UserError, match="distil"):
         recipe(**options)
