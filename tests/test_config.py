@@ -278,10 +278,28 @@ def test_every_experiment_composes_all_its_cells(monkeypatch: pytest.MonkeyPatch
 def test_every_recipe_composes_with_the_training_program(path: Path) -> None:
     import streaming_asr.train  # noqa: F401 (registers its schema)
 
-    full = compose_raw([f"method={path.stem}"], config_name="train")
+    full = compose_raw([f"recipe={path.stem}", "model=base"], config_name="train")
     recipe = OmegaConf.to_container(full.recipe, resolve=True)
     assert recipe["fit"]["max_steps"] > 0
     assert get_object(recipe["target"]["_target_"])
+
+
+@pytest.mark.parametrize(
+    ("model", "chunk", "rank", "points", "epochs"),
+    [
+        ("base", "300ms", 32, 0.25, 10),
+        ("small", "1s", 32, 0.4, 10),
+        ("large-v2", "200ms", 4, 0.07, 3),
+    ],
+)
+def test_the_papers_training_follows_model_and_chunk(model, chunk, rank, points, epochs) -> None:
+    import streaming_asr.train  # noqa: F401 (registers its schema)
+
+    overrides = ["recipe=whisperrt_paper", f"model={model}", f"chunk={chunk}"]
+    recipe = compose_raw(overrides, config_name="train").recipe
+    assert (recipe.target.rank, recipe.target.point_fraction) == (rank, points)
+    assert recipe.fit.max_steps == epochs * recipe.fit.evaluate_every
+    assert recipe.fit.lr == 1e-5
 
 
 def test_build_raises_what_the_constructor_raises() -> None:

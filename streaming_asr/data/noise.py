@@ -186,3 +186,36 @@ KINDS: dict[str, Callable[[int, np.random.Generator], NDArray[np.float64]]] = {
     "babble": _babble,
     "hum": _hum,
 }
+
+
+def in_room(samples: NDArray[np.float32], reverberation_s: float, seed: int) -> NDArray[np.float32]:
+    """`samples`, (n,) at 16 kHz, as heard in a room; as long and as strong (mean power) as before.
+
+    The room's response is noise that falls by 60 dB in `reverberation_s` seconds, from 6 ms behind
+    the direct sound on, 0 to 12 dB weaker than it as a whole.
+    """
+    rng = np.random.default_rng(seed)
+    n = int(reverberation_s * SAMPLE_RATE)
+    t = np.arange(n) / SAMPLE_RATE
+    tail = rng.standard_normal(n) * 10 ** (-3 * t / reverberation_s) * (t > 0.006)
+    tail *= 10 ** (-rng.uniform(0, 12) / 20) / np.sqrt(np.sum(tail**2))
+    tail[0] = 1.0
+    size = samples.size + n
+    heard = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(tail, size), size)[: samples.size]
+    power = float(np.mean(heard**2)) if samples.size else 0.0
+    if power:
+        heard *= np.sqrt(np.mean(np.square(samples, dtype=np.float64)) / power)
+    return heard.astype(np.float32)
+
+
+def telephone_band(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    """`samples`, (n,) at 16 kHz, with what a telephone line lets through: 300 to 3400 Hz.
+
+    The edges fall over 100 and 200 Hz; what lies outside is 40 dB weaker.
+    """
+    if not samples.size:
+        return samples
+    return _shaped(
+        samples.astype(np.float64),
+        lambda hz: np.interp(hz, [200, 300, 3400, 3600], [0.01, 1.0, 1.0, 0.01]),
+    ).astype(np.float32)

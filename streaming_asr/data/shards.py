@@ -36,12 +36,16 @@ class Item:
         return cut.astype(np.float32) / np.float32(32768)
 
 
-def by_speaker(items: Iterable[Item]) -> dict[str, list[Item]]:
-    """The items of each speaker, in order."""
+def by_speaker(items: Iterable[Item], least: int = 8) -> dict[str, list[Item]]:
+    """The items of each speaker, in order; speakers with fewer than `least` share theirs.
+
+    A window of several utterances of one voice would else say the same sentence again and again.
+    """
     voices: dict[str, list[Item]] = {}
     for item in items:
         voices.setdefault(item.speaker, []).append(item)
-    return voices
+    few = [item for own in voices.values() if len(own) < least for item in own]
+    return {speaker: own if len(own) >= least else few for speaker, own in voices.items()}
 
 
 def read_shards(folder: Path) -> list[Item]:

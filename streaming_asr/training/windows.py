@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from streaming_asr.data.noise import KINDS
+from streaming_asr.data.noise import KINDS, in_room, telephone_band
 from streaming_asr.data.shards import Item
 
 SAMPLE_RATE = 16_000
@@ -51,6 +51,9 @@ class WindowOptions:
     gain_db: tuple[float, float] = (-12.0, 4.0)
     speed: float = 0.0  # tape speed: tempo, pitch and formants together, as of another voice
     speed_range: tuple[float, float] = (0.87, 1.15)
+    room: float = 0.0  # reverberation
+    telephone: float = 0.0  # the band of a telephone line
+    silence_after: float = 0.0  # up to 2 s of it behind the last word
 
 
 def draw_window(
@@ -83,6 +86,8 @@ def draw_window(
         pieces.append(pause)
         n += len(pause)
         item = same_voice[rng.randrange(len(same_voice))]
+    if options.silence_after and rng.random() < options.silence_after:
+        pieces.append(np.zeros(int(rng.uniform(0.1, 2.0) * SAMPLE_RATE), np.float32))
     audio = np.concatenate(pieces)[:limit]
     prompt = anchor_prompt = ""
     cut_end = False
@@ -166,6 +171,8 @@ def _empty(rng: random.Random, anchor: Item, options: WindowOptions, noise_seed:
 def _augment(
     rng: random.Random, audio: np.ndarray, options: WindowOptions, noise_seed: int
 ) -> np.ndarray:
+    if options.room and rng.random() < options.room:
+        audio = in_room(audio, rng.uniform(0.15, 0.6), noise_seed)
     power = float(np.mean(np.square(audio)))
     if rng.random() < options.noise and power > 0:
         kinds = sorted(KINDS)
@@ -173,6 +180,8 @@ def _augment(
         first = rng.randrange(len(bank) - len(audio))
         level = (power / 10 ** (rng.uniform(*options.noise_snr_db) / 10)) ** 0.5
         audio = audio + np.float32(level) * bank[first : first + len(audio)]
+    if options.telephone and rng.random() < options.telephone:
+        audio = telephone_band(audio)
     gain = 10 ** (rng.uniform(*options.gain_db) / 20)
     return np.clip(audio * np.float32(gain), -1, 1).astype(np.float32)
 

@@ -11,6 +11,10 @@ have ended by t (eq. 18), then <|endoftext|>. Two modes:
          with a block, so one pass gives all points; one optimiser step takes the points of a whole
          batch. The same gradients, averaged over the points instead of taken one after the other.
 
+With `distil` the offline model, which hears the whole window, teaches as well: `frames`, the causal
+encoder's frames come near to its frames; `logits`, where a token has ended, the decoder comes near
+to its `TEACHER_TOKENS` likeliest ones; `both`. When to stop remains Algorithm 3's: <|endoftext|>.
+
 Windows are encoded as a stream encodes them: never padded to the context, the last block filled
 up with zeros. Only complete words are targets.
 """
@@ -21,7 +25,7 @@ import json
 import random
 import tempfile
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -34,7 +38,14 @@ from torch import Tensor, nn
 from streaming_asr.data import read_manifest
 from streaming_asr.data.shards import Item, by_speaker, read_timed_shards
 from streaming_asr.errors import UserError
-from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, pack, with_lora
+from streaming_asr.methods.whisperrt.prefixes import (
+    Batch,
+    Example,
+    PrefixModel,
+    Teaching,
+    pack,
+    with_lora,
+)
 from streaming_asr.training.loop import dev_wer, length_buckets, published_name, write_training
 from streaming_asr.training.windows import Targets, Window, WindowOptions, complete_window
 from streaming_asr.whisper.adapters import save_lora
@@ -44,6 +55,8 @@ from streaming_asr.whisper.masks import block_ends, whole_block_ends
 from streaming_asr.whisper.window import FRAME_S
 
 RANDOM_CHUNK_FRAMES = range(5, 51, 5)  # 0.1 .. 1.0 s
+TEACHER_TOKENS = 16  # of the vocabulary; the rest has next to no chance
+TEACHER_OF = {None: None, "frames": 0, "logits": TEACHER_TOKENS, "both": TEACHER_TOKENS}
 FIRST_CHUNK_FRAMES = 30  # the first chunk: the smallest multiple of the chunk from here up
 
 
@@ -54,6 +67,8 @@ class WhisperRTRecipe:
     "uniformly sampled between 0.1 and 1.0 seconds"); `chunk_s` then is that of `evaluate` alone.
     token_ends: when token j of a word's m counts as ended: `spread`, at the share (j + 1) / m of
     the word (the paper); `word`, with the word.
+    augment: shares of the windows that get `WindowOptions`' treatments: speed, room, ...
+    distil: see the module; distil_weight: of the teacher's terms beside Algorithm 3's.
     Points per window: floor(point_fraction * blocks) + 1, at most `points_per_window`.
     Raises UserError where the corpus is missing or has no word times.
     """
@@ -78,6 +93,9 @@ class WhisperRTRecipe:
         several: float = 0.4,
         late_start: float = 0.1,
         language: str | None = None,
+        augment: Mapping[str, Any] | None = None,
+        distil: str | None = None,
+        distil_weight: float = 1.0,
         n_dev: int = 24,
         seed: int = 0,
     ) -> None:
@@ -85,6 +103,10 @@ class WhisperRTRecipe:
             raise UserError(f"mode={mode!r}: fast (all points of a batch in one step) or paper")
         if token_ends not in ("spread", "word"):
             raise UserError(f"token_ends={token_ends!r}: spread (over the word) or word (its end)")
+        if distil not in TEACHER_OF:
+            raise UserError(f"distil={distil!r}: one of frames, logits, both, or null")
+        if distil_weight <= 0:
+            raise UserError(f"distil_weight={distil_weight}: more than 0; distil=null is without")
         if not 0 < point_fraction <= 1 or points_per_window < 1 or min(batch, buckets, rank) < 1:
             raise UserError(
                 f"point_fraction={point_fraction}, points_per_window={points_per_window}, "
@@ -97,6 +119,9 @@ class WhisperRTRecipe:
         self.mode, self.token_ends, self.n_batch = mode, token_ends, batch
         self.point_fraction, self.points_per_window = point_fraction, points_per_window
         self.buckets = buckets
+        self.distil, self.distil_weight = distil, distil_weight
+        self.teacher_tokens = TEACHER_OF[distil]
+        self.augment = dict(augment or {})
         self.late_start, self.rank, self.init = late_start, rank, init
         self.train_data, self.dev_manifest, self.language = train_data, dev_manifest, language
 
@@ -116,6 +141,7 @@ class WhisperRTRecipe:
             crop_start=0.0,
             timestamps=0.0,
             prompt=0.0,
+            **self.augment,
         )
         blocks = block_ends(self.whisper.context_frames, self.chunk, self.first_chunk)
         self.steps_per_batch = 1 if mode == "fast" else self._n_points(len(blocks))
@@ -196,7 +222,12 @@ class WhisperRTRecipe:
             )
         audio = window.audio[: ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES]
         mel = log_mel(torch.from_numpy(audio), self.whisper.n_mels, block_ends=ends)
-        return Example(mel, ends, prefixes)
+        if self.distil is None:
+            return Example(mel, ends, prefixes)
+        whole = np.zeros(self.whisper.context_frames * FRAME_SAMPLES, np.float32)
+        whole[: len(window.audio)] = window.audio
+        offline = log_mel(torch.from_numpy(whole), self.whisper.n_mels)
+        return Example(mel, ends, prefixes, offline, tokens[:room])
 
     def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
         """Text tokens and when each has ended, never before the one in front of it."""
@@ -213,9 +244,10 @@ class WhisperRTRecipe:
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Cross-entropy, the mean over the tokens and the <|endoftext|> of all rows."""
+        """Cross-entropy, the mean over the tokens and the <|endoftext|> of all rows, and the
+        teacher's terms."""
         batch = batch.to(next(self.model.parameters()).device)
-        logits = model(batch)
+        logits, frames, taught = model(batch, self.teacher_tokens)
         labels = batch.labels[batch.labels >= 0]
         right = logits.detach().argmax(-1) == labels
         ends = labels == self.whisper.eot
@@ -225,7 +257,33 @@ class WhisperRTRecipe:
             "audio_s": sum(e[-1] for e in batch.ends) * FRAME_S,
             "weight": float(len(labels)),
         }
-        return F.cross_entropy(logits, labels), logs
+        log_chances = logits.float().log_softmax(-1)
+        loss = F.nll_loss(log_chances, labels)
+        if taught is not None:
+            terms = self._distil(batch, log_chances, frames, taught)
+            loss = loss + self.distil_weight * sum(terms.values())
+            logs |= {name: float(term.detach()) for name, term in terms.items()}
+        return loss, logs
+
+    def _distil(
+        self, batch: Batch, log_chances: Tensor, frames: Tensor, taught: Teaching
+    ) -> dict[str, Tensor]:
+        """The teacher's terms: of the frames, their squared distance over the teacher's variance;
+        of the tokens that have ended, the cross-entropy with the teacher's likeliest ones."""
+        terms: dict[str, Tensor] = {}
+        if self.distil != "logits":
+            n = torch.tensor([ends[-1] for ends in batch.ends], device=frames.device)
+            known = torch.arange(frames.shape[1], device=frames.device) < n[:, None]
+            target = taught.frames[:, : frames.shape[1]][known].float()
+            terms["frames"] = F.mse_loss(frames[known].float(), target) / target.var()
+        if taught.chances is not None and taught.tokens is not None:
+            asked = batch.labels >= 0
+            ended = batch.labels[asked] != self.whisper.eot
+            window = asked.nonzero()[:, 0][ended]
+            position = batch.positions[asked][ended]
+            own = log_chances[ended].gather(-1, taught.tokens[window, position])
+            terms["logits"] = -(taught.chances[window, position] * own).sum() / len(ended)
+        return terms
 
     def evaluate(self) -> dict[str, float]:
         """WER in percent of greedy streaming on dev, with the adapter as `save` leaves it."""
@@ -275,6 +333,9 @@ class WhisperRTRecipe:
             "token_ends": self.token_ends,
             "point_fraction": self.point_fraction,
             "points_per_window": self.points_per_window,
+            "distil": self.distil,
+            "distil_weight": self.distil_weight,
+            "augment": self.augment,
             "batch": self.n_batch,
             "seed": self.seed,
             # step, minutes and dev/wer of now, from the curve that `fit` keeps beside it
