@@ -32,6 +32,7 @@ from experiments.real.synthesis import (
     Clip,
     Unmatched,
     draw_voice,
+    heard,
     joined,
     parse_voice,
     with_output,
@@ -178,13 +179,13 @@ def test_a_words_time_is_that_of_its_sounding_phonemes() -> None:
     #            pad  ˈ  a  ,     b  c  .  pad   in units of 25 ms
     durations = [10, 2, 4, 6, 2, 3, 5, 8, 4]
     assert word_times("ˈa, bc.", durations, "Ah, bee.", VOCABULARY) == [
-        ("Ah,", 0.25, 0.4),
-        ("bee.", 0.6, 0.8),
+        ("Ah,", 0.2, 0.35),
+        ("bee.", 0.55, 0.75),
     ]
 
 
 def test_symbols_without_an_id_have_no_duration_and_a_lone_dash_is_no_word() -> None:
-    durations = [1, 1, 1, 1, 1, 1, 1, 1]
+    durations = [3, 1, 1, 1, 1, 1, 1, 1]
     assert word_times("a? — b.", durations, "Ah be.", {**VOCABULARY}) == [
         ("Ah", 0.025, 0.05),
         ("be.", 0.125, 0.15),
@@ -204,6 +205,23 @@ def test_words_that_do_not_match_are_refused(
 ) -> None:
     with pytest.raises(Unmatched, match=message):
         word_times(phonemes, durations, sentence, VOCABULARY)
+
+
+def test_a_word_before_a_pause_ends_where_it_is_last_heard() -> None:
+    samples = np.zeros(16_000, np.float32)
+    samples[3_200:6_400] = 0.5  # 0.2 to 0.4 s
+    samples[6_400:8_000] = 0.004  # below -40 dB
+    samples[9_600:12_800] = 0.5  # 0.6 to 0.8 s
+    words = [("One", 0.1, 0.3), ("two,", 0.3, 0.5), ("three", 0.55, 0.7), ("four.", 0.7, 0.95)]
+    assert heard([*words, ("Five.", 0.95, 1.0)], samples) == [
+        ("One", 0.2, 0.3),
+        ("two,", 0.3, 0.4),
+        ("three", 0.6, 0.7),
+        ("four.", 0.7, 0.8),
+        ("Five.", 0.95, 1.0),
+    ]
+    steady = np.full(16_000, 0.5, np.float32)
+    assert heard(words, steady) == words
 
 
 def test_sentences_are_joined_with_their_pause() -> None:

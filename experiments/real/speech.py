@@ -40,7 +40,7 @@ from experiments.real.synthesis import (
     draw_voice,
     english_voices,
     parse_voice,
-    write_opus,
+    write,
 )
 from streaming_asr.errors import UserError
 
@@ -124,7 +124,8 @@ def make(index: int, said: Clip, folder: Path) -> dict[str, Any]:
         return {**row, "skipped": str(error)}
     name = f"audio/{said.seed:06d}.ogg"
     row |= {"id": f"{folder.name}-{index:06d}", "audio_filepath": name, "language": "en"}
-    row |= {"duration": round(write_opus(samples, folder / name), 4), "words": words}
+    duration_s, words = write(samples, words, folder / name)
+    row |= {"duration": round(duration_s, 4), "words": words}
     return {**row, "cpu_s": round(time.process_time() - begun_s, 2)}
 
 

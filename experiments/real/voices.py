@@ -21,7 +21,7 @@ from pathlib import Path
 from experiments.real.packages import ADDRESSES, cache_root, obtain_all
 from experiments.real.sentences import addresses, reserved, words_of
 from experiments.real.speech import HELD_OUT, PAUSE_S
-from experiments.real.synthesis import Clip, Speaker, Unmatched, write_opus
+from experiments.real.synthesis import Clip, Speaker, Unmatched, write
 from streaming_asr.errors import UserError
 
 FIRST_YEAR = 1961
@@ -86,10 +86,11 @@ def make(out: Path) -> None:
                 except Unmatched as error:
                     print(f"left out, {error}: {said.text}")
             name = f"{voice}-{i}"
+            duration_s, words = write(samples, words, out / f"audio/{name}.ogg")
             row = {
                 "id": name,
                 "audio_filepath": f"audio/{name}.ogg",
-                "duration": round(write_opus(samples, out / f"audio/{name}.ogg"), 4),
+                "duration": round(duration_s, 4),
                 "text": said.text,
                 "speaker": voice,
                 "language": "en",
