@@ -78,25 +78,6 @@ def step_times(steps: Sequence[Step], clock: str) -> Times:
     return CLOCKS[clock](audio_times(steps), compute_times(steps))
 
 
-def displays(steps: Sequence[Step]) -> list[list[str]]:
-    """D_k after each step: the committed words so far and then the partial ones, as logged."""
-    committed: list[str] = []
-    result: list[list[str]] = []
-    for step in steps:
-        committed = committed[: max(len(committed) - step.retracted, 0)] + step.committed
-        result.append(committed + step.partial)
-    return result
-
-
-def committed_words(steps: Sequence[Step]) -> list[tuple[str, int]]:
-    """The final committed text as (word, index of the step that committed it)."""
-    words: list[tuple[str, int]] = []
-    for k, step in enumerate(steps):
-        words = words[: max(len(words) - step.retracted, 0)]
-        words += [(word, k) for word in step.committed]
-    return words
-
-
 def queue_wait(a: Times, c: Times) -> Times:
     """How long each step's audio waits before its turn: max(a_k, f_{k-1}) - a_k."""
     f = fifo(a, c)

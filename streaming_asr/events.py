@@ -11,7 +11,7 @@ import gc
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -74,6 +74,16 @@ class UtteranceLog:
     @property
     def duration_s(self) -> float:
         return self.duration_samples / SAMPLE_RATE
+
+
+def committed_words(steps: Iterable[Step]) -> list[tuple[str, list[float | None]]]:
+    """Return the final committed words, each with its [start, end, probability]."""
+    words: list[tuple[str, list[float | None]]] = []
+    for step in steps:
+        del words[len(words) - step.retracted :]
+        times = step.words or [[None, None, None]] * len(step.committed)
+        words += zip(step.committed, times, strict=True)
+    return words
 
 
 @dataclass(slots=True)

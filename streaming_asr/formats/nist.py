@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import Log, UtteranceLog
+from streaming_asr.events import Log, UtteranceLog, committed_words
 from streaming_asr.formats.rows import numbers, text_rows, write_lines
 from streaming_asr.formats.stream import PARTIAL, Emission, Reference, Stream, names_of
 
@@ -41,7 +41,8 @@ def write_ctm(log: Log, folder: Path) -> list[Path]:
     lines = []
     for utterance in log.utterances:
         name = _field(utterance.utt)
-        for text, start_s, end_s, probability in _timed_words(utterance):
+        words = _timed_words(utterance) if utterance.status == "ok" else ()
+        for text, start_s, end_s, probability in words:
             line = f"{name} 1 {start_s:.3f} {max(end_s - start_s, 0.0):.3f} {text}"
             lines.append(line if probability is None else f"{line} {probability:.4f}")
     return [write_lines(folder / CTM_FILE, lines)]
@@ -145,22 +146,15 @@ def segments(path: Path) -> dict[str, list[Segment]]:
     return found
 
 
-def _timed_words(utterance: UtteranceLog) -> list[tuple[str, float, float, float | None]]:
-    words: list[tuple[str, float, float, float | None]] = []
-    for step in utterance.steps if utterance.status == "ok" else []:
-        del words[len(words) - step.retracted :]
-        untimed: list[list[float | None]] = [[None, None, None]] * len(step.committed)
-        times = untimed if step.words is None else step.words
-        for text, (start_s, end_s, probability) in zip(step.committed, times, strict=True):
-            if not text.strip():
-                continue
+def _timed_words(utterance: UtteranceLog) -> Iterator[tuple[str, float, float, float | None]]:
+    for text, (start_s, end_s, probability) in committed_words(utterance.steps):
+        if text.strip():
             if start_s is None or end_s is None:
                 raise UserError(
                     f"{utterance.utt}: the method gave no times for {text.strip()!r}, and a CTM is "
                     "made of them; export it as simuleval or simulstream."
                 )
-            words.append(("".join(text.split()), start_s, end_s, probability))
-    return words
+            yield "".join(text.split()), start_s, end_s, probability
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str]]:
