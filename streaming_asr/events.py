@@ -14,16 +14,20 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import COUNTS, SAMPLE_RATE
-from streaming_asr.utterance import TimedWord
+from streaming_asr.utterance import TimedWord, Utterance
 
 SCHEMA = 1  # raised whenever a reader of the old form would misread the new one
 SCHEMA_FILE = Path(__file__).with_name("events.schema.json")
 STEP_KINDS = ("audio", "endpoint", "flush")
+# The fields of the line that opens an utterance; audio_path follows where there is one.
+OPENING = (
+    *("utt", "text", "words", "speaker", "language", "duration_samples", "audio_hash"),
+    *("feed", "batch", "lookahead_samples"),
+)
 
 
 @dataclass(slots=True)
@@ -70,6 +74,20 @@ class UtteranceLog:
     error: str | None = None
     memory_peak_bytes: int | None = None
     commit_violations: int = 0  # steps that took committed words back
+
+    @classmethod
+    def of(cls, utterance: Utterance, **fields: Any) -> UtteranceLog:
+        """Return the log of an utterance before its first step; `fields` are further ones."""
+        return cls(
+            utt=utterance.id,
+            text=utterance.text,
+            duration_samples=round(utterance.duration_s * SAMPLE_RATE),
+            words=None if utterance.words is None else list(utterance.words),
+            speaker=utterance.speaker,
+            language=utterance.language,
+            audio_path=utterance.audio_path,
+            **fields,
+        )
 
     @property
     def duration_s(self) -> float:
@@ -120,19 +138,7 @@ class EventWriter:
 
     def open_utterance(self, utterance: UtteranceLog) -> None:
         """Write the line that opens `utterance` (its steps and result are not looked at)."""
-        line = {
-            "kind": "utterance",
-            "utt": utterance.utt,
-            "text": utterance.text,
-            "words": utterance.words,
-            "speaker": utterance.speaker,
-            "language": utterance.language,
-            "duration_samples": utterance.duration_samples,
-            "audio_hash": utterance.audio_hash,
-            "feed": utterance.feed,
-            "batch": utterance.batch,
-            "lookahead_samples": utterance.lookahead_samples,
-        }
+        line = {"kind": "utterance"} | {name: getattr(utterance, name) for name in OPENING}
         if utterance.audio_path is not None:
             line["audio_path"] = utterance.audio_path
         self._write(line)
@@ -196,12 +202,7 @@ class EventWriter:
     def __enter__(self) -> EventWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _write(self, line: Mapping[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from threading import Event, Thread
-from types import TracebackType
 from typing import Any
 
 PERIOD_S = 0.02  # between two samples: rare enough to cost nothing, often enough to see a buffer
@@ -33,12 +32,7 @@ class MemoryMeter:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

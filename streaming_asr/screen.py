@@ -7,10 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streaming_asr.terminal import console
+
 if TYPE_CHECKING:
     from streaming_asr.utterance import Utterance
 
-WIDTH = 100  # of tables where the output is not a terminal
 SEGMENTS_SHOWN = 20
 
 
@@ -21,14 +22,14 @@ class Progress:
         from rich import progress
         from rich.console import Console
 
-        console = Console(stderr=True)
+        stderr = Console(stderr=True)
         self._bar = progress.Progress(
             "{task.description}",
             progress.BarColumn(),
             "{task.fields[told]}",
             progress.TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
+            console=stderr,
+            disable=not stderr.is_terminal,
         )
         self._n, self._total_s = len(utterances), sum(u.duration_s for u in utterances)
         self._heard_s, self._n_closed = dict.fromkeys((u.id for u in utterances), 0.0), 0
@@ -73,14 +74,9 @@ def report_page(folder: Path) -> Path:
 
 def show(folder: Path) -> None:
     """Print the table of the cells under `folder` and the place of the HTML page."""
-    from rich.console import Console
-
     from streaming_asr.report import table
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
-    console.print(table(folder))
+    console().print(table(folder))
     page = report_page(folder)
     print(f"results: {folder}\nreport:  {page}")
 

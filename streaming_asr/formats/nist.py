@@ -17,7 +17,8 @@ from pathlib import Path
 from streaming_asr.errors import UserError
 from streaming_asr.events import Log, UtteranceLog, committed_words
 from streaming_asr.formats.rows import numbers, text_rows, write_lines
-from streaming_asr.formats.stream import PARTIAL, Emission, Reference, Stream, names_of
+from streaming_asr.formats.stream import PARTIAL, Emission, Stream, names_of, reference
+from streaming_asr.utterance import Utterance
 
 CTM_FILE, STM_FILE = "hyp.ctm", "ref.stm"
 IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
@@ -98,7 +99,7 @@ def read_stm(path: Path) -> tuple[list[Stream], set[str]]:
     return streams, {PARTIAL}
 
 
-def references(path: Path) -> list[Reference]:
+def references(path: Path) -> list[Utterance]:
     """What an STM file says was said, a reference per recording: its segments joined in time.
 
     The recording lasts until the end of its last segment, as far as an STM tells.
@@ -107,7 +108,7 @@ def references(path: Path) -> list[Reference]:
     for name, parts in segments(path).items():
         speakers = {part.speaker for part in parts}
         found.append(
-            Reference(
+            reference(
                 names_of(name)[-1],
                 " ".join(part.text for part in parts if part.text),
                 max(part.end_s for part in parts),

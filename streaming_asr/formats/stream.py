@@ -11,13 +11,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
+
+import numpy as np
 
 from streaming_asr.errors import UserError
 from streaming_asr.events import Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.metrics import METRICS
-from streaming_asr.utterance import TimedWord
+from streaming_asr.utterance import Utterance
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
 # What a file may know, and so what can be computed from it.
@@ -50,25 +53,17 @@ class Stream:
     duration_s: float | None = None
 
 
-@dataclass(frozen=True)
-class Reference:
-    """What was said in one recording."""
-
-    utt: str
-    text: str
-    duration_s: float
-    words: Sequence[TimedWord] | None = None
-    speaker: str | None = None
-    language: str | None = None
-    audio_path: str | None = None
-
-
 @dataclass
 class Imported:
     """The utterances of a file, and how they met the references."""
 
     utterances: list[UtteranceLog]
     absent: list[str] = field(default_factory=list)  # references the file says nothing about
+
+
+def reference(utt: str, text: str, duration_s: float, **fields: Any) -> Utterance:
+    """Return an utterance of which only the reference is known, without its sound."""
+    return Utterance(utt, text, lambda: np.zeros(0, np.float32), duration_s, **fields)
 
 
 def names_of(source: str) -> tuple[str, ...]:
@@ -113,19 +108,19 @@ def unmeasured(known: Iterable[str]) -> list[str]:
     return lost
 
 
-def meet(streams: Sequence[Stream], references: Sequence[Reference] | None, path: Path) -> Imported:
+def meet(streams: Sequence[Stream], references: Sequence[Utterance] | None, path: Path) -> Imported:
     """The streams as logged utterances, each with its reference.
 
     Without `references` the file must hold them itself. References the file says nothing about
     become failed utterances: they stay in every count. Raises UserError for a recording without
     reference, and for two of one name.
     """
-    by_name = {reference.utt: reference for reference in references or ()}
+    by_name = {each.id: each for each in references or ()}
     found: dict[str, UtteranceLog] = {}
     for stream in streams:
         name = next((name for name in stream.names if name in by_name), None)
         if name is not None:
-            reference = by_name[name]
+            said = by_name[name]
         elif references is not None:
             raise UserError(
                 f"{path}: {stream.names[0]!r} is in none of the {len(by_name)} references (such as "
@@ -137,10 +132,10 @@ def meet(streams: Sequence[Stream], references: Sequence[Reference] | None, path
             )
         else:
             name = stream.names[-1]
-            reference = Reference(name, stream.reference, stream.duration_s)
-        if reference.utt in found:
-            raise UserError(f"{path}: {reference.utt!r} stands in it twice; keep one of them.")
-        found[reference.utt] = _utterance(stream, reference)
+            said = reference(name, stream.reference, stream.duration_s)
+        if said.id in found:
+            raise UserError(f"{path}: {said.id!r} stands in it twice; keep one of them.")
+        found[said.id] = _utterance(stream, said)
     absent = [name for name in by_name if name not in found]
     for name in absent:
         found[name] = _utterance(Stream((name,), ()), by_name[name])
@@ -150,18 +145,9 @@ def meet(streams: Sequence[Stream], references: Sequence[Reference] | None, path
     return Imported(sorted(found.values(), key=lambda u: order.get(u.utt, 0)), absent)
 
 
-def _utterance(stream: Stream, reference: Reference) -> UtteranceLog:
-    n_samples = round(reference.duration_s * SAMPLE_RATE)
-    return UtteranceLog(
-        utt=reference.utt,
-        text=reference.text,
-        duration_samples=n_samples,
-        words=None if reference.words is None else list(reference.words),
-        speaker=reference.speaker,
-        language=reference.language,
-        audio_path=reference.audio_path,
-        steps=_steps(stream.emissions, n_samples),
-    )
+def _utterance(stream: Stream, said: Utterance) -> UtteranceLog:
+    n_samples = round(said.duration_s * SAMPLE_RATE)
+    return UtteranceLog.of(said, steps=_steps(stream.emissions, n_samples))
 
 
 def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:

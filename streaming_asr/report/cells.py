@@ -46,6 +46,11 @@ class Cell:
     def label(self) -> str:
         return f"{self.method} {self.variant}".strip()
 
+    def interval(self, metric: str) -> tuple[float, float] | None:
+        """Return the 95 % interval of a metric; None for results scored before there were any."""
+        found = (self.document.get("intervals") or {}).get("metrics", {}).get(metric)
+        return (found[0], found[1]) if found else None
+
     @property
     def chunk(self) -> str:
         """As it is shown; the offline pass waits for the whole recording, whatever it is fed."""

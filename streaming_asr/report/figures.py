@@ -152,7 +152,7 @@ def _pareto(
                           markeredgecolor=style["color"], markeredgewidth=0.7)  # fmt: skip
                 labels.append(Label(x, 0.985 * top, f"{cell.chunk}: {y:.0f} %", style["color"]))
                 continue
-            across, along = (_interval(cell, name) for name in FRONT)
+            across, along = (cell.interval(name) for name in FRONT)
             if across and along:
                 box = Rectangle(
                     (across[0], along[0]), across[1] - across[0], along[1] - along[0],
@@ -236,11 +236,6 @@ def _value(cell: Cell, metric: str) -> float:
     value = cell.metrics[metric]
     assert value is not None  # of a cell that is drawable
     return value
-
-
-def _interval(cell: Cell, metric: str) -> tuple[float, float] | None:
-    found = (cell.document.get("intervals") or {}).get("metrics", {}).get(metric)
-    return (found[0], found[1]) if found else None
 
 
 def _published(axis: Axes, marks: Sequence[Mark]) -> list[Label]:

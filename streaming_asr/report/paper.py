@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from streaming_asr.errors import UserError
 from streaming_asr.papers import NONE, Metric, Row, Selector, Table, papers, read_paper
 from streaming_asr.report.cells import Cell, read_cells
+from streaming_asr.terminal import console
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
@@ -93,7 +94,7 @@ def _line(row: Row, name: str, metric: Metric, printed: str, cell: Cell, form: b
     if value is None:
         return Line(row, name, printed, why="ran, but this was not measured", cell=cell)
     ours = value * metric.scale
-    bounds = (cell.document.get("intervals") or {}).get("metrics", {}).get(metric.ours)
+    bounds = cell.interval(metric.ours)
     number = _number(printed)
     return Line(
         row,
@@ -234,11 +235,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         _print_commands(tables)
         return 0
     cells = [cell for folder in arguments.folders for cell in read_cells(folder)]
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console.width = 110
     print(paper.source)
     for key, value in paper.protocol.items():
         print(f"  {key}: {value}")
@@ -251,7 +247,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.ran:
             lines = [line for line in lines if line.cell is not None]
         print()
-        console.print(grid(table, lines, form=arguments.form))
+        console(110).print(grid(table, lines, form=arguments.form))
         if table.comparable:
             print(f"table {table.name}: {count}")
     for note in paper.text if arguments.table is None else ():

@@ -18,6 +18,7 @@ from streaming_asr.metrics import METRICS, trace
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.score.sample import LATENCY, Sample, differences
 from streaming_asr.statistics import LEVEL, N_RESAMPLES, Clusters, Estimate, holm
+from streaming_asr.terminal import console
 
 EPILOG = """\
 how to read it
@@ -221,13 +222,9 @@ def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
-    if not console.is_terminal:  # rich would cut a pipe or a file at 80
-        console.width = 140
     baselines = {each.baseline.name for each in comparisons}
     for name in dict.fromkeys(row["metric"] for row in rows):
         metric = METRICS[name]
@@ -250,7 +247,7 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
             else:
                 texts += ["–"] * 4
             shown.add_row(*map(Text, texts))
-        console.print(shown)
+        console(140).print(shown)
     if len(baselines) == 1:
         print(f"baseline: {baselines.pop()}")
     for drawn in dict.fromkeys(str(each.clusters) for each in comparisons):
