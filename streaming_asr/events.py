@@ -224,7 +224,8 @@ class EventWriter:
 def _lines(
     path: Path, only: frozenset[str] | None = None
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """(line number, offset of the line's end in bytes, the line), a torn last line left out.
+    """Yield (line number, offset of the line's end in bytes, the line), leaving out a torn last
+    line.
 
     only: the header and the lines of these utterances.
     """
@@ -301,7 +302,7 @@ def resume(path: str | Path) -> set[str]:
 
 
 def read_log(path: str | Path, *, only: Collection[str] | None = None) -> Log:
-    """The closed utterances of a log; one that is still open at its end is left out.
+    """Return the closed utterances of a log, leaving out one that is still open at its end.
 
     only: read these utterances alone, which is much faster; what is wrong with others stays
     unseen. Raises UserError for a file that is no log, of another schema, or damaged in the middle.
@@ -354,5 +355,5 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
 
 
 def is_set_aside(path: Path) -> bool:
-    """Whether `path` lies in a folder `<cell>.old-<n>`, which a changed rerun left behind."""
+    """Return whether `path` lies in a folder `<cell>.old-<n>` that a changed rerun left."""
     return any(re.search(r"\.old-\d+$", part) for part in path.parts)

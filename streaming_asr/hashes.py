@@ -26,7 +26,8 @@ WEIGHTS = ("*.safetensors", "*.bin")
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Of the settled configuration (plain containers) without what cannot change a result."""
+    """Return the hash of the settled configuration (plain containers), leaving out the settings
+    that cannot change a result."""
     kept = {key: value for key, value in config.items() if key not in NEUTRAL}
     model = kept.get("model")
     if isinstance(model, Mapping) and model.get("attention") is None:  # as if it were not there
@@ -35,7 +36,8 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
 
 def code_hash(target: str | None = None) -> str:
-    """Of this project's code that can change a result; of `target`'s file too, if outside."""
+    """Return the hash of this project's code that can change a result, and of `target`'s file where
+    that lies outside."""
     files = [
         file
         for name in CODE
@@ -48,7 +50,7 @@ def code_hash(target: str | None = None) -> str:
 
 
 def model_hash(config: Mapping[str, Any]) -> str:
-    """Of the model's and the adapter's files; of the name where the model comes from the hub."""
+    """Return the hash of the model's and the weights' files; a hub model counts by its name."""
     paths = [
         str(path)
         for path in (
@@ -66,7 +68,7 @@ def model_hash(config: Mapping[str, Any]) -> str:
 
 
 def weights_hash(path: str | Path) -> str | None:
-    """Of the weights in a model's folder; None where there are none (a name on the hub)."""
+    """Return the hash of the weights in a model's folder; None for a name on the hub."""
     folder = Path(path).expanduser()
     files = sorted(file for kind in WEIGHTS for file in folder.glob(kind))
     return _files_hash(files) if files else None

@@ -62,13 +62,13 @@ class MemoryMeter:
 
 
 def _cuda() -> Any | None:
-    """torch.cuda where a device is in use; torch is never imported for the question."""
+    """Return torch.cuda where a device is in use; torch is never imported for the question."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether `error` says that memory ran out: torch's, CTranslate2's, numpy's, Python's own."""
+    """Return whether `error` says that memory ran out in torch, CTranslate2, numpy or Python."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
@@ -77,7 +77,7 @@ def ran_out(error: BaseException) -> bool:
 
 
 def remedy(error: BaseException, *, batch: int, device: str, dtype: str) -> str:
-    """What happened in one sentence, and what makes room, the cheapest first."""
+    """Return what happened in one sentence and what makes room, the cheapest first."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     what = lines[0].strip().rstrip(".") if lines else type(error).__name__
     room = [f"batch={batch // 2}"] if batch > 1 else []

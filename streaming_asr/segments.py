@@ -24,7 +24,7 @@ class Segment:
 
 
 def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segment]:
-    """Timed words in segments, a new one after every gap of `silence_s` or more.
+    """Return timed words in segments; a new one begins after every gap of `silence_s` or more.
 
     Raises ValueError for a word without times.
     """

@@ -27,7 +27,7 @@ from streaming_asr.utterance import TimedWord, Utterance
 
 
 def read_manifest(path: str | Path) -> list[Utterance]:
-    """The utterances of a manifest, in its order; audio is checked to exist, not read.
+    """Return the utterances of a manifest, in its order; audio is checked to exist, not read.
 
     Raises UserError, with the line number, for a line that is not a JSON object, lacks a field or
     points nowhere.
@@ -44,7 +44,7 @@ def read_manifest(path: str | Path) -> list[Utterance]:
 
 
 def scan_manifest(path: Path) -> Iterator[Utterance | UserError]:
-    """Each line's utterance, or in its place the error that says what is wrong with the line."""
+    """Yield each line's utterance, or the error that says what is wrong with the line."""
     first_line: dict[str, int] = {}
     for number, line in enumerate(manifest_text(path).splitlines(), start=1):
         if not line.strip():
@@ -66,7 +66,7 @@ def scan_manifest(path: Path) -> Iterator[Utterance | UserError]:
 
 
 def manifest_text(path: Path) -> str:
-    """The text of a manifest. Raises UserError where it cannot be read."""
+    """Return the text of a manifest. Raises UserError where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -76,7 +76,7 @@ def manifest_text(path: Path) -> str:
 
 
 def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
-    """The utterances as a manifest that `read_manifest` reads; returns their number.
+    """Write the utterances as a manifest that `read_manifest` reads; return their number.
 
     Recordings in files of their own are named by their absolute paths. What is a part of a
     recording, noisy or not in a file is written as 16-bit FLAC into a folder named after the
@@ -117,7 +117,7 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
 
 
 def audio_files(path: Path) -> list[Path]:
-    """Every audio file that a manifest names, without repetition, in its order."""
+    """Return every audio file that a manifest names, without repetition, in its order."""
     files: dict[Path, None] = {}
     for number, line in enumerate(manifest_text(path).splitlines(), start=1):
         if line.strip():
@@ -140,7 +140,7 @@ def _json_object(line: str, where: str) -> dict[str, Any]:
 
 
 def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, float]]:
-    """The row's recordings, each with the silence after it in seconds."""
+    """Return the row's recordings, each with the silence after it in seconds."""
     parts = row.get("parts", [row])
     if not isinstance(parts, list) or not parts or not all(isinstance(p, dict) for p in parts):
         raise UserError(f"{where}: `parts` must be a list of objects with an `audio_filepath`.")

@@ -50,7 +50,7 @@ def write_ctm(log: Log, folder: Path) -> list[Path]:
 
 
 def read_ctm(path: Path) -> tuple[list[Stream], set[str]]:
-    """The recordings of a CTM file; of time it knows only where the words lie."""
+    """Return the recordings of a CTM file, which knows of time only where the words lie."""
     found: dict[str, list[tuple[float, float, str, float | None]]] = {}
     for where, line in _rows(path):
         fields = line.split()
@@ -88,7 +88,7 @@ def write_stm(log: Log, folder: Path) -> list[Path]:
 
 
 def read_stm(path: Path) -> tuple[list[Stream], set[str]]:
-    """The recordings of an STM file taken as a hypothesis; it knows no time of emission."""
+    """Return the recordings of an STM file taken as a hypothesis; it tells no emission time."""
     streams = [
         Stream(
             names_of(name),
@@ -100,7 +100,8 @@ def read_stm(path: Path) -> tuple[list[Stream], set[str]]:
 
 
 def references(path: Path) -> list[Utterance]:
-    """What an STM file says was said, a reference per recording: its segments joined in time.
+    """Return what an STM file says was said, one reference per recording: its segments joined in
+    time.
 
     The recording lasts until the end of its last segment, as far as an STM tells.
     """
@@ -119,7 +120,8 @@ def references(path: Path) -> list[Utterance]:
 
 
 def segments(path: Path) -> dict[str, list[Segment]]:
-    """The segments of each recording in the order of time, those not to be scored left out.
+    """Return the segments of each recording in the order of time, leaving out those not to be
+    scored.
 
     Raises UserError for transcript alternatives ({ a / b }): they have no one text.
     """

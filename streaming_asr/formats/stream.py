@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import numpy as np
-
 from streaming_asr.errors import UserError
 from streaming_asr.events import Step, UtteranceLog
-from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.metrics import METRICS
 from streaming_asr.utterance import Utterance
 
@@ -62,12 +60,16 @@ class Imported:
 
 
 def reference(utt: str, text: str, duration_s: float, **fields: Any) -> Utterance:
-    """Return an utterance of which only the reference is known, without its sound."""
-    return Utterance(utt, text, lambda: np.zeros(0, np.float32), duration_s, **fields)
+    """Return an utterance of which only the reference is known."""
+    return Utterance(utt, text, _no_sound, duration_s, **fields)
+
+
+def _no_sound() -> Samples:
+    raise UserError("this utterance is known by its reference alone; it has no audio")
 
 
 def names_of(source: str) -> tuple[str, ...]:
-    """What the recording of a path may be called: the path, without its suffix, its stem."""
+    """Return what the recording of a path may be called: path, path without suffix, stem."""
     plain = source
     for suffix in AUDIO_SUFFIXES:
         plain = plain.removesuffix(suffix)
@@ -77,17 +79,17 @@ def names_of(source: str) -> tuple[str, ...]:
 
 
 def file_name(path: Path) -> str:
-    """The utterance a file is named after."""
+    """Return the utterance that a file is named after."""
     return unquote(path.name.removesuffix(path.suffix))
 
 
 def pieces(text: str) -> tuple[str, ...]:
-    """`text` cut before each blank, blanks kept: " the cat" -> (" the", " cat")."""
+    """Return `text` cut before each blank, blanks kept: " the cat" -> (" the", " cat")."""
     return tuple(re.findall(r"\s*\S+", text))
 
 
 def unmeasured(known: Iterable[str]) -> list[str]:
-    """The metrics that a file cannot give that knows only `known` (of EVERYTHING)."""
+    """Return the metrics that a file which knows only `known` (of EVERYTHING) cannot give."""
     lacks = EVERYTHING - set(known)
     compute = ("rtf", "step_", "queue_", "headroom", "finalise_compute_s", "finalise_tail_s")
     per_step = ("rwer", "arwer_cu", "arwer_ca", "arwer_committed", *compute)
@@ -109,7 +111,7 @@ def unmeasured(known: Iterable[str]) -> list[str]:
 
 
 def meet(streams: Sequence[Stream], references: Sequence[Utterance] | None, path: Path) -> Imported:
-    """The streams as logged utterances, each with its reference.
+    """Return the streams as logged utterances, each with its reference.
 
     Without `references` the file must hold them itself. References the file says nothing about
     become failed utterances: they stay in every count. Raises UserError for a recording without
@@ -151,7 +153,8 @@ def _utterance(stream: Stream, said: Utterance) -> UtteranceLog:
 
 
 def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
-    """Steps whose clocks give back the times of the emissions, the last of them the flush.
+    """Return steps whose clocks give back the times of the emissions; the last of them is the
+    flush.
 
     Where f_k is known, c_k = f_k - max(a_k, f_{k-1}), the compute that explains it in a
     first-in first-out queue. Where a_k is not, the earliest there is: the audio up to f_k.
@@ -192,7 +195,7 @@ def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
 
 
 def known_of(header: Mapping[str, object]) -> frozenset[str]:
-    """What a log knows: everything, but for one that was itself imported."""
+    """Return what a log knows: everything, unless it was itself imported."""
     lost = header.get("unmeasured")
     if not isinstance(lost, list):
         return EVERYTHING

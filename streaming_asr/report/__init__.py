@@ -23,7 +23,7 @@ __all__ = ["build", "main", "table"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+    """Run the command line and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["paper"]:
         return exit_status(lambda: paper_view(argv[1:]))

@@ -40,7 +40,7 @@ PARTS = {
 
 
 def draw(folder: Path | str, out: Path, kind: str = "pareto", marks: Path | None = None) -> Path:
-    """Draws a figure of the results under `folder` into `out`; its suffix is the format.
+    """Draw a figure of the results under `folder` into `out`; its suffix is the format.
 
     kind: a key of `KINDS`. marks: published numbers, see `read_marks`. Raises UserError for an
     unknown kind or suffix, and where no run has the numbers.
@@ -103,7 +103,7 @@ def _unique(axes: Sequence[Axes]) -> list[tuple[Any, str]]:
 
 
 def _styles(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
-    """How each label is drawn."""
+    """Return how each label is drawn."""
     variants: dict[str, list[str]] = {}
     for cell in cells:
         here = variants.setdefault(cell.method, [])

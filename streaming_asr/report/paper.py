@@ -52,7 +52,7 @@ class Line:
 
 
 def compare(table: Table, cells: Sequence[Cell], *, form: bool = False) -> Iterator[Line]:
-    """Every number of the table with what our cells hold for it: a line for each that agrees.
+    """Yield every number of the table with what our cells hold for it: a line for each that agrees.
 
     form: model and data are left out of the match (a row in form, on other data than the paper's);
     then there is no difference to state.
@@ -108,7 +108,7 @@ def _line(row: Row, name: str, metric: Metric, printed: str, cell: Cell, form: b
 
 
 def agrees(cell: Cell, select: Selector) -> bool:
-    """Whether the cell's configuration holds one of the accepted values of every key."""
+    """Return whether the cell's configuration holds one of the accepted values of every key."""
     for key, accepted in select.items():
         wanted = accepted if isinstance(accepted, list) else [accepted]
         held = _held(cell, key)
@@ -118,7 +118,7 @@ def agrees(cell: Cell, select: Selector) -> bool:
 
 
 def _held(cell: Cell, key: str) -> list[str]:
-    """The names under which the cell's configuration holds `key`."""
+    """Return the names under which the cell's configuration holds `key`."""
     config = cell.config
     if key == "method":
         return [cell.method, *str((config.get("method") or {}).get("_target_", "")).split(".")]
@@ -144,7 +144,7 @@ def _same(held: str, wanted: str) -> bool:
 
 
 def _number(text: str) -> float | None:
-    """`0.5` -> 0.5; durations in seconds: `300ms` -> 0.3."""
+    """Return the number of a text (`0.5`), of a duration (`300ms`) the seconds."""
     match = re.fullmatch(r"(-?\d+\.?\d*)\s*(ms|s)?", text.strip())
     return float(match[1]) / (1000 if match[2] == "ms" else 1) if match else None
 
@@ -153,7 +153,7 @@ def _number(text: str) -> float | None:
 
 
 def grid(table: Table, lines: Sequence[Line], *, form: bool = False) -> Grid:
-    """The lines as a table for the terminal."""
+    """Return the lines as a table for the terminal."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as Grid
     from rich.text import Text
@@ -203,7 +203,7 @@ def grid(table: Table, lines: Sequence[Line], *, form: bool = False) -> Grid:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status. Raises UserError."""
+    """Run the command line and return its exit status. Raises UserError."""
     parser = argparse.ArgumentParser(
         prog="streaming-asr report paper",
         description="Show a paper's tables beside our results.",

@@ -22,8 +22,8 @@ _TEX = str.maketrans(
 
 
 def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = None) -> Path:
-    """Writes the cells under `folder` to `out`, .tex or .md: a row each, the best of each data
-    bold, 95 % intervals where there are any, failed cells as rows.
+    """Write the cells under `folder` to `out`, .tex or .md: a row each, the best of each data bold,
+    95 % intervals where there are any, failed cells as rows.
 
     metrics: the columns by their names in metrics.json; default the report's. Raises UserError
     for another suffix, an unknown metric, and a folder without results.
@@ -74,7 +74,7 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
 
 
 def _best(cells: Sequence[Cell], columns: Sequence[str]) -> dict[tuple[str, str], float]:
-    """(data, metric) -> the best value, where the runs that can be compared differ in it."""
+    """Return the best value by (data, metric), where the runs that can be compared differ in it."""
     from streaming_asr.metrics import METRICS
 
     best = {}

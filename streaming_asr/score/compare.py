@@ -58,7 +58,7 @@ class Comparison:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command line; UserError for runs that cannot be compared."""
+    """Run the command line. Raises UserError for runs that cannot be compared."""
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.score compare",
         description="Differences of runs in WER and word latency, with intervals over speakers.",
@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_runs(paths: Sequence[str], *, clock: str = "ca") -> list[Run]:
-    """Every cell at or below each path, in the order given. Raises UserError for one cell twice."""
+    """Return every cell at or below each path, in order. Raises UserError for one cell twice."""
     folders = [folder for path in paths for folder in find_cells(path)]
     seen: set[Path] = set()
     for folder in folders:
@@ -128,8 +128,8 @@ def _read(folder: Path, name: str, clock: str) -> Run:
 
 
 def compare(runs: Sequence[Run], against: str | None = None) -> list[Comparison]:
-    """Each run beside its baseline: the first, or with `against` the one of its corpus whose
-    folder's name contains that. Raises UserError for runs of different utterances."""
+    """Return each run beside its baseline: the first run, or with `against` the one of its corpus
+    whose folder's name contains that. Raises UserError for runs of different utterances."""
     if against is None:
         baselines = [runs[0]] * len(runs)
     else:
@@ -194,7 +194,7 @@ def _check_same_corpus(run: Run, baseline: Run) -> None:
 
 
 def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """One row per metric and run; p-values are corrected within a metric, over all its runs."""
+    """Return one row per metric and run; p-values are corrected within a metric."""
     names = [name for name in METRICS if any(name in each.differences for each in comparisons)]
     rows = []
     for name in names:
@@ -257,7 +257,7 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
 
 
 def _remarks(comparison: Comparison) -> list[str]:
-    """What a reader must know before believing a difference."""
+    """Return what a reader must know before believing a difference."""
     found = []
     for each in (comparison.baseline, comparison.run):
         if each.n_failed or each.n_silent:

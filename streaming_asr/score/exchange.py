@@ -43,7 +43,7 @@ examples
 
 
 def import_command(argv: Sequence[str]) -> int:
-    """`score import FORMAT FILE`: make a cell of results of another tool's log and score it."""
+    """Make a cell of results of another tool's log and score it."""
     parser = _parser("import", "Score another tool's log by the same code.", IMPORT_EPILOG)
     parser.add_argument("format", choices=FORMATS, metavar="FORMAT")
     parser.add_argument("file", type=Path, metavar="FILE", help="the log, or a folder of them")
@@ -97,7 +97,7 @@ def import_command(argv: Sequence[str]) -> int:
 
 
 def export_command(argv: Sequence[str]) -> int:
-    """`score export FORMAT FOLDER`: write the log of every cell in another tool's format."""
+    """Write the log of every cell in another tool's format."""
     parser = _parser("export", "Write logs in another tool's format.", EXPORT_EPILOG, writing=True)
     writable = [name for name, each in FORMATS.items() if each.write is not None]
     parser.add_argument("format", choices=writable, metavar="FORMAT")

@@ -38,7 +38,7 @@ example
 
 
 def main(argv: Sequence[str]) -> int:
-    """`score longform FOLDER`."""
+    """Run `score longform FOLDER`."""
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.score longform",
         description="Figures for long recordings: StreamLAAL, error rate and lag over time.",
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
 def longform(
     cell: Path, *, wer_every_s: float = 3600.0, lag_every_s: float = 60.0
 ) -> dict[str, Any]:
-    """The figures of one cell, written to cell/longform.json.
+    """Return the figures of one cell and write them to cell/longform.json.
 
     A clock that the log does not know, or that streams advanced together have none of, is None;
     so is StreamLAAL where mweralign is missing. Raises UserError for a corpus without word times.

@@ -60,14 +60,14 @@ class Retimed:
     traces: list[Mapping[str, float | None]]
 
     def range(self, name: str) -> tuple[float, float] | None:
-        """The lowest and highest over the traces; None where one of them has no value."""
+        """Return the lowest and highest over the traces; None where one of them has no value."""
         values = [each[name] for each in self.traces]
         known = [value for value in values if value is not None]
         return (min(known), max(known)) if known and len(known) == len(values) else None
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command line; UserError for logs that cannot be retimed."""
+    """Run the command line. Raises UserError for logs that cannot be retimed."""
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.score retime",
         description="Both clocks again, from other compute times.",
@@ -101,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
 def retime(
     folder: str | Path, traces: Sequence[str | Path] = (), *, slowdown: float = 1.0
 ) -> Retimed:
-    """The metrics of one cell under the compute of several runs of it.
+    """Return the metrics of one cell under the compute of several runs of it.
 
     Raises UserError where the runs are not of the same steps, where streams shared their steps
     (their time is no stream's own), where the text depended on the time (feed best_effort), and
@@ -127,7 +127,7 @@ def retime(
 
 
 def _read(folder: Path) -> tuple[dict[str, UtteranceLog], list[str]]:
-    """The utterances by id, and the metrics that the log of another tool cannot tell."""
+    """Return the utterances by id, and the metrics that the log of another tool cannot tell."""
     (cell, *others) = find_cells(folder)
     if others:
         raise UserError(f"{folder}: holds {len(others) + 1} cells; name one of them, {cell} say")
@@ -171,7 +171,7 @@ def _check_same_steps(
 
 
 def _with(made: Sequence[Trace], times: Sequence[Times], slowdown: float) -> list[Trace]:
-    """The traces with other compute times, queued anew."""
+    """Return the traces with other compute times, queued anew."""
     return [
         replace(
             each,
