@@ -6,7 +6,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import did_you_mean
+from streaming_asr.terminal import exit_status
 
 COMMANDS = {
     "run": "one method over one corpus, or a sweep (the default)",
@@ -42,7 +43,7 @@ commands (streaming-asr X ... is python -m streaming_asr.X ...; X --help says mo
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Dispatches; returns the exit status."""
+    """Run the command that the arguments name and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv in ([], ["-h"], ["--help"], ["help"]):
         print(HELP + "\n".join(f"  {name:12} {text}" for name, text in COMMANDS.items()))
@@ -54,8 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {argv[0]}: this is now {MOVED[argv[0]]}", file=sys.stderr)
         return 2
     elif "=" not in argv[0] and not argv[0].startswith(("-", "~")):
-        from streaming_asr.errors import did_you_mean
-
         print(
             f"error: {argv[0]}: no such command{did_you_mean(argv[0], COMMANDS)}; "
             f"there are {', '.join(COMMANDS)}, and bare key=value runs",
@@ -66,10 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = sys.argv
     sys.argv = [f"streaming-asr {command}", *argv]
     try:
-        return int(module.main() or 0)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return exit_status(module.main)
     finally:
         sys.argv = before
 

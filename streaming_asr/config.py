@@ -55,7 +55,8 @@ class RunConfig:
 
 
 def _cell_name(method: str, chunk: str, overrides: Sequence[str]) -> str:
-    """A cell's folder: method and chunk always, then the other overrides, in one order.
+    """Return the name of a cell's folder: always method and chunk, then the other overrides, in one
+    order.
 
     The same configuration gets the same folder, in a sweep or alone. What cannot change a result
     (tracker, name, output) does not name it.
@@ -98,7 +99,7 @@ _register()
 def compose(
     overrides: Sequence[str] = (), *, config_name: str = "run", config_dir: str | None = None
 ) -> DictConfig:
-    """The settled configuration of these overrides, as `python -m streaming_asr.run` sees it."""
+    """Return the settled configuration of these overrides, as `run` sees it."""
     full = compose_raw(overrides, config_name=config_name, config_dir=config_dir)
     return settle(full, full.hydra.runtime.choices)
 
@@ -106,7 +107,7 @@ def compose(
 def compose_raw(
     overrides: Sequence[str] = (), *, config_name: str = "run", config_dir: str | None = None
 ) -> DictConfig:
-    """As Hydra composes it: unresolved, its `hydra` node in it. `config_dir` is searched too."""
+    """Return what Hydra composes, with its `hydra` node; `config_dir` is searched too."""
     extra = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     try:
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
@@ -121,7 +122,7 @@ def explain(
     config_name: str = "run",
     config_dir: str | None = None,
 ) -> UserError:
-    """Hydra's refusal as value, rule and remedy, with the nearest name where there is one."""
+    """Return Hydra's refusal as value, rule and remedy, with the nearest name if any."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
         options = sorted(str(o) for o in error.options or ())
@@ -171,7 +172,8 @@ RENAMED = {"method.adapter": "method.weights", "model.adapters": "model.weights"
 
 
 def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictConfig:
-    """The configuration checked, resolved, durations in one spelling, the weights found.
+    """Return the configuration checked and resolved, with durations in one spelling and the weights
+    found.
 
     choices: which option each group has (`hydra.runtime.choices`). Hydra's own node is left out.
     Raises UserError. No weights are loaded, so this is done for every cell of a sweep before the
@@ -237,7 +239,7 @@ def _check_model(config: DictConfig) -> None:
 
 
 def check_attention(config: DictConfig) -> None:
-    """`model.attention`, where the passes of this model and method can honour it."""
+    """Raise UserError where this model and method cannot honour `model.attention`."""
     wanted = OmegaConf.select(config, "model.attention")
     if wanted is None:
         return
@@ -264,7 +266,8 @@ def check_attention(config: DictConfig) -> None:
 
 
 def build(node: DictConfig | Mapping[str, Any], **extra: Any) -> Any:
-    """The object a node with `_target_` describes: the only place where configuration becomes code.
+    """Return the object that a node with `_target_` describes; only here configuration becomes
+    code.
 
     Raises what the target raises, not Hydra's wrapping of it.
     """

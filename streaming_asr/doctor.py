@@ -50,7 +50,7 @@ class Check:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints a line per check; the exit status is 1 where something needed is broken."""
+    """Print a line per check and return the exit status, 1 where something needed is broken."""
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.doctor", description="What works on this machine."
     )
@@ -67,8 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def examine(connect: Callable[[str], str | None] | None) -> list[Check]:
-    """All checks. `connect` tries a host and returns why it failed, None where it did not; without
-    it no connection is tried."""
+    """Return all checks. `connect` tries a host and returns why it failed, or None where it
+    answered; without `connect` no connection is tried."""
     return [
         _python(),
         *map(_package, NEEDED),
@@ -209,7 +209,7 @@ def _connect(host: str) -> str | None:
 
 
 def _program(name: str, names: Sequence[str], flags: Sequence[str], use: str) -> Check:
-    """The first of `names` on the path, with the first line it prints as its version."""
+    """Return the first of `names` on the path, with the first line it prints as its version."""
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
         return Check(name, "absent", "not found", use)

@@ -24,7 +24,8 @@ END_BYTES = 2**20
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Of the settled configuration (plain containers) without what cannot change a result."""
+    """Return the hash of the settled configuration (plain containers), leaving out the settings
+    that cannot change a result."""
     kept = {key: value for key, value in config.items() if key not in NEUTRAL}
     model = kept.get("model")
     if isinstance(model, Mapping) and model.get("attention") is None:  # as if it were not there
@@ -33,7 +34,8 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
 
 def code_hash(target: str | None = None) -> str:
-    """Of this project's code that can change a result; of `target`'s file too, if outside."""
+    """Return the hash of this project's code that can change a result, and of `target`'s file where
+    that lies outside."""
     files = [
         file
         for name in CODE
@@ -46,7 +48,7 @@ def code_hash(target: str | None = None) -> str:
 
 
 def model_hash(config: Mapping[str, Any]) -> str:
-    """Of the model's and the adapter's files; of the name where the model comes from the hub."""
+    """Return the hash of the model's and the weights' files; a hub model counts by its name."""
     paths = [
         str(path)
         for path in (

@@ -101,7 +101,7 @@ class _Row:
     ) -> None:
         self.utterance = utterance
         self.audio = audio
-        self.log = _opening(utterance, feed, batch, ahead)
+        self.log = UtteranceLog.of(utterance, feed=feed, batch=batch, lookahead_samples=ahead)
         self.log.duration_samples = audio.n
         self.log.audio_hash = audio.hash
         self.n_committed = 0
@@ -302,8 +302,8 @@ class _Run:
 
     def _fail_unopened(self, utterance: Utterance, error: Exception) -> None:
         failure = self._report(utterance, error)
-        lookahead = self.method.lookahead_samples
-        self.writer.open_utterance(_opening(utterance, self.feed, self.batch, lookahead))
+        fields = {"batch": self.batch, "lookahead_samples": self.method.lookahead_samples}
+        self.writer.open_utterance(UtteranceLog.of(utterance, feed=self.feed, **fields))
         self.writer.close_utterance(utterance.id, error=failure)
         self.on_utterance(utterance, failure)
 
@@ -313,21 +313,6 @@ class _Run:
         expected = isinstance(error, UserError)
         log.warning("utterance %s failed: %s", utterance.id, error, exc_info=not expected)
         return str(error) if expected else f"{type(error).__name__}: {error}"
-
-
-def _opening(utterance: Utterance, feed: str, batch: int, lookahead: int) -> UtteranceLog:
-    return UtteranceLog(
-        utt=utterance.id,
-        text=utterance.text,
-        duration_samples=round(utterance.duration_s * SAMPLE_RATE),
-        words=None if utterance.words is None else list(utterance.words),
-        speaker=utterance.speaker,
-        language=utterance.language,
-        audio_path=utterance.audio_path,
-        feed=feed,
-        batch=batch,
-        lookahead_samples=lookahead,
-    )
 
 
 def _times(words: Sequence[Word]) -> list[list[float | None]] | None:

@@ -32,18 +32,18 @@ class Normaliser:
         self._words = lru_cache(maxsize=16_384)(words)
 
     def words(self, text: str) -> tuple[str, ...]:
-        """The normalised words of `text`; no words for empty text."""
+        """Return the normalised words of `text`; empty text has none."""
         # Every normaliser here starts by lower-casing, so texts that differ in case share an entry.
         return self._words(text.lower()) if text else ()
 
     def __call__(self, text: str) -> str:
-        """`text` normalised, words joined by one space."""
+        """Return `text` normalised, its words joined by one space."""
         return " ".join(self.words(text))
 
 
 @cache
 def normaliser(language: str | None) -> Normaliser:
-    """The normaliser of a language; a corpus that names no language is taken as English.
+    """Return the normaliser of a language; a corpus that names no language is taken as English.
 
     English gets Whisper's EnglishTextNormalizer, every other language its BasicTextNormalizer.
     A missing package is an ImportError, never a silent second choice: scores under two
@@ -79,7 +79,7 @@ def light_key(word: str) -> str:
 
 
 def light_words(text: str) -> tuple[str, ...]:
-    """The light keys of the whitespace tokens of `text`; tokens that are pure punctuation drop."""
+    """Return the light keys of the tokens of `text`, without those of pure punctuation."""
     return tuple(key for word in text.split() if (key := light_key(word)))
 
 

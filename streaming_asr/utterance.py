@@ -37,7 +37,7 @@ class Utterance:
     audio_path: str | None = None  # for a person who wants to listen; scoring never opens it
 
     def load(self) -> Samples:
-        """The samples, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
+        """Return the samples, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
 
         Raises UserError where the audio is unreadable, empty, not finite, or not of the stated
         duration.

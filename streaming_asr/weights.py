@@ -17,7 +17,7 @@ RENAMED_ENTRIES = {"random": "any_chunk"}  # names of earlier versions
 
 
 def own_network(config: DictConfig) -> str | None:
-    """`model.path` where it is no Whisper but a ChunkFormer's folder; None elsewhere."""
+    """Return `model.path` where it is a ChunkFormer's own network; None for a Whisper."""
     path = OmegaConf.select(config, "model.path")
     if path is None:
         return None
@@ -27,7 +27,7 @@ def own_network(config: DictConfig) -> str | None:
 
 
 def weights_folders(config: DictConfig, method_name: str) -> list[Path]:
-    """Folders that may hold weights of this method for this model, in the order of the search."""
+    """Return the folders that may hold weights of this method for this model, in search order."""
     model = config.model
     beside = model.get("weights") or str(Path(str(model.path)).expanduser() / "weights")
     return [
@@ -44,7 +44,7 @@ def find_weights(
     *,
     model: str | Path | None = None,
 ) -> Path | None:
-    """The folder that `method.weights` names; None for `none`.
+    """Return the folder that `method.weights` names; None for `none`.
 
     wanted: `none`; `auto` (one trained at exactly this chunk, in any of `folders`, else one trained
     on random chunks); `auto_or_none` (the same, None where there is neither); the name of one in
@@ -96,7 +96,7 @@ def find_weights(
 
 
 def training_of(weights: Path) -> dict[str, Any]:
-    """The content of training.json in a folder of weights; {} where none can be read."""
+    """Return the content of training.json in a folder of weights; {} where none can be read."""
     try:
         return dict(json.loads((weights / "training.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def load_audio(path: str | Path, start_s: float = 0.0, end_s: float | None = None) -> Samples:
-    """The samples of `path`, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
+    """Return the samples of `path`, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
 
     With times, only what lies between them is read. Channels are averaged; other rates are
     resampled by a polyphase filter. Raises UserError where the file is missing, unreadable, cut
@@ -112,7 +112,7 @@ class Reader:
         self._held: Samples = np.zeros(0, dtype=np.float32)
 
     def read(self, n: int) -> Samples:
-        """The next samples that `load_audio` would give, `n` of them or what is left.
+        """Return the next `n` samples that `load_audio` would give, or what is left.
 
         Raises UserError as `load_audio` does, where it comes to what is wrong.
         """
@@ -126,7 +126,7 @@ class Reader:
 
 
 def _pieces(path: str | Path) -> Iterator[Samples]:
-    """A minute at a time. Each is resampled with a second on either side of it, more than the
+    """Yield a minute at a time. Each is resampled with a second on either side of it, more than the
     filter reaches: whole seconds, which are whole numbers of samples at both rates."""
     with _opened(path) as file:
         rate = file.samplerate
@@ -146,7 +146,7 @@ def _pieces(path: str | Path) -> Iterator[Samples]:
 
 
 def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samples:
-    """`data`, (n, channels) at `rate` Hz, as checked mono 16 kHz; `name` is for the errors."""
+    """Return `data`, (n, channels) at `rate` Hz, as checked mono 16 kHz; errors tell `name`."""
     if data.size == 0:
         raise UserError(f"{name}: holds 0 samples; an utterance needs audio: remove or replace it.")
     peak = float(np.max(np.abs(data)))  # NaN and infinity survive the maximum
@@ -167,7 +167,7 @@ def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samp
 
 
 def duration_s(path: str | Path) -> float:
-    """The length that the file's header states, or 0.0 where it has none that can be read.
+    """Return the length that the file's header states, or 0.0 where it has none that can be read.
 
     Not an error here: listing a corpus should not fail for one bad file, loading that file does.
     """
@@ -190,7 +190,7 @@ class File:
         return load_audio(self.path)
 
     def reader(self) -> Reader:
-        """For a recording too long to be in memory whole."""
+        """Return a reader for a recording that is too long to be in memory whole."""
         return Reader(self.path)
 
 

@@ -36,7 +36,8 @@ class Found:
 
 
 def check(corpus: Any, *, decode: bool = True, workers: int = 4, limit: int | None = None) -> Found:
-    """Every utterance of `corpus`; `decode` reads the audio, without it only the headers are.
+    """Return what the utterances of `corpus` hold; `decode` reads the audio, otherwise only headers
+    are.
 
     Raises UserError where there is no such corpus at all.
     """
@@ -67,14 +68,14 @@ def check(corpus: Any, *, decode: bool = True, workers: int = 4, limit: int | No
 def _in_batches(
     pool: ThreadPoolExecutor, read: Callable[[Any], Any], scanned: Iterable[Any]
 ) -> Iterator[Any]:
-    """`pool.map` that does not hold the whole corpus at once."""
+    """Yield as `pool.map` does, without holding the whole corpus at once."""
     iterator = iter(scanned)
     while batch := list(islice(iterator, BATCH)):
         yield from pool.map(read, batch)
 
 
 def _read(each: Utterance | UserError, decode: bool) -> tuple[Any, float, str]:
-    """The utterance, its length in seconds, and what is wrong with it ("" for nothing)."""
+    """Return the utterance, its length in seconds, and what is wrong with it ("" for nothing)."""
     if isinstance(each, UserError):
         return each, 0.0, str(each)
     length_s = each.duration_s
@@ -103,7 +104,7 @@ def _read(each: Utterance | UserError, decode: bool) -> tuple[Any, float, str]:
 
 
 def lines(corpus: Any, found: Found) -> Iterator[str]:
-    """The report, as it is printed."""
+    """Yield the lines of the report."""
     yield f"{corpus.name}, split {corpus.split}: {found.n} utterances, {_hours(found.seconds)}"
     if found.n_whole:
         mean_s = found.seconds / max(1, found.n_whole)

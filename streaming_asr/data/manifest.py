@@ -95,7 +95,7 @@ SCHEMA = {
 
 
 def read_manifest(path: str | Path) -> list[Utterance]:
-    """The utterances of a manifest, in its order; audio is checked to exist, not read.
+    """Return the utterances of a manifest, in its order; audio is checked to exist, not read.
 
     Raises UserError, with the line number, for a line that is not a JSON object, lacks a field or
     points nowhere.
@@ -112,7 +112,7 @@ def read_manifest(path: str | Path) -> list[Utterance]:
 
 
 def scan_manifest(path: Path) -> Iterator[Utterance | UserError]:
-    """Each line's utterance, or in its place the error that says what is wrong with the line."""
+    """Yield each line's utterance, or the error that says what is wrong with the line."""
     first_line: dict[str, int] = {}
     for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
@@ -134,7 +134,7 @@ def scan_manifest(path: Path) -> Iterator[Utterance | UserError]:
 
 
 def manifest_text(path: Path) -> str:
-    """The text of a manifest. Raises UserError where it cannot be read."""
+    """Return the text of a manifest. Raises UserError where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -154,7 +154,7 @@ def text_lines(path: Path) -> list[str]:
 
 
 def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
-    """The utterances as a manifest that `read_manifest` reads; returns their number.
+    """Write the utterances as a manifest that `read_manifest` reads; return their number.
 
     Recordings in files of their own are named by their absolute paths. What is a part of a
     recording, noisy or not in a file is written as 16-bit FLAC into a folder named after the
@@ -197,7 +197,7 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
 
 
 def audio_files(path: Path) -> list[Path]:
-    """Every audio file that a manifest names, without repetition, in its order."""
+    """Return every audio file that a manifest names, without repetition, in its order."""
     files: dict[Path, None] = {}
     for number, line in enumerate(text_lines(path), start=1):
         if line.strip():

@@ -42,7 +42,7 @@ class Noisy:
 def with_noise(
     utterances: Sequence[Utterance], *, snr_db: float | None, noise: str | None
 ) -> list[Utterance]:
-    """The utterances with noise mixed into their audio when it is loaded.
+    """Return the utterances with noise mixed into their audio when it is loaded.
 
     snr_db takes the place of the ratio of every utterance, noise of the kind: a key of `KINDS` or
     a folder of recordings. Utterances without noise of their own get `noise` or `DEFAULT`, from a
@@ -75,7 +75,7 @@ def _noisy(
 
 
 def noise_files(kind: str) -> list[Path]:
-    """The recordings of a folder of noise; none for noise that is made here.
+    """Return the recordings of a folder of noise; none for noise that is made here.
 
     Raises UserError where `kind` is neither, or the folder holds no audio.
     """
@@ -104,7 +104,7 @@ def _recording(file: Path) -> NDArray[np.float32]:
 
 
 def _cut(files: Sequence[Path], n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """`n` samples of one of the recordings from somewhere in it, going round at its end."""
+    """Return `n` samples from somewhere in one of the recordings, going round at its end."""
     file = files[int(rng.integers(len(files)))]
     recording = _recording(file)
     for _ in range(_N_TRIES):
@@ -116,7 +116,7 @@ def _cut(files: Sequence[Path], n: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def mix(samples: NDArray[np.float32], kind: str, snr_db: float, seed: int) -> NDArray[np.float32]:
-    """`samples`, (n,) float32 at 16 kHz, with noise of `kind` at `snr_db`.
+    """Return `samples`, (n,) float32 at 16 kHz, with noise of `kind` at `snr_db`.
 
     `kind` is a key of `KINDS` or a folder of recordings. The sum is scaled down as a whole where
     it would pass +-1. Silent or empty audio has no ratio to noise and comes back as it is. Raises
@@ -135,7 +135,7 @@ def mix(samples: NDArray[np.float32], kind: str, snr_db: float, seed: int) -> ND
 
 
 def _shaped(noise: NDArray[np.float64], gain: Callable[..., NDArray[np.float64]]) -> NDArray:
-    """`noise` filtered by `gain`, a function of the frequency in Hz."""
+    """Return `noise` filtered by `gain`, a function of the frequency in Hz."""
     spectrum = np.fft.rfft(noise) * gain(np.fft.rfftfreq(noise.size, 1 / SAMPLE_RATE))
     return np.fft.irfft(spectrum, noise.size)
 
@@ -145,12 +145,12 @@ def _white(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def _pink(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Power falls with 1/f above 50 Hz."""
+    """Return noise whose power falls with 1/f above 50 Hz."""
     return _shaped(rng.standard_normal(n), lambda hz: 1 / np.sqrt(np.maximum(hz, 50.0)))
 
 
 def _hum(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """A mains hum (50 or 60 Hz and its harmonics) over weak pink noise."""
+    """Return a mains hum (50 or 60 Hz and its harmonics) over weak pink noise."""
     t = np.arange(n) / SAMPLE_RATE
     mains_hz = float(rng.choice([50.0, 60.0]))
     tone = np.zeros(n)
@@ -162,7 +162,7 @@ def _hum(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def _babble(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Six talkers, each noise with three moving bands and the rhythm of syllables (3-6 Hz)."""
+    """Return six talkers: noise in three moving bands with the rhythm of syllables (3-6 Hz)."""
     t = np.arange(n) / SAMPLE_RATE
     babble = np.zeros(n)
     for _ in range(_N_TALKERS):

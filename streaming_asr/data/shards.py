@@ -31,7 +31,7 @@ class Item:
     shard: np.ndarray = field(repr=False, compare=False)
 
     def samples(self) -> np.ndarray:
-        """float32 (n_samples,), mono at 16 kHz, in [-1, 1]."""
+        """Return the samples, float32 (n_samples,), mono at 16 kHz, in [-1, 1]."""
         cut = self.shard[self.offset : self.offset + self.n_samples]
         return cut.astype(np.float32) / np.float32(32768)
 
@@ -49,7 +49,7 @@ def by_speaker(items: Iterable[Item], least: int = 8) -> dict[str, list[Item]]:
 
 
 def read_shards(folder: Path) -> list[Item]:
-    """The utterances of the complete shards of `folder`, in order. Raises UserError for none."""
+    """Return the utterances of the complete shards of `folder`. Raises UserError for none."""
     items: list[Item] = []
     for index in sorted(Path(folder).glob("shard-*.jsonl")):
         shard = np.load(index.with_suffix(".npy"), mmap_mode="r")
@@ -66,7 +66,7 @@ def read_shards(folder: Path) -> list[Item]:
 
 
 def read_timed_shards(folder: Path) -> list[Item]:
-    """The utterances with word times. Raises UserError where there is none."""
+    """Return the utterances with word times. Raises UserError where there are none."""
     items = [item for item in read_shards(folder) if item.words]
     if not items:
         raise UserError(
@@ -79,7 +79,7 @@ def read_timed_shards(folder: Path) -> list[Item]:
 def write_shards(
     utterances: Iterable[Utterance], folder: Path, *, max_s: float, per_shard: int = 2000
 ) -> tuple[int, int, int]:
-    """Shards of the utterances with word times of at most `max_s`.
+    """Write shards of the utterances with word times of at most `max_s`.
 
     Returns how many were written, how many had no word times, how many were too long. Raises
     UserError where `folder` holds shards already, or none could be written.

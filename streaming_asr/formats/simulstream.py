@@ -86,7 +86,7 @@ def write(log: Log, folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> tuple[list[Stream], set[str]]:
-    """The recordings of a simulstream log; it knows everything.
+    """Return the recordings of a simulstream log, which knows everything.
 
     A token that is never taken back counts as committed when it was last shown anew, with all
     before it: the delay simulstream's own scorers use. Others are partial text.
@@ -166,7 +166,7 @@ def _emissions(
 
 
 def _words(tokens: Sequence[str], with_blanks: bool) -> list[tuple[str, int]]:
-    """(word with its blank, number of tokens up to its end)."""
+    """Return (word with its blank, number of tokens up to its end)."""
     if not with_blanks:
         return [(f" {token}", i + 1) for i, token in enumerate(tokens)]
     words: list[tuple[str, int]] = []

@@ -16,7 +16,7 @@ Figures = dict[str, float | None]
 
 
 def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
-    """Every metric of METRICS over a corpus; None where one is undefined, never NaN or 0.
+    """Return every metric of METRICS over a corpus; an undefined one is None, never NaN or 0.
 
     Where streams were advanced together they shared their compute, so what depends on the time of
     one step is None: latency, every figure on the compute clock, steps, queue. `frame_s` is the
@@ -45,7 +45,7 @@ def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
 
 
 def needs_batch_1(name: str) -> bool:
-    """Whether a metric means nothing where several streams shared a step."""
+    """Return whether a metric means nothing where several streams shared a step."""
     times = ("first_", "word_latency_", "finalise_", "al_", "laal_", "dal_", "ap_", "step_")
     queues = ("queue_", "headroom", "rtf_chunk")
     return (name.startswith(times + queues) or "_ca" in name) and name != "word_latency_coverage"
@@ -167,7 +167,7 @@ def _stability(traces: Sequence[Trace]) -> Figures:
 
 
 def utterance_line(trace: Trace) -> dict[str, object]:
-    """What utterances.jsonl says of one utterance."""
+    """Return what utterances.jsonl says of one utterance."""
     normalise = normaliser(trace.language)
     errors = accuracy.word_errors(trace, normalise)
     times: dict[str, float | None] = {}

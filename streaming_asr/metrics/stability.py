@@ -22,7 +22,8 @@ class Flicker(NamedTuple):
 
 
 def flicker(trace: Trace) -> Flicker:
-    """Normalised erasure (Arivazhagan et al. 2020) and lost words of one utterance, as counts.
+    """Return normalised erasure (Arivazhagan et al. 2020) and lost words of one utterance, as
+    counts.
 
     erased = sum_k len D_{k-1} - LCP(D_{k-1}, D_k), the words a reader sees rewritten;
     lost = sum_k len D_{k-1} - LCS(D_{k-1}, D_k), which forgives a word that only moved.

@@ -20,7 +20,7 @@ MAX_DURATION_S = 180.0  # a longer recording is more rows than a reader can foll
 
 
 def choose(cells: Sequence[Cell]) -> dict[Path, dict[str, str]]:
-    """Cell folder -> utterance id -> why it is shown; at most six utterances a cell.
+    """Return why an utterance is shown, by cell folder and utterance id; at most six a cell.
 
     Cells of one split share four (two worst by mean WER, the median, the slowest), so that they
     can be compared on them; each adds its own worst and its own slowest.
@@ -50,7 +50,7 @@ def choose(cells: Sequence[Cell]) -> dict[Path, dict[str, str]]:
 def _extremes(
     rows: Mapping[str, Sequence[float]], *, n_worst: int, median: bool, whose: str
 ) -> dict[str, str]:
-    """(WER, latency) by utterance -> the ones worth a look, each with the reason."""
+    """Return the utterances worth a look with the reason; `rows` are (WER, latency)."""
     if not rows:
         return {}
     by_wer = sorted(rows, key=lambda utt: (-rows[utt][0], utt))
@@ -63,7 +63,8 @@ def _extremes(
 
 
 def _results(cell: Cell) -> dict[str, tuple[float, float]]:
-    """Utterance -> (WER, p90 of its commit latency in s, 0 where unknown), utterances.jsonl."""
+    """Return (WER, p90 of its commit latency in s, 0 where unknown) of each line of
+    utterances.jsonl."""
     path = cell.folder / "utterances.jsonl"
     if not path.is_file():
         return {}
@@ -77,7 +78,7 @@ def _results(cell: Cell) -> dict[str, tuple[float, float]]:
 
 
 def timeline(trace: Trace) -> dict[str, Any]:
-    """What the page draws of one utterance.
+    """Return what the page draws of one utterance.
 
     steps: [a_k, f_k, n, text, m] of every step that changed the screen: keep n characters of the
     display before, add text; the first m characters are committed. Seconds.
@@ -153,7 +154,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
 def _changes(
     trace: Trace, final: Sequence[str], at_step: Sequence[int]
 ) -> list[list[tuple[int, str]]]:
-    """For each final word, what stood at its place: (entry of steps, text) at every change.
+    """Return, for each final word, what stood at its place: (entry of steps, text) at every change.
 
     The place is found by aligning each display with the start of the final text that it is
     nearest to; what the display does not have yet is no change, what it no longer has is a change
@@ -176,7 +177,7 @@ def _changes(
 
 
 def _opcodes(one: Sequence[str], other: Sequence[str]) -> Iterable[tuple[str, int, int, int, int]]:
-    """The edits as (tag, start, end, start, end)."""
+    """Return the edits as (tag, start, end, start, end)."""
     return (
         (op.tag, op.src_start, op.src_end, op.dest_start, op.dest_end)
         for op in Levenshtein.opcodes(one, other)
@@ -184,8 +185,8 @@ def _opcodes(one: Sequence[str], other: Sequence[str]) -> Iterable[tuple[str, in
 
 
 def _start_like(shown: Sequence[str], final: Sequence[str]) -> Sequence[str]:
-    """The prefix of `final` that is nearest to `shown`: aligned with the whole, a misheard last
-    word would stand for the last word of the recording."""
+    """Return the prefix of `final` that is nearest to `shown`: aligned with the whole, a misheard
+    last word would stand for the last word of the recording."""
     n = len(shown)
     return min(
         (final[:m] for m in range(max(n - 3, 0), min(n + 3, len(final)) + 1)),
