@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from streaming_asr.config import new_method
 from streaming_asr.method import SAMPLE_RATE
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ def stream_from_disk(settings: Settings, folder: Path) -> dict[str, Any]:
     from streaming_asr.data import Utterance
     from streaming_asr.data.audio import File, duration_s
     from streaming_asr.events import EventWriter, read_log
-    from streaming_asr.methods.chunkformer import ChunkFormer
     from streaming_asr.methods.chunkformer.load import save
     from streaming_asr.simulate import simulate
 
@@ -54,8 +54,12 @@ def stream_from_disk(settings: Settings, folder: Path) -> dict[str, Any]:
     save(folder, random_network(SHAPES["mini"]), tokens, None)
     path = folder / "recording.wav"
     make_recording(path, settings.hours * 3600)
-    method = ChunkFormer(
-        str(folder), device=settings.device, mode="longform", total_duration_s=BLOCK_S
+    method = new_method(
+        "chunkformer",
+        str(folder),
+        device=settings.device,
+        mode="longform",
+        total_duration_s=BLOCK_S,
     )
     process = psutil.Process()
     readings: list[tuple[float, int]] = []  # seconds heard, bytes resident
