@@ -31,8 +31,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.machine import machine, versions
 from streaming_asr.memory import MemoryMeter
 from streaming_asr.methods.star import Star
-from streaming_asr.methods.star.compressors import compressor
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
+from streaming_asr.methods.star.network import compressor
 from streaming_asr.methods.star.semantic import SemanticEncoder
 
 LENGTHS = (1000, 2000, 3000, 4000, 5000)
