@@ -279,6 +279,24 @@ def build(node: DictConfig | Mapping[str, Any], **extra: Any) -> Any:
         raise
 
 
+def new_method(name: str, model_path: str | Path | None = None, **settings: Any) -> Any:
+    """Return the method of conf/method/<name>.yaml, with `settings` in place of those there.
+
+    For programs that call a method outside a run: on the CPU, at 300 ms, without trained weights
+    unless `settings` name them.
+    """
+    node = OmegaConf.load(CONF_DIR / "method" / f"{name}.yaml")
+    top = {"chunk": "300ms", "first_chunk": None, "device": "cpu", "dtype": "float32"}
+    config = OmegaConf.create({"method": node, "model": {"path": str(model_path)}, **top})
+    if "weights" in config.method:
+        config.method.weights = None
+    unknown = sorted(set(settings) - set(config.method))
+    if unknown:
+        raise UserError(f"method={name}: no setting {unknown[0]}{did_you_mean(unknown[0], node)}")
+    values = OmegaConf.to_container(config.method, resolve=True)
+    return build({**values, **settings})  # type: ignore[dict-item]
+
+
 def _cause(error: BaseException | None) -> UserError | None:
     while error is not None:
         if isinstance(error, UserError):

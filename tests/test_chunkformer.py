@@ -15,6 +15,7 @@ from contract import CHECKS, Setting
 from tiny import noise
 
 from streaming_asr import run
+from streaming_asr.config import new_method
 from streaming_asr.data.audio import File, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events import read_log
@@ -30,7 +31,7 @@ SHORT = {"mode": "longform", "chunk_frames": 4, "left_frames": 8, "right_frames"
 
 
 def method(**options) -> ChunkFormer:
-    return ChunkFormer(str(tiny_folder()), **{"chunk_s": 0.32, **options})
+    return new_method("chunkformer", str(tiny_folder()), **{"chunk_s": 0.32, **options})
 
 
 def setting() -> Setting:
@@ -220,7 +221,7 @@ def test_settings_out_of_range_are_refused(options, text: str) -> None:
 
 def test_without_a_network_the_refusal_says_how_to_train_one() -> None:
     with pytest.raises(UserError, match=r"streaming_asr\.train method=chunkformer"):
-        ChunkFormer(None)
+        new_method("chunkformer", None)
 
 
 def test_the_tiny_network_hears_enough_to_tell_mistakes_apart() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hydra.types import RunMode
 
 from experiments.whisperrt import results, tables
-from streaming_asr.config import CONF_DIR, compose_raw
+from streaming_asr.config import CONF_DIR, compose_raw, new_method
 from streaming_asr.errors import UserError
 
 EXPERIMENTS = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
@@ -215,13 +215,14 @@ def test_a_page_without_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
 
 def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back() -> None:
     from experiments.whisperrt.table5 import Scheduled, n_tokens
-    from streaming_asr.methods.whisperrt import WhisperRT
     from tests.tiny import noise, tiny_folder
 
     assert n_tokens(24_000) == 6
     audio = noise(1.5)
     for beam in (0, 3):
-        method = WhisperRT(str(tiny_folder()), chunk_s=0.3, first_chunk_s=0.6, beam=beam)
+        method = new_method(
+            "whisperrt", str(tiny_folder()), chunk_s=0.3, first_chunk_s=0.6, beam=beam
+        )
         method._decoder = schedule = Scheduled(method._whisper)
         state, seen, begin = method.start(), [], 0
         for end, n_text in ((9800, 2), (14_600, 3), (19_400, 5)):

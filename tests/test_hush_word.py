@@ -16,10 +16,10 @@ from safetensors.torch import save_file
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
+from streaming_asr.config import new_method
 from streaming_asr.data.corpora import MINI, Mini
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
-from streaming_asr.methods.hush_word import HushWord
 from streaming_asr.methods.hush_word.padding import (
     FILE_NAME,
     PADDINGS,
@@ -50,6 +50,10 @@ def hush(tmp_path):
     """A folder with a made-up hush word of 0.5 s."""
     save_file({"samples": torch.from_numpy(0.02 * noise(0.5, seed=9))}, tmp_path / FILE_NAME)
     return str(tmp_path)
+
+
+def method_of_folder(folder, **options):
+    return new_method("hush_word", folder, **{"padding": "zeros", **options})
 
 
 def steps(method, audio, size=CHUNK, first=FIRST, language=None):
@@ -159,7 +163,7 @@ def test_noise_is_the_same_every_time_and_as_loud_as_a_clamped_word():
 
 def test_the_recorder_sees_audio_frames_all_frames_and_beams():
     recorder = StepRecorder()
-    method = HushWord(FOLDER, padding="zeros", beam=3)
+    method = method_of_folder(FOLDER, beam=3)
     state = method.start(recorder=recorder)
     method.step(state, noise(1.0), last=False)
     parts, counts = recorder.drain()
@@ -174,7 +178,7 @@ needs_mini = pytest.mark.skipif(not (MINI / "model").is_dir(), reason="mini is n
 
 def mini(**options):
     """The method on mini's model: words, where the tiny model has noise."""
-    return HushWord(str(MINI / "model"), **{"padding": "zeros", **options})
+    return new_method("hush_word", str(MINI / "model"), **{"padding": "zeros", **options})
 
 
 @functools.cache
@@ -246,13 +250,13 @@ def test_a_recording_longer_than_the_context_in_one_delivery_and_in_chunks():
 
 @pytest.mark.parametrize("kind", ["full", "none", "zeros"])
 def test_silence_empty_and_tiny_audio(kind):
-    method = HushWord(FOLDER, padding=kind, beam=0)
+    method = new_method("hush_word", FOLDER, padding=kind, beam=0)
     for audio in (np.zeros(0, np.float32), np.zeros(100, np.float32), np.zeros(30_000, np.float32)):
         assert steps(method, audio)[-1].partial == ()
 
 
 def test_earlier_text_longer_than_the_decoder_is_cut():
-    method = HushWord(FOLDER, padding="zeros", beam=0)
+    method = method_of_folder(FOLDER, beam=0)
     stream = StreamRecogniser(method._shared)
     text = "the quick brown fox " * 40
     found = stream.transcribe(noise(1.5), prompt=text, language=None, recorder=NULL)
@@ -264,14 +268,14 @@ def test_earlier_text_longer_than_the_decoder_is_cut():
 
 @pytest.fixture(scope="module")
 def pipelined():
-    method = HushWord(FOLDER, padding="zeros", beam=2, trim_s=3.0, pipeline="1:1")
+    method = method_of_folder(FOLDER, beam=2, trim_s=3.0, pipeline="1:1")
     yield method
     method.close()
 
 
 @pytest.fixture(scope="module")
 def alone():
-    return HushWord(FOLDER, padding="zeros", beam=2, trim_s=3.0)
+    return method_of_folder(FOLDER, beam=2, trim_s=3.0)
 
 
 def test_pipelined_rounds_say_the_same_one_round_later(pipelined, alone):
@@ -332,7 +336,7 @@ def test_the_pipeline_keeps_the_contract(pipelined, check):
 )
 def test_settings_out_of_range_are_refused(options, told):
     with pytest.raises(UserError, match=told):
-        HushWord(FOLDER, **options)
+        new_method("hush_word", FOLDER, **options)
 
 
 @pytest.mark.parametrize(
@@ -341,21 +345,21 @@ def test_settings_out_of_range_are_refused(options, told):
 def test_a_file_that_holds_no_hush_word_for_the_model_is_refused(tmp_path, tensors):
     save_file(tensors, tmp_path / FILE_NAME)
     with pytest.raises(UserError, match="is wanted"):
-        HushWord(FOLDER, weights=str(tmp_path))
+        new_method("hush_word", FOLDER, weights=str(tmp_path))
     (tmp_path / FILE_NAME).write_text("not tensors")
     with pytest.raises(UserError, match="safetensors"):
-        HushWord(FOLDER, weights=str(tmp_path))
+        new_method("hush_word", FOLDER, weights=str(tmp_path))
 
 
 def test_a_multilingual_model_and_an_unknown_language():
-    method = HushWord(str(tiny_folder(multilingual=True)), padding="zeros", beam=0)
+    method = method_of_folder(str(tiny_folder(multilingual=True)), beam=0)
     assert committed(steps(method, noise(1.5, seed=2), language="de"))
     with pytest.raises(UserError, match="this model knows"):
         method.start(language="xx")
 
 
 def test_an_english_model_refuses_another_language():
-    method = HushWord(FOLDER, padding="zeros", beam=0)
+    method = method_of_folder(FOLDER, beam=0)
     with pytest.raises(UserError, match="language 'de': this model is English-only"):
         method.start(language="de")
     assert committed(steps(method, noise(1.5, seed=2), language="en"))
@@ -368,7 +372,9 @@ def test_without_alignment_heads_the_last_half_of_the_layers_times_the_words(tmp
     assert settings.pop("alignment_heads") == [[1, 0], [1, 1]]  # the last of two layers
     (folder / "generation_config.json").write_text(json.dumps(settings))
     audio = noise(1.5, seed=2)
-    bare, named = (HushWord(str(f), padding="zeros", beam=0) for f in (folder, FOLDER))
+    bare, named = (
+        new_method("hush_word", str(f), padding="zeros", beam=0) for f in (folder, FOLDER)
+    )
     assert committed(steps(bare, audio)) == committed(steps(named, audio)) != []
 
 
@@ -379,13 +385,15 @@ def test_a_model_without_timestamp_tokens_gives_the_same_words(tmp_path):
     model.resize_token_embeddings(model.generation_config.no_timestamps_token_id + 1)
     model.save_pretrained(folder)
     audio = noise(1.5, seed=2)
-    without, usual = (HushWord(str(f), padding="zeros", beam=0) for f in (folder, FOLDER))
+    without, usual = (
+        new_method("hush_word", str(f), padding="zeros", beam=0) for f in (folder, FOLDER)
+    )
     texts = [[word.text for word in committed(steps(m, audio))] for m in (without, usual)]
     assert texts[0] == texts[1] != []
 
 
 def test_a_model_that_hears_no_speech_commits_nothing():
-    method = HushWord(str(tiny_folder(eot_logit=60.0)), padding="zeros", beam=2)
+    method = new_method("hush_word", str(tiny_folder(eot_logit=60.0)), padding="zeros", beam=2)
     hiss = 0.1 * np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
     for audio in (np.zeros(24_000, np.float32), noise(1.5, seed=3), hiss):
         updates = steps(method, audio)
@@ -394,7 +402,7 @@ def test_a_model_that_hears_no_speech_commits_nothing():
 
 def test_ten_minutes_in_one_delivery_are_heard_to_the_end():
     folder = str(tiny_folder(eot_logit=60.0, d_model=16, context_frames=1500))
-    method = HushWord(folder, padding="zeros", beam=0)
+    method = method_of_folder(folder, beam=0)
     recorder = StepRecorder()
     state = method.start(recorder=recorder)
     method.step(state, np.tile(noise(10.0, seed=3), 60), last=True)
@@ -403,7 +411,9 @@ def test_ten_minutes_in_one_delivery_are_heard_to_the_end():
 
 def test_ten_minutes_in_chunks_keep_no_more_than_the_context():
     folder = str(tiny_folder(eot_logit=60.0, d_model=16))
-    method = HushWord(folder, padding="zeros", beam=0, chunk_s=2.0, first_chunk_s=2.0)
+    method = new_method(
+        "hush_word", folder, padding="zeros", beam=0, chunk_s=2.0, first_chunk_s=2.0
+    )
     state = method.start()
     piece = noise(2.0, seed=3)
     for _ in range(300):
@@ -435,7 +445,7 @@ def test_the_profile_keeps_the_split_of_the_lowest_latency(tmp_path, monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     options = [f"model.path={FOLDER}", "method.weights=none", "method.padding=zeros"]
     with pytest.raises(UserError, match="nothing measured for this model"):
-        HushWord(FOLDER, padding="zeros", pipeline="profiled")
+        method_of_folder(FOLDER, pipeline="profiled")
     latency = {"none": 0.5, "1:1": 0.25, "1:2": 0.75, "2:1": 0.25}
     monkeypatch.setattr(
         profile,

@@ -10,9 +10,9 @@ from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 from transformers import WhisperForConditionalGeneration
 
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import weights_hash
-from streaming_asr.methods.hush_word import HushWord
 from streaming_asr.methods.hush_word.padding import FILE_NAME, load_hush
 from streaming_asr.methods.hush_word.train import Example, HushWordRecipe, HushWords
 from streaming_asr.training.loop import FitConfig, fit
@@ -122,7 +122,7 @@ def test_training_lowers_the_loss_keeps_the_clamps_and_leaves_a_word_that_runs(c
     told = json.loads((tmp_path / "best" / "training.json").read_text())
     assert told["clamp"] in ("clamp0.02", "unclamped") and told["length_s"] == 0.5
     assert told["base"] == weights_hash(FOLDER)
-    method = HushWord(str(FOLDER), weights=str(tmp_path / "best"), beam=0)
+    method = new_method("hush_word", str(FOLDER), weights=str(tmp_path / "best"), beam=0)
     assert method.step(method.start(), noise(1.0), last=True).partial == ()
 
 

@@ -6,13 +6,8 @@ import pytest
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import Word
-from streaming_asr.whisper.agreement import (
-    Agreement,
-    LocalAgreement,
-    ReferenceAgreement,
-    key,
-    n_said,
-)
+from streaming_asr.methods.ufal.reference import ReferenceAgreement
+from streaming_asr.whisper.agreement import Agreement, LocalAgreement, key, n_said
 
 
 def say(text: str, start_s: float = 0.0, word_s: float = 1.0) -> list[Word]:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import WhisperFeatureExtractor
 
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.methods.offline import Offline, Reencode
 from tests.tiny import noise, tiny_folder
 
 FOLDER = str(tiny_folder(seed=0, max_tokens=256))
@@ -40,7 +40,7 @@ def transformers_greedy(method, audio, n_tokens):
 
 @pytest.mark.parametrize("seed", [3, 4, 5])
 def test_offline_equals_transformers_greedy(seed):
-    method, audio = Offline(FOLDER, max_tokens=20), noise(2.5, seed)
+    method, audio = new_method("offline", FOLDER, max_tokens=20), noise(2.5, seed)
     expected = transformers_greedy(method, audio, 20)
     updates = steps(method, audio)
     assert all(update == type(update)() for update in updates[:-1])
@@ -54,7 +54,10 @@ def test_offline_equals_transformers_greedy(seed):
 
 def test_a_beam_finds_the_likeliest_two_tokens_and_scores_them_as_transformers_does():
     folder = str(tiny_folder(seed=0, max_tokens=256, eot_logit=-20.0))
-    greedy, beam = Offline(folder, max_tokens=2), Offline(folder, max_tokens=2, beam=6)
+    greedy, beam = (
+        new_method("offline", folder, max_tokens=2),
+        new_method("offline", folder, max_tokens=2, beam=6),
+    )
     whisper, gains = beam._decoder.whisper, []
     for seed in range(8):
         audio = noise(2.0, seed)
@@ -72,8 +75,8 @@ def test_a_beam_finds_the_likeliest_two_tokens_and_scores_them_as_transformers_d
 
 
 def test_reencode_shows_the_offline_text_of_the_prefix_and_commits_at_the_end():
-    offline = Offline(FOLDER, max_tokens=12)
-    reencode = Reencode(FOLDER, chunk_s=0.3, first_chunk_s=0.6, max_tokens=12)
+    offline = new_method("offline", FOLDER, max_tokens=12)
+    reencode = new_method("reencode", FOLDER, max_tokens=12)
     audio = noise(2.0, 2)
     state = reencode.start()
     heard, shown = 0, 0
@@ -91,7 +94,7 @@ def test_reencode_shows_the_offline_text_of_the_prefix_and_commits_at_the_end():
 
 
 def test_reencode_depends_on_the_schedule_not_on_the_delivery():
-    reencode = Reencode(FOLDER, chunk_s=0.2, first_chunk_s=0.4, max_tokens=12)
+    reencode = new_method("reencode", FOLDER, chunk_s=0.2, first_chunk_s=0.4, max_tokens=12)
     audio = noise(1.5, 4)
     a, b = steps(reencode, audio, 3200), steps(reencode, audio, 777)
     assert a[-1] == b[-1]
@@ -102,9 +105,9 @@ def test_reencode_depends_on_the_schedule_not_on_the_delivery():
 @pytest.mark.parametrize("kind", ["offline", "reencode"])
 def test_audio_beyond_the_context_is_taken_in_windows(kind):
     method = (
-        Offline(FOLDER, max_tokens=12)
+        new_method("offline", FOLDER, max_tokens=12)
         if kind == "offline"
-        else Reencode(FOLDER, chunk_s=0.5, first_chunk_s=0.5, max_tokens=12)
+        else new_method("reencode", FOLDER, chunk_s=0.5, first_chunk_s=0.5, max_tokens=12)
     )
     updates = steps(method, noise(11.0, 3), 8000)
     words = [word for update in updates for word in update.committed]
@@ -115,7 +118,7 @@ def test_audio_beyond_the_context_is_taken_in_windows(kind):
     assert all(word.text.startswith(" ") for word in words[1:])
 
 
-@pytest.mark.parametrize("method", [Offline(FOLDER), Reencode(FOLDER)])
+@pytest.mark.parametrize("method", [new_method("offline", FOLDER), new_method("reencode", FOLDER)])
 def test_no_audio_has_no_text(method):
     update = method.step(method.start(), np.zeros(0, np.float32), last=True)
     assert update.committed == update.partial == ()
@@ -123,6 +126,6 @@ def test_no_audio_has_no_text(method):
 
 def test_settings_out_of_range_are_refused():
     with pytest.raises(UserError, match="beam=-1"):
-        Offline(FOLDER, beam=-1)
+        new_method("offline", FOLDER, beam=-1)
     with pytest.raises(UserError, match=r"first_chunk_s=0\.05"):
-        Reencode(FOLDER, first_chunk_s=0.05)
+        new_method("reencode", FOLDER, first_chunk_s=0.05)

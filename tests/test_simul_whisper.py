@@ -17,10 +17,9 @@ from transformers import WhisperForConditionalGeneration
 
 from experiments.bench import policy_cost
 from experiments.bench.policy_cost import attention, measure, rebuilt
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
-from streaming_asr.methods.offline import Offline
-from streaming_asr.methods.simul_whisper import SimulWhisper
 from streaming_asr.methods.simul_whisper.alignatt import (
     AlignAtt,
     HeadRows,
@@ -49,7 +48,7 @@ CHUNK = 4800
 
 
 def method(folder=FOLDER, **options):
-    return SimulWhisper(folder, **options)
+    return new_method("simul_whisper", folder, **options)
 
 
 def steps(method, audio, size=CHUNK, state=None, language=None):
@@ -292,7 +291,7 @@ def test_the_best_ended_hypothesis_wins_by_its_mean_log_probability(monkeypatch)
 def test_all_audio_in_one_step_is_decoded_as_offline(beam):
     audio = noise(1.9, seed=5)
     simul = method(beam=beam, last_frame_threshold=0)
-    offline = Offline(FOLDER, beam=beam)
+    offline = new_method("offline", FOLDER, beam=beam)
     (one,) = steps(simul, audio, len(audio))
     (other,) = steps(offline, audio, len(audio))
     assert [w.text for w in one.committed] == [w.text for w in other.committed] != []

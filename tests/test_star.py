@@ -11,8 +11,8 @@ from star_tiny import model_folder, star_folder
 from tiny import noise
 from traces import a_step
 
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.methods.star import Star
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
 from streaming_asr.methods.star.network import load_star
 from streaming_asr.metrics import Trace, compute, queued
@@ -37,8 +37,9 @@ class Counter:
 
 
 def method(folder=None, **options):
-    return Star(str(model_folder()), weights=folder and str(folder), chunk_s=0.1, first_chunk_s=0.2,
-                **options)  # fmt: skip
+    chunks = {"chunk_s": 0.1, "first_chunk_s": 0.2}
+    weights = folder and str(folder)
+    return new_method("star", str(model_folder()), weights=weights, **chunks, **options)
 
 
 def stream(star, audio, samples=None, recorder=None):
@@ -182,7 +183,7 @@ def test_a_network_of_another_compressor_or_model_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"no star\.json.*method\.weights=none"):
         method(tmp_path)
     with pytest.raises(UserError, match="does not fit this model"):
-        Star(str(model_folder(64)), weights=str(star_folder()))
+        new_method("star", str(model_folder(64)), weights=str(star_folder()))
     with pytest.raises(UserError, match="its segments are its strides"):
         method(star_folder(compressor="cnn", rate=12.0), keep_all=True)
     (tmp_path / "star.json").write_text(json.dumps({"compressor": "star", "layers": 2}))

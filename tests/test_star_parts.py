@@ -12,8 +12,9 @@ from tiny import tiny_folder
 
 from streaming_asr.errors import UserError
 from streaming_asr.methods.star.anchors import accumulate, fixed, rescale, top_k
-from streaming_asr.methods.star.compressors import Compressed, compressor
+from streaming_asr.methods.star.compressors import Compressed
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
+from streaming_asr.methods.star.network import compressor
 from streaming_asr.methods.star.semantic import SemanticEncoder, visible
 from streaming_asr.whisper.load import load_whisper
 

@@ -10,10 +10,9 @@ from tiny import tiny_folder
 from toy_corpus import toy_corpus
 
 import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
-from streaming_asr.config import compose_raw
+from streaming_asr.config import compose_raw, new_method
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import weights_hash
-from streaming_asr.methods.star import Star
 from streaming_asr.methods.star.train import StarRecipe
 from streaming_asr.training.loop import FitConfig, fit
 
@@ -91,7 +90,7 @@ def test_the_stages_one_after_the_other_and_what_each_trains(recipe, tmp_path):
     assert moved and not any(".segmenter." in n for n in moved)
     told = json.loads((tmp_path / "3" / "final" / "training.json").read_text())
     assert told["stage"] == "frozen" and told["base"] == weights_hash(tiny_folder())
-    star = Star(str(tiny_folder()), weights=str(tmp_path / "3" / "final"))
+    star = new_method("star", str(tiny_folder()), weights=str(tmp_path / "3" / "final"))
     star.step(star.start(), recipe().dev[0].load(), last=True)
 
 

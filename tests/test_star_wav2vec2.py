@@ -8,8 +8,8 @@ from star_tiny import model_folder, star_folder
 from tiny import noise
 from transformers import Wav2Vec2Config, Wav2Vec2Model
 
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.methods.star import Star
 from streaming_asr.methods.star.wav2vec2 import CausalWav2Vec2, load_wav2vec2
 
 AUDIO = torch.from_numpy(noise(2.0, seed=6))
@@ -73,7 +73,8 @@ def test_a_mask_in_attention_alone_is_not_causal():
 
 
 def test_a_stream_on_it_equals_the_same_audio_at_once():
-    star = Star(
+    star = new_method(
+        "star",
         str(model_folder()),
         weights=str(star_folder(wav2vec2=network(), features="wav2vec2")),
         chunk_s=0.1,

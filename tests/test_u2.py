@@ -12,6 +12,7 @@ import torch
 from tiny import noise, tiny_folder
 from torch import nn
 
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, display_text
 from streaming_asr.methods.u2 import U2
@@ -257,7 +258,7 @@ def make_beeper(folder, context_frames):
 def method_of(beeper, **options) -> U2:
     model, trained, _ = beeper
     settings = {"rescore": 0, "word_times": "ctc", **options}
-    return U2(str(model), weights=str(trained), **settings)
+    return new_method("u2", str(model), weights=str(trained), **settings)
 
 
 def stream(method, audio, chunk=4800, first=9600):
@@ -372,7 +373,7 @@ def test_silence_alone_gives_no_word_and_windows_that_stay_short(beeper) -> None
 
 def test_the_first_pass_of_a_stream_is_that_of_one_masked_pass() -> None:
     folder = str(tiny_folder(context_frames=600))
-    method = U2(folder, head="embedding", chunk_s=0.3, first_chunk_s=0.6, max_delay_s=5.0)
+    method = new_method("u2", folder, head="embedding", max_delay_s=5.0)
     audio = noise(2.4)
     state = method.start()
     for a in range(0, len(audio), 1111):
@@ -393,8 +394,8 @@ def test_the_first_pass_of_a_stream_is_that_of_one_masked_pass() -> None:
 
 def test_int8_keeps_the_frames_near_and_the_words_of_the_beeps(beeper) -> None:
     folder = str(tiny_folder())
-    whole = U2(folder, head="embedding")
-    small = U2(folder, head="embedding", quantise="int8")
+    whole = new_method("u2", folder, head="embedding")
+    small = new_method("u2", folder, head="embedding", quantise="int8")
     assert small._whisper.model.model.encoder.layers[0].fc1.weight().dtype == torch.qint8
     assert small._whisper.model.model.decoder.layers[0].fc1.weight().dtype == torch.qint8
     mel = log_mel(torch.from_numpy(noise(1.0)), 80)[None]
@@ -431,16 +432,16 @@ def test_int8_keeps_the_frames_near_and_the_words_of_the_beeps(beeper) -> None:
 )
 def test_a_wrong_setting_is_refused(options, answer) -> None:
     with pytest.raises(UserError) as refusal:
-        U2(str(tiny_folder()), **{"head": "embedding", **options})
+        new_method("u2", str(tiny_folder()), **{"head": "embedding", **options})
     assert answer in str(refusal.value)
 
 
 def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_path) -> None:
     with pytest.raises(UserError, match=r"no CTC head for this model"):
-        U2(str(tiny_folder()), weights=str(tmp_path))
+        new_method("u2", str(tiny_folder()), weights=str(tmp_path))
     save_head(embedding_head(load_whisper(tiny_folder(d_model=64, layers=1)), 300), tmp_path)
     with pytest.raises(UserError, match="use the model that the head was trained on"):
-        U2(str(tiny_folder()), weights=str(tmp_path))
+        new_method("u2", str(tiny_folder()), weights=str(tmp_path))
     (tmp_path / "ctc_head.safetensors").write_bytes(b"nothing")
     with pytest.raises(UserError, match="not a file of tensors"):
-        U2(str(tiny_folder()), weights=str(tmp_path))
+        new_method("u2", str(tiny_folder()), weights=str(tmp_path))

@@ -11,9 +11,8 @@ from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
 from streaming_asr import train as train_program
-from streaming_asr.config import compose_raw
+from streaming_asr.config import compose_raw, new_method
 from streaming_asr.errors import UserError
-from streaming_asr.methods.u2 import U2
 from streaming_asr.methods.u2.train import U2Recipe
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.whisper.encoder import encode_masked
@@ -158,7 +157,7 @@ def test_the_three_stages_follow_one_another_and_end_in_a_method_that_runs(
                 if "lora_B" in name:  # the adapter of the stage before is carried along
                     assert float(value.abs().max()) > 0
         folder = str(tmp_path / stage / "final")
-    method = U2(str(tiny_folder()), weights=folder)
+    method = new_method("u2", str(tiny_folder()), weights=folder)
     heard = torch.randn(1, 30, 32)
     with torch.no_grad():
         mine, its = method._head(heard), made.model.head(heard)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from tiny import noise, tiny_folder
 
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.methods.u2 import U2
 from streaming_asr.methods.u2.wenet import convert, main, our_name
 from streaming_asr.whisper.load import load_whisper
 
@@ -101,7 +101,7 @@ def test_the_imported_folder_runs_and_an_output_layer_of_its_own_is_kept(whisper
     base = tiny_folder()
     out = tmp_path / "out"
     assert main([str(tmp_path / "final.pt"), "--base", str(base), "--out", str(out)]) == 0
-    method = U2(str(base), weights=str(out))
+    method = new_method("u2", str(base), weights=str(out))
     inside = method._whisper.model
     assert torch.equal(inside.proj_out.weight, weights["decoder.output_layer.weight"])
     assert torch.equal(inside.get_input_embeddings().weight, weights["decoder.embed.0.weight"])

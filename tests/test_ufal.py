@@ -16,9 +16,11 @@ import pytest
 from tiny import noise, tiny_folder
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal import Ufal, convert, stream
+from streaming_asr.methods.ufal.reference import ReferenceBuffer
 from streaming_asr.methods.ufal.vad import BLOCK_SAMPLES, Gate, Silero
 from streaming_asr.recorder import StepRecorder
 from streaming_asr.schedule import deliveries
@@ -79,7 +81,7 @@ class Reader:
 def method_of(monkeypatch: pytest.MonkeyPatch, reader: Reader, **options: Any) -> Ufal:
     """The method with `reader` in the place of Whisper."""
     monkeypatch.setattr(stream, "load_recogniser", lambda *args, **given: reader)
-    return Ufal("", **{"chunk_s": 0.6, "first_chunk_s": 0.6} | options)
+    return new_method("ufal", "", **{"chunk_s": 0.6, "first_chunk_s": 0.6} | options)
 
 
 def feed(method: Ufal, audio: Samples, chunk_s: float = 0.6) -> list[Update]:
@@ -97,7 +99,7 @@ def committed(updates: Sequence[Update]) -> str:
 
 
 def policy(**options: Any) -> Policy:
-    defaults = {"n": 2, "compat": False, "trim": "segment", "trim_s": 15.0, "context_s": 30.0}
+    defaults = {"n": 2, "trim": "segment", "trim_s": 15.0, "context_s": 30.0}
     return Policy(**defaults | options)
 
 
@@ -209,7 +211,8 @@ def test_the_prompt_is_text_whose_audio_is_gone_two_hundred_characters_of_it(
 
 def test_the_reference_leaves_the_last_committed_word_out_of_the_prompt() -> None:
     for compat, prompt in ((False, " wb wc"), (True, " wb")):
-        buffer = OnlineBuffer(Reader(), policy(compat=compat, trim_s=0.9), None, NULL)
+        kind = ReferenceBuffer if compat else OnlineBuffer
+        buffer = kind(Reader(), policy(trim_s=0.9), None, NULL)
         buffer.insert(sound([1, 2]))
         buffer.process()
         buffer.process()
@@ -363,9 +366,7 @@ class Replay:
 @pytest.mark.parametrize("index", range(len(json.loads(PARITY.read_text())["runs"])))
 def test_compat_commits_what_the_reference_committed(index: int) -> None:
     run = json.loads(PARITY.read_text())["runs"][index]
-    buffer = OnlineBuffer(
-        Replay(run["rounds"]), policy(compat=True, trim_s=run["trim_s"]), "en", NULL
-    )
+    buffer = ReferenceBuffer(Replay(run["rounds"]), policy(trim_s=run["trim_s"]), "en", NULL)
     chunk = round(run["chunk_s"] * SAMPLE_RATE)
     for k, recorded in enumerate(run["rounds"]):
         n_new = recorded["n_samples"] - buffer.audio.size  # trimmed to the sample as it was
@@ -391,7 +392,7 @@ BACKENDS = ["faster_whisper", "torch"]
 def test_the_backends_answer_for_any_length_and_a_prompt_longer_than_the_context(
     backend: str, cache: str
 ) -> None:
-    method = Ufal(str(tiny_folder()), backend=backend, cache=cache, beam=2)
+    method = new_method("ufal", str(tiny_folder()), backend=backend, cache=cache, beam=2)
     audio = noise(4.5, seed=2)  # the model's context is 4 s
     for n in (0, 1, 319, 400, len(audio)):
         found = method._recogniser.transcribe(
@@ -405,7 +406,7 @@ def test_the_backends_answer_for_any_length_and_a_prompt_longer_than_the_context
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_work_is_counted(backend: str, cache: str) -> None:
-    method = Ufal(str(tiny_folder()), backend=backend, cache=cache, beam=2)
+    method = new_method("ufal", str(tiny_folder()), backend=backend, cache=cache, beam=2)
     recorder = StepRecorder()
     state = method.start(recorder=recorder)
     method.step(state, noise(1.0), last=False)
@@ -422,7 +423,7 @@ def test_work_is_counted(backend: str, cache: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_backends_keep_the_contract_with_speech_alone(backend: str, cache: str) -> None:
-    method = Ufal(str(tiny_folder()), backend=backend, cache=cache, beam=1, vad=True)
+    method = new_method("ufal", str(tiny_folder()), backend=backend, cache=cache, beam=1, vad=True)
     setting = contract.Setting(9600, 9600, noise(2.4, seed=1), noise(1.5, seed=2))
     contract.committed_only_grows(method, setting)
     contract.partial_is_empty_at_the_end(method, setting)
@@ -452,7 +453,7 @@ def test_a_model_is_converted_once_and_again_when_it_changes(
 
 
 def test_a_multilingual_model_is_told_its_language_and_refuses_an_unknown_one(cache: str) -> None:
-    method = Ufal(str(tiny_folder(multilingual=True)), cache=cache, beam=1)
+    method = new_method("ufal", str(tiny_folder(multilingual=True)), cache=cache, beam=1)
     for language in ("de", None):
         state = method.start(language=language)
         method.step(state, noise(0.6), last=True)
@@ -462,7 +463,7 @@ def test_a_multilingual_model_is_told_its_language_and_refuses_an_unknown_one(ca
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_english_model_refuses_another_language(backend: str, cache: str) -> None:
-    method = Ufal(str(tiny_folder()), backend=backend, cache=cache, beam=1)
+    method = new_method("ufal", str(tiny_folder()), backend=backend, cache=cache, beam=1)
     with pytest.raises(UserError, match="language 'de': this model is English-only"):
         method.start(language="de")
     method.step(method.start(language="en"), noise(0.6), last=True)
@@ -471,7 +472,7 @@ def test_an_english_model_refuses_another_language(backend: str, cache: str) -> 
 def words_of(
     folder: Path, backend: str, cache: str, audio: Samples, beam: int = 2
 ) -> tuple[Word, ...]:
-    method = Ufal(str(folder), backend=backend, cache=cache, beam=beam)
+    method = new_method("ufal", str(folder), backend=backend, cache=cache, beam=beam)
     options = {"prompt": None, "language": None, "recorder": NULL}
     return method._recogniser.transcribe(audio, **options).words  # type: ignore[arg-type]
 
@@ -548,7 +549,9 @@ def test_a_model_without_timestamp_tokens_is_prompted_for_none(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_model_that_hears_no_speech_commits_nothing(backend: str, cache: str) -> None:
-    method = Ufal(str(tiny_folder(eot_logit=60.0)), backend=backend, cache=cache, beam=2)
+    method = new_method(
+        "ufal", str(tiny_folder(eot_logit=60.0)), backend=backend, cache=cache, beam=2
+    )
     hiss = 0.1 * np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
     for audio in (np.zeros(24_000, np.float32), noise(1.5, seed=3), hiss):
         updates = feed(method, audio)
@@ -558,7 +561,7 @@ def test_a_model_that_hears_no_speech_commits_nothing(backend: str, cache: str) 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ten_minutes_in_one_delivery_are_heard_to_the_end(backend: str, cache: str) -> None:
     folder = tiny_folder(eot_logit=60.0, d_model=16, context_frames=1500)
-    method = Ufal(str(folder), backend=backend, cache=cache, beam=1)
+    method = new_method("ufal", str(folder), backend=backend, cache=cache, beam=1)
     recorder = StepRecorder()
     state = method.start(recorder=recorder)
     method.step(state, np.tile(noise(10.0, seed=3), 60), last=True)
@@ -584,4 +587,4 @@ def test_settings_out_of_range_are_refused(
     options: dict[str, Any], message: str, cache: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        Ufal(str(tiny_folder()), cache=cache, **options)
+        new_method("ufal", str(tiny_folder()), cache=cache, **options)

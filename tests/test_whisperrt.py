@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.methods.whisperrt import WhisperRT
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
@@ -26,7 +26,7 @@ MODELS = [
 
 def method(model=MODELS[0], **options):
     options = {"chunk_s": 0.1, "first_chunk_s": 0.2, "max_tokens_per_chunk": 3, **options}
-    return WhisperRT(str(tiny_folder(**model)), **options)
+    return new_method("whisperrt", str(tiny_folder(**model)), **options)
 
 
 def feed(audio, chunk_s=0.1, first_chunk_s=0.2, lookahead=200):
@@ -528,7 +528,7 @@ def test_word_times_by_alignment_are_monotone_and_heard():
 
 def test_a_multilingual_model_takes_the_language():
     folder = tiny_folder(multilingual=True, max_tokens=256)
-    streaming = WhisperRT(str(folder), chunk_s=0.1, first_chunk_s=0.2)
+    streaming = new_method("whisperrt", str(folder), chunk_s=0.1, first_chunk_s=0.2)
     german = streaming.start(language="de")
     tokens = streaming._whisper.tokenizer.convert_ids_to_tokens(german.prompt)
     assert tokens == ["<|startoftranscript|>", "<|de|>", "<|transcribe|>", "<|notimestamps|>"]

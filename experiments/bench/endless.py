@@ -12,10 +12,10 @@ import soundfile
 import torch
 
 from experiments.bench.models import SHAPES, random_network
+from streaming_asr.config import new_method
 from streaming_asr.data.audio import File, duration_s
 from streaming_asr.events import EventWriter, read_log
 from streaming_asr.method import SAMPLE_RATE
-from streaming_asr.methods.chunkformer import ChunkFormer
 from streaming_asr.methods.chunkformer.load import save
 from streaming_asr.simulate import simulate
 from streaming_asr.utterance import Utterance
@@ -51,7 +51,9 @@ def stream_from_disk(
     save(folder, random_network(SHAPES["mini"]), tokens, None)
     path = folder / "recording.wav"
     make_recording(path, hours * 3600)
-    method = ChunkFormer(str(folder), device=device, mode="longform", total_duration_s=BLOCK_S)
+    method = new_method(
+        "chunkformer", str(folder), device=device, mode="longform", total_duration_s=BLOCK_S
+    )
     process = psutil.Process()
     readings: list[tuple[float, int]] = []  # seconds heard, bytes resident
     begin = time.perf_counter()

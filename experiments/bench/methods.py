@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.bench.show import console, print_lines, verdict
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
 
@@ -75,10 +76,11 @@ def ufal_row(folder: str, cache: str, name: str, duration_s: float) -> Row:
     from faster_whisper import WhisperModel
 
     from experiments.bench.models import synthetic_audio
-    from streaming_asr.methods.ufal import Ufal
     from streaming_asr.methods.ufal.convert import converted
 
-    method = Ufal(folder, chunk_s=UFAL_CHUNK_S, first_chunk_s=UFAL_CHUNK_S, cache=cache)
+    method = new_method(
+        "ufal", folder, chunk_s=UFAL_CHUNK_S, first_chunk_s=UFAL_CHUNK_S, cache=cache
+    )
     bare = WhisperModel(
         str(converted(folder, cache)[0]), device="cpu", compute_type="float32", cpu_threads=1
     )

@@ -27,12 +27,13 @@ from experiments.bench.models import random_whisper, synthetic_audio
 from experiments.bench.settings import AROUND, StepSettings
 from experiments.bench.show import console, print_lines, verdict
 from experiments.bench.step import Meter
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.machine import machine, versions
 from streaming_asr.memory import MemoryMeter
 from streaming_asr.methods.star import Star
-from streaming_asr.methods.star.compressors import compressor
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
+from streaming_asr.methods.star.network import compressor
 from streaming_asr.methods.star.semantic import SemanticEncoder
 from streaming_asr.whisper.features import FRAME_SAMPLES
 
@@ -191,7 +192,7 @@ def bench_steps(model: str, at: str, repeats: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         path = str(random_whisper(model, Path(folder))) if not Path(model).is_dir() else model
-        star = Star(path, chunk_s=0.3, first_chunk_s=0.6, window_margin_s=0.0)
+        star = new_method("star", path, chunk_s=0.3, first_chunk_s=0.6, window_margin_s=0.0)
     meter = Meter(settings)
     points = settings.points_within(star._whisper.context_frames)
     last = points[-1] + AROUND

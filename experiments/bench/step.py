@@ -22,6 +22,7 @@ import torch
 from experiments.bench.models import DIMENSIONS, random_whisper, synthetic_audio
 from experiments.bench.naive import Naive
 from experiments.bench.settings import AROUND, FRAME_MS, StepSettings, n_text_tokens
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, read_log
 from streaming_asr.machine import machine, versions
@@ -107,7 +108,8 @@ def scheduled_method(path: str, settings: StepSettings) -> WhisperRT:
 
     In use the window is cut two seconds before, which would come before chunk 97.
     """
-    method = WhisperRT(
+    method = new_method(
+        "whisperrt",
         path,
         device=settings.device,
         chunk_s=settings.chunk_frames * FRAME_MS / 1000,

@@ -22,7 +22,7 @@ from experiments.bench.models import random_whisper, synthetic_audio
 from experiments.bench.plain_ctc import PlainPrefixBeamSearch
 from experiments.bench.settings import FRAME_MS, StepSettings
 from experiments.bench.step import Meter
-from streaming_asr.methods.u2 import U2
+from streaming_asr.config import new_method
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import FRAME_SAMPLES
 
@@ -50,7 +50,8 @@ class Stream:
 
 def measure(folder: str, ctc_tokens: int, seconds: int, repeats: int) -> Stream:
     """A stream on a model folder, its search again in the plain form, its frames in one pass."""
-    method = U2(
+    method = new_method(
+        "u2",
         folder,
         head="embedding",
         ctc_tokens=ctc_tokens,

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from streaming_asr.config import new_method
 from streaming_asr.data.corpora import Mini
 from streaming_asr.hashes import model_hash
 from streaming_asr.method import SAMPLE_RATE
@@ -133,8 +134,13 @@ def main() -> None:
     kept: list[dict[str, Any]] = []
     n_words = n_equal = 0
     for chunk_s, trim_s in zip(options.chunk_s, options.trim_s, strict=True):
-        method = Ufal(
-            options.model, chunk_s=chunk_s, first_chunk_s=chunk_s, trim_s=trim_s, compat=True
+        method = new_method(
+            "ufal",
+            options.model,
+            chunk_s=chunk_s,
+            first_chunk_s=chunk_s,
+            trim_s=trim_s,
+            compat=True,
         )
         asr = reference_asr(module, FasterWhisper(options.model))
         for i, utterance in enumerate(recordings):

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,10 @@ from typing import Any
 import torch
 
 from experiments.bench.models import DIMENSIONS, random_whisper, synthetic_audio
+from streaming_asr.config import new_method
 from streaming_asr.durations import first_chunk_ms
 from streaming_asr.machine import machine
 from streaming_asr.method import NULL
-from streaming_asr.methods.whisperrt import WhisperRT
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.transcribe import WindowDecoder
@@ -94,7 +95,8 @@ def streaming_ms(
     folder: Path, beam: int, audio: Any, chunk_ms: int, device: str, synchronise: Callable[[], Any]
 ) -> list[float]:
     """Milliseconds of every chunk after the first, which is longer."""
-    method = WhisperRT(
+    method = new_method(
+        "whisperrt",
         str(folder),
         device=device,
         chunk_s=chunk_ms / 1000,
@@ -126,6 +128,7 @@ def reencoding_ms(
     windows = WindowDecoder(whisper, beam)
     schedule = Scheduled(whisper)
     windows.decoder = schedule
+    windows.search = replace(windows.search, decoder=schedule)
     times = []
     windows.decode(audio[:SAMPLE_RATE], None, NULL)  # what only the first pass pays
     for end in range(chunk_ms * 16, len(audio) + 1, REENCODING_STRIDE * chunk_ms * 16):

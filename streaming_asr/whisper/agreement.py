@@ -6,8 +6,7 @@ those committed before, as long as their audio is in the buffer; finding where t
 the work, since the recogniser moves, respells and repeats them.
 
 `LocalAgreement` aligns the hypothesis with the committed words by edit distance over their
-letters, times only break ties. `ReferenceAgreement` does what ufal/whisper_streaming does, which
-goes by times and compares spellings exactly.
+letters; times only break ties.
 """
 
 from __future__ import annotations
@@ -128,69 +127,3 @@ class LocalAgreement:
         self.committed += agreed
         self._tails = [tail[n_words:] for tail in self._tails]
         return agreed
-
-
-REFERENCE_SLACK_S = 0.1
-REFERENCE_NEAR_S = 1.0
-REFERENCE_NGRAM = 5
-
-
-class ReferenceAgreement:
-    """LocalAgreement-2 as ufal/whisper_streaming (1f25a1a) has it, its faults included.
-
-    Words that start more than 0.1 s before the last committed end are taken as said. If the next
-    one starts within 1 s of it, an n-gram of at most 5 words that repeats the end of the committed
-    ones is dropped, the shortest that fits. What remains is compared letter by letter.
-    """
-
-    def __init__(self) -> None:
-        self.committed: list[Word] = []
-        self._last_end_s = 0.0
-        self._unconfirmed: list[Word] = []
-
-    @property
-    def partial(self) -> tuple[Word, ...]:
-        return tuple(self._unconfirmed)
-
-    def observe(self, hypothesis: Sequence[Word]) -> list[Word]:
-        new = [w for w in hypothesis if _start(w) > self._last_end_s - REFERENCE_SLACK_S]
-        if new and abs(_start(new[0]) - self._last_end_s) < REFERENCE_NEAR_S:
-            for n in range(1, min(len(self.committed), len(new), REFERENCE_NGRAM) + 1):
-                if [w.text for w in self.committed[-n:]] == [w.text for w in new[:n]]:
-                    new = new[n:]
-                    break
-        n_agreed = 0
-        for word, before in zip(new, self._unconfirmed, strict=False):
-            if word.text != before.text:
-                break
-            n_agreed += 1
-        self._unconfirmed = new
-        return self._commit(n_agreed)
-
-    def finish(self) -> list[Word]:
-        """The words are given out, but do not count as committed."""
-        words, self._unconfirmed = self._unconfirmed, []
-        return words
-
-    def forget(self, before_s: float) -> None:
-        while self.committed and _end(self.committed[0]) <= before_s:
-            self.committed.pop(0)
-
-    def _commit(self, n_words: int) -> list[Word]:
-        agreed, self._unconfirmed = self._unconfirmed[:n_words], self._unconfirmed[n_words:]
-        if agreed:
-            self._last_end_s = _end(agreed[-1])
-        self.committed += agreed
-        return agreed
-
-
-def _start(word: Word) -> float:
-    if word.start is None:
-        raise ValueError(f"{word}: the reference's agreement goes by times, and it has none")
-    return word.start
-
-
-def _end(word: Word) -> float:
-    if word.end is None:
-        raise ValueError(f"{word}: the reference's agreement goes by times, and it has none")
-    return word.end

@@ -11,7 +11,7 @@ looped here. Dropout is not applied. Shapes: mel (batch, n_mels, mel frames), fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ import torch.nn.functional as F
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.masks import block_ends, mask_from_ends
 
+Kept = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values."""
 Rows = slice | torch.Tensor
 """Rows of a pool of streams: a slice (views, no copy) or an index tensor."""
 
@@ -38,10 +40,6 @@ def split_heads(x: torch.Tensor, n_heads: int) -> torch.Tensor:
 def merge_heads(x: torch.Tensor) -> torch.Tensor:
     """(batch, heads, n, d / heads) -> (batch, n, d)."""
     return x.transpose(1, 2).flatten(-2)
-
-
-def _feed_forward(layer: Any, x: torch.Tensor) -> torch.Tensor:
-    return x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
 
 
 def _convolve(encoder: Any, mel: torch.Tensor, *, at_start: bool) -> torch.Tensor:
@@ -79,16 +77,31 @@ def encode(model: Any, mel: torch.Tensor, mask: torch.Tensor | None) -> torch.Te
     if mel.shape[-1] == 2 * n_frames:  # no frame to the right: the convolution sees zero there
         mel = F.pad(mel, (0, 1))
     x = _convolve(encoder, mel.to(encoder.conv1.weight.dtype), at_start=True)
-    x = x + encoder.embed_positions.weight[:n_frames]
-    for layer in encoder.layers:
+    return _run_layers(encoder, x + encoder.embed_positions.weight[:n_frames], mask)
+
+
+def _run_layers(
+    encoder: Any,
+    x: torch.Tensor,
+    mask: torch.Tensor | None,
+    keep: Callable[[int, torch.Tensor, torch.Tensor], Kept] | None = None,
+) -> torch.Tensor:
+    """Run (batch, n, d) through all layers and the last norm.
+
+    keep: called with a layer's number and its new keys and values; returns those to attend to.
+    """
+    for i, layer in enumerate(encoder.layers):
         attention = layer.self_attn
         h = layer.self_attn_layer_norm(x)
         q, k, v = (
             split_heads(project(h), attention.num_heads)
             for project in (attention.q_proj, attention.k_proj, attention.v_proj)
         )
+        if keep is not None:
+            k, v = keep(i, k, v)
         h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = _feed_forward(layer, x + attention.out_proj(merge_heads(h)))
+        x = x + attention.out_proj(merge_heads(h))
+        x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
     hidden: torch.Tensor = encoder.layer_norm(x)
     return hidden
 
@@ -182,16 +195,9 @@ class StreamingEncoder:
         mask = None
         if len(ends) > 1:
             mask = mask_from_ends([start, *ends] if start else ends, mel.device)[start:]
-        for i, layer in enumerate(encoder.layers):
-            attention = layer.self_attn
-            h = layer.self_attn_layer_norm(x)
-            q = split_heads(attention.q_proj(h), attention.num_heads)
-            keys, values = self.keys[i], self.values[i]
-            keys[rows, :, start:stop] = split_heads(attention.k_proj(h), attention.num_heads)
-            values[rows, :, start:stop] = split_heads(attention.v_proj(h), attention.num_heads)
-            h = F.scaled_dot_product_attention(
-                q, keys[rows, :, :stop], values[rows, :, :stop], attn_mask=mask
-            )
-            x = _feed_forward(layer, x + attention.out_proj(merge_heads(h)))
-        hidden: torch.Tensor = encoder.layer_norm(x)
-        return hidden
+
+        def keep(i: int, k: torch.Tensor, v: torch.Tensor) -> Kept:
+            self.keys[i][rows, :, start:stop], self.values[i][rows, :, start:stop] = k, v
+            return self.keys[i][rows, :, :stop], self.values[i][rows, :, :stop]
+
+        return _run_layers(encoder, x, mask, keep)

@@ -2,10 +2,9 @@
 
 Each round transcribes the whole buffer, after the last 200 characters of text whose audio is gone,
 and commits what the agreement makes final. Beyond `trim_s` the buffer is cut at the end of a
-segment or sentence whose words are all committed. With `compat` that is all, as in
-ufal/whisper_streaming. Otherwise a buffer without such an end is cut after a committed word, and
-one in which nothing was ever agreed is cut before it exceeds the model's context, its older words
-committed as they stand: memory is bounded by the context.
+segment or sentence whose words are all committed. A buffer without such an end is cut after a
+committed word, and one in which nothing was ever agreed is cut before it exceeds the model's
+context, its older words committed as they stand: memory is bounded by the context.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import numpy as np
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
-from streaming_asr.whisper.agreement import Agreement, LocalAgreement, ReferenceAgreement
-from streaming_asr.whisper.recogniser import Recogniser, ends_sentence
+from streaming_asr.whisper.agreement import Agreement, LocalAgreement
+from streaming_asr.whisper.recogniser import Hypothesis, Recogniser, ends_sentence
 from streaming_asr.whisper.words import Emitter
 
 PROMPT_CHARACTERS = 200
@@ -31,7 +30,6 @@ class Policy:
     """Settings of the online policy."""
 
     n: int
-    compat: bool
     trim: str
     trim_s: float
     context_s: float
@@ -41,11 +39,7 @@ class Policy:
             raise UserError(f"trim={self.trim!r}: one of segment, sentence")
         if self.trim_s <= 0:
             raise UserError(f"trim_s={self.trim_s}: seconds, more than 0")
-        if self.compat and self.n != 2:
-            raise UserError(f"n={self.n} with compat: the reference knows n=2 alone")
-
-    def agreement(self) -> Agreement:
-        return ReferenceAgreement() if self.compat else LocalAgreement(self.n)
+        LocalAgreement(self.n)  # n out of range is refused here
 
     @property
     def limit_s(self) -> float:
@@ -63,7 +57,7 @@ class OnlineBuffer:
         self._policy = policy
         self._language = language
         self._recorder = recorder
-        self._agreement = policy.agreement()
+        self._agreement = self._new_agreement()
         self._said: list[Word] = []
         """Committed words, those in the buffer and enough before them for a prompt."""
         self._n_new = 0
@@ -86,19 +80,10 @@ class OnlineBuffer:
         self._n_new += audio.size
 
     def process(self) -> list[Word]:
-        """One round over the whole buffer; the words it made final."""
-        prompt = self.prompt()
-        hypothesis = self._recogniser.transcribe(
-            self.audio,
-            # The reference hands on an empty text, which is a prompt of one blank.
-            prompt=prompt if prompt or self._policy.compat else None,
-            language=self._language,
-            recorder=self._recorder,
-        ).shifted(self.start_s)
-        self._n_new = 0
+        """Transcribe the whole buffer; return the words that became final."""
+        hypothesis = self._transcribe(self.prompt() or None)
         with self._recorder.part("policy"):
-            if not self._policy.compat:
-                hypothesis = hypothesis.in_whole_words(self._language)
+            hypothesis = hypothesis.in_whole_words(self._language)
             committed = self._agreement.observe(hypothesis.words)
             self._said += committed
             if self.end_s - self.start_s > self._policy.trim_s:
@@ -106,29 +91,35 @@ class OnlineBuffer:
         return committed
 
     def finish(self) -> list[Word]:
-        """Make all final. Audio that no round has heard is heard now, unless `compat`."""
-        committed = self.process() if self._n_new and not self._policy.compat else []
+        """Make all final; audio that no round has heard is heard now."""
+        committed = self.process() if self._n_new else []
         with self._recorder.part("finalise"):
             rest = self._agreement.finish()
             self._said += rest
         return committed + rest
 
     def restart(self, start_s: float) -> None:
-        """Begin again with an empty buffer; with `compat` what was said is forgotten too."""
-        self._agreement = self._policy.agreement()
+        """Begin again with an empty buffer."""
+        self._agreement = self._new_agreement()
         self.audio = np.zeros(0, np.float32)
         self._n_new = 0
         self.start_s = start_s
-        if self._policy.compat:
-            self._said.clear()
         self._forget_old_text()
 
     def prompt(self) -> str:
-        """The last words whose audio is gone, until they are 200 characters or more.
+        """Return the last words whose audio is gone, until they are 200 characters or more."""
+        return self._prompt_of(self._said)
 
-        With `compat` never the last committed word, as in the reference.
-        """
-        words = self._said[:-1] if self._policy.compat else self._said
+    def _new_agreement(self) -> Agreement:
+        return LocalAgreement(self._policy.n)
+
+    def _transcribe(self, prompt: str | None) -> Hypothesis:
+        self._n_new = 0
+        return self._recogniser.transcribe(
+            self.audio, prompt=prompt, language=self._language, recorder=self._recorder
+        ).shifted(self.start_s)
+
+    def _prompt_of(self, words: list[Word]) -> str:
         taken: list[str] = []
         n_characters = 0
         for word in reversed(words[: self._n_trimmed(words)]):
@@ -140,7 +131,7 @@ class OnlineBuffer:
 
     def _n_trimmed(self, words: list[Word]) -> int:
         n = len(words)
-        while n and _end(words[n - 1]) > self.start_s:
+        while n and end_of(words[n - 1]) > self.start_s:
             n -= 1
         return n
 
@@ -148,26 +139,25 @@ class OnlineBuffer:
 
     def _trim(self, segment_ends_s: tuple[float, ...]) -> list[Word]:
         """Cut the buffer; the words that had to be made final for it."""
+        cut_s = self._text_end(segment_ends_s)
+        cut_s = self._word_end() if cut_s is None else cut_s
+        if cut_s is not None:
+            self._cut(cut_s)
+        return self._force() if self.end_s - self.start_s > self._policy.limit_s else []
+
+    def _text_end(self, segment_ends_s: tuple[float, ...]) -> float | None:
+        """Return where a sentence or segment ends after which the buffer may begin."""
         policy = self._policy
-        cut_s = None
-        if policy.trim == "sentence":
-            cut_s = self._sentence_end()
+        cut_s = self._sentence_end() if policy.trim == "sentence" else None
         if cut_s is None and (
             policy.trim == "segment" or self.end_s - self.start_s > 2 * policy.trim_s
         ):
             cut_s = self._segment_end(segment_ends_s)
-        if policy.compat:
-            if cut_s is not None:
-                self._cut(cut_s)
-            return []
-        cut_s = self._word_end() if cut_s is None else cut_s
-        if cut_s is not None:
-            self._cut(cut_s)
-        return self._force() if self.end_s - self.start_s > policy.limit_s else []
+        return cut_s
 
     def _segment_end(self, ends_s: tuple[float, ...]) -> float | None:
         """The last segment end but one, or an earlier one, that is not after the committed text."""
-        said_until_s = _end(self._said[-1]) if self._said else -1.0
+        said_until_s = end_of(self._said[-1]) if self._said else -1.0
         for end_s in reversed(ends_s[:-1]):
             if end_s <= said_until_s:
                 return self._advancing(end_s)
@@ -177,17 +167,17 @@ class OnlineBuffer:
         """Where the last committed sentence ends after which something else was committed."""
         for word in reversed(self._said[:-1]):
             if ends_sentence(word.text):
-                return self._advancing(_end(word))
+                return self._advancing(end_of(word))
         return None
 
     def _word_end(self) -> float | None:
         """The end of a committed word: the last one in the older half of `trim_s`, or the last."""
-        ends_s = [_end(word) for word in self._agreement.committed]
+        ends_s = [end_of(word) for word in self._agreement.committed]
         older = [end for end in ends_s if end <= self.end_s - self._policy.trim_s / 2]
         return self._advancing(max(older or ends_s)) if ends_s else None
 
     def _advancing(self, cut_s: float) -> float | None:
-        return cut_s if cut_s > self.start_s or self._policy.compat else None
+        return cut_s if cut_s > self.start_s else None
 
     def _force(self) -> list[Word]:
         """Nothing agreed to cut after: keep half of the limit, commit what was heard before."""
@@ -197,14 +187,16 @@ class OnlineBuffer:
         self._said += committed
         after = self._agreement.partial
         if after and after[0].start is not None and after[0].start < border_s:
-            border_s = max(after[0].start, *(_end(word) for word in committed[-1:]), self.start_s)
+            border_s = max(after[0].start, *(end_of(word) for word in committed[-1:]), self.start_s)
             border_s = max(border_s, self.end_s - self._policy.limit_s)
         self._cut(border_s)
         return committed
 
     def _cut(self, at_s: float) -> None:
         """Let go of the audio before `at_s` and of the words that lie in it."""
-        at_s = at_s if self._policy.compat else min(at_s, self.end_s)
+        self._begin_at(min(at_s, self.end_s))
+
+    def _begin_at(self, at_s: float) -> None:
         self.audio = self.audio[int((at_s - self.start_s) * SAMPLE_RATE) :].copy()
         self.start_s = at_s
         self._agreement.forget(at_s)
@@ -215,7 +207,8 @@ class OnlineBuffer:
         del self._said[: max(0, self._n_trimmed(self._said) - PROMPT_CHARACTERS)]
 
 
-def _end(word: Word) -> float:
+def end_of(word: Word) -> float:
+    """Return the word's end. Raises ValueError where it has none."""
     if word.end is None:
         raise ValueError(f"{word}: a recogniser must time its words")
     return word.end

@@ -101,12 +101,15 @@ class BlockAudio:
         self.n_taken += wanted
         return torch.from_numpy(np.pad(taken, (0, wanted - taken.size)))
 
-    def encoded(self, ends: Sequence[int], flops: float) -> None:
-        """Report and remember that the window's blocks that end at `ends` are encoded."""
+    def encoded(self, ends: Sequence[int], flops: float, *, again: bool = False) -> None:
+        """Report and remember that the window's blocks that end at `ends` are encoded.
+
+        again: their audio was reported in the window before.
+        """
         start, self.position = self.position, ends[-1]
         self.block_ends += ends
         self.recorder.count(
-            frames_real=max(0, min(self.n_real, self.position) - start),
+            frames_real=0 if again else max(0, min(self.n_real, self.position) - start),
             frames_computed=self.position - start,
             encoder_flops=flops,
         )

@@ -61,15 +61,16 @@ class ChunkFormer:
 
     def __init__(
         self,
+        *,
         weights: str | None,
-        device: str = "cpu",
-        dtype: str = "float32",
-        chunk_s: float = 0.3,
-        mode: str = "stream",
-        chunk_frames: int | None = None,
-        left_frames: int | None = None,
-        right_frames: int | None = None,
-        total_duration_s: float = 1800.0,
+        device: str,
+        dtype: str,
+        chunk_s: float,
+        mode: str,
+        chunk_frames: int | None,
+        left_frames: int | None,
+        right_frames: int | None,
+        total_duration_s: float,
     ) -> None:
         """Load the network from the folder `weights`, a trained or a published one.
 

@@ -38,22 +38,23 @@ class HushWord:
 
     def __init__(
         self,
+        *,
         model_path: str,
-        device: str = "cpu",
-        dtype: str = "float32",
-        chunk_s: float = 0.3,
-        first_chunk_s: float = 0.6,
-        weights: str | None = None,
-        padding: str = "hush",
-        padding_s: float | None = None,
-        beam: int = 5,
-        prune: bool = True,
-        reenter: bool = False,
-        n: int = 2,
-        trim_s: float | None = None,
-        max_tokens: int | None = None,
-        pipeline: str = "none",
-        encoder_device: str | None = None,
+        device: str,
+        dtype: str,
+        chunk_s: float,
+        first_chunk_s: float,
+        weights: str | None,
+        padding: str,
+        padding_s: float | None,
+        beam: int,
+        prune: bool,
+        reenter: bool,
+        n: int,
+        trim_s: float | None,
+        max_tokens: int | None,
+        pipeline: str,
+        encoder_device: str | None,
     ) -> None:
         """Load the model and what it is hushed with.
 
@@ -94,12 +95,10 @@ class HushWord:
         context_s = self._shared.context_s
         self._policy = Policy(
             n=n,
-            compat=False,
             trim="segment",
             trim_s=min(TRIM_S, whisper.context_s / 2) if trim_s is None else trim_s,
             context_s=context_s,
         )
-        self._policy.agreement()  # n out of range is refused here
         self._worker = None
         if split is not None:
             torch.set_num_threads(split[1])

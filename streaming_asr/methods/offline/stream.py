@@ -110,12 +110,13 @@ class Offline(_Whole):
 
     def __init__(
         self,
+        *,
         model_path: str,
-        device: str = "cpu",
-        dtype: str = "float32",
-        weights: str | None = None,
-        beam: int = 0,
-        max_tokens: int | None = None,
+        device: str,
+        dtype: str,
+        weights: str | None,
+        beam: int,
+        max_tokens: int | None,
     ) -> None:
         """beam: 0 or 1 greedy, else its width. max_tokens: of text per window, default the model's.
 
@@ -142,13 +143,14 @@ class Reencode(_Whole):
 
     def __init__(
         self,
+        *,
         model_path: str,
-        device: str = "cpu",
-        dtype: str = "float32",
-        chunk_s: float = 0.3,
-        first_chunk_s: float = 0.6,
-        weights: str | None = None,
-        max_tokens: int | None = None,
+        device: str,
+        dtype: str,
+        chunk_s: float,
+        first_chunk_s: float,
+        weights: str | None,
+        max_tokens: int | None,
     ) -> None:
         """Greedy; `chunk_s` and `first_chunk_s` in seconds, multiples of 0.02."""
         super().__init__(model_path, device, dtype, weights, 0, max_tokens)

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError
 from streaming_asr.methods.star.anchors import accumulate, fixed, rescale, top_k
 from streaming_asr.methods.star.semantic import SemanticCache, SemanticEncoder
 
@@ -303,20 +301,3 @@ class Uncompressed(Compressor):
         if last and state.n_frames % stride:
             ends.append(state.n_frames)
         return Compressed(h, h.new_zeros(n), ends, ends)
-
-
-def compressor(name: str, d: int, encoder: SemanticEncoder, **options: Any) -> Compressor:
-    """The compressor of that name. options: carry and threshold (star, cif), rate (cnn)."""
-    scored = {key: options[key] for key in ("carry", "threshold") if key in options}
-    if name == "star":
-        return Anchors(encoder, d, **scored)
-    encoder.mask = "history"
-    if name == "cif":
-        return Cif(encoder, d, **scored)
-    if name == "cnn":
-        from streaming_asr.methods.star.convolutions import Convolutions
-
-        return Convolutions(encoder, d, options["rate"])
-    if name == "none":
-        return Uncompressed(encoder)
-    raise UserError(f"compressor={name!r}: one of {', '.join(COMPRESSORS)}")

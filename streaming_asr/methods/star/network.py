@@ -17,7 +17,14 @@ from torch import nn
 
 from streaming_asr.errors import UserError
 from streaming_asr.methods.star.anchors import check_rate
-from streaming_asr.methods.star.compressors import COMPRESSORS, Compressor, compressor
+from streaming_asr.methods.star.compressors import (
+    COMPRESSORS,
+    Anchors,
+    Cif,
+    Compressor,
+    Uncompressed,
+)
+from streaming_asr.methods.star.convolutions import Convolutions
 from streaming_asr.methods.star.features import Extractor, WhisperFeatures
 from streaming_asr.methods.star.semantic import MASKS, TYPES, SemanticEncoder
 from streaming_asr.methods.star.wav2vec2 import CausalWav2Vec2, load_wav2vec2
@@ -100,6 +107,19 @@ def new_compressor(whisper: Whisper, config: StarConfig) -> Compressor:
     )
     options = {"carry": config.carry, "threshold": config.threshold, "rate": config.rate}
     return compressor(config.compressor, sizes.d_model, encoder, **options)
+
+
+def compressor(name: str, d: int, encoder: SemanticEncoder, **options: Any) -> Compressor:
+    """Return the compressor of that name. options: carry and threshold (star, cif), rate (cnn)."""
+    scored = {key: options[key] for key in ("carry", "threshold") if key in options}
+    if name == "star":
+        return Anchors(encoder, d, **scored)
+    encoder.mask = "history"
+    if name == "cif":
+        return Cif(encoder, d, **scored)
+    if name == "cnn":
+        return Convolutions(encoder, d, options["rate"])
+    return Uncompressed(encoder)
 
 
 def read_config(folder: Path) -> StarConfig:

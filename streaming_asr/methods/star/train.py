@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from streaming_asr.config import new_method
 from streaming_asr.data import read_manifest
 from streaming_asr.data.shards import by_speaker, read_timed_shards
 from streaming_asr.errors import UserError
@@ -285,12 +286,12 @@ class StarRecipe:
     @torch.inference_mode()
     def evaluate(self) -> dict[str, float]:
         """WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate); vectors."""
-        from streaming_asr.methods.star.stream import Star
 
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
-            method = Star(
-                model_path=self.path,
+            method = new_method(
+                "star",
+                self.path,
                 weights=folder,
                 device=str(next(self.model.parameters()).device),
                 chunk_s=self.chunk_s,

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from streaming_asr.config import new_method
 from streaming_asr.data import read_manifest
 from streaming_asr.data.shards import Item, by_speaker, read_timed_shards
 from streaming_asr.errors import UserError
@@ -248,12 +249,12 @@ class U2Recipe:
         return texts
 
     def _streamed(self) -> list[str]:
-        from streaming_asr.methods.u2.stream import U2
 
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
-            method = U2(
-                model_path=self.path,
+            method = new_method(
+                "u2",
+                self.path,
                 weights=folder,
                 device=str(self._device),
                 chunk_s=self.chunk_s,

@@ -1,11 +1,11 @@
 """UFAL whisper_streaming (Macháček et al. 2023, arXiv 2307.14743): an offline Whisper, online.
 
 Each chunk the whole buffer is transcribed again; final is what two hypotheses in a row say. The
-agreement is in `methods/local_agreement.py`, buffer, prompt and trimming in `online.py`, what
+agreement is in `whisper/agreement.py`, buffer, prompt and trimming in `whisper/online.py`, what
 transcribes in `faster.py` and `backbone.py`, the voice activity controller in `vad.py`.
 
-`compat` gives the text and times of ufal/whisper_streaming (1f25a1a) with fixed chunks; the
-default mends what loses or doubles words there.
+`compat` gives the text and times of ufal/whisper_streaming (1f25a1a) with fixed chunks, by
+`reference.py`; the default mends what loses or doubles words there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
+from streaming_asr.methods.ufal.reference import ReferenceBuffer
 from streaming_asr.methods.ufal.vad import Gate, Silero
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
 from streaming_asr.whisper.recogniser import Recogniser
@@ -39,21 +40,22 @@ class Ufal:
 
     def __init__(
         self,
+        *,
         model_path: str,
-        device: str = "cpu",
-        dtype: str = "float32",
-        chunk_s: float = 0.3,
-        first_chunk_s: float = 0.6,
-        backend: str = "faster_whisper",
-        compute_type: str | None = None,
-        beam: int = 5,
-        temperatures: Sequence[float] = (0.0,),
-        n: int = 2,
-        trim: str = "segment",
-        trim_s: float | None = None,
-        compat: bool = False,
-        vad: bool = False,
-        cache: str | None = None,
+        device: str,
+        dtype: str,
+        chunk_s: float,
+        first_chunk_s: float,
+        backend: str,
+        compute_type: str | None,
+        beam: int,
+        temperatures: Sequence[float],
+        n: int,
+        trim: str,
+        trim_s: float | None,
+        compat: bool,
+        vad: bool,
+        cache: str | None,
     ) -> None:
         """Load the model.
 
@@ -83,19 +85,22 @@ class Ufal:
         context_s = self._recogniser.context_s
         self._policy = Policy(
             n=n,
-            compat=compat,
             trim=trim,
             trim_s=min(TRIM_S, context_s / 2) if trim_s is None else trim_s,
             context_s=context_s,
         )
-        self._policy.agreement()  # n out of range is refused here
+        if compat and n != 2:
+            raise UserError(f"n={n} with compat: the reference knows n=2 alone")
+        self._compat = compat
         self._silero = Silero() if vad else None
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> UfalState:
         """A new stream; an unknown language is refused here."""
         self._recogniser.check_language(language)
         return UfalState(
-            buffer=OnlineBuffer(self._recogniser, self._policy, language, recorder),
+            buffer=(ReferenceBuffer if self._compat else OnlineBuffer)(
+                self._recogniser, self._policy, language, recorder
+            ),
             gate=Gate(self._silero.stream()) if self._silero else None,
             language=language,
             recorder=recorder,
@@ -110,12 +115,12 @@ class Ufal:
         if is_due:
             state.next_decode = state.n_samples + self._chunk
         if state.gate is None or state.gate.open:
-            if (is_due and not last) or (last and self._policy.compat and audio.size):
+            if (is_due and not last) or (last and self._compat and audio.size):
                 words += state.buffer.process()
             if last:
                 words += state.buffer.finish()
         partial = () if last else state.buffer.partial
-        if self._policy.compat:
+        if self._compat:
             return Update(tuple(words), partial, endpoint=endpoint)
         return Update(state.given_out(words), state.shown() if partial else (), endpoint=endpoint)
 

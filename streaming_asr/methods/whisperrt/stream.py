@@ -42,20 +42,21 @@ class WhisperRT:
 
     def __init__(
         self,
+        *,
         model_path: str,
-        device: str = "cpu",
-        dtype: str = "float32",
-        chunk_s: float = 0.3,
-        first_chunk_s: float = 0.6,
-        weights: str | None = None,
-        beam: int = 0,
-        n: int = 2,
-        commit: str = "stable",
-        decoder_cache: bool = False,
-        max_tokens_per_chunk: int | None = None,
-        ban_first_eot: bool = False,
-        word_times: str = "emission",
-        window_margin_s: float | None = None,
+        device: str,
+        dtype: str,
+        chunk_s: float,
+        first_chunk_s: float,
+        weights: str | None,
+        beam: int,
+        n: int,
+        commit: str,
+        decoder_cache: bool,
+        max_tokens_per_chunk: int | None,
+        ban_first_eot: bool,
+        word_times: str,
+        window_margin_s: float | None,
     ) -> None:
         """Load the model, with `weights` (folder, published checkpoint, none) merged.
 
@@ -172,7 +173,7 @@ class WhisperRT:
 
     # ---- one round --------------------------------------------------------------------------
 
-    def _encode(self, group: list[StreamState]) -> None:
+    def _encode(self, group: list[StreamState], *, again: bool = False) -> None:
         state = group[0]
         start, ends = state.position, state.ready
         with state.recorder.part("encode"):
@@ -181,7 +182,7 @@ class WhisperRT:
             hidden = state.pool.encoder.append(mel, start, ends, rows)
             self._decoder.append_frames(state.pool.decoder, hidden, start, rows)
         for state in group:
-            state.encoded(ends, block_flops(self._whisper.config, start, ends))
+            state.encoded(ends, block_flops(self._whisper.config, start, ends), again=again)
             state.ready = []
 
     def _decode(self, group: list[StreamState]) -> None:
@@ -259,7 +260,7 @@ class WhisperRT:
                 Word(word.text) for word in self._words.spell(state)[len(state.emitted) :]
             )
             state.ready = ends
-        self._encode([state])
+        self._encode([state], again=True)
         return committed
 
 

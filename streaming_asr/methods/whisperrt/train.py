@@ -35,6 +35,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from streaming_asr.config import new_method
 from streaming_asr.data import read_manifest
 from streaming_asr.data.shards import Item, by_speaker, read_timed_shards
 from streaming_asr.errors import UserError
@@ -287,12 +288,12 @@ class WhisperRTRecipe:
 
     def evaluate(self) -> dict[str, float]:
         """WER in percent of greedy streaming on dev, with the adapter as `save` leaves it."""
-        from streaming_asr.methods.whisperrt.stream import WhisperRT
 
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
-            method = WhisperRT(
-                model_path=self.path,
+            method = new_method(
+                "whisperrt",
+                self.path,
                 weights=folder,
                 device=str(next(self.model.parameters()).device),
                 chunk_s=self.chunk * FRAME_S,
