@@ -15,7 +15,8 @@ from accelerate.state import AcceleratorState
 from torch import nn
 
 from streaming_asr.errors import UserError
-from streaming_asr.training.loop import FitConfig, fit, length_buckets, lr_factor
+from streaming_asr.training.loop import FitConfig, fit, lr_factor
+from streaming_asr.training.windows import length_buckets
 
 
 class Line:
@@ -129,7 +130,8 @@ def test_steps_logged_after_the_checkpoint_are_not_logged_twice(tmp_path):
 SCRIPT = """
 import sys
 import torch
-from streaming_asr.training.loop import fit, launch
+from streaming_asr.training.launch import launch
+from streaming_asr.training.loop import fit
 code = launch(2)
 if code is not None:
     sys.exit(code)

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from recipes import settings_of
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
@@ -29,7 +30,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def recipe(corpus):
     def make(**options):
-        settings = {"chunk_s": 0.3, "first_chunk_s": 0.6, "rank": 4, "batch": 3, **options}
+        base = {"chunk_s": 0.3, "first_chunk_s": 0.6, "rank": 4, "batch": 3}
+        settings = settings_of("whisperrt", **{**base, **options})
         return WhisperRTRecipe(
             str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"), **settings
         )
@@ -226,7 +228,7 @@ def test_paper_mode_visits_the_points_of_one_batch_in_turn(recipe):
     windows = recipe._windows(0, 0)
     for batch in batches:
         t = int(batch.heard.max())
-        full = [recipe._blocks(w, 15, 30) for w in windows]
+        full = [recipe.blocks(len(w.audio), 15, 30) for w in windows]
         assert batch.ends == [[end for end in ends if end <= t] for ends in full]
         assert [mel.shape[-1] for mel in batch.mels] == [2 * e[-1] + 1 for e in batch.ends]
 
@@ -235,7 +237,7 @@ def test_the_last_block_is_whole_as_at_the_end_of_a_stream(recipe):
     recipe = recipe()
 
     def blocks(duration_s):
-        return recipe._blocks(Window(noise(duration_s), [], "", False, False), 15, 30)
+        return recipe.blocks(round(duration_s * 16_000), 15, 30)
 
     assert blocks(0.3) == blocks(0.6) == [30]
     assert blocks(0.62) == blocks(0.9) == [30, 45]
@@ -309,8 +311,7 @@ def test_a_corpus_without_word_times_is_refused(corpus, tmp_path):
             str(tiny_folder()),
             str(tmp_path),
             str(corpus / "dev.jsonl"),
-            chunk_s=0.3,
-            first_chunk_s=0.6,
+            **settings_of("whisperrt", chunk_s=0.3, first_chunk_s=0.6),
         )
 
 
