@@ -38,8 +38,7 @@ def recipe(corpus: Path) -> Make:
             **{"decoder_layers": 1, "batch_s": 6.0, "noise": 0.0, "dropout": 0.0},
             **options,
         }
-        settings = settings_of("chunkformer", **settings)
-        return ChunkFormerRecipe(str(corpus), str(corpus / "dev.jsonl"), **settings)
+        return ChunkFormerRecipe(**settings_of("chunkformer", corpus, **settings))
 
     return make
 

@@ -29,9 +29,7 @@ def corpus(tmp_path_factory):
 
 
 def recipe(corpus, **options):
-    return HushWordRecipe(
-        str(FOLDER), str(corpus), str(corpus / "dev.jsonl"), **settings_of("hush_word", **options)
-    )
+    return HushWordRecipe(**settings_of("hush_word", corpus, FOLDER, **options))
 
 
 def example(whisper, seed=3):

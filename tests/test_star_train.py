@@ -27,9 +27,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def recipe(corpus):
     def make(**options):
-        base = {"chunk_s": 0.3, "first_chunk_s": 0.6, "rank": 4, "batch": 2, "layers": 1}
-        settings = settings_of("star", **{**base, **options})
-        return StarRecipe(str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"), **settings)
+        options = {"rank": 4, "batch": 2, "layers": 1, **options}
+        return StarRecipe(**settings_of("star", corpus, tiny_folder(), **options))
 
     return make
 

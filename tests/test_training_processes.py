@@ -45,9 +45,7 @@ class Recipe(WhisperRTRecipe):
     accumulate = 1
 
     def __init__(self, model: str, corpus: str) -> None:
-        dev = str(Path(corpus) / "dev.jsonl")
-        chunks = {"chunk_s": 0.3, "first_chunk_s": 0.6}
-        super().__init__(model, corpus, dev, **settings_of("whisperrt", rank=4, batch=2, **chunks))
+        super().__init__(**settings_of("whisperrt", Path(corpus), model, rank=4, batch=2))
 
     def batch(self, step, *, rank, world, progress):
         if self.accumulate == 2:  # one process stands for both ranks

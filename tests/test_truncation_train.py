@@ -55,8 +55,8 @@ def corpus(tmp_path_factory):
 
 
 def recipe(corpus, **options):
-    settings = settings_of("simul_whisper", **{"batch": 4, "encoder_bf16": False, **options})
-    return TruncationRecipe(FOLDER, str(corpus), str(corpus / "dev.jsonl"), **settings)
+    options = {"batch": 4, "encoder_bf16": False, **options}
+    return TruncationRecipe(**settings_of("simul_whisper", corpus, FOLDER, **options))
 
 
 def test_a_word_counts_when_all_of_it_is_in_the_clip():
@@ -163,7 +163,6 @@ def test_training_without_word_times_is_refused(corpus, tmp_path):
     row = {"audio_filepath": str(corpus / "dev0.wav"), "text": "the quick fox"}
     (tmp_path / "dev.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(UserError, match="no utterance with word times; clips are cut by them"):
-        settings = settings_of("simul_whisper")
-        TruncationRecipe(FOLDER, str(corpus), str(tmp_path / "dev.jsonl"), **settings)
+        recipe(corpus, dev_manifest=str(tmp_path / "dev.jsonl"))
     with pytest.raises(UserError, match=r"batch=4, boundary_weight=3\.0, at_word_end=1\.5"):
         recipe(corpus, at_word_end=1.5)

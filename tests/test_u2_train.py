@@ -28,9 +28,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def recipe(corpus):
     def make(**options):
-        base = {"chunk_s": 0.3, "first_chunk_s": 0.6, "rank": 4, "batch": 2, "stage": "hybrid"}
-        settings = settings_of("u2", **{**base, **options})
-        return U2Recipe(str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"), **settings)
+        options = {"rank": 4, "batch": 2, "stage": "hybrid", **options}
+        return U2Recipe(**settings_of("u2", corpus, tiny_folder(), **options))
 
     return make
 

@@ -30,11 +30,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def recipe(corpus):
     def make(**options):
-        base = {"chunk_s": 0.3, "first_chunk_s": 0.6, "rank": 4, "batch": 3}
-        settings = settings_of("whisperrt", **{**base, **options})
-        return WhisperRTRecipe(
-            str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"), **settings
-        )
+        options = {"rank": 4, "batch": 3, **options}
+        return WhisperRTRecipe(**settings_of("whisperrt", corpus, tiny_folder(), **options))
 
     return make
 
@@ -307,12 +304,7 @@ def test_a_corpus_without_word_times_is_refused(corpus, tmp_path):
     np.save(tmp_path / "shard-000.npy", np.zeros(16_000, np.int16))
     (tmp_path / "shard-000.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(UserError, match="no utterance with word times"):
-        WhisperRTRecipe(
-            str(tiny_folder()),
-            str(tmp_path),
-            str(corpus / "dev.jsonl"),
-            **settings_of("whisperrt", chunk_s=0.3, first_chunk_s=0.6),
-        )
+        WhisperRTRecipe(**settings_of("whisperrt", tmp_path, tiny_folder()))
 
 
 def test_buckets_put_windows_of_alike_lengths_together_and_batches_stay_pure(recipe):

@@ -56,15 +56,15 @@ class CorpusRecipe:
 
     def __init__(
         self,
+        *,
         train_data: str,
         dev_manifest: str,
-        *,
         n_dev: int | None,
         seed: int,
         timed: bool = True,
     ) -> None:
         self.seed = seed
-        self._sources = (train_data, dev_manifest)
+        self._sources = {"train_data": train_data, "dev": dev_manifest}
         self.train_on((read_timed_shards if timed else read_shards)(Path(train_data)))
         self.dev = read_manifest(Path(dev_manifest))[:n_dev]
 
@@ -99,15 +99,13 @@ class CorpusRecipe:
         which the weights mean nothing; the hash of its weights is kept, so that
         `method.weights=auto` does not put them on another.
         """
-        train_data, dev_manifest = self._sources
         n_samples = sum(item.n_samples for item in self.items)
         content = {
             **({} if base is None else {"base": weights_hash(base)}),
             "seed": self.seed,
             **told,
-            "train_data": published_name(train_data),
+            **{name: published_name(path) for name, path in self._sources.items()},
             "train_hours": round(n_samples / SAMPLE_RATE / 3600, 2),
-            "dev": published_name(dev_manifest),
             "n_dev": len(self.dev),
         }
         (folder / "training.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
@@ -125,20 +123,17 @@ class BlockRecipe(CorpusRecipe):
 
     def __init__(
         self,
-        model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
+        model_path: str,
         chunk_s: float,
         first_chunk_s: float,
         several: float,
         late_start: float,
         lead_s: float,
         language: str | None,
-        n_dev: int,
-        seed: int,
+        **corpus: Any,
     ) -> None:
-        super().__init__(train_data, dev_manifest, n_dev=n_dev, seed=seed)
+        super().__init__(**corpus)
         self.path, self.language = model_path, language
         self.chunk_s, self.first_chunk_s = chunk_s, first_chunk_s
         self.several, self.late_start, self.lead_s = several, late_start, lead_s

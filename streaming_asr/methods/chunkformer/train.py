@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,8 +104,6 @@ class ChunkFormerRecipe(CorpusRecipe):
 
     def __init__(
         self,
-        train_data: str,
-        dev_manifest: str,
         *,
         initial: str | None,
         vocabulary: int,
@@ -131,8 +130,7 @@ class ChunkFormerRecipe(CorpusRecipe):
         speed: float,
         spec_augment: bool,
         dev_contexts: Sequence[Sequence[int]],
-        n_dev: int,
-        seed: int,
+        **shared: Any,
     ) -> None:
         """initial: a folder to go on from (its sizes and tokens are kept). chunks, lefts, rights:
         what a batch's context is drawn from once `full_until` of the training is over, -1 the full
@@ -151,7 +149,7 @@ class ChunkFormerRecipe(CorpusRecipe):
                 f"chunks={list(chunks)}, lefts={list(lefts)}, rights={list(rights)}: frames; -1 in "
                 "chunks is the full context"
             )
-        super().__init__(train_data, dev_manifest, n_dev=n_dev, seed=seed, timed=False)
+        super().__init__(timed=False, **shared)
         self.train_on(sorted(self.items, key=lambda item: item.n_samples))
         self.begun_from = {"initial": initial, "teacher": teacher}
         self.statistics: Statistics | None = None

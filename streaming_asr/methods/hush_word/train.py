@@ -114,8 +114,6 @@ class HushWordRecipe(CorpusRecipe):
     def __init__(
         self,
         model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
         clamps: Sequence[float | str | None],
         level: str,
@@ -125,8 +123,7 @@ class HushWordRecipe(CorpusRecipe):
         crop_end: float,
         several: float,
         prompt: float,
-        n_dev: int,
-        seed: int,
+        **shared: Any,
     ) -> None:
         bounds = [_bound(clamp) for clamp in clamps]
         if level not in LEVELS or (level == "mel" and bounds != [float("inf")]):
@@ -139,7 +136,7 @@ class HushWordRecipe(CorpusRecipe):
                 f"clamps={list(clamps)}, batch={batch}, average={average}, length_s={length_s:g}: "
                 "one clamp or more, batch and average 1 or more, a positive length"
             )
-        super().__init__(train_data, dev_manifest, n_dev=n_dev, seed=seed, timed=False)
+        super().__init__(timed=False, **shared)
         self.path = model_path
         self.settings: dict[str, Any] = {
             "level": level,

@@ -69,8 +69,6 @@ class OfflineRecipe(CorpusRecipe):
     def __init__(
         self,
         model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
         batch: int,
         short_batch: int,
@@ -82,10 +80,9 @@ class OfflineRecipe(CorpusRecipe):
         spec_augment: float,
         speed: float,
         noise: float,
-        n_dev: int,
-        seed: int,
+        **shared: Any,
     ) -> None:
-        super().__init__(train_data, dev_manifest, n_dev=n_dev, seed=seed, timed=False)
+        super().__init__(timed=False, **shared)
         self.train_on(sorted(self.items, key=lambda item: item.n_samples))
         loaded = load_whisper(model_path)
         self.whisper, self.path = loaded, model_path

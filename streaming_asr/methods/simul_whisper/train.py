@@ -61,8 +61,6 @@ class TruncationRecipe(CorpusRecipe):
     def __init__(
         self,
         model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
         batch: int,
         boundary_weight: float,
@@ -71,7 +69,7 @@ class TruncationRecipe(CorpusRecipe):
         several: float,
         encoder_bf16: bool,
         n_dev: int,
-        seed: int,
+        **shared: Any,
     ) -> None:
         shares_fit = 0 <= at_word_end <= 1 and 0 <= late_start <= 1
         if batch < 1 or boundary_weight < 0 or not shares_fit:
@@ -83,12 +81,13 @@ class TruncationRecipe(CorpusRecipe):
         self.boundary_weight = boundary_weight
         self.encoder_bf16 = encoder_bf16
         self.n_batch, self.at_word_end, self.late_start = batch, at_word_end, late_start
-        super().__init__(train_data, dev_manifest, n_dev=None, seed=seed)
+        super().__init__(n_dev=None, **shared)
         self.path = model_path
         self.dev = [utterance for utterance in self.dev if utterance.words][:n_dev]
         if not self.dev:
             raise UserError(
-                f"dev_manifest={dev_manifest}: no utterance with word times; clips are cut by them"
+                f"dev_manifest={shared['dev_manifest']}: no utterance with word times; clips are "
+                "cut by them"
             )
         self.whisper = load_whisper(model_path)
         self.options = WindowOptions(
@@ -100,7 +99,7 @@ class TruncationRecipe(CorpusRecipe):
             timestamps=0.0,
             prompt=0.0,
         )
-        torch.manual_seed(seed)
+        torch.manual_seed(self.seed)
         self.model = TruncationDetector(self.whisper.config.d_model)
         # It begins with the corpus's words per frame; from 0.5 the bias alone takes long.
         n_frames = sum(item.n_samples for item in self.items) / FRAME_SAMPLES

@@ -112,12 +112,7 @@ class StarRecipe(BlockRecipe):
 
     def __init__(
         self,
-        model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
-        chunk_s: float,
-        first_chunk_s: float,
         stage: str,
         start: str | None,
         compressor: str,
@@ -135,12 +130,8 @@ class StarRecipe(BlockRecipe):
         length_weight: float,
         rank: int,
         batch: int,
-        several: float,
-        late_start: float,
-        language: str | None,
-        n_dev: int,
         dev_wait_k: int,
-        seed: int,
+        **shared: Any,
     ) -> None:
         if stage not in STAGES:
             raise UserError(f"stage={stage!r}: one of {', '.join(STAGES)}")
@@ -153,19 +144,7 @@ class StarRecipe(BlockRecipe):
                 f"rank={rank}, batch={batch}, waits={list(waits)}, strides={list(strides)}: all "
                 "are 1 or more"
             )
-        super().__init__(
-            model_path,
-            train_data,
-            dev_manifest,
-            chunk_s=chunk_s,
-            first_chunk_s=first_chunk_s,
-            several=several,
-            late_start=late_start,
-            lead_s=0.5,
-            language=language,
-            n_dev=n_dev,
-            seed=seed,
-        )
+        super().__init__(lead_s=0.5, **shared)
         begun = self.begin_from(start)
         config = StarConfig(compressor, layers, mask, types, carry, 1.0, rate, features)
         has_network = begun is not None and (begun / CONFIG_FILE).is_file()
@@ -182,8 +161,8 @@ class StarRecipe(BlockRecipe):
         self.train_features = train_features or stage == "plain"
         self.dev_wait_k = dev_wait_k
 
-        torch.manual_seed(seed)
-        self.whisper = load_whisper(model_path)
+        torch.manual_seed(self.seed)
+        self.whisper = load_whisper(self.path)
         extractor = None
         if features == "wav2vec2":
             kept = None if begun is None else begun / WAV2VEC2_FOLDER
@@ -196,7 +175,7 @@ class StarRecipe(BlockRecipe):
         if begun is not None and has_network:
             fill(network, begun, partly=True)
         self.lora = with_lora(self.whisper.model, rank, LINEAR, start=begun)
-        self.prompt = self.whisper.prompt(language)
+        self.prompt = self.whisper.prompt(self.language)
         self.network = network
         self.model = StarModel(self.lora, network, self.prompt, self.whisper.eot)
         self._freeze()

@@ -15,6 +15,7 @@ import random
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,12 +63,7 @@ class U2Recipe(BlockRecipe):
 
     def __init__(
         self,
-        model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
-        chunk_s: float,
-        first_chunk_s: float,
         stage: str,
         start: str | None,
         ctc_tokens: int | None,
@@ -76,12 +72,8 @@ class U2Recipe(BlockRecipe):
         ctc_weight: float,
         label_smoothing: float,
         batch: int,
-        several: float,
-        late_start: float,
         hours: float | None,
-        language: str | None,
-        n_dev: int,
-        seed: int,
+        **shared: Any,
     ) -> None:
         for key, value, known in (
             ("stage", stage, STAGES),
@@ -94,27 +86,15 @@ class U2Recipe(BlockRecipe):
                 f"ctc_weight={ctc_weight}, rank={rank}, batch={batch}, hours={hours}: the weight "
                 "lies between 0 and 1, rank is 0 or more, batch 1 or more, hours positive or null"
             )
-        super().__init__(
-            model_path,
-            train_data,
-            dev_manifest,
-            chunk_s=chunk_s,
-            first_chunk_s=first_chunk_s,
-            several=several,
-            late_start=late_start,
-            lead_s=0.5,
-            language=language,
-            n_dev=n_dev,
-            seed=seed,
-        )
+        super().__init__(lead_s=0.5, **shared)
         begun = self.begin_from(start)
         self.stage, self.rank, self.n_batch = stage, rank, batch
         self.ctc_weight, self.label_smoothing = ctc_weight, label_smoothing
         if hours is not None:
-            self.train_on(_subset(self.items, hours, seed))
+            self.train_on(_subset(self.items, hours, self.seed))
 
-        torch.manual_seed(seed)
-        self.whisper = load_trained(model_path, begun) if rank == 0 else load_whisper(model_path)
+        torch.manual_seed(self.seed)
+        self.whisper = load_trained(self.path, begun) if rank == 0 else load_whisper(self.path)
         if begun is not None and (begun / HEAD_FILE).is_file():
             head = load_head(begun, self.whisper)
             ctc_tokens = head.out_features - 1
@@ -137,7 +117,7 @@ class U2Recipe(BlockRecipe):
             network.requires_grad_(False)
         head.requires_grad_(stage != "attention")
         self.network = network
-        self.prompt = self.whisper.prompt(language)
+        self.prompt = self.whisper.prompt(self.language)
         self.model = TwoPassModel(network, head, self.prompt, self.whisper.eot)
 
     # -- data -----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -54,12 +55,7 @@ class WhisperRTRecipe(BlockRecipe):
 
     def __init__(
         self,
-        model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
-        chunk_s: float,
-        first_chunk_s: float,
         random_chunks: bool,
         rank: int,
         init: str,
@@ -69,11 +65,7 @@ class WhisperRTRecipe(BlockRecipe):
         token_ends: str,
         batch: int,
         buckets: int,
-        several: float,
-        late_start: float,
-        language: str | None,
-        n_dev: int,
-        seed: int,
+        **shared: Any,
     ) -> None:
         if mode not in ("fast", "paper"):
             raise UserError(f"mode={mode!r}: fast (all points of a batch in one step) or paper")
@@ -85,30 +77,18 @@ class WhisperRTRecipe(BlockRecipe):
                 f"batch={batch}, buckets={buckets}, rank={rank}: the fraction lies in (0, 1], "
                 "the others are 1 or more"
             )
-        super().__init__(
-            model_path,
-            train_data,
-            dev_manifest,
-            chunk_s=chunk_s,
-            first_chunk_s=first_chunk_s,
-            several=several,
-            late_start=late_start,
-            lead_s=0.3,
-            language=language,
-            n_dev=n_dev,
-            seed=seed,
-        )
+        super().__init__(lead_s=0.3, **shared)
         self.random_chunks, self.rank, self.init = random_chunks, rank, init
-        self.chunk = round(chunk_s / FRAME_S)
-        self.first_chunk = round(first_chunk_s / FRAME_S)
+        self.chunk = round(self.chunk_s / FRAME_S)
+        self.first_chunk = round(self.first_chunk_s / FRAME_S)
         self.mode, self.token_ends = mode, token_ends
         self.n_batch, self.buckets = batch, buckets
         self.point_fraction, self.points_per_window = point_fraction, points_per_window
 
-        self.whisper = load_whisper(model_path)
-        self.prompt = self.whisper.prompt(language)
+        self.whisper = load_whisper(self.path)
+        self.prompt = self.whisper.prompt(self.language)
         self.targets = Targets(self.whisper.tokenizer)
-        torch.manual_seed(seed)
+        torch.manual_seed(self.seed)
         self.peft = with_lora(self.whisper.model, rank, ATTENTION, init=init)
         self.model = PrefixModel(self.peft)
         blocks = block_ends(self.whisper.context_frames, self.chunk, self.first_chunk)
