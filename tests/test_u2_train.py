@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from recipes import settings_of
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
@@ -26,8 +27,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def recipe(corpus):
     def make(**options):
-        settings = {"chunk_s": 0.3, "first_chunk_s": 0.6, "rank": 4, "batch": 2, **options}
-        return U2Recipe(str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"), **settings)
+        options = {"rank": 4, "batch": 2, "stage": "hybrid", **options}
+        return U2Recipe(**settings_of("u2", corpus, tiny_folder(), **options))
 
     return make
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from recipes import settings_of
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
@@ -31,10 +32,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def recipe(corpus):
     def make(**options):
-        settings = {"chunk_s": 0.3, "first_chunk_s": 0.6, "rank": 4, "batch": 3, **options}
-        return WhisperRTRecipe(
-            str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"), **settings
-        )
+        options = {"rank": 4, "batch": 3, **options}
+        return WhisperRTRecipe(**settings_of("whisperrt", corpus, tiny_folder(), **options))
 
     return make
 
@@ -228,7 +227,7 @@ def test_paper_mode_visits_the_points_of_one_batch_in_turn(recipe):
     windows = recipe._windows(0, 0)
     for batch in batches:
         t = int(batch.heard.max())
-        full = [recipe._blocks(w, 15, 30) for w in windows]
+        full = [recipe.blocks(len(w.audio), 15, 30) for w in windows]
         assert batch.ends == [[end for end in ends if end <= t] for ends in full]
         assert [mel.shape[-1] for mel in batch.mels] == [2 * e[-1] + 1 for e in batch.ends]
 
@@ -237,7 +236,7 @@ def test_the_last_block_is_whole_as_at_the_end_of_a_stream(recipe):
     recipe = recipe()
 
     def blocks(duration_s):
-        return recipe._blocks(Window(noise(duration_s), [], "", False, False), 15, 30)
+        return recipe.blocks(round(duration_s * 16_000), 15, 30)
 
     assert blocks(0.3) == blocks(0.6) == [30]
     assert blocks(0.62) == blocks(0.9) == [30, 45]
@@ -307,13 +306,7 @@ def test_a_corpus_without_word_times_is_refused(corpus, tmp_path):
     np.save(tmp_path / "shard-000.npy", np.zeros(16_000, np.int16))
     (tmp_path / "shard-000.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(UserError, match="no utterance with word times"):
-        WhisperRTRecipe(
-            str(tiny_folder()),
-            str(tmp_path),
-            str(corpus / "dev.jsonl"),
-            chunk_s=0.3,
-            first_chunk_s=0.6,
-        )
+        WhisperRTRecipe(**settings_of("whisperrt", tmp_path, tiny_folder()))
 
 
 def test_buckets_put_windows_of_alike_lengths_together_and_batches_stay_pure(recipe):

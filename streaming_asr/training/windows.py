@@ -10,15 +10,17 @@ exist for the policies to repair.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from streaming_asr.data.noise import KINDS, in_room, telephone_band
 from streaming_asr.data.shards import Item
+
+Example = TypeVar("Example")
 
 SAMPLE_RATE = 16_000
 FRAME_SAMPLES = 320  # one encoder position, 20 ms
@@ -192,6 +194,22 @@ def _noise_bank(kind: str) -> np.ndarray:
     than the training step."""
     parts = [KINDS[kind](2**18, np.random.default_rng([seed, 7])) for seed in range(7)]
     return np.concatenate([p / np.sqrt(np.mean(p**2)) for p in parts]).astype(np.float32)
+
+
+def length_buckets(
+    examples: Sequence[Example], n_batches: int, length: Callable[[Example], float], key: str
+) -> list[list[Example]]:
+    """Divides `examples` into `n_batches` batches of similar lengths, in an order drawn from `key`.
+
+    With the same key all ranks have long batches at the same time. One batch keeps its order.
+    """
+    if n_batches == 1:
+        return [list(examples)]
+    ordered = sorted(examples, key=length)
+    size = len(ordered) // n_batches
+    batches = [ordered[at : at + size] for at in range(0, n_batches * size, size)]
+    random.Random(key).shuffle(batches)
+    return batches
 
 
 class Targets:

@@ -20,6 +20,10 @@ import torch
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.tensors import load_tensors, refuse_not_finite
 
+ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")  # of all three attentions
+LINEAR = (*ATTENTION, "fc1", "fc2")
+WEIGHTS_FILE = "adapter_model.safetensors"
+
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 _ATTENTION = {"attn": "self_attn", "cross_attn": "encoder_attn"}
 _NORMS = {"attn_ln": "self_attn_layer_norm", "cross_attn_ln": "encoder_attn_layer_norm"}
@@ -34,28 +38,65 @@ _PLAIN = {
 }
 
 
-def add_lora(model: Any, rank: int, target_modules: Sequence[str]) -> Any:
-    """`model` wrapped by peft, only the low-rank matrices trainable; B = 0, scale alpha / r = 1."""
+def with_lora(
+    model: Any,
+    rank: int,
+    target_modules: Sequence[str],
+    *,
+    init: str = "peft",
+    start: Path | None = None,
+) -> Any:
+    """`model` wrapped by peft, only the low-rank matrices trainable; B = 0, scale alpha / r = 1.
+
+    init: `peft` draws A from U(±1/sqrt(d)); `paper`, as WhisperRT's code does with A stored
+    transposed, from U(±1/sqrt(rank)), which is sqrt(d / rank) times wider. start: a folder whose
+    adapter, if it has one, is gone on from. Raises UserError for another init, and for an adapter
+    of another rank or model.
+    """
     from peft import LoraConfig, get_peft_model
 
+    if init not in ("paper", "peft"):
+        raise UserError(f"init={init!r}: the scale of lora_A is that of paper or of peft")
     config = LoraConfig(
         r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=list(target_modules)
     )
     with warnings.catch_warnings():
         # peft asks transformers 5 for an attribute under its old name
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-        return get_peft_model(model, config)
+        wrapped = get_peft_model(model, config)
+    if init == "paper":
+        for name, weight in wrapped.named_parameters():
+            if "lora_A" in name:
+                torch.nn.init.uniform_(weight, -(rank**-0.5), rank**-0.5)
+    if start is not None and (start / WEIGHTS_FILE).is_file():
+        _load_lora(wrapped, start, rank)
+    return wrapped
+
+
+def _load_lora(wrapped: Any, start: Path, rank: int) -> None:
+    from peft import set_peft_model_state_dict
+
+    from streaming_asr.whisper.tensors import load_tensors
+
+    weights = {name: value.float() for name, value in load_tensors(start / WEIGHTS_FILE).items()}
+    try:
+        set_peft_model_state_dict(wrapped, weights)
+    except RuntimeError as error:
+        raise UserError(
+            f"start={start}: its adapter does not fit rank={rank} on this model "
+            f"({str(error).splitlines()[0]}); use the rank and model of that stage"
+        ) from error
 
 
 def save_lora(wrapped: Any, folder: Path, base: str) -> None:
-    """Write what `add_lora` made and training changed, in fp16; `base`: the model it is for."""
+    """Write what `with_lora` made and training changed, in fp16; `base`: the model it is for."""
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     weights = get_peft_model_state_dict(wrapped)
     half = {name: value.detach().half().cpu().contiguous() for name, value in weights.items()}
-    save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_file(half, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     config = wrapped.peft_config["default"].to_dict()
     config |= {"base_model_name_or_path": base, "inference_mode": True}
     # What is unset is left out: other versions of peft have other options.

@@ -16,12 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.errors import UserError
-from streaming_asr.whisper.adapters import add_lora
 from streaming_asr.whisper.encoder import encode, encode_padded, merge_heads, split_heads
 from streaming_asr.whisper.masks import visible_until
-
-TARGET_MODULES = ["q_proj", "k_proj", "v_proj", "out_proj"]  # of all three attentions
 
 
 @dataclass(frozen=True)
@@ -188,20 +184,3 @@ def _attend(attention: Any, x: Tensor, source: Tensor, mask: Tensor | None) -> T
         merge_heads(F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
     )
     return out
-
-
-def with_lora(model: nn.Module, rank: int, init: str, seed: int) -> Any:
-    """`model` wrapped by peft, its attentions' projections adapted.
-
-    init: `peft` draws A from U(±1/sqrt(d)); `paper`, as the authors' code does with A stored
-    transposed, from U(±1/sqrt(rank)), which is sqrt(d / rank) times wider.
-    """
-    if init not in ("paper", "peft"):
-        raise UserError(f"init={init!r}: the scale of lora_A is that of paper or of peft")
-    torch.manual_seed(seed)
-    wrapped = add_lora(model, rank, TARGET_MODULES)
-    if init == "paper":
-        for name, weight in wrapped.named_parameters():
-            if "lora_A" in name:
-                nn.init.uniform_(weight, -(rank**-0.5), rank**-0.5)
-    return wrapped
