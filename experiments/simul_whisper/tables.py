@@ -17,15 +17,13 @@ from typing import Any
 from experiments.rows import (
     COLUMNS,
     Rows,
-    caption,
     measures,
     method_rows,
     read_rows,
     short_table,
     table,
-    write,
 )
-from experiments.whisperrt.tables import markdown
+from experiments.tables import caption, markdown, write
 
 TRUNCATIONS = ("cif", "never", "always")
 SYSTEMS = tuple(f"Simul-Whisper, {truncation}" for truncation in TRUNCATIONS)
@@ -42,7 +40,9 @@ def thresholds(folder: Path) -> str:
     """The dev sweep, by frame_threshold."""
     rows = read_rows(folder, lambda method: str(method["frame_threshold"]))
     lines = [[str(n), *measures(rows.get((str(n), 300, "dev")))] for n in THRESHOLDS]
-    return caption(rows) + "\n\n" + markdown(["frame_threshold", *COLUMNS], lines, n_text=0)
+    return (
+        caption(rows.values()) + "\n\n" + markdown(["frame_threshold", *COLUMNS], lines, n_text=0)
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

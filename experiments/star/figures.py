@@ -16,6 +16,7 @@ from typing import Any
 
 from experiments.star.tables import ENTRIES, WAITS, Cells
 from experiments.svg import save_svg
+from experiments.tables import find, read
 from streaming_asr.errors import UserError
 
 HERE = Path(__file__).parent
@@ -29,7 +30,7 @@ def curve(cells: Cells, entry: Mapping[str, Any]) -> Curve:
     settings = {key: wanted for key, wanted in entry.items() if key != "label"}
     found = []
     for k in WAITS:
-        cell = cells.find(**settings, wait_k=k)
+        cell = find(cells, **settings, wait_k=k)
         dal, wer = (cell.metrics.get(name) if cell else None for name in ("dal_cu_ms", "wer"))
         if dal is not None and wer is not None:
             found.append((dal, wer, k))
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     for name, sweep in SWEEPS.items():
         try:
-            cells = Cells(arguments.output / sweep)
+            cells = read(arguments.output / sweep)
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

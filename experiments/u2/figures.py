@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.svg import save_svg
-from experiments.u2.results import FIGURE_CHUNKS_MS, UFAL_CHUNKS_MS, find, read
+from experiments.tables import find, read
+from experiments.u2.results import FIGURE_CHUNKS_MS, UFAL_CHUNKS_MS
 from streaming_asr.errors import UserError
 from streaming_asr.report.cells import Cell
 
@@ -34,10 +35,10 @@ def points(cells: Sequence[Cell], split: str) -> dict[str, list[tuple[float, flo
     found: dict[str, list[tuple[float, float]]] = {}
     for name, wanted in CURVES.items():
         for chunk in sorted({*FIGURE_CHUNKS_MS, *UFAL_CHUNKS_MS}):
-            cell = find(cells, split, chunk_ms=chunk, **wanted)
+            cell = find(cells, split=split, chunk_ms=chunk, **wanted)
             if cell is not None and (wer := cell.metrics.get("wer")) is not None:
                 found.setdefault(name, []).append((chunk / 1000, wer))
-    offline = find(cells, split, method="offline")
+    offline = find(cells, split=split, method="offline")
     if offline is not None and (wer := offline.metrics.get("wer")) is not None:
         found["offline"] = [(chunk / 1000, wer) for chunk in FIGURE_CHUNKS_MS]
     return found
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=HERE, help="folder for the figures")
     arguments = parser.parse_args(argv)
     try:
-        cells = [cell for name in SWEEPS for cell in read(arguments.output / name)]
+        cells = read(*(arguments.output / name for name in SWEEPS))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

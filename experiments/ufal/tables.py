@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.rows import Rows, method_rows, short_table, table, write
+from experiments.rows import Rows, method_rows, short_table, table
+from experiments.tables import write
 
 SYSTEMS = ("UFAL", "UFAL compat")
 
