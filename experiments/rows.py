@@ -1,4 +1,4 @@
-"""One table for methods that Table I of WhisperRT sets beside its own: from the cells of a sweep.
+"""The table by chunk of methods that Table I of WhisperRT sets beside its own.
 
 A row is a system at a chunk. Intervals are of 95 %, of those metrics that have one.
 """
@@ -20,6 +20,7 @@ from experiments.tables import (
     paper_rows,
     read,
     with_interval,
+    write,
 )
 from streaming_asr import papers
 from streaming_asr.report.cells import Cell
@@ -38,7 +39,7 @@ METRICS = (
 )
 LEGEND = (
     "Rates in percent, latencies in seconds from a word's end until it is committed, compute "
-    "included; in brackets the 95 % interval. Erasure is words rewritten per final word."
+    "included; in brackets the 95 % interval.\nErasure is words rewritten per final word."
 )
 
 Rows = Mapping[tuple[str, int, str], Cell]
@@ -48,8 +49,9 @@ Rows = Mapping[tuple[str, int, str], Cell]
 def read_rows(
     folder: Path, system: Callable[[Mapping[str, Any]], str], method: str | None = None
 ) -> dict[tuple[str, int, str], Cell]:
-    """The finished cells under `folder`, of one method alone if it is named; `system` names a cell
-    from its method's configuration."""
+    """The finished cells under `folder`, of one method alone if it is named.
+
+    system: names a cell from its method's configuration."""
     rows = {}
     for cell in read(folder):
         config, chunk = cell.document["config"], chunk_ms(cell)
@@ -89,7 +91,7 @@ def table(rows: Rows, systems: Sequence[str], paper: str | None) -> str:
 
 
 def short_table(rows: Rows, systems: Sequence[str]) -> str:
-    """`table` for another page: both splits in one, without intervals and the paper."""
+    """Returns `table` for another page: both splits in one, without intervals and the paper."""
     lines = [
         [name, duration(chunk), split, *measures(rows.get((name, chunk, split)), intervals=False)]
         for split in SPLITS
@@ -111,6 +113,32 @@ def measures(cell: Cell | None, *, intervals: bool = True) -> list[str]:
     """The columns of one cell."""
     shown = with_interval if intervals else measure
     return [shown(cell, metric, digits) for metric, digits in METRICS]
+
+
+def write_page(
+    argv: Sequence[str] | None,
+    about: str | None,
+    page: Path,
+    system: Callable[[Mapping[str, Any]], str],
+    systems: Sequence[str],
+    paper: str | None = None,
+    further: Callable[[Path, Rows], Mapping[str, str]] = lambda output, rows: {},
+) -> int:
+    """The command line of a method's tables; returns the exit status.
+
+    The page's folder has the method's name, and so has the block with `table`. further: the other
+    blocks, from the folder where `run` wrote and the method's rows.
+    """
+    name = page.parent.name
+
+    def blocks(output: Path) -> dict[str, str]:
+        rows = method_rows(output, name, system)
+        return {name: table(rows, systems, paper), **further(output, rows)}
+
+    def short(output: Path) -> str:
+        return short_table(method_rows(output, name, system), systems)
+
+    return write(argv, about, page, blocks, shared=name, short=short)
 
 
 def printed_rates(method: str) -> dict[tuple[int, str], str]:

@@ -113,7 +113,7 @@ def test_a_picture_marks_the_ends_of_the_segments_and_the_words(tmp_path, monkey
     [
         ("experiment=star_rates method.rate=30 method.weights=none", 1),
         ("experiment=star_waits method.stride_s=0.24 method.keep_all=true method.weights=none", 5),
-        ("experiment=star_strides limit=30 method.weights=none", 25),
+        ("experiment=star_strides limit=30 method.weights=none method.wait_k=3", 5),
         ("experiment=u2_delay method.weights=none", 4),
     ],
 )

@@ -20,10 +20,8 @@ from experiments.rows import (
     SPLITS,
     Rows,
     measures,
-    method_rows,
     read_rows,
-    short_table,
-    table,
+    write_page,
 )
 from experiments.tables import (
     NONE,
@@ -35,11 +33,11 @@ from experiments.tables import (
     number,
     paper_rows,
     with_interval,
-    write,
 )
 from streaming_asr.methods.hush_word.search import reduce_ratio
 from streaming_asr.report.cells import Cell
 
+PAGE = Path(__file__).with_name("README.md")
 BEAM = 5
 WHOLE_MS = 10_000
 BEST_EFFORT_MS = 20
@@ -159,22 +157,14 @@ def ablation(rows: Rows) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
 
-    name = "hush_word"
-
-    def rows(output: Path) -> Rows:
-        return method_rows(output, name, system)
-
-    def blocks(output: Path) -> dict[str, str]:
+    def further(output: Path, rows: Rows) -> dict[str, str]:
         return {
             "paddings": paddings(read_rows(output / "hush_word_paddings", padding)),
-            name: table(rows(output), SYSTEMS, None),
-            "beams": beams(rows(output)),
+            "beams": beams(rows),
             "ablation": ablation(read_rows(output / "hush_word_ablation", variant)),
         }
 
-    own = Path(__file__).parent / "README.md"
-    short = lambda output: short_table(rows(output), SYSTEMS)  # noqa: E731
-    return write(argv, __doc__, own, blocks, shared=name, short=short)
+    return write_page(argv, __doc__, PAGE, system, SYSTEMS, further=further)
 
 
 if __name__ == "__main__":

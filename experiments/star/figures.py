@@ -2,8 +2,8 @@
 
     python -m experiments.star.figures [--output outputs] [--out experiments/star]
 
-Reads <output>/{star_waits,star_strides}/*/ and draws fig5.svg, fig6.svg and fig9.svg. A figure of
-which nothing was run is left out, and said.
+Reads <output>/{star_waits,star_strides}/*/ and draws fig5.svg, fig6.svg and fig9.svg. It
+says of which figure nothing was run and leaves that out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def curve(cells: Cells, entry: Mapping[str, Any]) -> Curve:
 
 
 def draw(curves: Mapping[str, Curve], title: str, path: Path) -> None:
-    """One figure; every point says its k."""
+    """Draws one figure into `path`; every point says its k."""
     import matplotlib
 
     matplotlib.use("Agg")

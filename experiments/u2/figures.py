@@ -3,7 +3,7 @@
     python -m experiments.u2.figures [--output outputs] [--out experiments/u2]
 
 Reads <output>/{u2,u2_figures,ufal,mini}/*/ and draws fig2.svg (finance), fig3.svg (clean) and
-fig4.svg (other). A split without any cell is left out, and said.
+fig4.svg (other). It says which split has no cell and leaves that out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def points(cells: Sequence[Cell], split: str) -> dict[str, list[tuple[float, flo
 
 
 def draw(curves: dict[str, list[tuple[float, float]]], split: str, path: Path) -> None:
-    """One figure."""
+    """Draws one figure into `path`."""
     import matplotlib
 
     matplotlib.use("Agg")

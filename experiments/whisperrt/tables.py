@@ -116,7 +116,7 @@ def table1(cells: Sequence[Cell]) -> str:
 
 
 def losses(cells: Sequence[Cell]) -> str:
-    """In words, where WhisperRT (greedy) is worse than a baseline at the same chunk."""
+    """Says where WhisperRT (greedy) is worse than a baseline at the same chunk."""
     lines = []
     for metric, what in (("wer", "WER"), ("arwer_grid_ca", "ARWER on the grid")):
         for baseline in ("re-encoding", "mask alone"):
