@@ -113,9 +113,8 @@ def speak(
 ) -> tuple[np.ndarray, int, list[tuple[float, float]]] | None:
     """Speaks ``words``. Returns samples (int16), their rate in Hz, (start_s, end_s) per word.
 
-    ``pauses`` are the indices of words followed by a comma. Returns None when the events of
-    the library
-    do not map one to one onto the words.
+    ``pauses`` are the indices of words followed by a comma. Returns None when the events of the
+    library do not map one to one onto the words.
     """
     espeak = _library()
     espeak.set_voice(voice)
