@@ -91,7 +91,7 @@ def padded_tables(lengths: Sequence[int], context: Context, device: torch.device
 
 @torch.inference_mode()
 def encode(encoder: Encoder, frames: Sequence[Tensor], context: Context, kind: str) -> list[Tensor]:
-    """Subsampled frames of each audio, (n_i, d) -> encoded, as `kind`: masked, padded or loop."""
+    """Encodes the subsampled frames of each audio, (n_i, d). kind: masked, padded or loop."""
     lengths = [len(part) for part in frames]
     if kind == "masked":
         return encoder(frames, context)
@@ -107,7 +107,7 @@ def encode(encoder: Encoder, frames: Sequence[Tensor], context: Context, kind: s
 def transcribe(
     network: Network, mels: Sequence[Tensor], context: Context, kind: str
 ) -> list[Tensor]:
-    """The full model: mel frames of each audio -> logits, as `kind`."""
+    """Logits of the full model for the mel frames of each audio. kind: as in `encode`."""
     if kind == "padded":
         longest = max(map(len, mels))
         given = [F.pad(mel, (0, 0, 0, longest - len(mel))) for mel in mels]
@@ -123,7 +123,7 @@ def transcribe(
 
 
 def _encode_in_loops(encoder: Encoder, frames: Sequence[Tensor], context: Context) -> list[Tensor]:
-    """As the masked batch, but in every layer each audio is padded and cut by itself."""
+    """Encodes as the masked batch, but in every layer each audio is padded and cut by itself."""
     lengths = [len(part) for part in frames]
     x = torch.cat(list(frames))
     tables = whole_tables(lengths, context, x.device)
@@ -149,9 +149,9 @@ def _encode_in_loops(encoder: Encoder, frames: Sequence[Tensor], context: Contex
 
 
 def flops(shape: Shape, context: Context, lengths: Sequence[int], kind: str, part: str) -> float:
-    """Of a batch of `lengths` frames; part: full model, or encoder only (no subsampling, no CTC).
+    """FLOPs of a batch of `lengths` frames; one multiply-accumulate is two.
 
-    One multiply-accumulate is two.
+    part: full model, or encoder only (no subsampling, no CTC).
     """
     counted = [max(lengths)] * len(lengths) if kind == "padded" else list(lengths)
     n, n_chunks = sum(counted), sum(-(-length // context.chunk) for length in counted)
@@ -165,7 +165,7 @@ def flops(shape: Shape, context: Context, lengths: Sequence[int], kind: str, par
 
 
 def seconds_of(act: Callable[[], Any], settings: Settings) -> float:
-    """The median over the repeats, after one that does not count."""
+    """Median seconds of `act` over the repeats, after one run that does not count."""
     clock = time.thread_time if settings.clock_name.startswith("CPU") else time.perf_counter
     taken = []
     for i in range(settings.repeats + 1):
@@ -284,7 +284,7 @@ def bench_author(settings: Settings) -> dict[str, float] | None:
 
 
 def bench_chunkformer(settings: Settings, parts: Sequence[str] = PARTS) -> dict[str, Any]:
-    """All of `parts`. Raises UserError for a part that is none."""
+    """Measures all of `parts`. Raises UserError for a part that there is not."""
     if unknown := [part for part in parts if part not in PARTS]:
         raise UserError(f"--only {unknown[0]}: one or several of {', '.join(PARTS)}")
     torch.set_num_threads(settings.threads)

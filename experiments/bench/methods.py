@@ -215,7 +215,7 @@ ROWS: dict[str, Callable[[], Row]] = {
 
 
 def bench_methods(names: Sequence[str] = ()) -> dict[str, Any]:
-    """The rows named, or all, on one thread. Raises UserError for a name that is none."""
+    """Measures the rows named, or all, on one thread. Raises UserError for an unknown name."""
     import torch
 
     from streaming_asr.machine import machine, versions

@@ -114,7 +114,7 @@ def points(result: Mapping[str, Any], kind: str) -> dict[float, float]:
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
-    """Memory against duration, one line a kind."""
+    """Draws memory against duration, one line a kind, into `path`."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -109,7 +109,7 @@ def cuts_of(utterances: Sequence[Utterance], n_cuts: int, seed: int) -> list[Cut
 
 
 def wer(references: Sequence[str], texts: Sequence[str]) -> float | None:
-    """Percent, over the normalised words of all references; None without any."""
+    """WER in percent over the normalised words of all references; None without any."""
     words = normaliser("en").words
     errors: list[Errors] = [
         count(words(r), words(t)) for r, t in zip(references, texts, strict=True)
@@ -197,7 +197,7 @@ def measure(
     seed: int = 0,
     wav: Path | None = None,
 ) -> dict[str, Any]:
-    """All figures, in percent; raises UserError for a split without word times."""
+    """All figures, in percent. Raises UserError for a split without word times."""
     from streaming_asr.training.greedy import transcribe_batch
 
     utterances = choose(read_manifest(manifest), limit)
@@ -231,7 +231,7 @@ def measure(
 
 
 def table(result: dict[str, Any]) -> str:
-    """For the terminal."""
+    """The figures as lines for the terminal."""
     both = [result["padded"], result["unpadded"]]
     lines = [
         f"{result['model']}, {result['split']}: {result['n_utterances']} utterances, "

@@ -64,7 +64,7 @@ class Places:
 
 
 def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]:
-    """Everything, in order."""
+    """All steps, in order."""
     out, model = places.out, places.model
 
     def corpus(name: str, kind: str, n_hours: float, minutes: float) -> Step:
@@ -151,7 +151,7 @@ def _texts(*parts: object) -> tuple[str, ...]:
 
 
 def run(todo: Sequence[Step], places: Places, *, anew: bool = False) -> int:
-    """Run the steps that are not done (`anew`: all of them); 0, or the status of one that failed.
+    """Runs the steps that are not done (`anew`: all of them). Returns 0, or a failed step's status.
 
     Leaves a record of each: its command, when it ended, how long it took.
     """

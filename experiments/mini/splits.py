@@ -74,7 +74,7 @@ class _Drawer:
 
 
 def _store(out: Path, split: str, made: Sequence[Made], seed: int, wav: Path | None) -> list[dict]:
-    """Write the audio and the manifest; the manifest's rows. ``wav``: also uncompressed audio."""
+    """Writes audio and manifest, in ``wav`` also uncompressed. Returns the manifest's rows."""
     folder = out / "audio" / split
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.ogg"):
@@ -124,7 +124,7 @@ def _write(path: Path, rows: Sequence[dict]) -> None:
 
 
 def compose(name: str, rows: Sequence[dict], at_least_s: float, rng: random.Random) -> dict:
-    """A recording of utterances in turn, each followed by 0.2-2 s of silence.
+    """Joins utterances, each followed by 0.2-2 s of silence. Returns the recording's row.
 
     Raises ValueError when the utterances do not fill ``at_least_s``.
     """

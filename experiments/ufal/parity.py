@@ -5,7 +5,7 @@ times. The reference's code is not part of this project: check it out first.
 
     git clone https://github.com/ufal/whisper_streaming outputs/ufal/reference
     git -C outputs/ufal/reference checkout 1f25a1a
-    python experiments/ufal/parity.py outputs/ufal/reference --write tests/fixtures/ufal_parity.json
+    python -m experiments.ufal.parity outputs/ufal/reference --write tests/fixtures/ufal_parity.json
 
 `--write` keeps, for every round, what the reference handed to the recogniser, what it got back and
 what it committed: the test replays it without the model and without the reference.
