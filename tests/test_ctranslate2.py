@@ -233,7 +233,7 @@ def zero_scale(folder):
         (emptied, "truncated or damaged"),
         (without("tokenizer.json"), "a CTranslate2 folder without tokenizer.json"),
         (without("config.json"), "a CTranslate2 folder without config.json"),
-        (renamed(b"layer_1/ffn/linear_0/weight\0", b"layer_1/ffn/linear_0/weighT\0"), "no variable"),
+        (renamed(b"layer_1/ffn/linear_0/bias\0", b"layer_1/ffn/linear_0/biaS\0"), "no variable"),
         (renamed(b"ffn/linear_0/weight_scale\0", b"ffn/linear_0/weight_scalE\0"), "no variable"),
         (renamed(b"\x06\x00\x00\x00\x0c\0WhisperSpec", b"\x09\x00\x00\x00\x0c\0WhisperSpec"),
          "WhisperSpec of version 9"),

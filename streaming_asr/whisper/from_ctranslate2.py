@@ -50,8 +50,12 @@ def convert(folder: Path, target: Path) -> None:
     Raises UserError.
     """
     import torch
-    from transformers import GenerationConfig, WhisperConfig, WhisperFeatureExtractor
-    from transformers import WhisperForConditionalGeneration as Model
+    from transformers import (
+        GenerationConfig,
+        WhisperConfig,
+        WhisperFeatureExtractor,
+        WhisperForConditionalGeneration,
+    )
     from transformers.utils import logging as transformers_logging
 
     v = Variables(folder / "model.bin")
@@ -62,9 +66,9 @@ def convert(folder: Path, target: Path) -> None:
     frames = len(state["model.encoder.embed_positions.weight"])
     ids = _with_timestamps(folder, tokenizer, vocabulary, frames)
     eot = ids["<|endoftext|>"]
-    ends = {"bos_token_id": eot, "eos_token_id": eot, "pad_token_id": eot}
+    ends: dict[str, Any] = {"bos_token_id": eot, "eos_token_id": eot, "pad_token_id": eot}
     ends["decoder_start_token_id"] = ids["<|startoftranscript|>"]
-    sizes = {}
+    sizes: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
         if not v.layers(side):
             raise UserError(f"{folder / 'model.bin'}: no {side} layers; it is not a whole Whisper")
@@ -88,7 +92,8 @@ def convert(folder: Path, target: Path) -> None:
     transformers_logging.disable_progress_bar()
     try:
         with torch.device("meta"):
-            model = Model(config).to(dtype)
+            model: Any = WhisperForConditionalGeneration(config)
+            model.to(dtype)
         state = {name: value.to(dtype) for name, value in state.items()}
         state["proj_out.weight"] = state["model.decoder.embed_tokens.weight"]
         model.load_state_dict(state, assign=True)

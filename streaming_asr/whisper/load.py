@@ -142,9 +142,10 @@ def load_whisper(
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        model, loaded = WhisperForConditionalGeneration.from_pretrained(
+        told: Any = WhisperForConditionalGeneration.from_pretrained(
             source, dtype=DTYPES[dtype], output_loading_info=True, **loading()
         )
+        model, loaded = told
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise UserError(

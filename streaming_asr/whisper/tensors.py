@@ -31,8 +31,8 @@ def load_tensors(file: Path) -> dict[str, torch.Tensor]:
         found: dict[str, torch.Tensor] = load_file(file)
     except (SafetensorError, OSError) as error:
         raise UserError(
-            f"{file}: not a file of tensors, or not a whole one ({str(error).splitlines()[0]}); copy, download "
-            "or train it again"
+            f"{file}: not a file of tensors, or not a whole one ({str(error).splitlines()[0]}); "
+            "copy, download or train it again"
         ) from error
     refuse_not_finite(file, found.items())
     return found
