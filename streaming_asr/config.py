@@ -19,7 +19,9 @@ from typing import Any
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
+from hydra.initialize import get_gh_backup, restore_gh_from_backup
 from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
@@ -35,6 +37,7 @@ FIRST_CHUNK_MS = 600  # the first chunk is at least this long unless first_chunk
 FEEDS = ("fixed", "best_effort")
 DTYPES = ("float32", "float16", "bfloat16")
 ATTENTIONS = ("eager", "sdpa")
+HUMAN = ("prompts", "speechocean762")  # corpora that mini cannot hear
 
 
 @dataclass
@@ -159,11 +162,15 @@ def compose_raw(
 ) -> DictConfig:
     """As Hydra composes it: unresolved, its `hydra` node in it. `config_dir` is searched too."""
     extra = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
+    before = get_gh_backup()  # within a job of Hydra's its state is set, and would be refused
+    GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
             return hydra_compose(config_name, [*overrides, *extra], return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise explain(error, overrides, config_name, config_dir) from error
+    finally:
+        restore_gh_from_backup(before)
 
 
 def explain(
@@ -229,6 +236,7 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
         if OmegaConf.is_missing(config, group) or choices.get(group) is None:
             raise UserError(f"{group}: none chosen; give {group}=<one of conf/{group}/>")
     chunk_ms = parse_duration(config.chunk)
+    given = OmegaConf.select(config, "hydra.overrides.task") or []
     with read_write(config), open_dict(config):
         config.pop("hydra", None)
         config.chunk = format_duration(chunk_ms)
@@ -245,6 +253,11 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
         raise UserError(
             f"batch={config.batch} feed=best_effort: a best-effort stream waits for its own steps, "
             "so streams cannot share one; use batch=1"
+        )
+    if choices["model"] == "mini" and choices["data"] in HUMAN:
+        raise UserError(
+            f"data={choices['data']}: is human speech, and model=mini hears only the synthetic "
+            "voices it was trained on; take a Whisper, as model=tiny.en"
         )
     method_name = str(choices["method"])
     for key in sorted(OmegaConf.missing_keys(config)):
@@ -264,6 +277,7 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
                 str(config.method.adapter),
                 adapter_folders(config, method_name),
                 model=OmegaConf.select(config, "model.path"),
+                settings=_for_training(given, str(choices["model"])),
             )
             with read_write(config):
                 config.method.adapter = None if found is None else str(found)
@@ -348,6 +362,7 @@ def find_adapter(
     folders: Sequence[Path],
     *,
     model: str | Path | None = None,
+    settings: str = "",
 ) -> Path | None:
     """The adapter folder that `method.adapter` names; None for `none`.
 
@@ -356,6 +371,7 @@ def find_adapter(
     `folders` (`random`, `300ms`); or a path.
     model: its folder. Both `auto` pass over adapters whose training.json names other weights than
     its own; one that is asked for by name or path is taken.
+    settings: the user's own that a command for training needs too.
     Raises MissingAdapter, which says what exists and how to train one.
     """
     if wanted in ("none", "None"):
@@ -389,10 +405,19 @@ def find_adapter(
     asked = f"chunk={chunk}" if wanted == "auto" else f"method.adapter={wanted}"
     raise MissingAdapter(
         f"{asked}: no such adapter of {method_name} for this model. There are: {there}. "
-        f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}` "
+        f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}"
+        f"{settings}` "
         f"(or as conf/recipe/{method_name}.yaml says), "
         f"name one with method.adapter=<folder>, or do without with method.adapter=none"
     )
+
+
+def _for_training(overrides: Sequence[str], model: str) -> str:
+    """What a training command takes over from these overrides, with what else it needs."""
+    kept = [o for o in overrides if re.match(r"(model|output)[=.]", o)]
+    if model != "mini":
+        kept += ["train_data=<shards>", "dev_manifest=<manifest>"]
+    return "".join(f" {override}" for override in kept)
 
 
 def training_of(adapter: Path) -> dict[str, Any]:

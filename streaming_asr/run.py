@@ -65,6 +65,8 @@ def run_cell(
     cell = folder.name
     cells.check_writable(folder)
     corpus = build(config.data)
+    _check_languages(config, corpus)
+    plain["data"] |= _speech(corpus, say)
     hashes = {
         "config": config_hash(plain),
         "code": code_hash(plain["method"]["_target_"]),
@@ -98,6 +100,21 @@ def run_cell(
         return result
 
 
+def _speech(corpus: Any, say: Callable[[str], None]) -> dict[str, str]:
+    """What a result says of its corpus: what timed its words, its licence, where there is any."""
+    told = {}
+    if getattr(corpus, "align", None) is not None:
+        try:
+            if (aligner := corpus.word_times()) is not None:
+                told["word_times"] = aligner.name
+        except UserError as error:  # everything but latency can still be measured
+            say(f"no word times, so latency columns stay empty. {error}")
+            corpus.align = None
+    if (licence := getattr(corpus, "licence", None)) is not None:
+        told["licence"] = licence()
+    return told
+
+
 def _simulate(
     config: DictConfig,
     plain: dict[str, Any],
@@ -114,6 +131,12 @@ def _simulate(
     from streaming_asr.simulate import simulate
 
     utterances = corpus.utterances(config.limit)
+    if not any(utterance.words for utterance in utterances) and any(u.text for u in utterances):
+        say(
+            f"{cell}: the words of {corpus.name} have no times, so latency columns stay empty; "
+            "data.align=auto makes the times once, data.alignments=<folder> takes those of "
+            "`python -m streaming_asr.align`"
+        )
     path = folder / "events.jsonl"
     closed = resume(path)
     todo = [utterance for utterance in utterances if utterance.id not in closed]
@@ -154,6 +177,28 @@ def _simulate(
                 "the same command goes on from there"
             )
             raise
+
+
+def _check_languages(config: DictConfig, corpus: Any) -> None:
+    """Raises UserError, before weights load, where an English-only Whisper is to hear others."""
+    if not _is_english_only(config.model):
+        return
+    found = {config.language} if config.language else getattr(corpus, "languages", set)()
+    if others := sorted(found - {"en", "detect"}):
+        raise UserError(
+            f"model={config.model.get('name')}: knows English only, and the utterances are in "
+            f"{', '.join(others)}; take a multilingual model, as model=base"
+        )
+
+
+def _is_english_only(model: DictConfig) -> bool:
+    """By the folder's generation config, or the model's name where it is not on this disk."""
+    path = Path(str(model.get("path"))).expanduser()
+    try:
+        stated = json.loads((path / "generation_config.json").read_text(encoding="utf-8"))
+        return stated.get("is_multilingual") is False
+    except (OSError, ValueError, AttributeError):
+        return str(path).partition("@")[0].endswith(".en")
 
 
 def _attention(name: str | None) -> AbstractContextManager[None]:
