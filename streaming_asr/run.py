@@ -111,7 +111,7 @@ def _speech(corpus: Any, say: Callable[[str], None]) -> dict[str, str]:
             say(f"no word times, so latency columns stay empty. {error}")
             corpus.align = None
     if (licence := getattr(corpus, "licence", None)) is not None:
-        told["licence"] = licence()
+        told["licence"] = f"{corpus.name}: {licence()}"
     return told
 
 
@@ -421,6 +421,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Hydra's parser refuses -m between overrides; a stable sort moves nothing else.
     argv.sort(key=lambda argument: argument not in MULTIRUN)
     try:
+        for argument in argv:
+            try:
+                argument.encode()
+            except UnicodeEncodeError as error:
+                raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
         planned = _plan(argv)
         for folder in {cell.folder.parent for cell in planned}:
             cells.check_writable(folder)

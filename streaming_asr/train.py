@@ -143,6 +143,12 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
         track.summary(figures)
     if int(os.environ.get("RANK", 0)) != 0:
         return figures
+    done = Path(config.output) / "train" / place
+    if done.exists():
+        shutil.rmtree(done)
+    shutil.copytree(work / config.recipe.keep, done)
+    print(f"trained: {done}  ({', '.join(f'{k} {v:.4g}' for k, v in figures.items())})")
+    return figures
 
 
 def _choose_data(config: DictConfig) -> None:
@@ -159,12 +165,6 @@ def _choose_data(config: DictConfig) -> None:
                 "train_data=FOLDER, `... manifest data=... out=FILE.jsonl` dev_manifest=FILE.jsonl"
             )
         config[key] = config[key] or default
-    done = Path(config.output) / "train" / place
-    if done.exists():
-        shutil.rmtree(done)
-    shutil.copytree(work / config.recipe.keep, done)
-    print(f"trained: {done}  ({', '.join(f'{k} {v:.4g}' for k, v in figures.items())})")
-    return figures
 
 
 def _in_turn(stages: list[str]) -> dict[str, float]:

@@ -99,10 +99,10 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
     }
 
 
-def _licences(cells: list[Cell]) -> dict[str, str]:
-    """Licence and attribution of the corpora that state one, by name."""
+def _licences(cells: list[Cell]) -> list[str]:
+    """Licence and attribution of the corpora that state one, each once."""
     corpora = [(cell.document.get("config") or {}).get("data") or {} for cell in cells]
-    return {f"{c.get('name')}": str(c["licence"]) for c in corpora if c.get("licence")}
+    return sorted({str(corpus["licence"]) for corpus in corpora if corpus.get("licence")})
 
 
 def _cell(cell: Cell, on_front: bool | None) -> dict[str, Any]:
