@@ -15,7 +15,9 @@ from typing import Any
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
+from hydra.initialize import get_gh_backup, restore_gh_from_backup
 from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
@@ -30,6 +32,7 @@ CONF_DIR = next(p for p in (HERE / "conf", HERE.parent / "conf") if p.is_dir())
 
 DTYPES = ("float32", "float16", "bfloat16")
 ATTENTIONS = ("eager", "sdpa")
+NATURAL = ("prompts", "speechocean762", "voices")  # corpora that mini cannot hear
 
 
 @dataclass
@@ -109,11 +112,15 @@ def compose_raw(
 ) -> DictConfig:
     """Return what Hydra composes, with its `hydra` node; `config_dir` is searched too."""
     extra = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
+    before = get_gh_backup()  # within a job of Hydra's its state is set, and would be refused
+    GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
             return hydra_compose(config_name, [*overrides, *extra], return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise explain(error, overrides, config_name, config_dir) from error
+    finally:
+        restore_gh_from_backup(before)
 
 
 def explain(
@@ -184,6 +191,7 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
         if OmegaConf.is_missing(config, group) or choices.get(group) is None:
             raise UserError(f"{group}: none chosen; give {group}=<one of conf/{group}/>")
     chunk_ms = parse_duration(config.chunk)
+    given = OmegaConf.select(config, "hydra.overrides.task") or []
     with read_write(config), open_dict(config):
         config.pop("hydra", None)
         config.chunk = format_duration(chunk_ms)
@@ -196,6 +204,11 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
             raise UserError(f"{key}={value}: must be 1 or more; leave {key} out for its default")
     if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", config.device):
         raise UserError(f"device={config.device}: the device is cpu, cuda, cuda:<n> or mps")
+    if choices["model"] == "mini" and choices["data"] in NATURAL:
+        raise UserError(
+            f"data={choices['data']}: is natural speech, and model=mini hears only the synthetic "
+            "voices it was trained on; take a Whisper, as model=tiny.en"
+        )
     method_name = str(choices["method"])
     for key in sorted(OmegaConf.missing_keys(config)):
         raise UserError(f"{key}: has no default; give {key}=<value>")
@@ -214,6 +227,7 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
                 str(config.method.weights),
                 weights_folders(config, method_name),
                 model=OmegaConf.select(config, "model.path"),
+                settings=_for_training(given, str(choices["model"])),
             )
             with read_write(config):
                 config.method.weights = None if found is None else str(found)
@@ -260,6 +274,14 @@ def check_attention(config: DictConfig) -> None:
                 f"model.attention={wanted}: not with method.{key}={held}, where {why}; "
                 f"give {remedy}, or leave model.attention out"
             )
+
+
+def _for_training(overrides: Sequence[str], model: str) -> str:
+    """Return what a training command takes over from these overrides, with what else it needs."""
+    kept = [o for o in overrides if re.match(r"(model|output)[=.]", o)]
+    if model != "mini":
+        kept += ["train_data=<shards>", "dev_manifest=<manifest>"]
+    return "".join(f" {override}" for override in kept)
 
 
 # -- building -------------------------------------------------------------------------------

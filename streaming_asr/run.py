@@ -62,6 +62,8 @@ def run_cell(
     cell = folder.name
     cells.check_writable(folder)
     corpus = build(config.data)
+    _check_languages(config, corpus)
+    plain["data"] |= _speech(corpus, say)
     hashes = {
         "config": config_hash(plain),
         "code": code_hash(plain["method"]["_target_"]),
@@ -96,6 +98,21 @@ def run_cell(
         return result
 
 
+def _speech(corpus: Any, say: Callable[[str], None]) -> dict[str, str]:
+    """What a result says of its corpus: what timed its words, its licence, where there is any."""
+    told = {}
+    if getattr(corpus, "align", None) is not None:
+        try:
+            if (aligner := corpus.word_times()) is not None:
+                told["word_times"] = aligner.name
+        except UserError as error:  # everything but latency can still be measured
+            say(f"no word times, so latency columns stay empty. {error}")
+            corpus.align = None
+    if (licence := getattr(corpus, "licence", None)) is not None:
+        told["licence"] = f"{corpus.name}: {licence()}"
+    return told
+
+
 def _simulate(
     config: DictConfig,
     plain: dict[str, Any],
@@ -112,6 +129,12 @@ def _simulate(
     from streaming_asr.simulate import simulate
 
     utterances = corpus.utterances(config.limit)
+    if not any(utterance.words for utterance in utterances) and any(u.text for u in utterances):
+        say(
+            f"{cell}: the words of {corpus.name} have no times, so latency columns stay empty; "
+            "data.align=auto makes the times once, data.alignments=<folder> takes those of "
+            "`python -m streaming_asr.align`"
+        )
     path = folder / "events.jsonl"
     closed = resume(path)
     todo = [utterance for utterance in utterances if utterance.id not in closed]
@@ -167,6 +190,28 @@ def _weights(config: DictConfig) -> dict[str, str | None] | None:
     path = config.model.get("path")
     found = None if path is None or own_network(config) else find_here(path)
     return None if found is None else {"found": found.where, "hash": weights_hash(path)}
+
+
+def _check_languages(config: DictConfig, corpus: Any) -> None:
+    """Raises UserError, before weights load, where an English-only Whisper is to hear others."""
+    if not _is_english_only(config.model):
+        return
+    found = {config.language} if config.language else getattr(corpus, "languages", set)()
+    if others := sorted(found - {"en", "detect"}):
+        raise UserError(
+            f"model={config.model.get('name')}: knows English only, and the utterances are in "
+            f"{', '.join(others)}; take a multilingual model, as model=base"
+        )
+
+
+def _is_english_only(model: DictConfig) -> bool:
+    """By the folder's generation config, or the model's name where it is not on this disk."""
+    path = Path(str(model.get("path"))).expanduser()
+    try:
+        stated = json.loads((path / "generation_config.json").read_text(encoding="utf-8"))
+        return stated.get("is_multilingual") is False
+    except (OSError, ValueError, AttributeError):
+        return str(path).partition("@")[0].endswith(".en")
 
 
 def _attention(name: str | None) -> AbstractContextManager[None]:
@@ -309,6 +354,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Hydra's parser refuses -m between overrides; a stable sort moves nothing else.
     argv.sort(key=lambda argument: argument not in MULTIRUN)
     try:
+        for argument in argv:
+            try:
+                argument.encode()
+            except UnicodeEncodeError as error:
+                raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
         planned = _plan(argv)
         for folder in {cell.folder.parent for cell in planned}:
             cells.check_writable(folder)

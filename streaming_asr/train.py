@@ -45,8 +45,8 @@ class TrainConfig:
     entry: str = MISSING  # name of what is trained: 300ms, random, base ...
     chunk: str = "300ms"
     first_chunk: str | None = None
-    train_data: str = MISSING  # folder of training shards
-    dev_manifest: str = MISSING
+    train_data: str | None = None  # folder of training shards
+    dev_manifest: str | None = None
     processes: int = 1
     seed: int = 0
 
@@ -88,6 +88,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     chunk_ms = parse_duration(config.chunk)
     config.chunk = format_duration(chunk_ms)
     config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
+    _choose_data(config)
     with open_dict(config):
         del config["method"]  # how the method streams, of which training needs nothing
     OmegaConf.resolve(config)
@@ -98,6 +99,8 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
             "`python -m experiments.mini.corpus train --hours 14 --out outputs/mini/train`, "
             "or name a folder of training shards"
         )
+    if not Path(config.dev_manifest).is_file():
+        raise UserError(f"dev_manifest={config.dev_manifest}: no such manifest; name one")
     if config.recipe.get("stages"):
         if config.recipe.stage is None:
             return _in_turn(list(config.recipe.stages))
@@ -179,6 +182,22 @@ def doubtful(figures: Mapping[str, float]) -> str | None:
         "recipe.fit.max_minutes, or begin anew under another entry= with a lower recipe.fit.lr, "
         "from better weights (recipe.target.start) or on more data"
     )
+
+
+def _choose_data(config: DictConfig) -> None:
+    """Mini's speech where mini is trained; any other model needs speech of its own."""
+    from streaming_asr.data.corpora import MINI
+
+    name = str(config.model.get("name", "model"))
+    defaults = {"train_data": "outputs/mini/train", "dev_manifest": str(MINI / "dev.jsonl")}
+    for key, default in defaults.items():
+        if config[key] is None and name != "mini":
+            raise UserError(
+                f"{key}: has no default for model={name}, as mini's voices are of use to mini "
+                "alone; `python -m streaming_asr.data shards data=... out=FOLDER` makes "
+                "train_data=FOLDER, `... manifest data=... out=FILE.jsonl` dev_manifest=FILE.jsonl"
+            )
+        config[key] = config[key] or default
 
 
 def _in_turn(stages: list[str]) -> dict[str, float]:

@@ -131,18 +131,23 @@ def _pieces(path: str | Path) -> Iterator[Samples]:
     with _opened(path) as file:
         rate = file.samplerate
         _check_whole(file, path)
-        data = file.read((PIECE_S + 1) * rate, dtype="float32", always_2d=True)
-        begin, n = 0, len(data)
+        data = _next(file, (PIECE_S + 1) * rate, path)
+        begin = 0
         while True:
-            more = file.read(PIECE_S * rate, dtype="float32", always_2d=True)
-            n += len(more)
-            if not len(more):
-                _check_decoded(file, n, file.frames, path)
+            more = _next(file, PIECE_S * rate, path)
             samples = to_mono_16k(data, rate, path)
             yield samples[begin : len(samples) - SAMPLE_RATE if len(more) else None]
             if not len(more):
                 return
             data, begin = np.concatenate([data[-2 * rate :], more]), SAMPLE_RATE
+
+
+def _next(file: Any, n: int, path: str | Path) -> np.ndarray[Any, Any]:
+    """The next `n` samples, (n, channels), fewer at the end. UserError for a hole in them."""
+    data: np.ndarray[Any, Any] = file.read(n, dtype="float32", always_2d=True)
+    if len(data) < n:
+        _check_decoded(file, file.tell(), file.frames, path)
+    return data
 
 
 def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samples:
@@ -175,7 +180,7 @@ def duration_s(path: str | Path) -> float:
 
     try:
         info = soundfile.info(str(path))
-    except (soundfile.SoundFileError, OSError):
+    except (soundfile.SoundFileError, OSError, UnicodeEncodeError):
         return 0.0
     return float(info.frames / info.samplerate)
 

@@ -115,6 +115,8 @@ def lines(corpus: Any, found: Found) -> Iterator[str]:
     yield f"  languages  {', '.join(sorted(found.languages)) or 'not named'}"
     if found.n_without_text:
         yield f"  without text: {found.n_without_text} (they count as silence in scores)"
+    if (licence := getattr(corpus, "licence", None)) is not None:
+        yield f"  licence    {licence()}"
     yield f"  broken     {len(found.problems)}"
     for problem in found.problems:
         yield f"    {problem}"

@@ -207,6 +207,6 @@ def licence(copyright_file: Path, language: str) -> str:
             found[fields["Files"]] = fields
     own = found.get(f"{language}-*") or found.get("*", {})
     return (
-        f"{own.get('License', f'see {copyright_file}')}, copyright {own.get('Copyright', '')} "
-        f"(Debian package {packages(language)[0]}; {copyright_file})"
+        f"{own.get('License', 'see the copyright file')}, copyright "
+        f"{own.get('Copyright', 'of its authors')} (Debian package {packages(language)[0]})"
     )

@@ -50,6 +50,7 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
         data=Markup(_script_safe(data)),
+        licences=data["licences"],
         # Apart from the rest, so that sound is read when it is played and not when the page opens.
         audio=audio,
     )
@@ -93,8 +94,15 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
             split: ceiling([cell for cell in cells if cell.split == split])
             for split in {cell.split for cell in cells}
         },
+        "licences": _licences(cells),
         "marks": [asdict(mark) for mark in read_marks(folder, marks)],
     }
+
+
+def _licences(cells: list[Cell]) -> list[str]:
+    """Licence and attribution of the corpora that state one, each once."""
+    corpora = [(cell.document.get("config") or {}).get("data") or {} for cell in cells]
+    return sorted({str(corpus["licence"]) for corpus in corpora if corpus.get("licence")})
 
 
 def _cell(cell: Cell, on_front: bool | None) -> dict[str, Any]:

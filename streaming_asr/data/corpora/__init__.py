@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from streaming_asr.data.audio import SUFFIXES, File, duration_s
 from streaming_asr.data.corpora.loader import Loader, choose
@@ -55,16 +55,20 @@ class Manifest(Loader):
         return hash_of(manifest_text(self.path), [*files, *(found.files if found else ())])
 
 
+@dataclass(eq=False)
 class Mini(Manifest):
     """The embedded corpus of synthetic speech, with exact word times."""
 
-    def __init__(self, split: str = "clean", **options: Any) -> None:
-        """options: those of every corpus (`Loader`). Raises UserError for an unknown split."""
-        path = MINI / f"{split}.jsonl"
-        if not path.is_file():
+    path: Path = field(default=MINI, init=False)
+    split: str = "clean"
+
+    def __post_init__(self) -> None:
+        self.path = MINI / f"{self.split}.jsonl"
+        if not self.path.is_file():
             there = ", ".join(sorted(file.stem for file in MINI.glob("*.jsonl"))) or "none"
-            raise UserError(f"data.split={split}: mini has no such split; there are: {there}.")
-        super().__init__(path, name="mini", split=split, **options)
+            raise UserError(f"data.split={self.split}: mini has no such split; there are: {there}.")
+        self.name = "mini"
+        super().__post_init__()
 
 
 @dataclass(eq=False)

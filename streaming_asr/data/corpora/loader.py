@@ -116,8 +116,11 @@ class Loader(ABC):
             return None
         from streaming_asr.align.auto import AutoAligner
 
-        languages = {u.language for u in self._scanned if isinstance(u, Utterance)}
-        return AutoAligner.choose(str(self.align), languages)
+        return AutoAligner.choose(str(self.align), self.languages())
+
+    def languages(self) -> set[str]:
+        """Those that the utterances name."""
+        return {u.language for u in self._scanned if isinstance(u, Utterance) and u.language}
 
     def check(self) -> Iterator[Utterance | UserError]:
         """All there is, with word times; problems in their places."""
