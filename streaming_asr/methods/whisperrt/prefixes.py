@@ -51,7 +51,9 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         names = ("tokens", "labels", "positions", "rows", "heard", "offline", "text")
         tensors = {name: getattr(self, name) for name in names}
-        moved = {name: x if x is None else x.to(device) for name, x in tensors.items()}
+        moved: dict[str, Any] = {
+            name: None if tensor is None else tensor.to(device) for name, tensor in tensors.items()
+        }
         return Batch([mel.to(device) for mel in self.mels], self.ends, **moved)
 
 
