@@ -216,6 +216,6 @@ def telephone_band(samples: NDArray[np.float32]) -> NDArray[np.float32]:
     if not samples.size:
         return samples
     spectrum = np.fft.rfft(samples)
-    hz = np.fft.rfftfreq(samples.size, 1 / _SAMPLE_RATE)
+    hz = np.fft.rfftfreq(samples.size, 1 / SAMPLE_RATE)
     spectrum *= np.interp(hz, [200, 300, 3400, 3600], [0.01, 1.0, 1.0, 0.01])
     return np.fft.irfft(spectrum, samples.size).astype(np.float32)
