@@ -15,12 +15,12 @@ BAD_INPUT = 2  # the exit status
 
 
 def console(width: int = 100) -> Console:
-    """Return a console, `width` columns wide where the output is no terminal, since rich would cut
-    a pipe or a file at 80."""
+    """Return a console, at least `width` columns wide where the output is no terminal, since rich
+    would cut a pipe or a file at 80."""
     from rich.console import Console
 
     made = Console()
-    return made if made.is_terminal else Console(width=width)
+    return made if made.is_terminal else Console(width=max(made.width, width))
 
 
 def shown(value: float | None, digits: int = 3) -> str:
