@@ -42,13 +42,13 @@ class Whisper:
         return self.context_frames * self.frame_samples / self.sample_rate
 
     def _id(self, token: str) -> int:
-        found = self.tokenizer.convert_tokens_to_ids(token)
-        unknown = found == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token
-        if found is None or unknown:
+        number = self.tokenizer.convert_tokens_to_ids(token)
+        unknown = number == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token
+        if number is None or unknown:
             raise UserError(
                 f"the tokenizer has no token {token!r}; a Whisper tokenizer has all control tokens"
             )
-        return int(found)
+        return int(number)
 
     def _is_multilingual(self) -> bool:
         declared = getattr(self.generation, "is_multilingual", None)
@@ -108,10 +108,6 @@ class Whisper:
         from streaming_asr.whisper.words import Detokenizer
 
         return Detokenizer(self.tokenizer, self.eot)
-
-    def decode_words(self, ids: Sequence[int]) -> list[str]:
-        """Texts of the words that `ids` spell, spaces included."""
-        return [word.text for word in self.detokenizer.words(ids)]
 
 
 def load_whisper(
@@ -176,3 +172,21 @@ def _check_tokenizer(path: str | Path, config: Any, tokenizer: Any) -> None:
         f"model {str(path)!r}: the tokenizer beside it is not this model's ({problem}); "
         "take the tokenizer's files from where the model comes from"
     )
+
+
+def load_tensors(path: str | Path, file_name: str, what: str, remedy: str) -> dict[str, Any]:
+    """Return the tensors of a safetensors file, or of `file_name` in a folder, by name.
+
+    Raises UserError, naming `what` and the `remedy`, where there is no such file.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    place = Path(path).expanduser()
+    place = place / file_name if place.is_dir() else place
+    if not place.is_file():
+        raise UserError(f"{what} {str(path)!r}: no {place.name} there; {remedy}")
+    try:
+        return dict(load_file(place))
+    except SafetensorError as error:
+        raise UserError(f"{what} {str(path)!r}: not a safetensors file ({error})") from error

@@ -18,7 +18,7 @@ TIMEOUT_S = 5.0
 
 
 def locate(path: str | Path) -> str:
-    """The local folder of `path`: a Hugging Face folder, or a hub name, as in
+    """Return the local folder of `path`: a Hugging Face folder, or a hub name, as in
     openai/whisper-base.en or openai/whisper-base.en@<branch, tag or commit>.
 
     The hub is asked only for what is not in its cache ($HF_HOME). Raises UserError where there is
@@ -42,7 +42,7 @@ def locate(path: str | Path) -> str:
 
 
 def is_local(path: str) -> bool:
-    """Whether `path` means a folder: it looks like one, or is one."""
+    """Return whether `path` means a folder: it looks like one, or is one."""
     return path.startswith((".", "/", "~")) or path.count("/") > 1 or Path(path).exists()
 
 

@@ -26,7 +26,7 @@ def cache_root() -> Path:
 
 
 def converted(model_path: str | Path, cache: str | Path | None = None) -> Path:
-    """The CTranslate2 folder of `model_path`, made on first use under `cache`.
+    """Return the CTranslate2 folder of `model_path`, made on first use under `cache`.
 
     The folder's name holds a hash of the model's files and the converter's version, so a changed
     model is converted again. Raises UserError where the model is missing or cannot be converted.
