@@ -56,7 +56,7 @@ def stream_from_disk(settings: Settings, folder: Path) -> dict[str, Any]:
     make_recording(path, settings.hours * 3600)
     method = new_method(
         "chunkformer",
-        str(folder),
+        weights=str(folder),
         device=settings.device,
         mode="longform",
         total_duration_s=BLOCK_S,
