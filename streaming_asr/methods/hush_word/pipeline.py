@@ -62,7 +62,7 @@ def keep_split(model_path: str, split: str) -> Path:
 
 
 def kept_split(model_path: str) -> str:
-    """What `keep_split` kept. Raises UserError where there is nothing."""
+    """Return what `keep_split` kept. Raises UserError where there is nothing."""
     place = _splits_file()
     kept = json.loads(place.read_text("utf-8")) if place.is_file() else {}
     if _key(model_path) not in kept:

@@ -108,7 +108,7 @@ class SimulWhisper:
     # ---- the protocol -----------------------------------------------------------------------
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
-        """A new stream. Multilingual models take a `language` (default en), others only en."""
+        """Return the state of a new stream; only multilingual models take another `language`."""
         if not self._whisper.multilingual:
             refuse_other_than_english(language)
         self._whisper.prompt(language)  # a language it does not know is refused here
@@ -158,7 +158,7 @@ class SimulWhisper:
             return committed + state.commit(everything=at_end)
 
     def _decode(self, state: StreamState, *, at_end: bool) -> Hypothesis:
-        """The new text of the window; remembers where the decoder looked last."""
+        """Return the new text of the window; remember where the decoder looked last."""
         forced = [*self._control_tokens(state), *state.tokens]
         attended = None
         if state.last_attended is not None:
@@ -180,7 +180,7 @@ class SimulWhisper:
         return said
 
     def _cut_off(self, hidden: torch.Tensor) -> bool:
-        """Whether to drop the last word, from the frames heard (n, d)."""
+        """Return whether to drop the last word, from the frames heard (n, d)."""
         if self._detector is not None:
             return not self._detector.ends_with_a_word(hidden)
         return self._truncation == "always"

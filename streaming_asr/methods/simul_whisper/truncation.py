@@ -32,17 +32,17 @@ class TruncationDetector(nn.Module):
         self.linear = nn.Linear(d_model, 1)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Encoder output (..., n, d) -> weights (..., n) float32 in (0, 1)."""
+        """Return the weights (..., n) float32 in (0, 1) of encoder output (..., n, d)."""
         return self.linear(hidden.float()).squeeze(-1).sigmoid()
 
     @torch.inference_mode()
     def ends_with_a_word(self, hidden: torch.Tensor) -> bool:
-        """Whether a word ends with the last two of the frames heard, (n, d)."""
+        """Return whether a word ends with the last two of the frames heard, (n, d)."""
         return fires_at_the_end(self(hidden))
 
 
 def fires_at_the_end(weights: torch.Tensor) -> bool:
-    """The decision on the weights (n,) of a clip.
+    """Return the decision on the weights (n,) of a clip.
 
     The last frame is left out of the sum; the last whole word must be reached with the frame before
     it, not earlier.
@@ -66,7 +66,7 @@ def smooth(weights: torch.Tensor) -> torch.Tensor:
 
 
 def load_detector(path: str | Path, d_model: int, device: torch.device | str) -> TruncationDetector:
-    """A folder that training left, or a published file: weight (1, d) and bias (1,).
+    """Load a folder that training left, or a published file: weight (1, d) and bias (1,).
 
     Raises UserError where there is none, or one for a model of another width.
     """

@@ -92,7 +92,7 @@ class Compressor(nn.Module):
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
-        """A whole window x (T, d), T >= 1.
+        """Compress a whole window x (T, d), T >= 1.
 
         n_tokens: in training, the scores are scaled so that they make so many segments. rate: the
         form that is not streaming, frames per vector. With neither, what `push` gives.
@@ -100,11 +100,11 @@ class Compressor(nn.Module):
         raise NotImplementedError
 
     def start(self) -> CompressorState:
-        """The state of a new window."""
+        """Return the state of a new window."""
         return CompressorState(self.encoder.start())
 
     def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
-        """The next frames x (n, d) of a window, n >= 0; vectors and segments complete by now."""
+        """Take in the next frames x (n, d), n >= 0; return vectors and segments now complete."""
         raise NotImplementedError
 
     def _no_anchors(self, x: Tensor) -> Tensor:
@@ -135,10 +135,10 @@ class Anchors(_Scored):
         """Anchors among the next frames, by scores or stride; updates the running sum."""
         if self.stride is not None:
             return fixed(len(alphas), self.stride, state.n_frames)
-        found, state.total = accumulate(
+        anchors, state.total = accumulate(
             alphas, state.total, threshold=self.threshold, carry=self.carry
         )
-        return found
+        return anchors
 
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None

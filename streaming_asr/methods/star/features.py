@@ -32,13 +32,13 @@ class Extractor(Protocol):
     """The longest window."""
 
     def start(self) -> Any:
-        """The state of a new stream."""
+        """Return the state of a new stream."""
 
     def take(self, state: Any, samples: Tensor) -> None:
         """(n,) new samples of the window: the part of the work that is done sample by sample."""
 
     def encode(self, state: Any, ends: Sequence[int]) -> Tensor:
-        """The next frames, as blocks that end at `ends` (frames of the window): (n, d)."""
+        """Return the next frames, as blocks that end at `ends` (frames of the window): (n, d)."""
 
     def move(self, state: Any, start: int) -> None:
         """Let the window begin at its frame `start`; all frames after it are to be encoded anew."""
@@ -47,7 +47,7 @@ class Extractor(Protocol):
         """Of encoding the blocks from frame `start` on."""
 
     def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
-        """All frames of a window, (n,) samples -> (ends[-1], d), in one pass: as a stream."""
+        """Return a stream's frames (ends[-1], d) of a window of (n,) samples, in one pass."""
 
 
 class _WhisperState:

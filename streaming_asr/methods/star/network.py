@@ -87,7 +87,7 @@ class StarNetwork(nn.Module):
         self.extractor: Extractor = WhisperFeatures(whisper) if wav2vec2 is None else wav2vec2
 
     def parts(self) -> dict[str, torch.Tensor]:
-        """What star.safetensors holds."""
+        """Return what star.safetensors holds."""
         kept = dict(self.compressor.state_dict(prefix="compressor."))
         if self.wav2vec2 is not None:
             kept |= self.wav2vec2.project.state_dict(prefix="project.")
@@ -95,7 +95,7 @@ class StarNetwork(nn.Module):
 
 
 def new_compressor(whisper: Whisper, config: StarConfig) -> Compressor:
-    """The compressor with fresh weights, of the model's width."""
+    """Return the compressor with fresh weights, of the model's width."""
     sizes = whisper.config
     encoder = SemanticEncoder(
         sizes.d_model,
@@ -123,7 +123,7 @@ def compressor(name: str, d: int, encoder: SemanticEncoder, **options: Any) -> C
 
 
 def read_config(folder: Path) -> StarConfig:
-    """The star.json of a folder. Raises UserError where there is none or it is of another form."""
+    """Return a folder's star.json. Raises UserError where there is none or it is malformed."""
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise UserError(
@@ -180,7 +180,7 @@ def load_star(
     seed: int = 0,
     **changes: Any,
 ) -> tuple[Whisper, StarNetwork]:
-    """A network ready for inference: from its folder, or untrained where that is None.
+    """Return a network ready for inference: from its folder, or untrained where that is None.
 
     wanted: the compressor it must have. changes: fields of its configuration to change (mask,
     carry), None for no change. Raises UserError.

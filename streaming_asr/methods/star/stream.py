@@ -115,7 +115,7 @@ class Star:
     # ---- the protocol -----------------------------------------------------------------------
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
-        """A new stream. `language` is for multilingual models (default en)."""
+        """Return the state of a new stream. `language` is for multilingual models (default en)."""
         return StreamState(
             features=self._extractor.start(),
             compressor=self._compressor.start(),
@@ -175,8 +175,8 @@ class Star:
         with state.recorder.part("encode"):
             if x is None:
                 x = self._decoder.embedding.new_zeros(0, self._decoder.embedding.shape[1])
-            found = self._compressor.push(state.compressor, x, last=last)
-        self._take_in(state, found)
+            compressed = self._compressor.push(state.compressor, x, last=last)
+        self._take_in(state, compressed)
 
     def _compress_whole(self, state: StreamState, x: torch.Tensor | None, *, last: bool) -> None:
         if x is not None:
@@ -185,15 +185,15 @@ class Star:
             with state.recorder.part("encode"):
                 frames = torch.cat(state.whole)
                 state.whole = []
-                found = self._compressor.compress(frames, rate=self._rate)
-            self._take_in(state, found)
+                compressed = self._compressor.compress(frames, rate=self._rate)
+            self._take_in(state, compressed)
 
-    def _take_in(self, state: StreamState, found: Compressed) -> None:
+    def _take_in(self, state: StreamState, compressed: Compressed) -> None:
         with state.recorder.part("decode"):
-            self._decoder.append(state.cache, found.vectors, found.scores)
-        state.ready += found.ready
-        state.ends += found.ends
-        state.recorder.count(anchors=found.vectors.shape[0])
+            self._decoder.append(state.cache, compressed.vectors, compressed.scores)
+        state.ready += compressed.ready
+        state.ends += compressed.ends
+        state.recorder.count(anchors=compressed.vectors.shape[0])
 
     # ---- decoding ---------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class Star:
         return self._whisper.detokenizer.words(state.tokens, language=state.language)
 
     def _commit(self, state: StreamState, *, everything: bool) -> list[Word]:
-        """Words that can no longer grow; token t lies in segment t."""
+        """Return the words that can no longer grow; token t lies in segment t."""
         words = self._words(state)
         n_whole = len(words) if everything else sum(w.stop < len(state.tokens) for w in words)
         done = []
