@@ -22,7 +22,7 @@ from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.simul_whisper.alignatt import Policy
 from streaming_asr.methods.simul_whisper.search import Hypothesis, Search
 from streaming_asr.methods.simul_whisper.state import FRAME_S, StreamState
-from streaming_asr.methods.simul_whisper.truncation import load_detector
+from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_padded
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
@@ -49,6 +49,7 @@ class SimulWhisper:
         chunk_s: float = 0.3,
         first_chunk_s: float = 0.6,
         truncation: str | None = None,
+        truncation_threshold: float | str | None = None,
         weights: str | None = None,
         frame_threshold: int = 12,
         last_frame_threshold: int = 4,
@@ -62,6 +63,8 @@ class SimulWhisper:
 
         truncation: drop the last word of a step's text `never`, `always`, or unless the detector
         finds that it ended (`cif`); None: cif where `weights` names one, else never.
+        truncation_threshold: a last word has ended where the detector's weight of the last two
+        frames reaches it, a number or `dev`, as chosen in training; None: the published rule.
         frame_threshold: a token taken from so few frames before the end of the audio waits;
         last_frame_threshold: the same at the end of the stream. rewind_frames: looking back
         further drops the step's text (default 4 s of 30 s of context).
@@ -92,6 +95,9 @@ class SimulWhisper:
         self._detector = None
         if truncation == "cif":
             self._detector = load_detector(str(weights), whisper.config.d_model, whisper.device)
+        self._threshold: float | None = None
+        if truncation_threshold is not None and self._detector is not None:
+            self._threshold = threshold_of(truncation_threshold, str(weights))
         self._chunk_samples = samples_of(chunk_s, "chunk_s")
         self._first_samples = samples_of(first_chunk_s, "first_chunk_s")
         self._buffer_samples = _buffer(buffer_s, whisper)
@@ -204,7 +210,7 @@ class SimulWhisper:
     def _cut_off(self, hidden: torch.Tensor) -> bool:
         """Whether to drop the last word, from the frames heard (n, d)."""
         if self._detector is not None:
-            return not self._detector.ends_with_a_word(hidden)
+            return not self._detector.ends_with_a_word(hidden, self._threshold)
         return self._truncation == "always"
 
     # ---- room in the decoder ----------------------------------------------------------------
