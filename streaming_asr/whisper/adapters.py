@@ -76,7 +76,6 @@ def with_lora(
 def _load_lora(wrapped: Any, start: Path, rank: int) -> None:
     from peft import set_peft_model_state_dict
 
-
     weights = {name: value.float() for name, value in load_tensors(start / WEIGHTS_FILE).items()}
     try:
         set_peft_model_state_dict(wrapped, weights)
