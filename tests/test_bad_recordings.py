@@ -1,4 +1,4 @@
-"""Recordings that are cut off, damaged, or claim what cannot be: each fails alone, with its name."""
+"""Recordings that are cut off, damaged, or claim what cannot be: each fails alone, by name."""
 
 from __future__ import annotations
 
@@ -170,5 +170,5 @@ def test_a_name_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
 
 def test_a_duration_beside_the_recordings_own_is_what_check_says(tmp_path: Path) -> None:
     utterance = Utterance("u", "", lambda: np.zeros(16_000, np.float32), 2.0)
-    with pytest.raises(UserError, match="u: lasts 1.00 s, 2.00 s are stated"):
+    with pytest.raises(UserError, match=r"u: lasts 1.00 s, 2.00 s are stated"):
         utterance.load()
