@@ -1,4 +1,4 @@
-"""Recordings that are cut off, damaged or claim the impossible: each fails alone, by name."""
+"""Recordings that are cut off, damaged, or claim what cannot be: each fails alone, by name."""
 
 from __future__ import annotations
 

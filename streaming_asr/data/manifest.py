@@ -55,7 +55,7 @@ _PART = {
     "required": ["audio_filepath"],
     "description": "`parts` must be a list of objects with an `audio_filepath`",
 }
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "audio_filepath": _FILE,
@@ -232,7 +232,7 @@ def _row(line: str, where: str) -> dict[str, Any]:
         remedy = SCHEMA["properties"][field]["description"]
         what = f"no `{field}`"
         if field in row:
-            what = f"`{error.name.removeprefix('data.')}` is {repr(error.value)[:60]}"
+            what = f"`{str(error.name).removeprefix('data.')}` is {repr(error.value)[:60]}"
         raise UserError(f"{where}: {what}; {remedy}.") from error
     return row
 
