@@ -12,8 +12,8 @@ import torch
 from recipes import settings_of
 from tiny import noise, tiny_folder
 
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.methods.simul_whisper import SimulWhisper
 from streaming_asr.methods.simul_whisper.train import (
     TruncationRecipe,
     best_threshold,
@@ -188,7 +188,7 @@ def test_a_few_steps_lower_the_loss_and_leave_a_detector_that_run_can_load(corpu
     assert torch.equal(loaded.linear.weight, trained.model.linear.weight)
     assert threshold_of("dev", folder) == figures["threshold"]
     weights = {"weights": str(folder), "truncation_threshold": "dev"}
-    simul = SimulWhisper(FOLDER, truncation="cif", **weights)
+    simul = new_method("simul_whisper", FOLDER, truncation="cif", **weights)
     assert simul.step(simul.start(), noise(1.5, seed=1), last=True).partial == ()
 
 
