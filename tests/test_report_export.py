@@ -135,6 +135,18 @@ def test_a_markdown_table_has_the_numbers_the_intervals_and_the_best_in_bold(
     assert len(lines) == 4
 
 
+def test_nothing_in_a_markdown_table_is_read_as_html_a_link_or_another_column(
+    tmp_path: Path,
+) -> None:
+    cell = write_cell(tmp_path / "cell")
+    result = json.loads((cell / "metrics.json").read_text())
+    result["config"]["data"]["split"] = "<img src=x onerror=alert(1)>|[a](b)`c`"
+    (cell / "metrics.json").write_text(json.dumps(result))
+    row = write_table(tmp_path, tmp_path / "t.md", ["wer"]).read_text().splitlines()[2]
+    shown = r"mini &lt;img src=x onerror=alert(1)&gt;\|\[a\](b)\`c\`"
+    assert row.startswith(f"| fake | 300 ms | {shown} | ")
+
+
 def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
     write_cell(tmp_path / "method=whisperrt,chunk=300ms,method.n_best=a&b")
     (tmp_path / "method=star,chunk=300ms").mkdir()

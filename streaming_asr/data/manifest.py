@@ -23,6 +23,7 @@ from typing import Any
 from streaming_asr.data.audio import MAX_S, Composed, File, duration_s
 from streaming_asr.data.noise import Noisy
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord, Utterance
 
@@ -192,7 +193,7 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
         lines.append(json.dumps(kept, ensure_ascii=False) + "\n")
     if not lines:
         raise UserError("data: no utterance to write; choose another split")
-    path.write_text("".join(lines), encoding="utf-8")
+    write_text(path, "".join(lines))
     return len(lines)
 
 
