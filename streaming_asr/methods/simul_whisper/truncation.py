@@ -79,8 +79,8 @@ def threshold_of(wanted: float | str, path: str | Path) -> float:
     if wanted != "dev" or not isinstance(threshold, int | float):
         raise UserError(
             f"truncation_threshold={wanted}: a number, or dev; {folder} has no choice of its "
-            "own in training.json unless `python -m streaming_asr.train method=simul_whisper` made it; null is the "
-            "published rule"
+            "own in training.json unless `python -m streaming_asr.train method=simul_whisper` made "
+            "it; null is the published rule"
         )
     return float(threshold)
 
