@@ -79,11 +79,11 @@ class StarModel(nn.Module):
         device = decoder.embedding.device
         logits, labels, errors = [], [], []
         n_frames = n_vectors = 0
-        windows = zip(batch.audio, batch.ends, batch.n_real, batch.texts, strict=True)
-        for audio, ends, n_real, text in windows:
-            with torch.set_grad_enabled(train_features and torch.is_grad_enabled()):
-                x = self.network.extractor.whole(audio.to(device), ends)[:n_real]
-            found = compressor.compress(x, None if rate else float(len(text) + 1), rate)
+        audio = [samples.to(device) for samples in batch.audio]
+        with torch.set_grad_enabled(train_features and torch.is_grad_enabled()):
+            features = self.network.extractor.windows(audio, batch.ends)
+        for x, n_real, text in zip(features, batch.n_real, batch.texts, strict=True):
+            found = compressor.compress(x[:n_real], None if rate else float(len(text) + 1), rate)
             ids = [*self._prompt, *text]
             n_prompt = len(self._prompt)
             visible = [seen(i, n_prompt, batch.wait_k, found.ready) for i in range(len(ids))]
@@ -166,7 +166,7 @@ class StarRecipe(BlockRecipe):
         self.rate, self.waits, self.strides = rate, list(waits), list(strides)
         self.lookback, self.length_weight = lookback, length_weight
         self.train_features = train_features or stage == "plain"
-        self.dev_wait_k = dev_wait_k
+        self.dev_wait_k, self.shift = dev_wait_k, 0.0
 
         torch.manual_seed(self.seed)
         self.whisper = load_whisper(self.path)
@@ -249,9 +249,17 @@ class StarRecipe(BlockRecipe):
         return nll + self.length_weight * error, logs
 
     def evaluate(self) -> dict[str, float]:
-        """WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate); vectors."""
+        """WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate); vectors.
 
-        recorder = StepRecorder()
+        A stream is tried with its scores as they are and shifted so that they sum up to the number
+        of tokens; what does better on dev is kept."""
+        shift = self._calibrated()
+        tried = {each: self._streamed(each) for each in dict.fromkeys((0.0, shift))}
+        self.shift = min(tried, key=lambda each: tried[each]["score"])
+        return {**tried[self.shift], "shift": self.shift, "wer_shifted": tried[shift]["wer"]}
+
+    def _streamed(self, shift: float) -> dict[str, float]:
+        self.shift, recorder = shift, StepRecorder()
         figures = self.stream_dev("star", recorder, wait_k=self.dev_wait_k, rate=self.rate)
         counts = recorder.drain()[1]
         rate = counts["frames_real"] / max(1, counts["anchors"])
@@ -282,7 +290,7 @@ class StarRecipe(BlockRecipe):
     def save(self, folder: Path) -> None:
         """A folder that `method.weights` takes, in fp16, and training.json."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.network.config = replace(self.config, shift=self._calibrated())
+        self.network.config = replace(self.config, shift=self.shift)
         save_network(self.network, folder)
         save_lora(self.lora, folder, published_name(self.path))
         told = {
