@@ -33,9 +33,10 @@ run: $(VENV)/.installed  ## WhisperRT on 60 utterances of mini: prints the table
 test: $(VENV)/.installed-dev  ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-check: $(VENV)/.installed-dev  ## linter, formatter and type checker; changes nothing
+check: $(VENV)/.installed-dev  ## linter, formatter, import order and type checker; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed  ## time per chunk at chunks 5, 30 and 97, beside the naive baseline

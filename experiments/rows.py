@@ -1,21 +1,29 @@
-"""One table for methods that Table I of WhisperRT sets beside its own: from the cells of a sweep.
+"""The table by chunk of methods that Table I of WhisperRT sets beside its own.
 
 A row is a system at a chunk. Intervals are of 95 %, of those metrics that have one.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-from experiments.whisperrt.tables import NOT_RUN, duration, markdown, number, rewrite
-from streaming_asr.errors import UserError
-from streaming_asr.papers import NONE, read_paper
-from streaming_asr.report.cells import Cell, read_cells
+from experiments.tables import (
+    NONE,
+    caption,
+    chunk_ms,
+    duration,
+    markdown,
+    measure,
+    method_name,
+    paper_rows,
+    read,
+    with_interval,
+    write,
+)
+from streaming_asr import papers
+from streaming_asr.report.cells import Cell
 
 CHUNKS_MS = (100, 200, 300, 500, 1000)
 SPLITS = ("clean", "other")
@@ -31,7 +39,7 @@ METRICS = (
 )
 LEGEND = (
     "Rates in percent, latencies in seconds from a word's end until it is committed, compute "
-    "included; in brackets the 95 % interval. Erasure is words rewritten per final word."
+    "included; in brackets the 95 % interval.\nErasure is words rewritten per final word."
 )
 
 Rows = Mapping[tuple[str, int, str], Cell]
@@ -41,18 +49,14 @@ Rows = Mapping[tuple[str, int, str], Cell]
 def read_rows(
     folder: Path, system: Callable[[Mapping[str, Any]], str], method: str | None = None
 ) -> dict[tuple[str, int, str], Cell]:
-    """The finished cells under `folder`, of one method alone if it is named; `system` names a cell
-    from its method's configuration."""
-    if not folder.is_dir() or not any(folder.glob("*/metrics.json")):
-        return {}
+    """The finished cells under `folder`, of one method alone if it is named.
+
+    system: names a cell from its method's configuration."""
     rows = {}
-    for cell in read_cells(folder):
-        if cell.metrics and cell.chunk_s is not None:
-            config = cell.document["config"]
-            if method not in (None, config["method"]["name"]):
-                continue
-            key = system(config["method"]), round(1000 * cell.chunk_s), config["data"]["split"]
-            rows[key] = cell
+    for cell in read(folder):
+        config, chunk = cell.document["config"], chunk_ms(cell)
+        if chunk is not None and method in (None, method_name(cell)):
+            rows[system(config["method"]), chunk, config["data"]["split"]] = cell
     return rows
 
 
@@ -63,37 +67,17 @@ def method_rows(
     return read_rows(output / "mini", system, name) | read_rows(output / name, system)
 
 
-def caption(rows: Rows) -> str:
-    """When, where and on how much it was measured, and over what the intervals are."""
-    if not rows:
-        return "Not run yet."
-    documents = [cell.document for cell in rows.values()]
-    days = sorted({str(date.fromtimestamp(_made(cell))) for cell in rows.values()})
-    counts = sorted({document["n_utterances"] for document in documents})
-    machines = sorted({(document.get("machine") or {}).get("cpu", "?") for document in documents})
-    drawn = sorted(
-        {f"{i['n_drawn']} {i['drawn']}s" for document in documents if (i := _intervals(document))}
-    )
-    failed = sum(int(document.get("n_failed") or 0) for document in documents)
-    return (
-        f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))} on {', '.join(machines)}, one "
-        f"thread, {' or '.join(map(str, counts))} utterances of each split; intervals over "
-        f"{' or '.join(drawn) or 'nothing'}."
-        + (f" {failed} utterances failed; they count as empty." if failed else "")
-    )
-
-
 def table(rows: Rows, systems: Sequence[str], paper: str | None) -> str:
     """Both splits. The first of `systems` has a row for every chunk, the others where they were
     measured. paper: the name that WhisperRT's table I gives the method, whose base model stands
     beside the first."""
-    printed = paper_rows(paper) if paper else {}
-    parts = [caption(rows), LEGEND]
+    printed = printed_rates(paper) if paper else {}
+    parts = [caption(rows.values()), LEGEND]
     for split in SPLITS:
         lines = []
         for chunk in CHUNKS_MS:
             for name in _shown(rows, systems, chunk, split):
-                beside = printed.get((chunk, split), "–") if name == systems[0] else "–"
+                beside = printed.get((chunk, split), NONE) if name == systems[0] else NONE
                 cells = measures(rows.get((name, chunk, split)))
                 lines.append([name, duration(chunk), *cells, *([beside] if paper else [])])
         header = ["system", "chunk", *COLUMNS, *(["paper, base"] if paper else [])]
@@ -107,7 +91,7 @@ def table(rows: Rows, systems: Sequence[str], paper: str | None) -> str:
 
 
 def short_table(rows: Rows, systems: Sequence[str]) -> str:
-    """`table` for another page: both splits in one, without intervals and the paper."""
+    """Returns `table` for another page: both splits in one, without intervals and the paper."""
     lines = [
         [name, duration(chunk), split, *measures(rows.get((name, chunk, split)), intervals=False)]
         for split in SPLITS
@@ -115,7 +99,9 @@ def short_table(rows: Rows, systems: Sequence[str]) -> str:
         for name in _shown(rows, systems, chunk, split)
     ]
     return (
-        caption(rows) + "\n\n" + markdown(["system", "chunk", "split", *COLUMNS], lines, n_text=3)
+        caption(rows.values())
+        + "\n\n"
+        + markdown(["system", "chunk", "split", *COLUMNS], lines, n_text=3)
     )
 
 
@@ -125,70 +111,45 @@ def _shown(rows: Rows, systems: Sequence[str], chunk: int, split: str) -> list[s
 
 def measures(cell: Cell | None, *, intervals: bool = True) -> list[str]:
     """The columns of one cell."""
-    if cell is None:
-        return [NOT_RUN] * len(METRICS)
-    bounds = _intervals(cell.document).get("metrics", {}) if intervals else {}
-    cells = []
-    for metric, digits in METRICS:
-        text = number(cell.metrics.get(metric), digits)
-        low_high = bounds.get(metric)
-        if low_high:
-            text += f" [{number(low_high[0], digits)}, {number(low_high[1], digits)}]"
-        cells.append(text)
-    return cells
+    shown = with_interval if intervals else measure
+    return [shown(cell, metric, digits) for metric, digits in METRICS]
 
 
-def paper_rows(method: str) -> dict[tuple[int, str], str]:
-    """RWER / ARWER / WER of the base model by chunk in ms and split, as printed."""
-    (first,) = (t for t in read_paper("whisperrt").tables if t.name == "I")
-    found = {}
-    for row in first.rows:
-        labels = row.labels
-        if labels["model"] != "base" or labels["method"] != method or labels["chunk"] == NONE:
-            continue
-        split = {"test-clean": "clean", "test-other": "other"}.get(labels["data"])
-        if split:
-            chunk = int(labels["chunk"].removesuffix("ms"))
-            found[chunk, split] = " / ".join(row.values[k] for k in ("RWER", "ARWER", "WER"))
-    return found
-
-
-def _intervals(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    return document.get("intervals") or {}
-
-
-def _made(cell: Cell) -> float:
-    return (cell.folder / "metrics.json").stat().st_mtime
-
-
-def write(
+def write_page(
     argv: Sequence[str] | None,
     about: str | None,
     page: Path,
-    blocks: Callable[[Path], Mapping[str, str]],
-    *,
-    shared: str,
-    short: Callable[[Path], str] | None = None,
+    system: Callable[[Mapping[str, Any]], str],
+    systems: Sequence[str],
+    paper: str | None = None,
+    further: Callable[[Path, Rows], Mapping[str, str]] = lambda output, rows: {},
 ) -> int:
-    """The command line of a folder's tables; returns the exit status.
+    """The command line of a method's tables; returns the exit status.
 
-    blocks: from the folder where `run` wrote, what stands in `page`; shared: the one of them that
-    `--readme` writes into another file too, there as `short` has it.
+    The page's folder has the method's name, and so has the block with `table`. further: the other
+    blocks, from the folder where `run` wrote and the method's rows.
     """
-    parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
-    parser.add_argument("--here", type=Path, default=page, help="this folder's page")
-    parser.add_argument("--readme", type=Path, help=f"also the block `{shared}` of this file")
-    arguments = parser.parse_args(argv)
-    try:
-        written = blocks(arguments.output)
-        rewrite(arguments.here, written)
-        print(f"written: {arguments.here}")
-        if arguments.readme is not None:
-            block = written[shared] if short is None else short(arguments.output)
-            rewrite(arguments.readme, {shared: block})
-            print(f"written: {arguments.readme}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    name = page.parent.name
+
+    def blocks(output: Path) -> dict[str, str]:
+        rows = method_rows(output, name, system)
+        return {name: table(rows, systems, paper), **further(output, rows)}
+
+    def short(output: Path) -> str:
+        return short_table(method_rows(output, name, system), systems)
+
+    return write(argv, about, page, blocks, shared=name, short=short)
+
+
+def printed_rates(method: str) -> dict[tuple[int, str], str]:
+    """RWER / ARWER / WER of the base model by chunk in ms and split, as WhisperRT prints them."""
+    rates = {}
+    for row in paper_rows("whisperrt", "I"):
+        labels = row.labels
+        if (labels["model"], labels["method"]) != ("base", method):
+            continue
+        split = {"test-clean": "clean", "test-other": "other"}.get(labels["data"])
+        if split and labels["chunk"] != papers.NONE:
+            chunk = int(labels["chunk"].removesuffix("ms"))
+            rates[chunk, split] = " / ".join(row.values[k] for k in ("RWER", "ARWER", "WER"))
+    return rates

@@ -29,15 +29,11 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from streaming_asr.config import (
-    CONF_DIR,
-    build,
-    find_weights,
-    first_chunk_ms,
-    parse_duration,
-    weights_folders,
-)
+from streaming_asr.config import CONF_DIR, build
+from streaming_asr.durations import first_chunk_ms, parse_duration
 from streaming_asr.errors import UserError
+from streaming_asr.method import FRAME_S, FRAME_SAMPLES
+from streaming_asr.weights import find_weights, weights_folders
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,8 +41,6 @@ if TYPE_CHECKING:
     from streaming_asr.data import Utterance
     from streaming_asr.whisper.load import Whisper
 
-FRAME_S = 0.02
-FRAME_SAMPLES = 320
 TOLERANCE_S = 0.2
 N_SHOWN = 12  # single heads in the table
 

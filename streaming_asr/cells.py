@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, ValueType
@@ -27,8 +28,8 @@ BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 @dataclass(frozen=True)
 class Planned:
-    """One cell that a command will run: its folder and its settled configuration, None where its
-    adapter is missing."""
+    """One cell that a command will run: its folder and its settled configuration, which is None
+    where its weights are missing."""
 
     folder: Path
     config: DictConfig | None
@@ -37,12 +38,12 @@ class Planned:
 def plan(
     overrides: Sequence[str], *, multirun: bool = False, config_dir: str | None = None
 ) -> list[Planned]:
-    """The cells of a command line, all checked. Raises UserError for the first that is wrong.
+    """Return the cells of a command line, all checked. Raises UserError for the first wrong one.
 
-    Of a sweep, cells whose adapter is missing are planned too, to fail when their turn comes, while
-    others can run.
-    A sweep is asked for by `multirun`, or by an experiment file with `hydra.mode: MULTIRUN`.
-    Sweepers other than Hydra's own choose their cells as they go: for those the list is empty.
+    A sweep also plans cells whose weights are missing: they fail when their turn comes, while
+    others can run. `multirun` asks for a sweep, as does an experiment file with
+    `hydra.mode: MULTIRUN`. Sweepers other than Hydra's own choose their cells as they go: for those
+    the list is empty.
     """
     swept = [override for override in _parsed(overrides) if override.is_sweep_override()]
     given = [_values(override) for override in _parsed(overrides)]
@@ -83,7 +84,7 @@ def _parsed(overrides: Sequence[str]) -> list[Override]:
 
 
 def _values(override: Override) -> list[str]:
-    """The override once for each of its values."""
+    """Return the override once for each of its values."""
     if not override.is_sweep_override():
         return [override.input_line or ""]
     if not override.is_discrete_sweep() or override.value_type == ValueType.GLOB_CHOICE_SWEEP:
@@ -107,7 +108,7 @@ def _folder(full: DictConfig, *folder_keys: str) -> Path:
 
 
 def check_writable(folder: Path) -> None:
-    """Raises UserError where no file can be written in `folder`, which is made if need be."""
+    """Raise UserError where no file can be written in `folder`, which is made if need be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -122,18 +123,17 @@ def check_writable(folder: Path) -> None:
 # -- what a cell's folder holds -------------------------------------------------------------
 
 
-def hashes_of(folder: Path) -> dict[str, str] | None:
-    """The hashes a log was begun with; None without a log, or with one whose header is torn."""
+def header_of(folder: Path) -> dict[str, Any] | None:
+    """Return the header of a cell's log; None without a log and where the header is torn."""
     try:
         with (folder / "events.jsonl").open(encoding="utf-8") as log:
-            header = json.loads(log.readline())
+            return dict(json.loads(log.readline()))
     except (OSError, ValueError):
         return None
-    return header.get("hashes") or {}
 
 
 def finished(folder: Path, hashes: Mapping[str, str], metrics_version: int) -> bool:
-    """Whether the folder holds the whole result of exactly this, scored by these metrics."""
+    """Return whether the folder holds the whole result of these hashes, scored by these metrics."""
     try:
         result = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -153,7 +153,7 @@ def set_aside(folder: Path) -> Path:
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Keeps a second process out of the cell. The system frees it when the process dies."""
+    """Keep a second process out of the cell. The system frees the lock when the process dies."""
     try:
         import fcntl
     except ImportError:  # not on Windows, where the second writer fails to open the log anyway

@@ -6,7 +6,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import did_you_mean
+from streaming_asr.terminal import exit_status
 
 COMMANDS = {
     "run": "one method over one corpus, or a sweep (the default)",
@@ -17,11 +18,13 @@ COMMANDS = {
     "score": "score logs again, retime them, compare them; other tools' logs in and out",
     "report": "table and HTML page of a folder of results",
     "export": "an adapter merged into its model, for transformers and CTranslate2",
-    "bench": "time per chunk, beside a naive baseline",
     "profile": "how the hush word's encoder and decoder best share this machine's cores",
     "list": "methods, models, corpora and metrics there are",
+    "get": "obtain weights: tiny.en, base",
     "doctor": "what works on this machine",
 }
+
+MOVED = {"bench": "`python -m experiments.bench` in a checkout of the project"}
 
 HELP = """\
 streaming-asr compares methods of streaming speech recognition on equal terms.
@@ -40,7 +43,7 @@ commands (streaming-asr X ... is python -m streaming_asr.X ...; X --help says mo
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Dispatches; returns the exit status."""
+    """Run the command that the arguments name and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv in ([], ["-h"], ["--help"], ["help"]):
         print(HELP + "\n".join(f"  {name:12} {text}" for name, text in COMMANDS.items()))
@@ -48,9 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = "run"
     if argv[0] in COMMANDS:
         command = argv.pop(0)
+    elif argv[0] in MOVED:
+        print(f"error: {argv[0]}: this is now {MOVED[argv[0]]}", file=sys.stderr)
+        return 2
     elif "=" not in argv[0] and not argv[0].startswith(("-", "~")):
-        from streaming_asr.config import did_you_mean
-
         print(
             f"error: {argv[0]}: no such command{did_you_mean(argv[0], COMMANDS)}; "
             f"there are {', '.join(COMMANDS)}, and bare key=value runs",
@@ -61,10 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = sys.argv
     sys.argv = [f"streaming-asr {command}", *argv]
     try:
-        return int(module.main() or 0)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return exit_status(module.main)
     finally:
         sys.argv = before
 

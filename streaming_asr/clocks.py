@@ -31,22 +31,22 @@ GROWTH_TOLERANCE = 1e-3  # seconds of wait per second of audio taken as no growt
 
 
 def audio_times(steps: Sequence[Step]) -> Times:
-    """a_k: the audio received up to each step."""
+    """Return a_k, the audio received up to each step."""
     return np.array([step.audio_samples for step in steps], dtype=np.float64) / SAMPLE_RATE
 
 
 def compute_times(steps: Sequence[Step]) -> Times:
-    """c_k: the compute of each step."""
+    """Return c_k, the compute of each step."""
     return np.array([step.compute_ns["wall"] for step in steps], dtype=np.float64) / 1e9
 
 
 def unaware(a: Times, c: Times) -> Times:
-    """CU: a_k, as if computing took no time."""
+    """Return a_k (CU), as if computing took no time."""
     return a.copy()
 
 
 def fifo(a: Times, c: Times) -> Times:
-    """CA: f_k = max(a_k, f_{k-1}) + c_k with f_0 = 0.
+    """Return f_k = max(a_k, f_{k-1}) + c_k with f_0 = 0 (CA).
 
     In closed form f_k = C_k + max over j <= k of (a_j - C_{j-1}), where C is the running sum of c:
     the queue was last empty at the j that attains the maximum.
@@ -56,12 +56,12 @@ def fifo(a: Times, c: Times) -> Times:
 
 
 def elapsed(a: Times, c: Times) -> Times:
-    """SimulEval's rule: audio received plus all compute so far, as if nothing ran in parallel."""
+    """Return SimulEval's times: audio received plus all compute so far, nothing in parallel."""
     return a + np.cumsum(c)
 
 
 def last_step(a: Times, c: Times) -> Times:
-    """The rule of FBK's simulstream: audio received plus this step's compute, without a queue."""
+    """Return FBK's times (simulstream): audio received plus this step's compute, no queue."""
     return a + c
 
 
@@ -74,37 +74,18 @@ CLOCKS: dict[str, Callable[[Times, Times], Times]] = {
 
 
 def step_times(steps: Sequence[Step], clock: str) -> Times:
-    """When each step was seen; `clock` is a key of CLOCKS."""
+    """Return when each step was seen; `clock` is a key of CLOCKS."""
     return CLOCKS[clock](audio_times(steps), compute_times(steps))
 
 
-def displays(steps: Sequence[Step]) -> list[list[str]]:
-    """D_k after each step: the committed words so far and then the partial ones, as logged."""
-    committed: list[str] = []
-    result: list[list[str]] = []
-    for step in steps:
-        committed = committed[: max(len(committed) - step.retracted, 0)] + step.committed
-        result.append(committed + step.partial)
-    return result
-
-
-def committed_words(steps: Sequence[Step]) -> list[tuple[str, int]]:
-    """The final committed text as (word, index of the step that committed it)."""
-    words: list[tuple[str, int]] = []
-    for k, step in enumerate(steps):
-        words = words[: max(len(words) - step.retracted, 0)]
-        words += [(word, k) for word in step.committed]
-    return words
-
-
 def queue_wait(a: Times, c: Times) -> Times:
-    """How long each step's audio waits before its turn: max(a_k, f_{k-1}) - a_k."""
+    """Return how long each step's audio waits before its turn: max(a_k, f_{k-1}) - a_k."""
     f = fifo(a, c)
     return np.maximum(np.concatenate([[0.0], f[:-1]])[: len(a)] - a, 0.0)
 
 
 def queue_growth(a: Times, c: Times) -> float:
-    """Growth of the wait over the second half, in seconds per second of audio.
+    """Return the growth of the wait over the second half, in seconds per second of audio.
 
     The median wait of the last quarter of the steps less that of the third, over the audio between
     the two: medians, since one late chunk is not growth. 0 with fewer than four steps.
@@ -120,8 +101,8 @@ def queue_growth(a: Times, c: Times) -> float:
 
 
 def headroom(traces: Iterable[tuple[Times, Times]], budget_s: float = QUEUE_BUDGET_S) -> float:
-    """How many times slower the machine may be: the largest s such that with s * c_k the queue of
-    every trace (a, c) stays bounded, its waits within `budget_s` and without growth.
+    """Return how many times slower the machine may be: the largest s such that with s * c_k the
+    queue of every trace (a, c) stays bounded, its waits within `budget_s` and without growth.
 
     Below 1 the machine at hand does not keep up. Infinite where nothing takes any time.
     """
@@ -146,5 +127,5 @@ def headroom(traces: Iterable[tuple[Times, Times]], budget_s: float = QUEUE_BUDG
 
 
 def median_trace(traces: Sequence[Times]) -> Times:
-    """The per-step median of the compute of several runs of one stream, (K,) each."""
+    """Return the per-step median of the compute of several runs of one stream, (K,) each."""
     return np.median(np.stack(traces), axis=0)

@@ -1,4 +1,4 @@
-"""The configuration: its top level, durations, trained weights, where conf/ lies, and `build`.
+"""The configuration: its top level, where conf/ lies, composing, settling, and `build`.
 
 Everything a user can get wrong in a configuration is found here, before any weights load, and
 answered with a `UserError`: the value, the rule, the remedy.
@@ -6,35 +6,33 @@ answered with a `UserError`: the value, the rule, the remedy.
 
 from __future__ import annotations
 
-import difflib
-import json
-import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
+from hydra.initialize import get_gh_backup, restore_gh_from_backup
 from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from streaming_asr.errors import MissingWeights, UserError
-from streaming_asr.hashes import weights_hash
+from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
+from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.schedule import check_feed
+from streaming_asr.weights import find_weights, own_network, weights_folders
 
 HERE = Path(__file__).resolve().parent
 CONF_DIR = next(p for p in (HERE / "conf", HERE.parent / "conf") if p.is_dir())
 
-FRAME_MS = 20  # one encoder frame: every duration of the chunk schedule is a multiple of it
-FIRST_CHUNK_MS = 600  # the first chunk is at least this long unless first_chunk says otherwise
-FEEDS = ("fixed", "best_effort")
 DTYPES = ("float32", "float16", "bfloat16")
 ATTENTIONS = ("eager", "sdpa")
+NATURAL = ("prompts", "speechocean762", "voices")  # corpora that mini cannot hear
 
 
 @dataclass
@@ -59,54 +57,9 @@ class RunConfig:
     threads: int | None = None  # of torch; default: torch's own choice
 
 
-# -- durations ------------------------------------------------------------------------------
-
-
-def parse_duration(text: str, key: str = "chunk") -> int:
-    """Milliseconds of a duration such as `300ms` or `1.2s`.
-
-    Raises UserError for a bare number, an unknown unit, anything not positive or not a multiple
-    of one encoder frame (20 ms). `key` is the setting the message names.
-    """
-    match = re.fullmatch(r"\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*([a-zµ]*)\s*", str(text))
-    if match is None:
-        raise UserError(
-            f"{key}={text}: not a duration; write a number and a unit, as in {key}=300ms"
-        )
-    number, unit = Decimal(match[1]), match[2]
-    if not unit:
-        meant = f"{match[1]}s" if number < FRAME_MS else f"{match[1]}ms"
-        raise UserError(f"{key}={text}: a duration needs a unit (ms or s); write {key}={meant}")
-    if unit not in ("ms", "s"):
-        raise UserError(f"{key}={text}: the unit is ms or s; write for instance {key}=300ms")
-    ms = number * (1000 if unit == "s" else 1)
-    if ms <= 0:
-        raise UserError(f"{key}={text}: must be positive; the least is {key}={FRAME_MS}ms")
-    if ms % FRAME_MS:
-        below = int(ms // FRAME_MS) * FRAME_MS
-        near = [f"{n}ms" for n in (below, below + FRAME_MS) if n > 0]
-        raise UserError(
-            f"{key}={text}: not a multiple of {FRAME_MS} ms, one encoder frame; "
-            f"use {key}={' or '.join(near)}"
-        )
-    return int(ms)
-
-
-def format_duration(ms: int) -> str:
-    """The shortest exact spelling: 300 -> `300ms`, 2000 -> `2s`."""
-    return f"{ms // 1000}s" if ms % 1000 == 0 else f"{ms}ms"
-
-
-def first_chunk_ms(chunk: str, first_chunk: str | None = None) -> int:
-    """Length of the first chunk in ms: as given, else the smallest multiple of chunk >= 600 ms."""
-    if first_chunk is not None:
-        return parse_duration(first_chunk, "first_chunk")
-    chunk_ms = parse_duration(chunk)
-    return -(-FIRST_CHUNK_MS // chunk_ms) * chunk_ms
-
-
 def _cell_name(method: str, chunk: str, overrides: Sequence[str]) -> str:
-    """A cell's folder: method and chunk always, then the other overrides, in one order.
+    """Return the name of a cell's folder: always method and chunk, then the other overrides, in one
+    order.
 
     The same configuration gets the same folder, in a sweep or alone. What cannot change a result
     (tracker, name, output) does not name it.
@@ -149,7 +102,7 @@ _register()
 def compose(
     overrides: Sequence[str] = (), *, config_name: str = "run", config_dir: str | None = None
 ) -> DictConfig:
-    """The settled configuration of these overrides, as `python -m streaming_asr.run` sees it."""
+    """Return the settled configuration of these overrides, as `run` sees it."""
     full = compose_raw(overrides, config_name=config_name, config_dir=config_dir)
     return settle(full, full.hydra.runtime.choices)
 
@@ -157,13 +110,17 @@ def compose(
 def compose_raw(
     overrides: Sequence[str] = (), *, config_name: str = "run", config_dir: str | None = None
 ) -> DictConfig:
-    """As Hydra composes it: unresolved, its `hydra` node in it. `config_dir` is searched too."""
+    """Return what Hydra composes, with its `hydra` node; `config_dir` is searched too."""
     extra = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
+    before = get_gh_backup()  # within a job of Hydra's its state is set, and would be refused
+    GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
             return hydra_compose(config_name, [*overrides, *extra], return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise explain(error, overrides, config_name, config_dir) from error
+    finally:
+        restore_gh_from_backup(before)
 
 
 def explain(
@@ -172,7 +129,7 @@ def explain(
     config_name: str = "run",
     config_dir: str | None = None,
 ) -> UserError:
-    """Hydra's refusal as value, rule and remedy, with the nearest name where there is one."""
+    """Return Hydra's refusal as value, rule and remedy, with the nearest name if any."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
         options = sorted(str(o) for o in error.options or ())
@@ -216,20 +173,14 @@ def explain(
 
 # Settings and values of earlier versions.
 RENAMED = {"method.adapter": "method.weights", "model.adapters": "model.weights"}
-RENAMED_ENTRIES = {"random": "any_chunk"}
-
-
-def did_you_mean(wrong: str, right: Iterable[str]) -> str:
-    """`; did you mean X?`, or nothing where no name is near."""
-    near = difflib.get_close_matches(wrong, list(right), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 # -- settling -------------------------------------------------------------------------------
 
 
 def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictConfig:
-    """The configuration checked, resolved, durations in one spelling, the weights found.
+    """Return the configuration checked and resolved, with durations in one spelling and the weights
+    found.
 
     choices: which option each group has (`hydra.runtime.choices`). Hydra's own node is left out.
     Raises UserError. No weights are loaded, so this is done for every cell of a sweep before the
@@ -240,22 +191,23 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
         if OmegaConf.is_missing(config, group) or choices.get(group) is None:
             raise UserError(f"{group}: none chosen; give {group}=<one of conf/{group}/>")
     chunk_ms = parse_duration(config.chunk)
+    given = OmegaConf.select(config, "hydra.overrides.task") or []
     with read_write(config), open_dict(config):
         config.pop("hydra", None)
         config.chunk = format_duration(chunk_ms)
         config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
-    _one_of("feed", config.feed, FEEDS)
     _one_of("dtype", config.dtype, DTYPES)
-    for key in ("limit", "batch", "threads"):
+    check_feed(config.feed, config.batch)
+    for key in ("limit", "threads"):
         value = config[key]
         if value is not None and value < 1:
             raise UserError(f"{key}={value}: must be 1 or more; leave {key} out for its default")
     if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", config.device):
         raise UserError(f"device={config.device}: the device is cpu, cuda, cuda:<n> or mps")
-    if config.feed == "best_effort" and config.batch > 1:
+    if choices["model"] == "mini" and choices["data"] in NATURAL:
         raise UserError(
-            f"batch={config.batch} feed=best_effort: a best-effort stream waits for its own steps, "
-            "so streams cannot share one; use batch=1"
+            f"data={choices['data']}: is natural speech, and model=mini hears only the synthetic "
+            "voices it was trained on; take a Whisper, as model=tiny.en"
         )
     method_name = str(choices["method"])
     for key in sorted(OmegaConf.missing_keys(config)):
@@ -275,6 +227,7 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
                 str(config.method.weights),
                 weights_folders(config, method_name),
                 model=OmegaConf.select(config, "model.path"),
+                settings=_for_training(given, str(choices["model"])),
             )
             with read_write(config):
                 config.method.weights = None if found is None else str(found)
@@ -291,22 +244,16 @@ def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:
 
 
 def _check_model(config: DictConfig) -> None:
-    """A local model folder must exist; a hub name (`openai/whisper-base`) is left to the loader."""
+    """A local folder must hold a Whisper or a ChunkFormer; the loader answers for hub names."""
+    from streaming_asr.whisper.source import find_here, is_local
+
     path = OmegaConf.select(config, "model.path")
-    if path is None:
-        return
-    looks_local = os.path.isabs(path) or path.startswith((".", "~")) or path.count("/") > 1
-    folder = Path(path).expanduser()
-    if looks_local and not any((folder / f"config.{end}").is_file() for end in ("json", "yaml")):
-        raise UserError(
-            f"model.path={path}: no model there (a Hugging Face folder with config.json, or a "
-            "ChunkFormer's with config.yaml); give model.path=<folder> or a hub name, or build "
-            "mini with `make mini`"
-        )
+    if path is not None and is_local(path) and own_network(config) is None:
+        find_here(path)
 
 
 def check_attention(config: DictConfig) -> None:
-    """`model.attention`, where the passes of this model and method can honour it."""
+    """Raise UserError where this model and method cannot honour `model.attention`."""
     wanted = OmegaConf.select(config, "model.attention")
     if wanted is None:
         return
@@ -329,109 +276,20 @@ def check_attention(config: DictConfig) -> None:
             )
 
 
-# -- trained weights -------------------------------------------------------------------------------
-
-
-def own_network(config: DictConfig) -> str | None:
-    """`model.path` where it is no Whisper but a ChunkFormer's folder; None elsewhere."""
-    path = OmegaConf.select(config, "model.path")
-    if path is None:
-        return None
-    folder = Path(path).expanduser()
-    is_whisper = (folder / "config.json").exists()
-    return path if not is_whisper and (folder / "config.yaml").is_file() else None
-
-
-def weights_folders(config: DictConfig, method_name: str) -> list[Path]:
-    """Folders that may hold weights of this method for this model, in the order of the search."""
-    model = config.model
-    beside = model.get("weights") or str(Path(str(model.path)).expanduser() / "weights")
-    return [
-        Path(str(config.output)) / "train" / str(model.get("name", "model")) / method_name,
-        Path(beside) / method_name,
-    ]
-
-
-def find_weights(
-    method_name: str,
-    chunk_ms: int,
-    wanted: str,
-    folders: Sequence[Path],
-    *,
-    model: str | Path | None = None,
-) -> Path | None:
-    """The folder that `method.weights` names; None for `none`.
-
-    wanted: `none`; `auto` (one trained at exactly this chunk, in any of `folders`, else one trained
-    on random chunks); `auto_or_none` (the same, None where there is neither); the name of one in
-    `folders` (`any_chunk`, `300ms`); or a path.
-    model: its folder. Both `auto` pass over folders whose training.json names other weights than
-    its own; one that is asked for by name or path is taken.
-    Raises MissingWeights, which says what exists and how to train one.
-    """
-    if wanted in ("none", "None"):
-        return None
-    auto = wanted in ("auto", "auto_or_none")
-    base = weights_hash(model) if auto and model is not None else None
-    present: dict[str, Path] = {}
-    strange: list[Path] = []
-    for folder in folders:
-        for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if not entry.is_dir() or not any(entry.iterdir()):
-                continue
-            if base is not None and training_of(entry).get("base") not in (None, base):
-                strange.append(entry)
-            else:
-                present.setdefault(_entry_key(entry.name), entry)
-    if auto:
-        for key in (f"{chunk_ms}ms", "any_chunk"):
-            if key in present:
-                return present[key]
-        if wanted == "auto_or_none":
-            return None
-    elif _entry_key(wanted) in present:
-        return present[_entry_key(wanted)]
-    elif Path(wanted).expanduser().exists():  # a folder, or a checkpoint file of another project
-        return Path(wanted).expanduser()
-    chunk = format_duration(chunk_ms)
-    if wanted in RENAMED_ENTRIES:
-        now = RENAMED_ENTRIES[wanted]
-        raise MissingWeights(
-            f"method.weights={wanted}: {wanted} is called {now} now; give method.weights={now}"
-        )
-    there = ", ".join(str(path) for path in present.values()) or "none"
-    if strange:
-        there += f" (trained on other weights: {', '.join(map(str, strange))})"
-    asked = f"chunk={chunk}" if wanted == "auto" else f"method.weights={wanted}"
-    raise MissingWeights(
-        f"{asked}: no such weights of {method_name} for this model. There are: {there}. "
-        f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}` "
-        f"(or as conf/recipe/{method_name}.yaml says), "
-        f"name one with method.weights=<folder>, or do without with method.weights=none"
-    )
-
-
-def training_of(weights: Path) -> dict[str, Any]:
-    """The content of training.json in a folder of weights; {} where none can be read."""
-    try:
-        return dict(json.loads((weights / "training.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
-def _entry_key(name: str) -> str:
-    """`1s` and `1000ms` name one entry; any other name stands for itself."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", name)
-    if match is None:
-        return name
-    return f"{int(Decimal(match[1]) * (1000 if match[2] == 's' else 1))}ms"
+def _for_training(overrides: Sequence[str], model: str) -> str:
+    """Return what a training command takes over from these overrides, with what else it needs."""
+    kept = [o for o in overrides if re.match(r"(model|output)[=.]", o)]
+    if model != "mini":
+        kept += ["train_data=<shards>", "dev_manifest=<manifest>"]
+    return "".join(f" {override}" for override in kept)
 
 
 # -- building -------------------------------------------------------------------------------
 
 
 def build(node: DictConfig | Mapping[str, Any], **extra: Any) -> Any:
-    """The object a node with `_target_` describes: the only place where configuration becomes code.
+    """Return the object that a node with `_target_` describes; only here configuration becomes
+    code.
 
     Raises what the target raises, not Hydra's wrapping of it.
     """

@@ -50,7 +50,7 @@ class Check:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints a line per check; the exit status is 1 where something needed is broken."""
+    """Print a line per check and return the exit status, 1 where something needed is broken."""
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.doctor", description="What works on this machine."
     )
@@ -67,14 +67,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def examine(connect: Callable[[str], str | None] | None) -> list[Check]:
-    """All checks. `connect` tries a host and returns why it failed, None where it did not; without
-    it no connection is tried."""
+    """Return all checks. `connect` tries a host and returns why it failed, or None where it
+    answered; without `connect` no connection is tried."""
     return [
         _python(),
         *map(_package, NEEDED),
         *_devices(),
         _memory(),
         _mini(),
+        *_models(),
         _audio_formats(),
         _hub(connect),
         _wandb(connect, os.environ),
@@ -128,6 +129,25 @@ def _mini() -> Check:
         return Check("mini model", "broken", f"not in {MINI}", "install again, or make mini")
     adapters = sorted(path.name for path in (MINI / "weights").glob("*") if path.is_dir())
     return Check("mini", "ok", f"{n_splits} splits, trained: {', '.join(adapters) or 'base alone'}")
+
+
+def _models() -> list[Check]:
+    """Whether the models that packages carry are on this machine."""
+    from streaming_asr.errors import UserError
+    from streaming_asr.whisper.packages import packaged
+    from streaming_asr.whisper.source import find_here
+
+    checks = []
+    for hub, model in packaged().items():
+        name, remedy = f"model={model.model}", f"python -m streaming_asr.get {model.model}"
+        try:
+            found = find_here(hub)
+        except UserError as error:
+            checks.append(Check(name, "absent", str(error)))
+            continue
+        told = "not on this machine" if found is None else f"{found.where}: {found.folder}"
+        checks.append(Check(name, "absent" if found is None else "ok", told, remedy))
+    return checks
 
 
 def _audio_formats() -> Check:
@@ -189,7 +209,7 @@ def _connect(host: str) -> str | None:
 
 
 def _program(name: str, names: Sequence[str], flags: Sequence[str], use: str) -> Check:
-    """The first of `names` on the path, with the first line it prints as its version."""
+    """Return the first of `names` on the path, with the first line it prints as its version."""
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
         return Check(name, "absent", "not found", use)

@@ -55,7 +55,7 @@ class EnglishPieces:
 
 
 def _named_words(whole: EnglishTextNormalizer) -> frozenset[str]:
-    """Every word that a rule of the normaliser names."""
+    """Return every word that a rule of the normaliser names."""
     patterns = [whole.ignore_patterns, *whole.replacers]
     named = re.findall("[a-z]+", " ".join(patterns).replace(r"\b", " "))
     suffixes = "a", "half", "st", "nd", "rd", "th", "s"  # of "and a half" and "3 rd"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(ValueError):
     """Bad input from outside: its message gives the value, the rule and the remedy.
@@ -12,3 +15,9 @@ class UserError(ValueError):
 
 class MissingWeights(UserError):
     """No such trained part of a method; in a sweep only the cells that need it fail."""
+
+
+def did_you_mean(wrong: str, right: Iterable[str]) -> str:
+    """Return `; did you mean X?`, or nothing where no name is near."""
+    near = difflib.get_close_matches(wrong, list(right), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -11,19 +11,23 @@ import gc
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import SAMPLE_RATE
-from streaming_asr.utterance import TimedWord
+from streaming_asr.method import COUNTS, SAMPLE_RATE
+from streaming_asr.utterance import TimedWord, Utterance
 
 SCHEMA = 1  # raised whenever a reader of the old form would misread the new one
 SCHEMA_FILE = Path(__file__).with_name("events.schema.json")
 STEP_KINDS = ("audio", "endpoint", "flush")
+# The fields of the line that opens an utterance; audio_path follows where there is one.
+OPENING = (
+    *("utt", "text", "words", "speaker", "language", "duration_samples", "audio_hash"),
+    *("feed", "batch", "lookahead_samples"),
+)
 
 
 @dataclass(slots=True)
@@ -34,15 +38,7 @@ class Step:
     kind: str  # one of STEP_KINDS
     audio_samples: int  # received so far, this step's included
     compute_ns: dict[str, int]  # "wall" and the parts that were measured within it
-    frames_real: int = 0
-    frames_computed: int = 0
-    decode_steps: int = 0
-    beam_sum: int = 0
-    encoder_flops: float = 0.0
-    # of a method that compresses frames for its decoder; 0 for all others
-    anchors: int = 0
-    tokens: int = 0
-    decoder_cache_bytes: int = 0
+    counts: dict[str, float] = field(default_factory=dict)  # by the names of method.COUNTS
     committed: list[str] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
     # [start, end, probability] of each committed word, or None where the method knows none
@@ -79,9 +75,33 @@ class UtteranceLog:
     memory_peak_bytes: int | None = None
     commit_violations: int = 0  # steps that took committed words back
 
+    @classmethod
+    def of(cls, utterance: Utterance, **fields: Any) -> UtteranceLog:
+        """Return the log of an utterance before its first step; `fields` are further ones."""
+        return cls(
+            utt=utterance.id,
+            text=utterance.text,
+            duration_samples=round(utterance.duration_s * SAMPLE_RATE),
+            words=None if utterance.words is None else list(utterance.words),
+            speaker=utterance.speaker,
+            language=utterance.language,
+            audio_path=utterance.audio_path,
+            **fields,
+        )
+
     @property
     def duration_s(self) -> float:
         return self.duration_samples / SAMPLE_RATE
+
+
+def committed_words(steps: Iterable[Step]) -> list[tuple[str, list[float | None]]]:
+    """Return the final committed words, each with its [start, end, probability]."""
+    words: list[tuple[str, list[float | None]]] = []
+    for step in steps:
+        del words[len(words) - step.retracted :]
+        times = step.words or [[None, None, None]] * len(step.committed)
+        words += zip(step.committed, times, strict=True)
+    return words
 
 
 @dataclass(slots=True)
@@ -118,41 +138,20 @@ class EventWriter:
 
     def open_utterance(self, utterance: UtteranceLog) -> None:
         """Write the line that opens `utterance` (its steps and result are not looked at)."""
-        line = {
-            "kind": "utterance",
-            "utt": utterance.utt,
-            "text": utterance.text,
-            "words": utterance.words,
-            "speaker": utterance.speaker,
-            "language": utterance.language,
-            "duration_samples": utterance.duration_samples,
-            "audio_hash": utterance.audio_hash,
-            "feed": utterance.feed,
-            "batch": utterance.batch,
-            "lookahead_samples": utterance.lookahead_samples,
-        }
+        line = {"kind": "utterance"} | {name: getattr(utterance, name) for name in OPENING}
         if utterance.audio_path is not None:
             line["audio_path"] = utterance.audio_path
         self._write(line)
 
     def step(self, utt: str, step: Step) -> None:
-        compression = {
-            "anchors": step.anchors,
-            "tokens": step.tokens,
-            "decoder_cache_bytes": step.decoder_cache_bytes,
-        }
+        """Write the line of one step; its counts stand among the other fields."""
         self._write(
             {
                 "kind": step.kind,
                 "utt": utt,
                 "audio_samples": step.audio_samples,
                 "compute_ns": step.compute_ns,
-                "frames_real": step.frames_real,
-                "frames_computed": step.frames_computed,
-                "decode_steps": step.decode_steps,
-                "beam_sum": step.beam_sum,
-                "encoder_flops": step.encoder_flops,
-                **{name: value for name, value in compression.items() if value},
+                **step.counts,
                 "committed": step.committed,
                 "partial": step.partial,
                 "words": step.words,
@@ -203,12 +202,7 @@ class EventWriter:
     def __enter__(self) -> EventWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _write(self, line: Mapping[str, Any]) -> None:
@@ -230,7 +224,8 @@ class EventWriter:
 def _lines(
     path: Path, only: frozenset[str] | None = None
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """(line number, offset of the line's end in bytes, the line), a torn last line left out.
+    """Yield (line number, offset of the line's end in bytes, the line), leaving out a torn last
+    line.
 
     only: the header and the lines of these utterances.
     """
@@ -307,7 +302,7 @@ def resume(path: str | Path) -> set[str]:
 
 
 def read_log(path: str | Path, *, only: Collection[str] | None = None) -> Log:
-    """The closed utterances of a log; one that is still open at its end is left out.
+    """Return the closed utterances of a log, leaving out one that is still open at its end.
 
     only: read these utterances alone, which is much faster; what is wrong with others stays
     unseen. Raises UserError for a file that is no log, of another schema, or damaged in the middle.
@@ -332,7 +327,8 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
             if kind in STEP_KINDS:
                 if current is None or row.pop("utt") != current.utt:
                     raise ValueError("a step of an utterance that is not open")
-                current.steps.append(Step(kind, **row))
+                counts = {name: row.pop(name) for name in COUNTS if name in row}
+                current.steps.append(Step(kind, counts=counts, **row))
             elif kind == "utterance":
                 if current is not None:
                     raise ValueError(f"utterance {current.utt!r} is still open")
@@ -359,5 +355,5 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
 
 
 def is_set_aside(path: Path) -> bool:
-    """Whether `path` lies in a folder `<cell>.old-<n>`, which a changed rerun left behind."""
+    """Return whether `path` lies in a folder `<cell>.old-<n>` that a changed rerun left."""
     return any(re.search(r"\.old-\d+$", part) for part in path.parts)

@@ -152,7 +152,7 @@ def card(
     ctranslate2: bool,
 ) -> str:
     """The card in Markdown: what it is, how it is used, how it was trained, what it reached."""
-    from streaming_asr.config import training_of
+    from streaming_asr.weights import training_of
 
     method = str(config.method._target_).split(".")[2]
     base = _published(str(config.model.path), config.model.get("name"))

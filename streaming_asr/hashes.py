@@ -13,7 +13,8 @@ HERE = Path(__file__).resolve().parent
 
 # The code that can change what a method answers. Scoring is not in it: it can be repeated from
 # the log, and METRICS_VERSION says when it must be. Nor is training: its result is hashed.
-CODE = ("methods", "whisper", "method.py", "simulate.py", "data/audio.py", "data/noise.py")
+SIMULATOR = ("method.py", "recorder.py", "schedule.py", "simulate.py")
+CODE = ("methods", "whisper", "data/audio.py", "data/noise.py", *SIMULATOR)
 
 # Settings that cannot change a result.
 NEUTRAL = ("tracker", "name", "output")
@@ -21,20 +22,24 @@ NEUTRAL = ("tracker", "name", "output")
 WHOLE_BYTES = 64 * 2**20  # files up to this size are hashed whole, larger ones by size and ends
 END_BYTES = 2**20
 
-WEIGHTS = ("*.safetensors", "*.bin")
-
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Of the settled configuration (plain containers) without what cannot change a result."""
+    """Return the hash of the settled configuration (plain containers), leaving out the settings
+    that cannot change a result."""
     kept = {key: value for key, value in config.items() if key not in NEUTRAL}
     model = kept.get("model")
     if isinstance(model, Mapping) and model.get("attention") is None:  # as if it were not there
         kept["model"] = {key: value for key, value in model.items() if key != "attention"}
+    data = kept.get("data")
+    if isinstance(data, Mapping):  # likewise
+        unset = {key for key in ("align", "join_s") if data.get(key) is None}
+        kept["data"] = {key: value for key, value in data.items() if key not in unset}
     return _short(hashlib.sha256(json.dumps(kept, sort_keys=True).encode()))
 
 
 def code_hash(target: str | None = None) -> str:
-    """Of this project's code that can change a result; of `target`'s file too, if outside."""
+    """Return the hash of this project's code that can change a result, and of `target`'s file where
+    that lies outside."""
     files = [
         file
         for name in CODE
@@ -47,7 +52,7 @@ def code_hash(target: str | None = None) -> str:
 
 
 def model_hash(config: Mapping[str, Any]) -> str:
-    """Of the model's and the adapter's files; of the name where the model comes from the hub."""
+    """Return the hash of the model's and the weights' files; a hub model counts by its name."""
     paths = [
         str(path)
         for path in (
@@ -65,10 +70,26 @@ def model_hash(config: Mapping[str, Any]) -> str:
 
 
 def weights_hash(path: str | Path) -> str | None:
-    """Of the weights in a model's folder; None where there are none (a name on the hub)."""
-    folder = Path(path).expanduser()
-    files = sorted(file for kind in WEIGHTS for file in folder.glob(kind))
-    return _files_hash(files) if files else None
+    """Returns the hash of a Whisper's tensors, rounded to float16; None where there are none here.
+
+    path: a folder or a hub name. Hugging Face's and CTranslate2's forms of one model, in any
+    floating-point type, have one hash. Raises UserError on damaged files.
+    """
+    from streaming_asr.cache import remembered
+    from streaming_asr.whisper import ctranslate2
+    from streaming_asr.whisper.ctranslate2 import Variables
+    from streaming_asr.whisper.source import find_here
+    from streaming_asr.whisper.tensors import hash_of, of_folder, weight_files
+
+    found = find_here(path)
+    if found is None:
+        return None
+    folder = found.folder
+    if found.is_ctranslate2:
+        file = folder / "model.bin"
+        return remembered("weights", [file], lambda: hash_of(ctranslate2.tensors(Variables(file))))
+    files = weight_files(folder)
+    return remembered("weights", files, lambda: hash_of(of_folder(folder))) if files else None
 
 
 def _file_of(target: str) -> Path:

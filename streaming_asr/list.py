@@ -12,26 +12,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.errors import UserError
+from streaming_asr.terminal import exit_status
 
 # What `list` calls it -> the folder of conf/ that holds it, one YAML file each.
 GROUPS = {"methods": "method", "models": "model", "corpora": "data"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+    """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.list",
         description="Methods, models and corpora that run takes, and the metrics it reports.",
     )
     parser.add_argument("what", nargs="?", choices=(*GROUPS, "metrics"), help="default: all")
     what = parser.parse_args(argv).what
-    try:
-        for name, group in GROUPS.items():
-            if what in (None, name):
-                _print_group(name, group)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return exit_status(lambda: _print(what))
+
+
+def _print(what: str | None) -> None:
+    for name, group in GROUPS.items():
+        if what in (None, name):
+            _print_group(name, group)
     if what == "metrics":
         from streaming_asr.score.command import print_definitions
 
@@ -40,7 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         from streaming_asr.metrics import METRICS
 
         print(f"{len(METRICS)} metrics: python -m streaming_asr.list metrics")
-    return 0
 
 
 def _print_group(name: str, group: str) -> None:
@@ -60,7 +60,7 @@ def _print_group(name: str, group: str) -> None:
 
 
 def about(file: Path) -> str:
-    """The comment that a configuration file begins with, up to a line that ends a sentence."""
+    """Return the comment that a configuration file begins with, up to the end of a sentence."""
     lines = []
     for line in file.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -72,12 +72,13 @@ def about(file: Path) -> str:
 
 
 def _splits() -> list[str]:
-    """The size of each split of mini."""
+    """Return a line with the size of each split of mini."""
     from streaming_asr.data.corpora import MINI
+    from streaming_asr.data.manifest import text_lines
 
     found = []
     for manifest in sorted(MINI.glob("*.jsonl")):
-        rows = [json.loads(line) for line in manifest.read_text(encoding="utf-8").splitlines()]
+        rows = [json.loads(line) for line in text_lines(manifest)]
         minutes = sum(row["duration"] for row in rows) / 60
         speakers = len({row.get("speaker") for row in rows} - {None})
         of = f", {speakers} speakers" if speakers else ""

@@ -14,7 +14,8 @@ PACKAGES = ("torch", "transformers", "peft", "numpy", "jiwer", "hydra-core", "fa
 
 
 def versions() -> dict[str, str]:
-    """Python, this project with its git commit where there is one, and what computes results."""
+    """Return the versions of Python, of this project (with its git commit where there is one) and
+    of the packages that compute results."""
     found = {"python": platform.python_version()}
     for package in ("streaming-asr", *PACKAGES):
         try:
@@ -26,7 +27,7 @@ def versions() -> dict[str, str]:
 
 
 def machine(*, device: str = "cpu", launcher: str = "basic") -> dict[str, Any]:
-    """The processor, its cores, memory, the GPU that `device` names, and the sweep's launcher."""
+    """Return processor, cores, memory, the GPU that `device` names and the sweep's launcher."""
     mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
     found: dict[str, Any] = {
         "platform": platform.platform(terse=True),
@@ -56,7 +57,7 @@ def _cpu_name() -> str:
 
 
 def _git_commit() -> str | None:
-    """The commit of a checkout, `+` where files differ from it; None in an installed package."""
+    """Return the commit of a checkout, `+` where files differ; None in an installed package."""
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from threading import Event, Thread
-from types import TracebackType
 from typing import Any
 
 PERIOD_S = 0.02  # between two samples: rare enough to cost nothing, often enough to see a buffer
@@ -33,12 +32,7 @@ class MemoryMeter:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -68,13 +62,13 @@ class MemoryMeter:
 
 
 def _cuda() -> Any | None:
-    """torch.cuda where a device is in use; torch is never imported for the question."""
+    """Return torch.cuda where a device is in use; torch is never imported for the question."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether `error` says that memory ran out: torch's, CTranslate2's, numpy's, Python's own."""
+    """Return whether `error` says that memory ran out in torch, CTranslate2, numpy or Python."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
@@ -83,7 +77,7 @@ def ran_out(error: BaseException) -> bool:
 
 
 def remedy(error: BaseException, *, batch: int, device: str, dtype: str) -> str:
-    """What happened in one sentence, and what makes room, the cheapest first."""
+    """Return what happened in one sentence and what makes room, the cheapest first."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     what = lines[0].strip().rstrip(".") if lines else type(error).__name__
     room = [f"batch={batch // 2}"] if batch > 1 else []

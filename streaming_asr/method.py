@@ -19,31 +19,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 SAMPLE_RATE = 16_000  # Hz, of all audio a method is given
+FRAME_SAMPLES = 320  # one Whisper encoder frame, 20 ms: chunks are multiples of it
+FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 
 Samples: TypeAlias = npt.NDArray[np.float32]  # (n,) mono 16 kHz in [-1, 1]
 
 PARTS = ("feature", "encode", "decode", "policy", "finalise")  # of a step's compute time
-COUNTS = (  # what a step may report having done; each is a sum over the step
-    "frames_real",  # encoder frames that carry audio
-    "frames_computed",  # encoder frames computed, padding and repetition included
-    "decode_steps",  # decoder steps
-    "beam_sum",  # sum over those decoder steps of their beam widths
-    "encoder_flops",  # analytic, 1 MAC = 2 FLOPs
-    "anchors",  # vectors handed to the decoder, of a method that compresses frames
-    "tokens",  # tokens that became final, of a method that commits token by token
-    "decoder_cache_bytes",  # counted once, as the step ends: the decoder's keys and values
-)
+
+
+class Count(NamedTuple):
+    """What one count of a step means; it is a sum over the step, 0 where the step reports none."""
+
+    unit: str
+    meaning: str
+
+
+COUNTS = {
+    "frames_real": Count("frames", "encoder frames that carry audio"),
+    "frames_computed": Count("frames", "encoder frames computed, padding and repetition included"),
+    "decode_steps": Count("steps", "decoder steps"),
+    "beam_sum": Count("rows", "sum over those decoder steps of their beam widths"),
+    "encoder_flops": Count("FLOP", "analytic work of the encoder, 1 multiply-accumulate = 2"),
+    "anchors": Count("vectors", "handed to the decoder by a method that compresses frames"),
+    "tokens": Count("tokens", "became final in a method that commits token by token"),
+    "decoder_cache_bytes": Count("bytes", "the decoder's keys and values as the step ends"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word, whole: a method never lets a lone subword out as committed."""
+    """One whole word; a method never commits a lone subword."""
 
     text: str  # as appended to the text: its leading space included
     start: float | None = None  # seconds from the start of the stream, where the method knows
@@ -58,17 +69,18 @@ class Update:
     committed: tuple[Word, ...] = ()
     partial: tuple[Word, ...] = ()
     endpoint: bool = False  # the method closed a segment here
-    retracted: int = 0  # committed words taken back, off the end of the
-    # committed text, before `committed` is added; 0 in every default config
+    # Committed words taken off the end of the committed text before `committed` is added; 0 in
+    # every default configuration.
+    retracted: int = 0
 
 
 def display_text(words: Iterable[Word]) -> str:
-    """The words as a reader sees them: joined as they are, outer blanks removed."""
+    """Return the words as a reader sees them: joined as they are, outer blanks removed."""
     return "".join(word.text for word in words).strip()
 
 
 class Recorder(Protocol):
-    """Where a step reports what it did. The simulator hands one to `start`."""
+    """A step reports here what it did. The simulator hands one to `start`."""
 
     def part(self, name: str) -> AbstractContextManager[None]:
         """Add the time of the `with` block to one of `PARTS`. Parts do not nest."""
@@ -78,7 +90,7 @@ class Recorder(Protocol):
 
 
 class NullRecorder:
-    """Records nothing: for a method used outside the simulator."""
+    """Records nothing; it serves a method that is used outside the simulator."""
 
     def part(self, name: str) -> AbstractContextManager[None]:
         return nullcontext()
@@ -102,26 +114,41 @@ class Method(Protocol[State]):
     lookahead_samples: int
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> State:
-        """The state of a new stream."""
+        """Return the state of a new stream."""
 
     def step(self, state: State, audio: Samples, *, last: bool) -> Update:
-        """Take in the next `audio`, (n,) with any n >= 0; `last` says the stream ends with it."""
+        """Take in the next `audio`, (n,) with any n >= 0, and return what it changed.
+
+        `last` says that the stream ends with this audio.
+        """
 
 
 @runtime_checkable
 class Batched(Protocol):
-    """A method that also advances many streams at once; without it the simulator loops.
+    """A method that also advances many streams at once; the simulator loops over all others.
 
-    Rows need not be of equal length and end independently. A stream advanced with others gives
-    the updates it gives alone. Typed with `Any` because a state is the method's own business.
+    The rows may differ in length and end independently. A stream advanced with others gives the
+    updates it gives alone. States are typed `Any` because only their method knows what they are.
     """
 
     def start_many(
         self, n: int, *, language: str | None = None, recorder: Recorder = NULL
     ) -> list[Any]:
-        """`n` new states that may be views of one pool."""
+        """Return `n` new states, which may be views of one pool."""
 
     def step_many(
         self, states: Sequence[Any], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
-        """One step of each of `states`, in order."""
+        """Make one step of each of `states` and return their updates in the same order."""
+
+
+@runtime_checkable
+class LongForm(Batched, Protocol):
+    """A batched method that can also transcribe long recordings without promising a latency.
+
+    Where `samples_together` is set, a step takes that many samples, those of all its streams
+    together: the simulator then ignores the batch and the chunks, cuts a longer recording into
+    pieces of that size, and the run writes the transcription with its times beside the metrics.
+    """
+
+    samples_together: int | None

@@ -36,7 +36,7 @@ class Row:
 
     @property
     def command(self) -> str | None:
-        """The command that runs this row; None where no run can."""
+        """Return the command that runs this row; None where no run can."""
         if self.missing or "method" not in self.select:
             return None
         parts = []
@@ -88,7 +88,7 @@ class Paper:
 
 
 def papers() -> dict[str, Path]:
-    """Name -> file of every paper there is."""
+    """Return the file of every paper there is, by name."""
     for place in PLACES:
         if place.is_dir():
             return {path.stem: path for path in sorted(place.glob("*.yaml"))}
@@ -96,7 +96,7 @@ def papers() -> dict[str, Path]:
 
 
 def read_paper(name: str) -> Paper:
-    """The paper of this name, or of this file. Raises UserError for an unknown or malformed one."""
+    """Return the paper of this name or file. Raises UserError for an unknown or malformed one."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else papers().get(name)
     if path is None:
         raise UserError(
@@ -165,7 +165,7 @@ def _metric(raw: Mapping[str, str]) -> Metric:
 def _select(
     labels: Mapping[str, str], table: Mapping[str, Any], known: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
-    """What a cell must hold for these labels, and the first label that no cell can have."""
+    """Return what a cell must hold for these labels, and the first label that no cell can have."""
     found: dict[str, Any] = dict(table.get("select", {}))
     missing = None
     for label, value in labels.items():

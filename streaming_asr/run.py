@@ -18,9 +18,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -29,18 +28,16 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr import cells, memory
-from streaming_asr.config import CONF_DIR, build, parse_duration, settle
+from streaming_asr.config import CONF_DIR, build, settle
+from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import code_hash, config_hash, model_hash
-from streaming_asr.method import SAMPLE_RATE
-
-if TYPE_CHECKING:
-    from streaming_asr.data import Utterance
+from streaming_asr.method import SAMPLE_RATE, LongForm
+from streaming_asr.screen import Progress, report_page, show, show_segments
+from streaming_asr.weights import own_network
 
 EXIT_BAD_INPUT, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 MULTIRUN = ("-m", "--multirun")
-WIDTH = 100  # of tables where the output is not a terminal
-SEGMENTS_SHOWN = 20
 
 
 def run_cell(
@@ -51,7 +48,7 @@ def run_cell(
     launcher: str = "basic",
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Runs, resumes or skips one cell; returns the content of its metrics.json.
+    """Run, resume or skip one cell; return the content of its metrics.json.
 
     config: settled (`config.settle`). folder: where its results lie. hydra_node: Hydra's own
     configuration, which says what was chosen. Raises UserError for bad input and
@@ -65,6 +62,8 @@ def run_cell(
     cell = folder.name
     cells.check_writable(folder)
     corpus = build(config.data)
+    _check_languages(config, corpus)
+    plain["data"] |= _speech(corpus, say)
     hashes = {
         "config": config_hash(plain),
         "code": code_hash(plain["method"]["_target_"]),
@@ -73,8 +72,9 @@ def run_cell(
     }
     with ExitStack() as stack:
         stack.enter_context(cells.lock(folder))
-        begun_with = cells.hashes_of(folder)
-        if begun_with is not None and begun_with != hashes:
+        header = cells.header_of(folder)
+        begun_with = hashes if header is None else header.get("hashes") or {}
+        if begun_with != hashes:
             changed = [key for key in hashes if begun_with.get(key) != hashes[key]]
             old = cells.set_aside(folder)
             say(f"{cell}: {' and '.join(changed)} changed; the old results are now {old}")
@@ -91,11 +91,26 @@ def run_cell(
         with _attention(config.model.get("attention")):
             _simulate(config, plain, folder, corpus, hashes, launcher, say, cell)
         result = _score(plain, folder, hashes, cell)
-        if plain["method"].get("mode") == "longform":  # a transcription, not only a measurement
+        if (cells.header_of(folder) or {}).get("longform"):  # not only a measurement
             from streaming_asr.segments import write_segments
 
             write_segments(folder)
         return result
+
+
+def _speech(corpus: Any, say: Callable[[str], None]) -> dict[str, str]:
+    """What a result says of its corpus: what timed its words, its licence, where there is any."""
+    told = {}
+    if getattr(corpus, "align", None) is not None:
+        try:
+            if (aligner := corpus.word_times()) is not None:
+                told["word_times"] = aligner.name
+        except UserError as error:  # everything but latency can still be measured
+            say(f"no word times, so latency columns stay empty. {error}")
+            corpus.align = None
+    if (licence := getattr(corpus, "licence", None)) is not None:
+        told["licence"] = f"{corpus.name}: {licence()}"
+    return told
 
 
 def _simulate(
@@ -114,6 +129,12 @@ def _simulate(
     from streaming_asr.simulate import simulate
 
     utterances = corpus.utterances(config.limit)
+    if not any(utterance.words for utterance in utterances) and any(u.text for u in utterances):
+        say(
+            f"{cell}: the words of {corpus.name} have no times, so latency columns stay empty; "
+            "data.align=auto makes the times once, data.alignments=<folder> takes those of "
+            "`python -m streaming_asr.align`"
+        )
     path = folder / "events.jsonl"
     closed = resume(path)
     todo = [utterance for utterance in utterances if utterance.id not in closed]
@@ -130,7 +151,12 @@ def _simulate(
         "versions": machine.versions(),
         "machine": machine.machine(device=config.device, launcher=launcher),
         "metrics_version": METRICS_VERSION,
+        "longform": isinstance(method, LongForm) and method.samples_together is not None,
     }
+    if (weights := _weights(config)) is not None:
+        header["weights"] = weights
+        if weights["found"] != "model.path":
+            say(f"{cell}: weights of {config.model.path} from {weights['found']}")
     with EventWriter(path, header) as writer, Progress(cell, utterances) as progress:
         for utterance in utterances:
             if utterance.id in closed:
@@ -156,6 +182,38 @@ def _simulate(
             raise
 
 
+def _weights(config: DictConfig) -> dict[str, str | None] | None:
+    """Where the Whisper of this run was found and its weights' hash; None without a Whisper."""
+    from streaming_asr.hashes import weights_hash
+    from streaming_asr.whisper.source import find_here
+
+    path = config.model.get("path")
+    found = None if path is None or own_network(config) else find_here(path)
+    return None if found is None else {"found": found.where, "hash": weights_hash(path)}
+
+
+def _check_languages(config: DictConfig, corpus: Any) -> None:
+    """Raises UserError, before weights load, where an English-only Whisper is to hear others."""
+    if not _is_english_only(config.model):
+        return
+    found = {config.language} if config.language else getattr(corpus, "languages", set)()
+    if others := sorted(found - {"en", "detect"}):
+        raise UserError(
+            f"model={config.model.get('name')}: knows English only, and the utterances are in "
+            f"{', '.join(others)}; take a multilingual model, as model=base"
+        )
+
+
+def _is_english_only(model: DictConfig) -> bool:
+    """By the folder's generation config, or the model's name where it is not on this disk."""
+    path = Path(str(model.get("path"))).expanduser()
+    try:
+        stated = json.loads((path / "generation_config.json").read_text(encoding="utf-8"))
+        return stated.get("is_multilingual") is False
+    except (OSError, ValueError, AttributeError):
+        return str(path).partition("@")[0].endswith(".en")
+
+
 def _attention(name: str | None) -> AbstractContextManager[None]:
     if name is None:
         return nullcontext()
@@ -165,7 +223,7 @@ def _attention(name: str | None) -> AbstractContextManager[None]:
 
 
 def _method(config: DictConfig) -> tuple[Any, Callable[[], None]]:
-    """The method, seeded, and what waits for its device."""
+    """Return the method, seeded, and the function that waits for its device."""
     import random
 
     random.seed(config.seed)
@@ -201,23 +259,13 @@ def _score(
 
 def _track(plain: dict[str, Any], folder: Path, result: Mapping[str, Any], cell: str) -> None:
     if (plain["tracker"] or {}).get("name", "none") != "none":
+        from streaming_asr.data.manifest import text_lines
         from streaming_asr.track import tracker
 
         with tracker(plain, folder=folder, experiment=plain["name"], cell=cell) as track:
             track.summary(result["metrics"])
-            lines = (folder / "utterances.jsonl").read_text(encoding="utf-8").splitlines()
-            track.utterances([json.loads(line) for line in lines])
-            track.report(_report(folder))
-
-
-def _report(folder: Path) -> Path:
-    """The HTML page of `folder`; a cell's is made once, though tracker and reader want it."""
-    page, result = folder / "report.html", folder / "metrics.json"
-    if page.exists() and result.exists() and page.stat().st_mtime > result.stat().st_mtime:
-        return page
-    from streaming_asr.report import build as build_report
-
-    return Path(build_report(folder))
+            track.utterances([json.loads(line) for line in text_lines(folder / "utterances.jsonl")])
+            track.report(report_page(folder))
 
 
 def _samples(duration: str) -> int:
@@ -225,7 +273,7 @@ def _samples(duration: str) -> int:
 
 
 def _save_configuration(folder: Path, config: DictConfig, hydra_node: Any) -> None:
-    """What Hydra would write, once the folder is known to be this cell's."""
+    """Write what Hydra would write, once the folder is known to be this cell's."""
     place = folder / ".hydra"
     try:
         place.mkdir(exist_ok=True)
@@ -239,56 +287,11 @@ def _save_configuration(folder: Path, config: DictConfig, hydra_node: Any) -> No
         ) from error
 
 
-class Progress:
-    """A bar on a terminal, nothing elsewhere: how much of the audio has been heard."""
-
-    def __init__(self, cell: str, utterances: Sequence[Utterance]) -> None:
-        from rich import progress
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        self._bar = progress.Progress(
-            "{task.description}",
-            progress.BarColumn(),
-            "{task.fields[told]}",
-            progress.TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._n, self._total_s = len(utterances), sum(u.duration_s for u in utterances)
-        self._heard_s, self._n_closed = dict.fromkeys((u.id for u in utterances), 0.0), 0
-        self._done_s = 0.0
-        name = cell if len(cell) <= 50 else f"{cell[:49]}…"
-        self._task = self._bar.add_task(name, total=self._total_s, told=self.told())
-
-    def told(self) -> str:
-        heard, total = (timedelta(seconds=int(s)) for s in (self._done_s, self._total_s))
-        return f"{heard} of {total} of audio, {self._n_closed} of {self._n} recordings"
-
-    def heard(self, utterance: Utterance, seconds: float) -> None:
-        """So much of `utterance` has been heard; less than before where it is run again."""
-        self._done_s += seconds - self._heard_s[utterance.id]
-        self._heard_s[utterance.id] = seconds
-        self._bar.update(self._task, completed=self._done_s, told=self.told())
-
-    def closed(self, utterance: Utterance, error: str | None = None) -> None:
-        """Nothing more of `utterance` will be heard."""
-        self._n_closed += 1
-        self.heard(utterance, utterance.duration_s)
-
-    def __enter__(self) -> Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-
 # -- the program ----------------------------------------------------------------------------
 
 
 def job(config: DictConfig) -> dict[str, Any] | None:
-    """One cell as Hydra calls it, in this process or in a launcher's."""
+    """Run one cell as Hydra calls it, in this process or in a launcher's."""
     node = HydraConfig.get()
     folder = Path(os.path.relpath(node.runtime.output_dir))
     sweeping = node.mode == RunMode.MULTIRUN
@@ -324,7 +327,7 @@ def job(config: DictConfig) -> dict[str, Any] | None:
         return None
     if not sweeping:
         show(folder)
-        _show_segments(folder)
+        show_segments(folder)
     return {"cell": result["cell"], "wer": result["metrics"].get("wer")}
 
 
@@ -335,33 +338,8 @@ def _save_failure(folder: Path, error: str) -> None:
         (folder / "failed.json").write_text(text + "\n", encoding="utf-8")
 
 
-def show(folder: Path) -> None:
-    """The table of the cells under `folder`, and where the HTML page is."""
-    from rich.console import Console
-
-    from streaming_asr.report import table
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
-    console.print(table(folder))
-    page = _report(folder)
-    print(f"results: {folder}\nreport:  {page}")
-
-
-def _show_segments(folder: Path) -> None:
-    """The first lines of a transcription with times, and where all of it is."""
-    from streaming_asr.segments import FILE
-
-    path = folder / FILE
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
-        print("\n".join(lines[: SEGMENTS_SHOWN + 1]))
-        print(f"segments: {path} ({len(lines) - 1})")
-
-
 class ReportSweep(Callback):  # type: ignore[misc]
-    """After a sweep: the table of all its cells, and the page."""
+    """Shows the table of all cells and the page after a sweep."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
@@ -370,11 +348,17 @@ class ReportSweep(Callback):  # type: ignore[misc]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line. Returns its exit status: 0, 1 where a cell failed, 2 bad input, 130."""
+    """Run the command line and return its exit status: 0; 1 where a cell failed; 2 for bad input;
+    130 where it was interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
     # Hydra's parser refuses -m between overrides; a stable sort moves nothing else.
     argv.sort(key=lambda argument: argument not in MULTIRUN)
     try:
+        for argument in argv:
+            try:
+                argument.encode()
+            except UnicodeEncodeError as error:
+                raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
         planned = _plan(argv)
         for folder in {cell.folder.parent for cell in planned}:
             cells.check_writable(folder)
@@ -398,7 +382,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plan(argv: Sequence[str]) -> list[cells.Planned]:
-    """The cells this command line runs; none where it only asks something (--help, --cfg)."""
+    """Return the cells this command line runs; none where it only asks (--help, --cfg)."""
     overrides, multirun, config_dir = [], False, None
     rest = iter(argv)
     for argument in rest:

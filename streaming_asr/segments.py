@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streaming_asr.events import UtteranceLog, read_log
+from streaming_asr.events import committed_words, read_log
 from streaming_asr.method import Word
 
-SILENCE_S = 0.5
-"""So long a gap between two words ends a segment."""
+SILENCE_S = 0.5  # a gap of this length between two words ends a segment
 FILE = "segments.tsv"
 HEADER = "utterance\tstart_s\tend_s\ttext"
 
@@ -25,7 +24,7 @@ class Segment:
 
 
 def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segment]:
-    """Timed words in segments, a new one after every gap of `silence_s` or more.
+    """Return timed words in segments; a new one begins after every gap of `silence_s` or more.
 
     Raises ValueError for a word without times.
     """
@@ -43,16 +42,6 @@ def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segmen
     ]
 
 
-def timed_words(log: UtteranceLog) -> list[Word]:
-    """The committed words of a log with their times, None where the method knew none."""
-    words = []
-    for step in log.steps:
-        times = step.words or [[None, None, None]] * len(step.committed)
-        for text, (start, end, probability) in zip(step.committed, times, strict=True):
-            words.append(Word(text, start, end, probability))
-    return words
-
-
 def write_segments(folder: Path) -> Path:
     """Write the segments of a cell's log to `segments.tsv` beside it, seconds with two decimals.
 
@@ -60,10 +49,8 @@ def write_segments(folder: Path) -> Path:
     """
     lines = [HEADER]
     for log in read_log(folder / "events.jsonl").utterances:
-        lines += [
-            f"{log.utt}\t{segment.start:.2f}\t{segment.end:.2f}\t{segment.text}"
-            for segment in segments(timed_words(log))
-        ]
+        words = [Word(text, *times) for text, times in committed_words(log.steps)]
+        lines += [f"{log.utt}\t{s.start:.2f}\t{s.end:.2f}\t{s.text}" for s in segments(words)]
     path = folder / FILE
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

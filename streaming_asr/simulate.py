@@ -1,93 +1,39 @@
 """Feeds audio to a method as it would arrive, times each step, writes the events.
 
 Nothing sleeps: time is counted in samples, and compute is measured around each step. In the feed
-`fixed` the chunks are cut by the schedule alone, so the text does not depend on the machine. In
+`fixed` the schedule alone cuts the chunks, so the text does not depend on the machine. In
 `best_effort` the next chunk holds whatever arrived while the last was computed.
 
-Reading files stays outside the timed region, and log-mel and everything else that a method does
-with the samples inside it.
+Reading files stays outside the timed region; log-mel and everything else that a method does with
+the samples lies inside it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
 from streaming_asr.memory import MemoryMeter, ran_out
-from streaming_asr.method import (
-    COUNTS,
-    PARTS,
-    SAMPLE_RATE,
-    Batched,
-    Method,
-    Samples,
-    Update,
-    Word,
+from streaming_asr.method import SAMPLE_RATE, Batched, LongForm, Method, Samples, Update, Word
+from streaming_asr.recorder import StepRecorder
+from streaming_asr.schedule import (
+    InMemory,
+    OnDisk,
+    check_feed,
+    deliveries,
+    groups,
+    groups_within,
 )
 from streaming_asr.utterance import Utterance
 
-Feed: TypeAlias = Literal["fixed", "best_effort"]
-FEEDS: tuple[Feed, ...] = ("fixed", "best_effort")
 NS_PER_SAMPLE = 1_000_000_000 // SAMPLE_RATE  # 62,500 exactly
 
 log = logging.getLogger(__name__)
-
-
-class StepRecorder:
-    """Collects what one step did; drained by the simulator after each."""
-
-    def __init__(self, synchronise: Callable[[], None] = lambda: None) -> None:
-        self._synchronise = synchronise
-        self._parts_ns: dict[str, int] = {}
-        self._counts: dict[str, float] = {}
-        self._open: str | None = None
-
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        if name not in PARTS:
-            raise ValueError(f"part {name!r} is none of {', '.join(PARTS)}")
-        if self._open is not None:
-            raise ValueError(f"part {name!r} begins within {self._open!r}; parts do not nest")
-        self._open = name
-        self._synchronise()
-        begin = perf_counter_ns()
-        try:
-            yield
-        finally:
-            self._synchronise()
-            self._parts_ns[name] = self._parts_ns.get(name, 0) + perf_counter_ns() - begin
-            self._open = None
-
-    def count(self, **counts: float) -> None:
-        for name, value in counts.items():
-            if name not in COUNTS:
-                raise ValueError(f"count {name!r} is none of {', '.join(COUNTS)}")
-            self._counts[name] = self._counts.get(name, 0) + value
-
-    def drain(self) -> tuple[dict[str, int], dict[str, float]]:
-        """(nanoseconds by part, counts) since the last call."""
-        drained = self._parts_ns, self._counts
-        self._parts_ns, self._counts = {}, {}
-        return drained
-
-
-def deliveries(n_samples: int, chunk: int, first_chunk: int, lookahead: int) -> Iterator[int]:
-    """Samples received after each delivery of the feed `fixed`, ending with `n_samples`.
-
-    The first delivery is longer by the look-ahead, the last is whatever is left: audio that ends
-    on a boundary ends with a full one, never with an empty one after it.
-    """
-    end = first_chunk + lookahead
-    while end < n_samples:
-        yield end
-        end += chunk
-    yield n_samples
 
 
 def simulate(
@@ -95,7 +41,7 @@ def simulate(
     utterances: Iterable[Utterance],
     *,
     writer: EventWriter,
-    feed: Feed,
+    feed: str,
     chunk_samples: int,
     first_chunk_samples: int,
     batch: int = 1,
@@ -106,130 +52,71 @@ def simulate(
 ) -> None:
     """Run `method` over `utterances` and write every event.
 
-    Utterances that the writer's log has already closed are passed over. `synchronise` waits for
-    the device. `on_utterance(utterance, error)` is called as each one closes, and after each step
-    `on_heard(utterance, seconds)` with the audio heard of it so far. With `batch` above 1
-    and a method that has `step_many`, that many streams advance together, each step's time is
-    shared out among them, and the log says so. A batched method that promises no latency may have
-    `samples_together`, the audio of all streams of a step: it then takes the place of `batch` and
-    of the chunks, and a longer recording comes in pieces of it, read from disk as they are due
-    where its corpus can (`audio.reader`). An utterance that fails (bad audio,
-    a method that raises or breaks its contract) is closed as failed with its error, and the run
-    goes on; a log that cannot be written ends it with UserError.
+    The run passes over utterances that the writer's log has already closed. `synchronise` waits
+    for the device. `on_utterance(utterance, error)` is called as each one closes, and
+    `on_heard(utterance, seconds)` after each step with the audio heard of it so far. With `batch`
+    above 1 and a method that is `Batched`, that many streams advance together, each step's time is
+    shared out among them, and the log says so. For `LongForm` methods see there; a recording longer
+    than their step is read from disk as it is due where its corpus can (`audio.reader`). An
+    utterance that fails (bad audio, a method that raises or breaks its contract) is closed as
+    failed with its error, and the run goes on. Raises UserError for settings that contradict each
+    other and for a log that cannot be written.
     """
-    if feed not in FEEDS:
-        raise UserError(f"feed={feed}: it must be one of {', '.join(FEEDS)}.")
-    if batch < 1:
-        raise UserError(f"batch={batch}: it must be 1 or more.")
-    if batch > 1 and feed == "best_effort":
-        raise UserError(
-            "batch>1 with feed=best_effort: there the chunks follow the time one stream takes; "
-            "use batch=1 or feed=fixed."
-        )
+    check_feed(feed, batch)
     todo = [utterance for utterance in utterances if utterance.id not in writer.closed]
     if not todo:
         return
-    together = getattr(method, "samples_together", None) if isinstance(method, Batched) else None
+    together = method.samples_together if isinstance(method, LongForm) else None
     batch = batch if isinstance(method, Batched) else 1
-    groups = list(_groups(todo, batch) if together is None else _groups_within(todo, together))
+    grouped = list(groups(todo, batch) if together is None else groups_within(todo, together))
     if together is not None:
-        batch, chunk_samples, first_chunk_samples = max(map(len, groups)), together, together
+        batch, chunk_samples, first_chunk_samples = max(map(len, grouped)), together, together
     run = _Run(
-        method,
-        writer,
-        feed,
-        chunk_samples,
-        first_chunk_samples,
-        batch,
-        synchronise,
-        on_utterance,
-        on_heard,
-        together,
+        method=method,
+        writer=writer,
+        feed=feed,
+        chunk=chunk_samples,
+        first_chunk=first_chunk_samples,
+        batch=batch,
+        synchronise=synchronise,
+        on_utterance=on_utterance,
+        on_heard=on_heard,
+        at_most=together,
     )
     with run.memory:
         if warm_up and together is None:
             run.warm_up(todo[0].language)
-        for group in groups:
+        for group in grouped:
             if batch == 1 or run.opener(group[0]) is not None:
                 run.alone(group[0])
             else:
                 run.together(group)
 
 
-def _groups(utterances: Sequence[Utterance], size: int) -> Iterator[list[Utterance]]:
-    """Neighbours of one language, up to `size` of them: a batch is started with one language."""
-    group: list[Utterance] = []
-    for utterance in utterances:
-        if group and (len(group) == size or utterance.language != group[0].language):
-            yield group
-            group = []
-        group.append(utterance)
-    yield group
-
-
-def _groups_within(utterances: Sequence[Utterance], n_samples: int) -> Iterator[list[Utterance]]:
-    """Neighbours of one language that have at most `n_samples` together; a longer one alone."""
-    group: list[Utterance] = []
-    room = n_samples
-    for utterance in utterances:
-        length = round(utterance.duration_s * SAMPLE_RATE)
-        if group and (length > room or utterance.language != group[0].language):
-            yield group
-            group, room = [], n_samples
-        group.append(utterance)
-        room -= length
-    yield group
-
-
-class _InMemory:
-    """The samples of a recording, `n` of them."""
-
-    def __init__(self, samples: Samples) -> None:
-        self.n, self.hash = len(samples), hashlib.sha256(samples.tobytes()).hexdigest()
-        self._samples, self._at = samples, 0
-
-    def read(self, n: int) -> Samples:
-        """The next `n`; a copy, so that a method may do with it what it likes."""
-        begin, self._at = self._at, self._at + n
-        return self._samples[begin : self._at].copy()
-
-
-class _OnDisk:
-    """The same, read in pieces of at most `size` samples; first all of it for length and hash, so
-    that what cannot be read is known before anything is computed."""
-
-    def __init__(self, opener: Callable[[], Any], size: int) -> None:
-        reader, digest, self.n = opener(), hashlib.sha256(), 0
-        while len(piece := reader.read(size)):
-            digest.update(piece)
-            self.n += len(piece)
-        self.hash = digest.hexdigest()
-        self.read: Callable[[int], Samples] = opener().read
-
-
 class _Row:
-    """One stream's share of the simulator's knowledge: its log and its committed text."""
+    """What the simulator knows of one stream: its log, its audio and how much is committed."""
 
     def __init__(
-        self, utterance: Utterance, audio: _InMemory | _OnDisk, feed: str, batch: int, ahead: int
+        self, utterance: Utterance, audio: InMemory | OnDisk, feed: str, batch: int, ahead: int
     ) -> None:
         self.utterance = utterance
         self.audio = audio
-        self.log = _opening(utterance, feed, batch, ahead)
+        self.log = UtteranceLog.of(utterance, feed=feed, batch=batch, lookahead_samples=ahead)
         self.log.duration_samples = audio.n
         self.log.audio_hash = audio.hash
         self.n_committed = 0
         self.received = 0
 
     def take(self, end: int) -> Samples:
-        """The samples up to `end`."""
+        """Return the samples that follow, up to `end`."""
         begin, self.received = self.received, end
         return self.audio.read(end - begin)
 
     def note(
-        self, update: Update, compute_ns: dict[str, int], counts: Mapping[str, float], last: bool
+        self, update: Update, compute_ns: dict[str, int], counts: dict[str, float], last: bool
     ) -> Step:
-        """The step's event. Raises ValueError where it takes back more than was committed."""
+        """Return the step's event. Raises ValueError where the step takes back more words than were
+        committed."""
         if not 0 <= update.retracted <= self.n_committed:
             raise ValueError(
                 f"the method took back {update.retracted} of {self.n_committed} committed words"
@@ -240,14 +127,7 @@ class _Row:
             kind="flush" if last else "endpoint" if update.endpoint else "audio",
             audio_samples=self.received,
             compute_ns=compute_ns,
-            frames_real=int(counts.get("frames_real", 0)),
-            frames_computed=int(counts.get("frames_computed", 0)),
-            decode_steps=int(counts.get("decode_steps", 0)),
-            beam_sum=int(counts.get("beam_sum", 0)),
-            encoder_flops=float(counts.get("encoder_flops", 0)),
-            anchors=int(counts.get("anchors", 0)),
-            tokens=int(counts.get("tokens", 0)),
-            decoder_cache_bytes=int(counts.get("decoder_cache_bytes", 0)),
+            counts=counts,
             committed=[word.text for word in update.committed],
             partial=[word.text for word in update.partial],
             words=_times(update.committed),
@@ -255,34 +135,22 @@ class _Row:
         )
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self,
-        method: Method[Any],
-        writer: EventWriter,
-        feed: Feed,
-        chunk: int,
-        first_chunk: int,
-        batch: int,
-        synchronise: Callable[[], None],
-        on_utterance: Callable[[Utterance, str | None], None],
-        on_heard: Callable[[Utterance, float], None],
-        at_most: int | None,
-    ) -> None:
-        self.method = method
-        self.writer = writer
-        self.feed = feed
-        self.chunk = chunk
-        self.first_chunk = first_chunk
-        self.batch = batch
-        self.synchronise = synchronise
-        self.on_utterance = on_utterance
-        self.on_heard = on_heard
-        self.at_most = at_most
-        self.memory = MemoryMeter()
+    method: Method[Any]
+    writer: EventWriter
+    feed: str
+    chunk: int  # samples, as is first_chunk
+    first_chunk: int
+    batch: int
+    synchronise: Callable[[], None]
+    on_utterance: Callable[[Utterance, str | None], None]
+    on_heard: Callable[[Utterance, float], None]
+    at_most: int | None  # samples of all streams of a step; None outside of long form
+    memory: MemoryMeter = field(default_factory=MemoryMeter)
 
     def warm_up(self, language: str | None) -> None:
-        """A short silent stream of three steps: the first use of anything is slow."""
+        """Run a short silent stream of three steps, since the first use of anything is slow."""
         import numpy as np
 
         n_samples = self.first_chunk + self.method.lookahead_samples + 2 * self.chunk
@@ -295,7 +163,7 @@ class _Run:
             pass
 
     def alone(self, utterance: Utterance) -> None:
-        """One utterance, its events written as they happen."""
+        """Run one utterance and write its events as they happen."""
         try:
             row = self._row(utterance, batch=1)
         except Exception as error:
@@ -320,9 +188,9 @@ class _Run:
         self._close(row, failure)
 
     def together(self, group: Sequence[Utterance]) -> None:
-        """A batch, written utterance by utterance once all of it is done.
+        """Run a batch and write it utterance by utterance once all of it is done.
 
-        Where the batch fails its utterances are run one by one, to find out which it was.
+        Where the batch fails, its utterances run one by one, to find out which one failed.
         """
         rows: list[_Row] = []
         for utterance in group:
@@ -351,15 +219,16 @@ class _Run:
             )
 
     def opener(self, utterance: Utterance) -> Callable[[], Any] | None:
-        """What reads a recording from disk that is longer than a step takes; None for others."""
+        """Return what reads a recording longer than a step from disk; None for all others."""
         n_samples = round(utterance.duration_s * SAMPLE_RATE)
         longer = self.at_most is not None and n_samples > self.at_most
         return getattr(utterance.audio, "reader", None) if longer else None
 
     def _row(self, utterance: Utterance, batch: int | None = None) -> _Row:
-        """Raises what reading the audio raises."""
+        """Return the row of an utterance. Raises what reading the audio raises."""
         opener, at_most = self.opener(utterance), self.at_most
-        audio = _OnDisk(opener, at_most) if opener and at_most else _InMemory(utterance.load())
+        audio = OnDisk(opener, at_most) if opener and at_most else InMemory(utterance.load())
+        utterance.check_length(audio.n)
         return _Row(utterance, audio, self.feed, batch or self.batch, self.method.lookahead_samples)
 
     def _heard(self, row: _Row) -> None:
@@ -391,7 +260,7 @@ class _Run:
             end = min(end, total)
 
     def _steps_together(self, rows: Sequence[_Row]) -> Iterator[tuple[_Row, Step]]:
-        """All rows in phase; each drops out with its last step."""
+        """Yield the steps of all rows, which advance in phase and drop out with their last step."""
         method = self.method
         if not isinstance(method, Batched) or not rows:
             return
@@ -415,15 +284,10 @@ class _Run:
             parts_ns, counts = recorder.drain()
             for i, ((row, _, _), update) in enumerate(zip(active, updates, strict=True)):
                 times_ns = {
-                    name: _share(ns, i, len(active))
+                    name: int(_share(ns, i, len(active)))
                     for name, ns in {"wall": wall_ns, **parts_ns}.items()
                 }
-                shares = {
-                    name: value / len(active)
-                    if name == "encoder_flops"
-                    else _share(int(value), i, len(active))
-                    for name, value in counts.items()
-                }
+                shares = {name: _share(value, i, len(active)) for name, value in counts.items()}
                 yield row, row.note(update, times_ns, shares, last[i])
             active = [stream for stream, ended in zip(active, last, strict=True) if not ended]
 
@@ -438,36 +302,21 @@ class _Run:
 
     def _fail_unopened(self, utterance: Utterance, error: Exception) -> None:
         failure = self._report(utterance, error)
-        lookahead = self.method.lookahead_samples
-        self.writer.open_utterance(_opening(utterance, self.feed, self.batch, lookahead))
+        fields = {"batch": self.batch, "lookahead_samples": self.method.lookahead_samples}
+        self.writer.open_utterance(UtteranceLog.of(utterance, feed=self.feed, **fields))
         self.writer.close_utterance(utterance.id, error=failure)
         self.on_utterance(utterance, failure)
 
     def _report(self, utterance: Utterance, error: Exception) -> str:
-        if ran_out(error):  # not this utterance's fault: it stays open, and the run ends here
+        if ran_out(error):  # no fault of the utterance, which stays open; the run ends here
             raise error
         expected = isinstance(error, UserError)
         log.warning("utterance %s failed: %s", utterance.id, error, exc_info=not expected)
         return str(error) if expected else f"{type(error).__name__}: {error}"
 
 
-def _opening(utterance: Utterance, feed: str, batch: int, lookahead: int) -> UtteranceLog:
-    return UtteranceLog(
-        utt=utterance.id,
-        text=utterance.text,
-        duration_samples=round(utterance.duration_s * SAMPLE_RATE),
-        words=None if utterance.words is None else list(utterance.words),
-        speaker=utterance.speaker,
-        language=utterance.language,
-        audio_path=utterance.audio_path,
-        feed=feed,
-        batch=batch,
-        lookahead_samples=lookahead,
-    )
-
-
 def _times(words: Sequence[Word]) -> list[list[float | None]] | None:
-    """[start, end, probability] of each word, or None where none of them is known."""
+    """Return [start, end, probability] of each word, or None where none of them is known."""
     rows = [
         [None if value is None else round(float(value), 4) for value in triple]
         for triple in ((word.start, word.end, word.probability) for word in words)
@@ -475,6 +324,6 @@ def _times(words: Sequence[Word]) -> list[list[float | None]] | None:
     return rows if any(value is not None for row in rows for value in row) else None
 
 
-def _share(total: int, i: int, n: int) -> int:
-    """The i-th of n whole shares that add up to `total`."""
-    return total * (i + 1) // n - total * i // n
+def _share(total: float, i: int, n: int) -> float:
+    """Return the i-th of n shares that add up to `total`; those of a whole number are whole."""
+    return total / n if isinstance(total, float) else total * (i + 1) // n - total * i // n

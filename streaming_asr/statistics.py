@@ -49,8 +49,9 @@ def clusters(
     recordings: Sequence[Hashable | None],
     minimum: int = MIN_CLUSTERS,
 ) -> Clusters:
-    """Speakers where every utterance has one, else recordings where several utterances share one,
-    else utterances; utterances too where there are fewer than `minimum` of the others."""
+    """Return the clusters to draw: speakers where every utterance has one, else recordings where
+    several utterances share one, else utterances; utterances too where there are fewer than
+    `minimum` of the others."""
     note = ""
     for kind, keys in (("speaker", speakers), ("recording", recordings)):
         n = len(set(keys))
@@ -87,7 +88,7 @@ def bootstrap(
     level: float = LEVEL,
     seed: int = 0,
 ) -> dict[str, Estimate | None]:
-    """Each statistic with its BCa interval (Efron 1987); None where it is undefined.
+    """Return each statistic with its BCa interval (Efron 1987), or None where it is undefined.
 
     Draws in which a statistic is not a number (nobody drawn had a word) are left out of it.
     """
@@ -124,8 +125,8 @@ def _leave_one_out(statistics: Statistics, n: int) -> dict[str, Values]:
 
 
 def _bca(value: float, drawn: Values, without: Values, level: float) -> Estimate | None:
-    """Bias-corrected and accelerated: z0 from the share of draws below the value, the acceleration
-    from the skewness of the statistic with one cluster left out."""
+    """Return the bias-corrected and accelerated interval: z0 comes from the share of draws below
+    the value, the acceleration from the skewness of the statistic with one cluster left out."""
     drawn, without = drawn[np.isfinite(drawn)], without[np.isfinite(without)]
     if not np.isfinite(value) or not len(drawn):
         return None
@@ -158,14 +159,14 @@ def _share_below(drawn: Values, value: float) -> float:
 
 
 def sums(values: Sequence[float], clusters: Clusters) -> Values:
-    """The sum over each cluster's utterances, (n_clusters,)."""
+    """Return the sum over each cluster's utterances, (n_clusters,)."""
     total: Values = np.zeros(clusters.n)
     np.add.at(total, clusters.of, np.asarray(values, dtype=np.float64))
     return total
 
 
 def rate(counts: Counts, numerator: Values, denominator: Values) -> Values:
-    """sum of numerator / sum of denominator in each draw; not a number where that is 0."""
+    """Return sum of numerator / sum of denominator of each draw, not a number where that is 0."""
     below = counts @ denominator
     values: Values = np.full(len(counts), np.nan)
     np.divide(counts @ numerator, below, out=values, where=below != 0)
@@ -195,8 +196,8 @@ class Pool:
         self._up_to = np.cumsum(held, axis=1)
 
     def quantiles(self, counts: Counts, shares: Sequence[float]) -> list[Values]:
-        """For each share q the q-quantile of every draw, interpolated linearly, (B,); not a number
-        in a draw without values."""
+        """Return, for each share q, the q-quantile of every draw, interpolated linearly, (B,); it
+        is not a number in a draw without values."""
         if not len(self._values):
             return [np.full(len(counts), np.nan) for _ in shares]
         weight = counts @ self._up_to  # (B, n_blocks)
@@ -211,7 +212,7 @@ class Pool:
         return found
 
     def _at(self, counts: Counts, weight: Counts, rank: npt.NDArray[np.int64]) -> Values:
-        """The value at `rank` (B,), from 0, of each draw."""
+        """Return the value at `rank` (B,), counted from 0, of each draw."""
         rows = np.arange(len(counts))
         block = np.minimum((weight <= rank[:, None]).sum(axis=1), weight.shape[1] - 1)
         before = np.where(block > 0, weight[rows, block - 1], 0)
@@ -223,8 +224,9 @@ class Pool:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted for their number (Holm 1979): the i-th smallest times what is left, never falling.
-    One below alpha may be called significant with the whole family's error below alpha."""
+    """Return the p-values adjusted for their number (Holm 1979): the i-th smallest times what is
+    left, never falling. A value below alpha may be called significant with the error of the whole
+    family below alpha."""
     order = sorted(range(len(p_values)), key=lambda at: p_values[at])
     adjusted = [1.0] * len(p_values)
     least = 0.0

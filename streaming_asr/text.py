@@ -9,7 +9,7 @@ light key instead, because Whisper's English normaliser is not prefix-monotone (
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib.metadata import version
 
@@ -32,18 +32,18 @@ class Normaliser:
         self._words = lru_cache(maxsize=16_384)(words)
 
     def words(self, text: str) -> tuple[str, ...]:
-        """The normalised words of `text`; no words for empty text."""
+        """Return the normalised words of `text`; empty text has none."""
         # Every normaliser here starts by lower-casing, so texts that differ in case share an entry.
         return self._words(text.lower()) if text else ()
 
     def __call__(self, text: str) -> str:
-        """`text` normalised, words joined by one space."""
+        """Return `text` normalised, its words joined by one space."""
         return " ".join(self.words(text))
 
 
 @cache
 def normaliser(language: str | None) -> Normaliser:
-    """The normaliser of a language; a corpus that names no language is taken as English.
+    """Return the normaliser of a language; a corpus that names no language is taken as English.
 
     English gets Whisper's EnglishTextNormalizer, every other language its BasicTextNormalizer.
     A missing package is an ImportError, never a silent second choice: scores under two
@@ -79,8 +79,16 @@ def light_key(word: str) -> str:
 
 
 def light_words(text: str) -> tuple[str, ...]:
-    """The light keys of the whitespace tokens of `text`; tokens that are pure punctuation drop."""
+    """Return the light keys of the tokens of `text`, without those of pure punctuation."""
     return tuple(key for word in text.split() if (key := light_key(word)))
+
+
+def common_prefix(a: Sequence[str], b: Sequence[str]) -> int:
+    """Return how many words (or letters) `a` and `b` share from their start."""
+    if len(a) <= len(b) and a == b[: len(a)]:
+        return len(a)
+    shared = min(len(a), len(b))
+    return next((i for i in range(shared) if a[i] != b[i]), shared)
 
 
 def _is_edge(character: str) -> bool:

@@ -33,20 +33,16 @@ class Tracker:
     """The tracker that does nothing: `tracker=none`, and what is left after a failure."""
 
     def log(self, values: Mapping[str, float], *, step: int) -> None:
-        """One point of each named curve at a training step."""
+        """Add one point to each named curve at a training step."""
 
     def summary(self, values: Mapping[str, Any]) -> None:
-        """Final scalars of this run; None (not measured) is left out."""
+        """Keep the final scalars of this run, leaving out None (not measured)."""
 
     def utterances(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """A table with one row per utterance; nested values become columns `outer.inner`."""
+        """Keep a table, one row per utterance; nested values become columns `outer.inner`."""
 
     def report(self, page: Path) -> None:
-        """The HTML report, with its timelines and their sound, as a medium of this run."""
-
-
-class NullTracker(Tracker):
-    """`tracker=none`."""
+        """Keep the HTML report, with its timelines and their sound, as a medium of this run."""
 
 
 class WandbTracker(Tracker):
@@ -99,7 +95,7 @@ class WandbTracker(Tracker):
         self._guard("report", send)
 
     def finish(self, *, failed: bool) -> None:
-        """Closes the run; where it was not sent, prints the command that uploads it."""
+        """Close the run; where it was not sent, print the command that uploads it."""
         offline, folder = self._run.offline, Path(self._run.dir).parent
         # Even after a failed call: what did arrive before it is worth keeping.
         self._alive = True
@@ -122,7 +118,7 @@ class WandbTracker(Tracker):
 def tracker(
     config: Any, *, folder: Path | str, experiment: str | None = None, cell: str | None = None
 ) -> Iterator[Tracker]:
-    """The tracker that `config.tracker` names, closed on every way out.
+    """Yield the tracker that `config.tracker` names and close it on every way out.
 
     config: the resolved configuration of the run (mapping, dataclass or OmegaConf node); its
     `tracker` holds name (none | wandb), project, mode (offline | online), entity and tags.
@@ -145,7 +141,7 @@ def tracker(
         else None
     )
     if started is None:
-        yield NullTracker()
+        yield Tracker()
         return
     failed = True
     try:
@@ -203,7 +199,7 @@ def _start(
 
 
 def _summary_of(name: str) -> str | None:
-    """What wandb keeps of a curve: the best value of a metric; None is its default, the last."""
+    """Return what wandb keeps of a curve: a metric's best value; None is its default, the last."""
     from streaming_asr.metrics import METRICS
 
     metric = METRICS.get(name)

@@ -19,7 +19,8 @@ from typing import Any
 from streaming_asr.errors import UserError
 from streaming_asr.metrics import METRICS
 from streaming_asr.report.cells import FRONT
-from streaming_asr.report.terminal import HEADLINE
+from streaming_asr.report.terminal import HEADLINE, heading_of
+from streaming_asr.terminal import exit_status
 
 MAX_RUNS = 100  # of a panel; the library's own 10 would hide most of a grid
 # A column of the configuration is addressed through the envelope {"value": ...} that W&B keeps
@@ -29,7 +30,7 @@ PINNED = ("config:method.value.name", "config:chunk.value", "config:data.value.s
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+    """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.track_layout",
         description="Save a W&B workspace that compares the runs of an experiment.",
@@ -41,20 +42,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--print", action="store_true", help="print what would be saved; nothing is sent"
     )
     arguments = parser.parse_args(argv)
-    try:
-        made = workspace(arguments.experiment, entity=arguments.entity, project=arguments.project)
-        if arguments.print:
-            print(json.dumps(payload(made), indent=1))
-        else:
-            print(f"workspace: {_save(made)}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: _lay_out(arguments))
+
+
+def _lay_out(arguments: argparse.Namespace) -> None:
+    made = workspace(arguments.experiment, entity=arguments.entity, project=arguments.project)
+    if arguments.print:
+        print(json.dumps(payload(made), indent=1))
+    else:
+        print(f"workspace: {_save(made)}")
 
 
 def workspace(experiment: str, *, entity: str, project: str) -> Any:
-    """The workspace, not saved yet. Raises UserError where wandb-workspaces is missing."""
+    """Return the workspace, not saved yet. Raises UserError where wandb-workspaces is missing."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own, about itself
@@ -79,8 +79,8 @@ def workspace(experiment: str, *, entity: str, project: str) -> Any:
                     title="Word error rate against word latency", x=summary(x), y=summary(y)
                 ),
                 *(
-                    panels.BarPlot(title=_title(name, heading), metrics=[summary(name)])
-                    for name, heading, _ in HEADLINE
+                    panels.BarPlot(title=_title(name), metrics=[summary(name)])
+                    for name, _, _ in HEADLINE
                 ),
             ],
         ),
@@ -105,7 +105,7 @@ def workspace(experiment: str, *, entity: str, project: str) -> Any:
 
 
 def payload(made: Any) -> dict[str, Any]:
-    """What `save` sends: the view, its specification as an object."""
+    """Return what `save` sends: the view, with its specification as an object."""
     view = made._to_model()
     return dict(json.loads(view.model_dump_json(by_alias=True, exclude_none=True)))
 
@@ -122,9 +122,9 @@ def _save(made: Any) -> str:
     return str(made.url)
 
 
-def _title(name: str, heading: str) -> str:
+def _title(name: str) -> str:
     better = METRICS[name].better
-    text = heading.replace("-\n", "").replace("\n", " ")
+    text = (heading_of(name) or (name, 0))[0]
     return f"{text} ({better} is better)" if better else text
 
 

@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +26,9 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
-from streaming_asr.config import (
-    CONF_DIR,
-    build,
-    check_attention,
-    first_chunk_ms,
-    format_duration,
-    parse_duration,
-)
+from streaming_asr import cells
+from streaming_asr.config import CONF_DIR, build, check_attention
+from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.memory import ran_out
 
@@ -42,15 +38,15 @@ class TrainConfig:
     """The top level of conf/train.yaml. A key that is not here is refused."""
 
     method: Any = MISSING
-    recipe: Any = MISSING  # target: the recipe class and its options; fit: see training.FitConfig
+    recipe: Any = MISSING  # target: the recipe class and its options; fit: FitConfig
     model: Any = MISSING
     tracker: Any = MISSING
     output: str = "outputs"
     entry: str = MISSING  # name of what is trained: 300ms, random, base ...
     chunk: str = "300ms"
     first_chunk: str | None = None
-    train_data: str = MISSING  # folder of training shards
-    dev_manifest: str = MISSING
+    train_data: str | None = None  # folder of training shards
+    dev_manifest: str | None = None
     processes: int = 1
     seed: int = 0
 
@@ -92,6 +88,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     chunk_ms = parse_duration(config.chunk)
     config.chunk = format_duration(chunk_ms)
     config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
+    _choose_data(config)
     with open_dict(config):
         del config["method"]  # how the method streams, of which training needs nothing
     OmegaConf.resolve(config)
@@ -99,9 +96,11 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     if not Path(config.train_data).is_dir():
         raise UserError(
             f"train_data={config.train_data}: no such folder; make mini's with "
-            "`python experiments/mini/corpus.py train --hours 14 --out outputs/mini/train`, "
+            "`python -m experiments.mini.corpus train --hours 14 --out outputs/mini/train`, "
             "or name a folder of training shards"
         )
+    if not Path(config.dev_manifest).is_file():
+        raise UserError(f"dev_manifest={config.dev_manifest}: no such manifest; name one")
     if config.recipe.get("stages"):
         if config.recipe.stage is None:
             return _in_turn(list(config.recipe.stages))
@@ -111,7 +110,8 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     import torch
     from transformers.utils import logging
 
-    from streaming_asr.training.loop import FitConfig, fit, launch
+    from streaming_asr.training.launch import launch
+    from streaming_asr.training.loop import FitConfig, fit
 
     logging.disable_progress_bar()  # one whenever a whole model is saved, among the figures
     code = launch(config.processes)
@@ -129,23 +129,75 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     from streaming_asr.track import tracker
     from streaming_asr.whisper.attention import attention
 
+    main = int(os.environ.get("RANK", 0)) == 0
     with ExitStack() as stack:
+        if main:
+            work.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(cells.lock(work))
         stack.enter_context(attention(config.model.get("attention")))
         recipe = build(config.recipe.target)
         plain = OmegaConf.to_container(config)
         track = stack.enter_context(
             tracker(plain, folder=work, experiment="train", cell=str(place))
         )
-        figures = fit(recipe, settings, log=lambda row, step: track.log(row, step=step))
+        figures = fit(
+            recipe,
+            settings,
+            keep=config.recipe.keep,
+            log=lambda row, step: track.log(row, step=step),
+        )
         track.summary(figures)
-    if int(os.environ.get("RANK", 0)) != 0:
-        return figures
-    done = Path(config.output) / "train" / place
+        if main:
+            done = Path(config.output) / "train" / place
+            _hand_over(work / config.recipe.keep, done)
+            told = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
+            print(f"trained: {done}  ({told})")
+            if (doubt := doubtful(figures)) is not None:
+                print(f"warning: {done}: {doubt}", file=sys.stderr)
+    return figures
+
+
+def _hand_over(trained: Path, done: Path) -> None:
+    """Puts the trained weights where `run` looks for them."""
+    if not trained.is_dir():
+        raise UserError(
+            f"{trained}: no evaluation gave a score, so that none is the best; see curve.jsonl "
+            "beside it, and begin anew under another entry= with a lower recipe.fit.lr"
+        )
     if done.exists():
         shutil.rmtree(done)
-    shutil.copytree(work / config.recipe.keep, done)
-    print(f"trained: {done}  ({', '.join(f'{k} {v:.4g}' for k, v in figures.items())})")
-    return figures
+    shutil.copytree(trained, done)
+
+
+def doubtful(figures: Mapping[str, float]) -> str | None:
+    """Why weights with these figures on dev should not be used and what to do; None: no doubt.
+
+    Every recipe's `score` is a word error rate in percent, or lies below 100 as one does."""
+    score = figures.get("score", 0.0)
+    if score <= 100:
+        return None
+    return (
+        f"{score:.4g} % of the words on dev are wrong, more than of an empty text: the model says "
+        "words that nobody said, and says them again and again. Train on with a larger "
+        "recipe.fit.max_minutes, or begin anew under another entry= with a lower recipe.fit.lr, "
+        "from better weights (recipe.target.start) or on more data"
+    )
+
+
+def _choose_data(config: DictConfig) -> None:
+    """Mini's speech where mini is trained; any other model needs speech of its own."""
+    from streaming_asr.data.corpora import MINI
+
+    name = str(config.model.get("name", "model"))
+    defaults = {"train_data": "outputs/mini/train", "dev_manifest": str(MINI / "dev.jsonl")}
+    for key, default in defaults.items():
+        if config[key] is None and name != "mini":
+            raise UserError(
+                f"{key}: has no default for model={name}, as mini's voices are of use to mini "
+                "alone; `python -m streaming_asr.data shards data=... out=FOLDER` makes "
+                "train_data=FOLDER, `... manifest data=... out=FILE.jsonl` dev_manifest=FILE.jsonl"
+            )
+        config[key] = config[key] or default
 
 
 def _in_turn(stages: list[str]) -> dict[str, float]:

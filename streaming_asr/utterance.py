@@ -6,7 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from streaming_asr.method import Samples
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples
+
+LENGTH_TOLERANCE_S = 0.5
+"""A recording that differs more from its stated duration is another one, or cut off."""
 
 
 class TimedWord(NamedTuple):
@@ -28,11 +32,25 @@ class Utterance:
     speaker: str | None = None
     language: str | None = None
     words: tuple[TimedWord, ...] | None = None
+    age: int | None = None  # of the speaker, in years
+    gender: str | None = None
     audio_path: str | None = None  # for a person who wants to listen; scoring never opens it
 
     def load(self) -> Samples:
-        """The samples, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
+        """Return the samples, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
 
-        Raises UserError where the audio is unreadable, empty or not finite.
+        Raises UserError where the audio is unreadable, empty, not finite, or not of the stated
+        duration.
         """
-        return self.audio()
+        samples = self.audio()
+        self.check_length(len(samples))
+        return samples
+
+    def check_length(self, n_samples: int) -> None:
+        """Raises UserError where `n_samples` is not the stated duration."""
+        length_s = n_samples / SAMPLE_RATE
+        if self.duration_s and abs(length_s - self.duration_s) > LENGTH_TOLERANCE_S:
+            raise UserError(
+                f"{self.id}: lasts {length_s:.2f} s, {self.duration_s:.2f} s are stated; the "
+                f"recording is cut off, or not the one that is meant ({self.audio_path})"
+            )

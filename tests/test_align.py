@@ -294,7 +294,7 @@ def test_whisper_aligns_a_manifest_end_to_end(manifest: Path) -> None:
     assert set(kept) == {"_target_", "language", "trim_pauses", "model"}
 
 
-U2_ON_MINI = MINI / "adapters" / "u2" / "random"
+U2_ON_MINI = MINI / "weights" / "u2" / "any_chunk"
 
 
 @pytest.mark.parametrize("split", ["clean", "other"])

@@ -214,7 +214,7 @@ def test_a_corpus_without_word_times_is_refused(model: Path, tmp_path: Path) -> 
         ("max_heads=0", "max_heads=0: must be 1 or more"),
         ("chunk=300", "needs a unit"),
         ("weights=gone", "no such weights"),
-        ("model.path=./gone", "no folder with a config.json"),
+        ("model.path=./gone", "there is no such folder"),
     ],
 )
 def test_bad_settings_are_answered_with_a_remedy(
@@ -231,4 +231,4 @@ def test_a_hub_name_cannot_be_written_to() -> None:
 
 def test_the_configuration_composes_to_mini_dev() -> None:
     full = compose_raw([], config_name="align_heads")
-    assert (full.data.split, full.adapter, full.write) == ("dev", "none", True)
+    assert (full.data.split, full.weights, full.write) == ("dev", "none", True)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from tiny import tiny_folder
 
-from experiments.bench import main
+from experiments.bench import star
+from experiments.bench.__main__ import main
 from experiments.bench.star import StarSettings, bench_steps, measure, verdicts
 from streaming_asr.errors import UserError
 
@@ -19,18 +20,19 @@ def test_recomputing_everything_gives_the_tokens_of_the_stream():
         torch.set_num_threads(n_threads)
     assert step["same_tokens"] and step["n_tokens"] > 3
     assert [row["chunk"] for row in step["rows"]] == [5, 9]
-    assert all(row["ours_ms"] > 0 and row["recompute_ms"] > 0 for row in step["rows"])
 
 
-def test_a_stream_holds_less_the_more_it_compresses():
+def test_a_stream_holds_less_the_more_it_compresses(monkeypatch):
+    for name, small in {"D": 64, "LAYERS": 2, "VOCABULARY": 50}.items():
+        monkeypatch.setattr(star, name, small)
     n_threads = torch.get_num_threads()
     try:
         held = [measure(100, rate, "fused") for rate in (None, 2, 10)]
     finally:
         torch.set_num_threads(n_threads)
     assert [cell["vectors"] for cell in held] == [100, 50, 10]
-    # keys and values of 4 layers, 512 wide: frames in the encoder and in the decoder, 10 tokens
-    per_vector = 4 * 2 * 512 * 4
+    # keys and values of 2 layers, 64 wide: frames in the encoder and in the decoder, 10 tokens
+    per_vector = 2 * 2 * 64 * 4
     wanted = [(n + n + 10) * per_vector + 4 * n for n in (100, 50, 10)]
     assert [cell["stream_mib"] * 2**20 for cell in held] == pytest.approx(wanted)
 

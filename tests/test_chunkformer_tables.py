@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from table_cells import figures
 
 from experiments.chunkformer import memory, tables
 
@@ -33,35 +34,32 @@ def finished(output: Path, experiment: str, split: str, wer: float, **method: An
     (folder / "metrics.json").write_text(json.dumps(document))
 
 
-def line(text: str, start: str) -> str:
-    (found,) = (row for row in text.splitlines() if row.startswith(f"| {start} |"))
-    return found
-
-
 def test_cells_are_found_by_their_context_and_others_are_not_run(tmp_path: Path) -> None:
     sweep = {"mode": "longform", "right_frames": 32, "left_frames": 32}
     finished(tmp_path, "chunkformer", "clean", 11.0, chunk_frames=8, **sweep)
     whole = {"mode": "longform", "left_frames": 0, "right_frames": 0}
     finished(tmp_path, "chunkformer", "long", 13.5, chunk_frames=820, **whole)
     made = tables.table2(tables.read_rows(tmp_path / "chunkformer", tables.context))
-    assert line(made, "8, 32, 32") == "| 8, 32, 32 | 11.0 | not run | not run |"
-    assert line(made, "full context") == "| full context | not run | not run | 13.5 |"
+    assert figures(made, "8, 32, 32") == [11.0, "not run", "not run"]
+    assert figures(made, "full context") == ["not run", "not run", 13.5]
     assert made.count("not run") == 28
 
     stream = {"mode": "stream", "chunk_frames": None, "left_frames": None}
     finished(tmp_path, "chunkformer_stream", "clean", 20.0, right_frames=4, **stream)
     rows = tables.read_rows(tmp_path / "chunkformer_stream", tables.context)
-    assert "| 320 ms | 320 ms | 20.0 | –" in tables.stream_table(rows)
+    clean = tables.stream_table(rows).split("mini `other`:")[0]
+    assert figures(clean, "320 ms", "320 ms")[:2] == [20.0, None]
 
 
 def test_the_papers_tables_are_whole() -> None:
     second = tables.paper_table2()
-    assert "| ChunkFormer | limited 3 | 2.74 | 6.90 | 21.32 | 31.73 | 48.56 |" in second
-    assert "| ChunkFormer | 110M | limited 2 | 980 |" in tables.paper_table3()
+    assert figures(second, "ChunkFormer", "limited 3")[:5] == [2.74, 6.9, 21.32, 31.73, 48.56]
+    assert figures(tables.paper_table3(), "ChunkFormer", "110M", "limited 2") == [980]
     fourth = tables.table4(None)
-    assert "| full model | + Masked batch | not run | not run | not run | 19.6 / 0.8 / 19.3 |" in (
-        fourth
-    )
+    assert figures(fourth, "full model", "+ Masked batch") == [
+        *["not run"] * 3,
+        (19.6, 0.8, 19.3),
+    ]
 
 
 def test_ours_stands_beside_the_papers_row_of_the_same_batch() -> None:
@@ -74,8 +72,8 @@ def test_ours_stands_beside_the_papers_row_of_the_same_batch() -> None:
             "masked": {"rows": {"encoder only": {"padded": row}}},
         }
     )
-    assert "| encoder only | ChunkFormer | 120 | 3.25 | 800 | 25.8 / 2.2 / 56.7 |" in made
-    assert "| encoder only | + Masked batch | not run |" in made
+    assert figures(made, "encoder only", "ChunkFormer") == [120, 3.25, 800, (25.8, 2.2, 56.7)]
+    assert figures(made, "encoder only", "+ Masked batch")[0] == "not run"
     assert "1/20 as long as the paper's" in made
 
 
@@ -93,7 +91,9 @@ def test_what_fits_is_computed_from_the_last_two_figures(points, kind, minutes) 
     assert memory.longest_minutes(points, kind, 160.0) == minutes
 
 
-def test_the_third_table_and_its_picture_are_of_what_was_measured(tmp_path: Path) -> None:
+def test_the_third_table_and_its_picture_are_of_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = {
         "size": "small",
         "device": "cpu",
@@ -101,15 +101,23 @@ def test_the_third_table_and_its_picture_are_of_what_was_measured(tmp_path: Path
         "mib": {"full": {"1": 64.0, "2": 256.0}, "endless": {"1": 40.0, "2": 40.0}},
     }
     made = tables.table3(result)
-    assert line(made, "full context") == "| full context | 64 | 256 | 16 | 11 | 36 |"
-    assert line(made, "the same, endless").endswith("| 40 | 40 | no limit | no limit | no limit |")
-    assert line(made, "c 64, l 128, r 128").endswith("not run |")
+    assert figures(made, "full context") == [64, 256, 16, 11, 36]
+    assert figures(made, "the same, endless") == [40, 40, *["no limit"] * 3]
+    assert figures(made, "c 64, l 128, r 128")[-1] == "not run"
+    drawn: list[Any] = []
+    monkeypatch.setattr(memory, "save_svg", lambda figure, *_: drawn.append(figure))
     memory.draw(result, tmp_path / "memory.svg")
-    assert (tmp_path / "memory.svg").stat().st_size > 5000
+    (axis,) = drawn[0].axes
+    lines = {line.get_label(): line.get_xydata().tolist() for line in axis.lines}
+    assert lines == {
+        "full context": [[1, 64], [2, 256]],
+        "the same, endless": [[1, 40], [2, 40]],
+    }
 
 
 def test_a_recording_in_pieces_is_measured_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiments.bench.chunkformer import SHAPES, Settings
+    from experiments.bench.chunkformer import Settings
+    from experiments.bench.models import SHAPES
     from streaming_asr.methods.chunkformer.encoder import Shape
 
     monkeypatch.setitem(SHAPES, "mini", Shape(16, 2, 1, 16, 20))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from recipes import settings_of
 from tiny import noise, tiny_folder
 from toy_corpus import WORDS, toy_corpus
 
@@ -37,7 +38,7 @@ def recipe(corpus: Path) -> Make:
             **{"decoder_layers": 1, "batch_s": 6.0, "noise": 0.0, "dropout": 0.0},
             **options,
         }
-        return ChunkFormerRecipe(str(corpus), str(corpus / "dev.jsonl"), **settings)
+        return ChunkFormerRecipe(**settings_of("chunkformer", corpus, **settings))
 
     return make
 

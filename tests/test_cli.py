@@ -64,6 +64,15 @@ def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFi
     assert "reprot: no such command; did you mean report?" in capsys.readouterr().err
 
 
+def test_a_command_that_has_moved_is_answered_with_its_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["bench", "step"]) == 2
+    assert capsys.readouterr().err == (
+        "error: bench: this is now `python -m experiments.bench` in a checkout of the project\n"
+    )
+
+
 def test_bad_input_is_one_line_without_a_traceback_and_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,7 +56,6 @@ def test_without_compute_both_clocks_agree() -> None:
 def test_no_steps_give_no_times() -> None:
     assert clocks.step_times([], "ca").tolist() == []
     assert clocks.queue_wait(np.zeros(0), np.zeros(0)).tolist() == []
-    assert clocks.displays([]) == [] and clocks.committed_words([]) == []
 
 
 def test_a_queue_that_loses_half_a_second_per_second_grows_by_a_half() -> None:
@@ -97,13 +96,3 @@ def test_headroom_is_infinite_where_nothing_takes_time() -> None:
 def test_the_median_trace_is_taken_step_by_step() -> None:
     traces = [np.array([1.0, 5.0]), np.array([3.0, 1.0]), np.array([2.0, 9.0])]
     assert clocks.median_trace(traces).tolist() == [2.0, 5.0]
-
-
-def test_displays_follow_commits_partials_and_retractions() -> None:
-    steps = [
-        step(partial=[" a"]),
-        step(committed=[" a", " b"], partial=[" c"]),
-        step(committed=[" x"], retracted=1),
-    ]
-    assert clocks.displays(steps) == [[" a"], [" a", " b", " c"], [" a", " x"]]
-    assert clocks.committed_words(steps) == [(" a", 1), (" x", 2)]

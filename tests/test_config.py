@@ -6,25 +6,19 @@ import inspect
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 from run_fakes import arguments
+from safetensors.numpy import save_file
 
-from streaming_asr.config import (
-    CONF_DIR,
-    build,
-    compose,
-    compose_raw,
-    find_weights,
-    first_chunk_ms,
-    format_duration,
-    parse_duration,
-    weights_folders,
-)
+from streaming_asr.config import CONF_DIR, build, compose, compose_raw
 from streaming_asr.data.corpora import MINI
+from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import weights_hash
+from streaming_asr.weights import find_weights, weights_folders
 
 GROUPS = [
     pytest.param(group, path.stem, id=f"{group}-{path.stem}")
@@ -141,13 +135,13 @@ def test_a_chunkformers_folder_is_a_model_and_its_own_adapter(tmp_path: Path) ->
     (tmp_path / "config.yaml").write_text("encoder_conf: {}")
     config = compose(["method=chunkformer", "model=chunkformer", f"model.path={tmp_path}"])
     assert config.method.weights == str(tmp_path)
-    (tmp_path / "config.json").write_text("{}")  # a Whisper: adapters lie elsewhere
-    with pytest.raises(UserError, match="no such weights of chunkformer"):
+    (tmp_path / "config.json").write_text("{}")  # of neither kind
+    with pytest.raises(UserError, match="names no model_type"):
         compose(["method=chunkformer", "model=chunkformer", f"model.path={tmp_path}"])
 
 
 def test_a_model_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no model there"):
+    with pytest.raises(UserError, match="there is no such folder"):
         settled(tmp_path, f"model.path={tmp_path / 'nowhere'}", "model=whisper")
 
 
@@ -162,36 +156,37 @@ def adapters(folder: Path, *names: str) -> Path:
 
 
 def test_the_adapter_of_exactly_the_chunk_comes_before_the_random_one(tmp_path: Path) -> None:
-    folder = adapters(tmp_path / "a", "300ms", "1s", "random")
+    folder = adapters(tmp_path / "a", "300ms", "1s", "any_chunk")
     assert find_weights("m", 300, "auto", [folder]) == folder / "300ms"
     assert find_weights("m", 1000, "auto", [folder]) == folder / "1s"
-    assert find_weights("m", 200, "auto", [folder]) == folder / "random"
+    assert find_weights("m", 200, "auto", [folder]) == folder / "any_chunk"
 
 
 def test_a_trained_adapter_of_the_chunk_comes_before_the_models_random_one(tmp_path: Path) -> None:
-    shipped = adapters(tmp_path / "shipped", "random")
-    trained = adapters(tmp_path / "trained", "100ms", "random")
+    shipped = adapters(tmp_path / "shipped", "any_chunk")
+    trained = adapters(tmp_path / "trained", "100ms", "any_chunk")
     assert find_weights("m", 100, "auto", [shipped, trained]) == trained / "100ms"
-    assert find_weights("m", 300, "auto", [shipped, trained]) == shipped / "random"
+    assert find_weights("m", 300, "auto", [shipped, trained]) == shipped / "any_chunk"
 
 
 def test_what_was_trained_here_comes_before_what_the_model_brings(tmp_path: Path) -> None:
     config = compose(["method=whisperrt", f"output={tmp_path}"])
     trained, brought = weights_folders(config, "whisperrt")
     assert trained == tmp_path / "train" / "mini" / "whisperrt"
-    assert brought == MINI / "adapters" / "whisperrt"
+    assert brought == MINI / "weights" / "whisperrt"
 
 
 def test_auto_passes_over_an_adapter_of_other_weights(tmp_path: Path) -> None:
-    folder = adapters(tmp_path / "a", "300ms", "random")
+    folder = adapters(tmp_path / "a", "300ms", "any_chunk")
     ours, theirs, another = (tmp_path / name for name in ("ours", "theirs", "another"))
-    for model in (ours, theirs, another):
+    for number, model in enumerate((ours, theirs, another)):
         model.mkdir()
-        (model / "model.safetensors").write_text(model.name)
-    for name, base in (("300ms", theirs), ("random", ours)):
+        (model / "config.json").write_text('{"model_type": "whisper"}')
+        save_file({"x": np.array([number], "f4")}, model / "model.safetensors")
+    for name, base in (("300ms", theirs), ("any_chunk", ours)):
         told = json.dumps({"base": weights_hash(base)})
         (folder / name / "training.json").write_text(told)
-    assert find_weights("m", 300, "auto", [folder], model=ours) == folder / "random"
+    assert find_weights("m", 300, "auto", [folder], model=ours) == folder / "any_chunk"
     assert find_weights("m", 300, "auto", [folder], model=theirs) == folder / "300ms"
     assert find_weights("m", 300, "auto", [folder]) == folder / "300ms"
     assert find_weights("m", 300, "300ms", [folder], model=ours) == folder / "300ms"
@@ -203,19 +198,19 @@ def test_auto_passes_over_an_adapter_of_other_weights(tmp_path: Path) -> None:
 def test_minis_adapters_name_the_weights_they_were_trained_on() -> None:
     base = weights_hash(MINI / "model")
     found = {
-        str(file.parent.relative_to(MINI / "adapters")): json.loads(file.read_text()).get("base")
-        for file in (MINI / "adapters").glob("*/*/training.json")
+        str(file.parent.relative_to(MINI / "weights")): json.loads(file.read_text()).get("base")
+        for file in (MINI / "weights").glob("*/*/training.json")
     }
     assert found == {
-        **dict.fromkeys(("whisperrt/100ms", "whisperrt/300ms", "whisperrt/random"), base),
-        **dict.fromkeys(("hush_word/random", "simul_whisper/random", "star/random"), base),
-        **dict.fromkeys(("chunkformer/random", "u2/random")),  # whole networks
+        **dict.fromkeys(("whisperrt/100ms", "whisperrt/300ms", "whisperrt/any_chunk"), base),
+        **dict.fromkeys(("hush_word/any_chunk", "simul_whisper/any_chunk", "star/any_chunk"), base),
+        **dict.fromkeys(("chunkformer/any_chunk", "u2/any_chunk")),  # whole networks
     }
 
 
 def test_an_adapter_can_be_named_or_given_as_a_folder_or_left_out(tmp_path: Path) -> None:
-    folder = adapters(tmp_path / "a", "300ms", "random")
-    assert find_weights("m", 300, "random", [folder]) == folder / "random"
+    folder = adapters(tmp_path / "a", "300ms", "any_chunk")
+    assert find_weights("m", 300, "any_chunk", [folder]) == folder / "any_chunk"
     assert find_weights("m", 100, "0.3s", [folder]) == folder / "300ms"
     assert find_weights("m", 100, str(folder / "300ms"), []) == folder / "300ms"
     assert find_weights("m", 100, "none", [folder]) is None
@@ -224,8 +219,8 @@ def test_an_adapter_can_be_named_or_given_as_a_folder_or_left_out(tmp_path: Path
 def test_an_adapter_that_a_method_can_do_without_is_taken_where_there_is_one(
     tmp_path: Path,
 ) -> None:
-    folder = adapters(tmp_path / "a", "random")
-    assert find_weights("m", 100, "auto_or_none", [folder]) == folder / "random"
+    folder = adapters(tmp_path / "a", "any_chunk")
+    assert find_weights("m", 100, "auto_or_none", [folder]) == folder / "any_chunk"
     assert find_weights("m", 100, "auto_or_none", [tmp_path / "nowhere"]) is None
 
 
@@ -283,10 +278,28 @@ def test_every_experiment_composes_all_its_cells(monkeypatch: pytest.MonkeyPatch
 def test_every_recipe_composes_with_the_training_program(path: Path) -> None:
     import streaming_asr.train  # noqa: F401 (registers its schema)
 
-    full = compose_raw([f"method={path.stem}"], config_name="train")
+    full = compose_raw([f"recipe={path.stem}", "model=base"], config_name="train")
     recipe = OmegaConf.to_container(full.recipe, resolve=True)
     assert recipe["fit"]["max_steps"] > 0
     assert get_object(recipe["target"]["_target_"])
+
+
+@pytest.mark.parametrize(
+    ("model", "chunk", "rank", "points", "epochs"),
+    [
+        ("base", "300ms", 32, 0.25, 10),
+        ("small", "1s", 32, 0.4, 10),
+        ("large-v2", "200ms", 4, 0.07, 3),
+    ],
+)
+def test_the_papers_training_follows_model_and_chunk(model, chunk, rank, points, epochs) -> None:
+    import streaming_asr.train  # noqa: F401 (registers its schema)
+
+    overrides = ["recipe=whisperrt_paper", f"model={model}", f"chunk={chunk}"]
+    recipe = compose_raw(overrides, config_name="train").recipe
+    assert (recipe.target.rank, recipe.target.point_fraction) == (rank, points)
+    assert recipe.fit.max_steps == epochs * recipe.fit.evaluate_every
+    assert recipe.fit.lr == 1e-5
 
 
 def test_build_raises_what_the_constructor_raises() -> None:

@@ -97,8 +97,9 @@ def _speech() -> tuple[Any, Any]:
 @functools.cache
 def _configured(method: str) -> tuple[Method[Any], Setting]:
     """The method as its YAML describes it, on mini's model or a small random one in its place."""
-    from streaming_asr.config import build, compose, first_chunk_ms
+    from streaming_asr.config import build, compose
     from streaming_asr.data.corpora import MINI
+    from streaming_asr.durations import first_chunk_ms
 
     overrides = [f"method={method}", "chunk=300ms", "tracker=none"]
     options = (CONF / f"{method}.yaml").read_text()

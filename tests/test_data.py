@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import fakes
@@ -145,9 +143,7 @@ def test_noise_is_mixed_in_when_the_audio_is_loaded(
         asked.append((kind, snr_db, seed))
         return samples * 0.5
 
-    module = ModuleType("noise")
-    module.mix = mix  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "streaming_asr.data.noise", module)
+    monkeypatch.setattr("streaming_asr.data.noise.mix", mix)
     write_audio(tmp_path / "a.wav", np.full(100, 0.5))
     row = {"audio_filepath": "a.wav", "text": "x"}
     path = write_manifest(tmp_path, {**row, "noise": {"kind": "pink", "snr_db": 7.5, "seed": 3}})
@@ -160,6 +156,7 @@ def test_noise_is_mixed_in_when_the_audio_is_loaded(
 
 
 GOOD = {"audio_filepath": "a.wav", "text": "x"}
+NOISE = {"kind": "white", "snr_db": 10, "seed": 1}
 
 
 @pytest.mark.parametrize(
@@ -170,7 +167,7 @@ GOOD = {"audio_filepath": "a.wav", "text": "x"}
         ({"text": "x"}, "no `audio_filepath`"),
         ({**GOOD, "audio_filepath": "b.wav"}, "'b.wav' points nowhere"),
         ({"audio_filepath": "a.wav"}, "no `text`"),
-        ({**GOOD, "text": None}, "no `text`"),
+        ({**GOOD, "text": None}, "`text` is None; write the reference"),
         ({**GOOD, "duration": "long"}, "`duration` is 'long'"),
         ({**GOOD, "id": 3}, "`id` is 3"),
         ({**GOOD, "speaker": ["a"]}, "`speaker`"),
@@ -178,8 +175,19 @@ GOOD = {"audio_filepath": "a.wav", "text": "x"}
         ({**GOOD, "words": [["x", 1.0, 0.5]]}, "from 1.0 to 0.5 s"),
         ({**GOOD, "noise": {"kind": "white"}}, "`noise`"),
         ({**GOOD, "parts": []}, "`parts` must be"),
-        ({"parts": [GOOD], "text": "x"}, "`id` is None"),
+        ({"parts": [GOOD], "text": "x"}, "no `id`; a line needs"),
         ({**GOOD, "id": "first"}, "stands in line 1 already"),
+        ({**GOOD, "duration": float("nan")}, "`duration` is 'NaN'; write the length in seconds"),
+        ({**GOOD, "duration": float("inf")}, "`duration` is 'Infinity'"),
+        ({**GOOD, "duration": 1e308}, "`duration` is 1e[+]308"),
+        ({**GOOD, "duration": -1}, "`duration` is -1"),
+        ({**GOOD, "words": [["x", 0.0, float("inf")]]}, r"`words\[0\]\[2\]` is 'Infinity'"),
+        ({**GOOD, "words": [["x", float("nan"), 1.0]]}, r"`words\[0\]\[1\]` is 'NaN'"),
+        ({**GOOD, "noise": {**NOISE, "snr_db": float("nan")}}, "`noise.snr_db` is 'NaN'"),
+        ({**GOOD, "noise": {**NOISE, "snr_db": float("-inf")}}, "`noise.snr_db` is '-Infinity'"),
+        ({"id": "l", "text": "x", "parts": [{**GOOD, "gap_s": float("nan")}]}, "gap_s` is 'NaN'"),
+        ({**GOOD, "text": "\ud800"}, "`text` holds half of a UTF-16 pair"),
+        ({**GOOD, "words": [["\udfff", 0.0, 0.5]]}, "`words` holds half of a UTF-16 pair"),
     ],
 )
 def test_a_bad_manifest_line_is_refused_with_its_number(
@@ -241,7 +249,7 @@ def test_a_folder_gives_its_recordings_and_their_texts(tmp_path: Path) -> None:
     (tmp_path / "a.txt").unlink()
     assert folder.data_hash() != before
     with pytest.raises(UserError, match=r"a\.txt"):
-        folder.utterances()
+        Folder(tmp_path).utterances()
 
 
 def test_a_folder_without_texts_can_be_run(tmp_path: Path) -> None:

@@ -10,7 +10,15 @@ import pytest
 
 from streaming_asr.data import TimedWord
 from streaming_asr.errors import UserError
-from streaming_asr.events import SCHEMA_FILE, EventWriter, Step, UtteranceLog, read_log, resume
+from streaming_asr.events import (
+    SCHEMA_FILE,
+    EventWriter,
+    Step,
+    UtteranceLog,
+    committed_words,
+    read_log,
+    resume,
+)
 
 HEADER: dict[str, Any] = {
     "config": {"chunk": "300ms"},
@@ -26,11 +34,7 @@ def example(utt: str = "u1", n_steps: int = 2) -> UtteranceLog:
             "audio" if k < n_steps - 1 else "flush",
             4800 * (k + 1),
             {"wall": 3000 + k, "encode": 1000},
-            frames_real=15,
-            frames_computed=18,
-            decode_steps=3,
-            beam_sum=9,
-            encoder_flops=1e9,
+            counts={"frames_real": 15, "frames_computed": 18, "encoder_flops": 1e9},
             committed=[" Käse,", " 3"],
             partial=[" \u2028odd"],
             words=[[0.1, 0.2, 0.5], [None, None, None]],
@@ -175,7 +179,16 @@ def test_a_value_that_is_no_number_is_never_written(tmp_path: Path) -> None:
         EventWriter(tmp_path / "e.jsonl", HEADER) as writer,
         pytest.raises(ValueError, match="JSON"),
     ):
-        writer.step("u1", Step("audio", 0, {"wall": 1}, encoder_flops=float("nan")))
+        writer.step("u1", Step("audio", 0, {"wall": 1}, counts={"encoder_flops": float("nan")}))
+
+
+def test_the_final_words_are_those_committed_and_not_taken_back() -> None:
+    steps = [
+        Step("audio", 1, {"wall": 0}, committed=[" a", " b"], words=[[0.1, 0.2, 0.5]] * 2),
+        Step("flush", 2, {"wall": 0}, committed=[" x"], retracted=1),
+    ]
+    assert committed_words(steps) == [(" a", [0.1, 0.2, 0.5]), (" x", [None, None, None])]
+    assert committed_words([]) == []
 
 
 def test_a_log_of_twenty_thousand_steps_is_read_whole(tmp_path: Path) -> None:

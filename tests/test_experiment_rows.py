@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from table_cells import figures, labelled, row
 
 from experiments import rows
 from experiments.hush_word import tables as hush_word
 from experiments.simul_whisper import tables as simul_whisper
 from experiments.ufal import tables as ufal
 from streaming_asr.cells import plan
-from streaming_asr.config import compose_raw, parse_duration
+from streaming_asr.config import compose_raw
+from streaming_asr.durations import parse_duration
 
 
 def finished(folder: Path, name: str, method: dict[str, Any], split: str, wer: float) -> None:
@@ -47,14 +49,16 @@ def finished(folder: Path, name: str, method: dict[str, Any], split: str, wer: f
     (cell / "metrics.json").write_text(json.dumps(document))
 
 
-def lines(text: str, start: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith(start)]
-
-
-MEASURED = "20.0 [17.0, 24.0] | 22.0 | 50.0 | 0.50 [0.25, 0.75] | 1.25 | 0.062 | 0.12 |"
-
-
-SHORT = "20.0 | 22.0 | 50.0 | 0.50 | 1.25 | 0.062 | 0.12 |"
+MEASURED = {
+    "WER": (20.0, 17.0, 24.0),
+    "ARWER": 22.0,
+    "ARWER grid": 50.0,
+    "committed p50": (0.5, 0.25, 0.75),
+    "committed p90": 1.25,
+    "RTF": 0.062,
+    "erasure": 0.12,
+}
+SHORT = MEASURED | {"WER": 20.0, "committed p50": 0.5}
 
 
 def test_ufal_stands_beside_the_paper_and_its_compat_form_beside_ufal(tmp_path: Path) -> None:
@@ -66,16 +70,17 @@ def test_ufal_stands_beside_the_paper_and_its_compat_form_beside_ufal(tmp_path: 
     readme.write_text("before\n<!-- ufal:begin -->\n<!-- ufal:end -->\nafter\n")
     assert ufal.main(["--output", str(tmp_path), "--here", str(page), "--readme", str(readme)]) == 0
     clean, other = Path(page).read_text().split("mini `other`:")
-    assert f"| UFAL | 300 ms | {MEASURED} 8.21 / 9.56 / 7.60 |" in clean
-    assert len(lines(clean, "| UFAL compat | 300 ms | 21.0 [18.0, 25.0]")) == 1
-    assert "60 utterances of each split; intervals over 12 speakers." in clean
-    assert len(lines(clean, "| UFAL")) == 6 and len(lines(other, "| UFAL")) == 5
-    (row,) = lines(other, "| UFAL | 300 ms")
-    assert row.count("not run") == 7 and row.endswith("| 16.78 / 18.06 / 15.45 |")
+    assert row(clean, "UFAL", "300 ms") == MEASURED | {"paper, base": (8.21, 9.56, 7.6)}
+    assert row(clean, "UFAL compat", "300 ms")["WER"] == (21.0, 18.0, 25.0)
+    assert "60 recordings in a cell; intervals over 12 speakers." in clean
+    assert len(labelled(clean, "UFAL")) == len(labelled(other, "UFAL")) == len(rows.CHUNKS_MS)
+    absent = dict.fromkeys(MEASURED, "not run")
+    assert row(other, "UFAL", "300 ms") == absent | {"paper, base": (16.78, 18.06, 15.45)}
     short = readme.read_text()
-    assert f"| UFAL | 300 ms | clean | {SHORT}" in short and "[" not in short
-    assert "| UFAL compat | 300 ms | clean | 21.0 |" in short
-    assert len(lines(short, "| UFAL")) == 11 and short.startswith("before") and "after" in short
+    assert row(short, "UFAL", "300 ms", "clean") == SHORT
+    assert row(short, "UFAL compat", "300 ms", "clean")["WER"] == 21.0
+    assert len(labelled(short, "UFAL")) == 2 * len(rows.CHUNKS_MS)
+    assert short.startswith("before\n") and short.endswith("after\n")
 
 
 @pytest.mark.parametrize(
@@ -99,9 +104,11 @@ def test_simul_whisper_and_its_thresholds(tmp_path: Path) -> None:
     page = Path(shutil.copy(Path(simul_whisper.__file__).parent / "README.md", tmp_path))
     assert simul_whisper.main(["--output", str(tmp_path), "--here", str(page)]) == 0
     text = page.read_text()
-    assert f"| Simul-Whisper, cif | 300 ms | {MEASURED} 24.27 / 27.85 / 23.46 |" in text
-    assert f"| 12 | {MEASURED}" in text
-    assert len(lines(text, "| 4 | not run")) == 1
+    _, other = text.split("mini `other`:")
+    printed = {"paper, base": (24.27, 27.85, 23.46)}
+    assert row(other, "Simul-Whisper, cif", "300 ms") == MEASURED | printed
+    assert row(text, "12") == MEASURED
+    assert set(figures(text, "4")) == {"not run"}
 
 
 @pytest.mark.parametrize("name", ["ufal", "simul_whisper_cif", "hush_word"])
@@ -128,6 +135,6 @@ def test_the_pages_commands_run_a_part_of_a_sweep(command: str, n_cells: int) ->
 
 
 def test_the_papers_rows_are_as_printed() -> None:
-    printed = rows.paper_rows("Simul-Whisper")
+    printed = rows.printed_rates("Simul-Whisper")
     assert printed[40, "clean"] == "27.54 / 30.60 / 25.78"
     assert sorted({chunk for chunk, _ in printed}) == [40, 100, 200, 300]

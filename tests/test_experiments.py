@@ -9,8 +9,19 @@ from pathlib import Path
 
 import pytest
 from hydra.types import RunMode
+from table_cells import figures, row
 
-from experiments.whisperrt import results, tables
+from experiments.tables import (
+    duration,
+    find,
+    markdown,
+    measure,
+    number,
+    read,
+    rewrite,
+    with_interval,
+)
+from experiments.whisperrt import tables
 from streaming_asr.config import CONF_DIR, compose_raw, new_method
 from streaming_asr.errors import UserError
 
@@ -45,7 +56,7 @@ def test_the_sweeps_of_table_1_share_a_folder_and_fixed_adapters_stay_at_their_c
     for name in ("table1", "table1_offline", "table1_reencode", "table1_mask_alone"):
         assert (raw[name].name, raw[name].limit, raw[name].threads) == ("table1", 60, 1)
     assert raw["table1"].method.weights == "auto"
-    assert raw["table3"].hydra.sweeper.params["method.weights"] == "random"
+    assert raw["table3"].hydra.sweeper.params["method.weights"] == "any_chunk"
     assert raw["fig6"].hydra.sweeper.params["method.beam"] == "0,3,5,7"
 
 
@@ -73,13 +84,13 @@ def finished(
     split: str,
     wer: float,
     *,
-    adapter: str | None = None,
+    weights: str | None = None,
     beam: int = 0,
     cache: bool = False,
     n_failed: int = 0,
 ) -> None:
     """A finished cell: its metrics.json as `run` writes it, as far as the tables read it."""
-    own = {"name": method, "weights": adapter, "beam": beam, "decoder_cache": cache}
+    own = {"name": method, "weights": weights, "beam": beam, "decoder_cache": cache}
     metrics = {
         "wer": wer,
         "rwer": wer + 1,
@@ -100,14 +111,10 @@ def finished(
         "n_failed": n_failed,
         "metrics": metrics,
     }
-    rest = f"data.split={split},method.weights={Path(adapter or 'none').name},beam={beam}"
+    rest = f"data.split={split},method.weights={Path(weights or 'none').name},beam={beam}"
     folder = output / experiment / f"method={method},chunk={chunk},{rest},cache={cache}"
     folder.mkdir(parents=True)
     (folder / "metrics.json").write_text(json.dumps(document))
-
-
-def lines(text: str, start: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith(start)]
 
 
 def page(folder: Path, *names: str) -> Path:
@@ -134,23 +141,24 @@ def test_the_block_of_the_readme_is_written_from_the_results(tmp_path: Path) -> 
     assert text.startswith("top\n<!-- results:begin -->\n")
     assert text.endswith("<!-- results:end -->\nbottom\n")
     assert "old" not in text
-    assert "a processor, one thread, 60 utterances of each split." in text
+    assert "a processor, one thread, 60 recordings in a cell." in text
     clean, other = text.split("`other`:")
-    assert lines(clean, "| offline") == ["| offline | whole | 4.0 | 34.0 | 0.50 / 1.25 | 0.062 |"]
-    assert "| WhisperRT greedy | 300 ms | 7.5 | 37.5 | 0.50 / 1.25 | 0.062 |" in clean
-    assert "| WhisperRT beam 3 | 300 ms | 7.0 | 37.0 | 0.50 / 1.25 | 0.062 |" in clean
-    assert "| mask alone | 300 ms | 40.0 | 70.0 | 0.50 / 1.25 | 0.062 |" in clean
-    assert "| re-encoding | 40 ms | not run | not run | not run | not run |" in clean
-    assert lines(other, "| offline") == [
-        "| offline | whole | not run | not run | not run | not run |"
-    ]
+    latency = (0.5, 1.25)
+    assert figures(clean, "offline", "whole") == [4.0, 34.0, latency, 0.062]
+    assert figures(clean, "WhisperRT greedy", "300 ms") == [7.5, 37.5, latency, 0.062]
+    assert figures(clean, "WhisperRT beam 3", "300 ms") == [7.0, 37.0, latency, 0.062]
+    assert figures(clean, "mask alone", "300 ms") == [40.0, 70.0, latency, 0.062]
+    assert figures(clean, "re-encoding", "40 ms") == ["not run"] * 4
+    assert figures(other, "offline", "whole") == ["not run"] * 4
     # It loses to re-encoding, and the table says so.
     assert "- WER: WhisperRT greedy is worse than re-encoding at clean 300 ms." in text
     assert "- WER: WhisperRT greedy is worse than mask alone nowhere (1 compared)." in text
 
     filled = own.read_text()
-    assert "| WhisperRT beam 3 | 300 ms | 300ms | 8.0 | 9.0 | 7.0 | 37.0 | 0.25 / – |" in filled
-    assert "7.53 / 8.12 / 6.55 |" in filled  # the paper's base at 300 ms
+    beam = row(filled.split("mini `other`:")[0], "WhisperRT beam 3", "300 ms", "300ms")
+    assert [beam[name] for name in ("RWER", "ARWER", "WER")] == [8.0, 9.0, 7.0]
+    assert (beam["ARWER grid"], beam["stable p50 / p90"]) == (37.0, (0.25, None))
+    assert beam["paper, base"] == (7.53, 8.12, 6.55)
     assert "<!-- table5:begin -->\nold\n<!-- table5:end -->" in filled  # it was not measured here
 
 
@@ -158,12 +166,18 @@ def test_table_3_sets_the_random_adapter_beside_the_one_of_this_chunk_alone(tmp_
     finished(tmp_path, "table1", "whisperrt", "100ms", "clean", 8.0, weights="/a/100ms", beam=3)
     finished(tmp_path, "table1", "whisperrt", "200ms", "clean", 7.0, weights="/a/any_chunk", beam=3)
     finished(tmp_path, "table3", "whisperrt", "100ms", "clean", 9.5, weights="/a/any_chunk", beam=3)
-    found = [r for name in ("table3", "table1") for r in results.read_results(tmp_path / name)]
+    found = [r for name in ("table3", "table1") for r in read(tmp_path / name)]
     text = tables.table3(found)
-    (at_100, at_200, *_) = lines(text, "| clean | beam 3")
-    assert "| 9.0 / 10.0 / 8.0 | 10.5 / 11.5 / 9.5 | +1.5 |" in at_100
-    assert "| 9.28 / 9.99 / 7.75 | 10.58 / 11.26 / 9.00 |" in at_100
-    assert "| not run | 8.0 / 9.0 / 7.0 | – |" in at_200
+    at_100, at_200 = (row(text, "clean", "beam 3", f"{ms} ms") for ms in (100, 200))
+    assert at_100 == {
+        "fixed": (9.0, 10.0, 8.0),
+        "random": (10.5, 11.5, 9.5),
+        "WER, random - fixed": 1.5,
+        "paper: fixed, base": (9.28, 9.99, 7.75),
+        "paper: random, base": (10.58, 11.26, 9.0),
+    }
+    assert (at_200["fixed"], at_200["random"]) == ("not run", (8.0, 9.0, 7.0))
+    assert at_200["WER, random - fixed"] is None
 
 
 def test_figure_6_sets_the_kept_cache_beside_the_exact_one(tmp_path: Path) -> None:
@@ -173,11 +187,11 @@ def test_figure_6_sets_the_kept_cache_beside_the_exact_one(tmp_path: Path) -> No
                 tmp_path, "fig6", "whisperrt", "300ms", "clean", wer, beam=beam, cache=cache,
                 weights="/a/300ms", n_failed=int(cache),
             )  # fmt: skip
-    text = tables.fig6(results.read_results(tmp_path / "fig6"))
-    assert "2 utterances failed; they count as empty." in text
-    assert "| greedy | 5.0 | 6.0 | 0.062 | 0.062 |" in text
-    assert "| beam 7 | 4.5 | 9.0 | 0.062 | 0.062 |" in text
-    assert "| beam 3 | not run | not run | not run | not run |" in text
+    text = tables.fig6(read(tmp_path / "fig6"))
+    assert "2 recordings failed; they count as empty." in text
+    assert figures(text, "greedy") == [5.0, 6.0, 0.062, 0.062]
+    assert figures(text, "beam 7") == [4.5, 9.0, 0.062, 0.062]
+    assert figures(text, "beam 3") == ["not run"] * 4
 
 
 def test_table_5_has_rows_for_what_was_not_run(tmp_path: Path) -> None:
@@ -190,24 +204,53 @@ def test_table_5_has_rows_for_what_was_not_run(tmp_path: Path) -> None:
     head |= {"size": "base", "duration_s": 15.0, "chunk_ms": 300}
     path.write_text(json.dumps(head | {"rows": rows}))
     text = tables.table5(path)
-    assert "| Ufal-Whisper | 5 | not run | not run | 0.426 |" in text
-    assert "| WhisperRT | 3 | 90.0 | 0.300 | 0.094 |" in text
+    assert figures(text, "Ufal-Whisper", "5") == ["not run", "not run", 0.426]
+    assert figures(text, "WhisperRT", "3") == [90.0, 0.3, 0.094]
 
 
 def test_the_page_of_the_experiment_has_a_place_for_every_table(tmp_path: Path) -> None:
     own = Path(shutil.copy(tables.HERE / "README.md", tmp_path))
     assert tables.main(["--output", str(tmp_path / "none"), "--here", str(own)]) == 0
     text = own.read_text()
-    assert "| 10.57 / 11.44 / 9.04 |" in text  # the paper's base at 40 ms
-    assert "| WhisperRT greedy | 40 ms | not run |" in text
+    clean = text.split("mini `other`:")[0]
+    assert row(clean, "WhisperRT beam 3", "40 ms")["paper, base"] == (10.57, 11.44, 9.04)
+    assert row(clean, "WhisperRT greedy", "40 ms")["WER"] == "not run"
 
 
 def test_a_page_without_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
     path = page(tmp_path, "results")
-    tables.rewrite(path, {"results": "new"})
+    rewrite(path, {"results": "new"})
     assert "<!-- results:begin -->\nnew\n<!-- results:end -->" in path.read_text()
     with pytest.raises(UserError, match="the table fig6 has one place in a file"):
-        tables.rewrite(path, {"fig6": "new"})
+        rewrite(path, {"fig6": "new"})
+
+
+def test_figures_are_rounded_bracketed_and_written_as_a_table(tmp_path: Path) -> None:
+    finished(tmp_path, "table1", "offline", "300ms", "clean", 4.0)
+    (cell,) = read(tmp_path / "table1")
+    cell.document["intervals"] = {"metrics": {"wer": [3.04, 5.06]}}
+    assert (number(0.0625, 3), number(None), duration(40), duration(None)) == (
+        *("0.062", "–", "40 ms", "whole"),
+    )
+    assert with_interval(cell, "wer", 2) == "4.00 [3.04, 5.06]"
+    assert with_interval(cell, "rwer") == measure(cell, "rwer") == "5.0"
+    assert with_interval(None, "wer") == measure(None, "wer") == "not run"
+    assert measure(cell, "word_latency_stable_p90_ca_s") == "–"
+    assert markdown(["a", "b"], [["x", "1.0"], ["y", "–"]]) == (
+        "| a | b |\n| --- | ---: |\n| x | 1.0 |\n| y | – |"
+    )
+
+
+def test_a_cell_is_found_by_what_it_and_its_method_were_set_to(tmp_path: Path) -> None:
+    finished(tmp_path, "table1", "whisperrt", "1s", "clean", 7.0, weights="/a/any_chunk", beam=3)
+    finished(tmp_path, "table1", "whisperrt", "1s", "clean", 9.0)
+    cells = read(tmp_path / "table1", tmp_path / "absent")
+    wanted = {"method": "whisperrt", "chunk_ms": 1000, "split": "clean"}
+    for own, wer in (({"weights": "any_chunk"}, 7.0), ({"weights": "none"}, 9.0), ({"beam": 3}, 7)):
+        found = find(cells, **wanted, **own)
+        assert found is not None and found.metrics["wer"] == wer
+    for other in ({"chunk_ms": 300}, {"split": "other"}, {"method": "u2"}, {"weights": "300ms"}):
+        assert find(cells, **wanted | other) is None
 
 
 # -- the two measurements of their own ------------------------------------------------------

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.export import main
-from streaming_asr.whisper.adapters import add_lora, save_lora
+from streaming_asr.whisper.adapters import save_lora, with_lora
 from streaming_asr.whisper.load import load_whisper
 from tests.tiny import tiny_folder
 
@@ -26,7 +26,7 @@ def adapter(tmp_path: Path) -> Path:
     """A LoRA adapter of the tiny model with random updates, as training leaves it."""
     torch.manual_seed(1)
     model = WhisperForConditionalGeneration.from_pretrained(tiny_folder())
-    wrapped = add_lora(model, 4, ["q_proj", "v_proj"])
+    wrapped = with_lora(model, 4, ["q_proj", "v_proj"])
     with torch.no_grad():
         for name, weight in wrapped.named_parameters():
             if "lora_B" in name:
@@ -41,7 +41,7 @@ def adapter(tmp_path: Path) -> Path:
 def settings(adapter: Path, *more: str) -> list[str]:
     return [
         "method=whisperrt", "chunk=300ms", "model=whisper", f"model.path={tiny_folder()}",
-        f"model.adapters={adapter.parents[1]}", *more,
+        f"model.weights={adapter.parents[1]}", *more,
     ]  # fmt: skip
 
 

@@ -15,10 +15,11 @@ from streaming_asr.errors import UserError
 from streaming_asr.events import Log, Step, UtteranceLog, read_log
 from streaming_asr.formats import FORMATS, nist, simuleval, simulstream, simulstreaming
 from streaming_asr.formats import whisper_online as lines
-from streaming_asr.formats.stream import EVERYTHING, Reference, Stream, meet, unmeasured
+from streaming_asr.formats.stream import EVERYTHING, Stream, meet, reference, unmeasured
 from streaming_asr.metrics import METRICS, compute, trace
 from streaming_asr.metrics.longform import stream_laal
 from streaming_asr.score import main
+from streaming_asr.utterance import Utterance
 
 FIXTURES = Path(__file__).parent / "fixtures" / "formats"
 LOG = FIXTURES / "events.jsonl"
@@ -30,9 +31,11 @@ def the_log() -> Log:
     return read_log(LOG)
 
 
-def references_of(log: Log) -> list[Reference]:
+def references_of(log: Log) -> list[Utterance]:
     return [
-        Reference(u.utt, u.text, u.duration_s, u.words, u.speaker, u.language)
+        reference(
+            u.utt, u.text, u.duration_s, words=u.words, speaker=u.speaker, language=u.language
+        )
         for u in log.utterances
     ]
 
@@ -42,7 +45,7 @@ def parity() -> dict[str, Any]:
     return found
 
 
-def figures(streams: list[Stream], given: list[Reference] | None) -> dict[str, float | None]:
+def figures(streams: list[Stream], given: list[Utterance] | None) -> dict[str, float | None]:
     imported = meet(streams, given, Path("theirs"))
     return compute([trace(utterance) for utterance in imported.utterances])
 
@@ -207,7 +210,7 @@ def test_whisper_onlines_own_lines_are_read(tmp_path: Path) -> None:
     a_file(tmp_path, "jfk.txt", text)
     streams, known = lines.read(tmp_path)
     assert known == {"compute clock"}
-    given = [Reference("jfk", "And so, my fellow Americans.", 5.0)]
+    given = [reference("jfk", "And so, my fellow Americans.", 5.0)]
     (utterance,) = meet(streams, given, tmp_path).utterances
     seen = trace(utterance)
     assert seen.hypothesis == "And so, my fellow Americans."
@@ -240,7 +243,7 @@ def test_simulstreamings_lines_are_read_with_their_words(tmp_path: Path) -> None
     text = "".join(json.dumps(row) + "\n" for row in rows)
     streams, known = simulstreaming.read(a_file(tmp_path, "jfk.jsonl", text), comp_unaware=True)
     assert known == {"audio clock"}
-    (utterance,) = meet(streams, [Reference("jfk", "And so,", 3.0)], tmp_path).utterances
+    (utterance,) = meet(streams, [reference("jfk", "And so,", 3.0)], tmp_path).utterances
     assert trace(utterance).hypothesis == "And so,"
     assert utterance.steps[0].words == [[0.5, 0.5, None], [1.2, 1.2, None]]
     assert [step.audio_s for step in utterance.steps] == [2.4, 3.0]
@@ -274,7 +277,7 @@ def test_ctm_and_stm_comments_labels_and_confidences_are_understood(tmp_path: Pa
         "a 1 bob 2.0 2.5 IGNORE_TIME_SEGMENT_IN_SCORING\n"
     )
     assert nist.references(a_file(tmp_path, "r.stm", stm)) == [
-        Reference("a", "the cat sat down", 4.0, speaker="bob")
+        reference("a", "the cat sat down", 4.0, speaker="bob")
     ]
     assert nist.read_stm(tmp_path / "r.stm")[0][0].emissions[0].committed[-1] == " down"
 
@@ -343,7 +346,7 @@ def test_export_goes_into_another_folder_cell_by_cell(tmp_path: Path) -> None:
 
 
 def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path: Path) -> None:
-    given = [Reference("u1", "the cat", 1.0), Reference("u2", "the dog", 1.0)]
+    given = [reference("u1", "the cat", 1.0), reference("u2", "the dog", 1.0)]
     streams, _ = nist.read_ctm(a_file(tmp_path, "h.ctm", "u1 1 0 1 the\nu1 1 0 1 cat\n"))
     imported = meet(streams, given, tmp_path / "h.ctm")
     assert [(u.utt, u.status, u.error) for u in imported.utterances] == [

@@ -29,7 +29,7 @@ from streaming_asr.methods.hush_word.padding import (
 from streaming_asr.methods.hush_word.pipeline import parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser
 from streaming_asr.profile import measure, splits
-from streaming_asr.simulate import StepRecorder
+from streaming_asr.recorder import StepRecorder
 from streaming_asr.whisper.agreement import key
 from streaming_asr.whisper.encoder import encode_padded, encode_short
 from streaming_asr.whisper.features import log_mel

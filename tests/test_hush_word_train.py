@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from recipes import settings_of
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 from transformers import WhisperForConditionalGeneration
@@ -28,7 +29,7 @@ def corpus(tmp_path_factory):
 
 
 def recipe(corpus, **options):
-    return HushWordRecipe(str(FOLDER), str(corpus), str(corpus / "dev.jsonl"), **options)
+    return HushWordRecipe(**settings_of("hush_word", corpus, FOLDER, **options))
 
 
 def example(whisper, seed=3):

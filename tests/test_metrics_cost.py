@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from traces import a_trace
+from traces import a_step, a_trace
 
 from streaming_asr.metrics import METRICS, TraceStep, compute, queued
 from streaming_asr.metrics.corpus import needs_batch_1
@@ -82,12 +82,12 @@ def test_headroom_is_that_of_the_slowest_utterance() -> None:
 
 def counted() -> tuple[TraceStep, ...]:
     """Two seconds: 50 real frames of 75 computed, then 50 of 125."""
-    first = TraceStep(1.0, 0.1, "", "", frames_real=50, frames_computed=75)
-    second = TraceStep(2.0, 0.1, "", "", frames_real=50, frames_computed=125)
+    first = {"frames_real": 50, "frames_computed": 75, "encoder_flops": 3e9}
+    second = {"frames_real": 50, "frames_computed": 125, "encoder_flops": 5e9}
     return queued(
         (
-            replace(first, encoder_flops=3e9, decode_steps=4, beam_sum=4),
-            replace(second, encoder_flops=5e9, decode_steps=2, beam_sum=10),
+            a_step(1.0, 0.1, "", "", decode_steps=4, beam_sum=4, **first),
+            a_step(2.0, 0.1, "", "", decode_steps=2, beam_sum=10, **second),
         )
     )
 
@@ -117,7 +117,7 @@ def test_what_a_method_does_not_count_is_none_not_zero() -> None:
 def test_memory_is_the_largest_peak_and_violations_add_up() -> None:
     one = a_trace("a", [(1.0, 0.1, "a", "")], memory_peak_bytes=3 * 2**20, commit_violations=2)
     two = a_trace("a", [(1.0, 0.1, "a", "")], memory_peak_bytes=5 * 2**20, commit_violations=1)
-    two = replace(two, steps=(replace(two.steps[0], retracted=4),))
+    two = replace(two, steps=(replace(two.steps[0], step=replace(two.steps[0].step, retracted=4)),))
     figures = compute([one, two])
     assert figures["memory_peak_mib"] == 5.0
     assert figures["commit_violations"] == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from traces import a_step
 
 from streaming_asr.metrics import Trace, TraceStep, compute, queued
 from streaming_asr.utterance import TimedWord
@@ -24,8 +25,8 @@ def trace(steps: list[TraceStep], *, duration_s: float, reference: str = "the ca
 def cat(first: str, last: str) -> Trace:
     """Chunks of 1 s, 0.4 s of compute each; "the" is committed by the first step."""
     steps = [
-        TraceStep(audio_s=1.0, compute_s=0.4, committed="the", displayed=first),
-        TraceStep(audio_s=2.0, compute_s=0.4, committed=last, displayed=last),
+        a_step(1.0, 0.4, "the", first),
+        a_step(2.0, 0.4, last, last),
     ]
     return trace(steps, duration_s=2.0)
 
@@ -65,10 +66,7 @@ def test_latency() -> None:
 )
 def test_stability(second: str, erasure: float, unstable: float) -> None:
     shown = ["cat", second, "the cat sat"]
-    steps = [
-        TraceStep(audio_s=k + 1.0, compute_s=0.1, committed="", displayed=text)
-        for k, text in enumerate(shown)
-    ]
+    steps = [a_step(k + 1.0, 0.1, "", text) for k, text in enumerate(shown)]
     found = compute([trace(steps, duration_s=3.0)])
     assert found["normalised_erasure"] == pytest.approx(erasure)
     assert found["unstable_words_per_word"] == pytest.approx(unstable)
@@ -77,11 +75,11 @@ def test_stability(second: str, erasure: float, unstable: float) -> None:
 
 def test_cost() -> None:
     steps = [
-        TraceStep(
-            audio_s=k + 1.0,
-            compute_s=1.5,
-            committed="",
-            displayed="",
+        a_step(
+            k + 1.0,
+            1.5,
+            "",
+            "",
             frames_real=200 if k == 3 else 0,
             frames_computed=3000 if k == 3 else 0,
         )

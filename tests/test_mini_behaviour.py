@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +10,9 @@ import pytest
 import soundfile
 from tiny import noise, tiny_folder
 
+from experiments.mini import behaviour
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.load import load_whisper
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "experiments/mini"))
-
-import behaviour
 
 WORDS = [("We", 0.1, 0.3), ("saw", 0.3, 0.6), ("12:23", 0.8, 1.6), ("a.m.", 1.6, 2.0)]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
+from experiments.mini import corpus, text, voices
 from streaming_asr.data import read_manifest
 from streaming_asr.data.noise import KINDS, mix
 from streaming_asr.data.shards import read_shards
@@ -17,10 +18,6 @@ from streaming_asr.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 MINI = ROOT / "streaming_asr/data/mini"
-sys.path.insert(0, str(ROOT / "experiments/mini"))
-
-import corpus  # noqa: E402  (it lies in experiments/mini, which is no package)
-
 SPLITS = ("dev", "clean", "other", "finance")
 
 
@@ -66,8 +63,6 @@ def test_words_lie_where_the_energy_is() -> None:
 
 
 def test_no_speaker_of_other_is_heard() -> None:
-    import voices
-
     other = {row["speaker"] for row in rows("other")}
     heard = {row["speaker"] for split in ("dev", "clean", "finance") for row in rows(split)}
     trained = {*voices.ESPEAK_HEARD, *voices.FLITE_HEARD, *voices.FLITE_TRAIN_ONLY}
@@ -102,10 +97,6 @@ def test_each_sentence_of_dev_and_test_is_reserved_and_occurs_once() -> None:
 
 
 def test_the_training_generator_draws_no_reserved_sentence() -> None:
-    import random
-
-    import text
-
     rng, n_reserved = random.Random(1), 0
     for _ in range(2000):
         sentences = corpus.spoken_sentences(text.sentence(rng).units)
@@ -116,8 +107,6 @@ def test_the_training_generator_draws_no_reserved_sentence() -> None:
 
 
 def test_an_utterance_of_two_sentences_is_taken_apart_for_the_rule() -> None:
-    import text
-
     units = [
         text.Unit("Wake", ("wake",)),
         text.Unit("at", ("at",)),
@@ -188,8 +177,6 @@ def test_an_unknown_kind_of_noise_names_those_there_are() -> None:
 
 @pytest.mark.parametrize("name", ["espeak-en-US+f3", "flite-rms-w95", "festival-kal"])
 def test_a_speaker_says_each_word_at_its_time(name: str) -> None:
-    import voices
-
     engine = {"espeak": voices.espeak, "flite": voices.flite, "festival": voices.festival}
     if not engine[name.split("-")[0]].available():
         pytest.skip(f"{name.split('-')[0]} is not installed (apt-get install it to run this)")
@@ -221,8 +208,6 @@ def test_a_speaker_says_each_word_at_its_time(name: str) -> None:
 
 
 def test_training_shards_are_written_and_read_back(tmp_path: Path) -> None:
-    import voices
-
     if not all(e.available() for e in (voices.espeak, voices.flite, voices.festival)):
         pytest.skip("the synthesisers are not installed (apt-get install them to run this)")
     corpus.train(tmp_path, hours=0.01, workers=1, seed=5, domain="general")

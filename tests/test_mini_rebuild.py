@@ -103,7 +103,7 @@ def test_every_training_command_composes() -> None:
 
     composed = 0
     for step in rebuild.steps(Places()):
-        if step.command[0] == "-m":
+        if step.command[1].startswith("streaming_asr."):
             name = step.command[1].rpartition(".")[2]
             full = compose_raw(list(step.command[2:]), config_name=name)
             if name == "train":

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "experiments" / "mini"))
-import lexicon
-import spoken_numbers as say
-import text
-import words
+from experiments.mini import spoken_numbers as say
+from experiments.mini import text, words
 
 
 def draw(n, *, seed=0, **kind):
@@ -28,6 +24,25 @@ def written_words(sentences):
 def test_the_same_seed_gives_the_same_sentences_and_another_seed_others():
     assert draw(50, seed=3) == draw(50, seed=3)
     assert draw(50, seed=3) != draw(50, seed=4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "digest"),
+    [
+        ({}, "1053792c93a9cbe8"),
+        ({"heldout": True}, "e2b607cc9dfa32f1"),
+        ({"domain": "finance"}, "fe02244e9af536c7"),
+        (None, "d1e5048b14b7690e"),
+    ],
+    ids=["general", "held-out", "finance", "scrambled"],
+)
+def test_the_texts_are_those_the_committed_corpus_and_model_were_made_of(kind, digest):
+    """A hash that differs means that a rebuild would train on other sentences."""
+    rng, told = random.Random(7), hashlib.sha256()
+    for _ in range(300):
+        s = text.scrambled(rng) if kind is None else text.sentence(rng, **kind)
+        told.update(f"{s.template}: {s.written} | {s.spoken}\n".encode())
+    assert told.hexdigest()[:16] == digest
 
 
 def test_sentences_seldom_repeat():
@@ -76,8 +91,8 @@ def draw_scrambled(n):
 
 def test_scrambled_sentences_hold_nothing_that_is_held_out_or_of_finance():
     kept_out = text.vocabulary(heldout=True) | (text.vocabulary("finance") - text.vocabulary())
-    further = {w.lower() for w in (*lexicon.WORDS, *lexicon.NAMES)}
-    assert len(further) == len(lexicon.WORDS) + len(lexicon.NAMES) > 5000
+    further = {w.lower() for w in (*words.SCRAMBLED_WORDS, *words.SCRAMBLED_NAMES)}
+    assert len(further) == len(words.SCRAMBLED_WORDS) + len(words.SCRAMBLED_NAMES) > 5000
     assert not further & (kept_out | text.vocabulary())
     assert not kept_out & written_words(draw_scrambled(5000))
 
@@ -86,7 +101,7 @@ def test_scrambled_sentences_are_one_sentence_of_lexicon_words_and_ordinary_piec
     drawn = draw_scrambled(3000)
     assert drawn == draw_scrambled(3000)
     found = written_words(drawn)
-    assert len(found & {w.lower() for w in lexicon.WORDS}) > 3000
+    assert len(found & {w.lower() for w in words.SCRAMBLED_WORDS}) > 3000
     assert len(found & text.vocabulary()) > 2000
     for s in drawn:
         assert s.template == text.SCRAMBLED and not s.heldout

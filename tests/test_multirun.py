@@ -156,7 +156,7 @@ def test_a_missing_adapter_fails_its_own_cells_and_the_others_run(
 ) -> None:
     command = ["-m", *arguments(tmp_path, "method=parrot,trained", "limit=1")]
     conf = tmp_path / "conf" / "method"
-    (conf / "trained.yaml").write_text((conf / "parrot.yaml").read_text() + "adapter: auto\n")
+    (conf / "trained.yaml").write_text((conf / "parrot.yaml").read_text() + "weights: auto\n")
     assert run.main(command) == 1
     root = tmp_path / "outputs" / "default"
     told = capsys.readouterr()
@@ -172,7 +172,7 @@ def test_where_no_cell_has_its_adapter_nothing_is_begun(
 ) -> None:
     command = ["-m", *arguments(tmp_path, "method=trained", "chunk=100ms,300ms")]
     conf = tmp_path / "conf" / "method"
-    (conf / "trained.yaml").write_text((conf / "parrot.yaml").read_text() + "adapter: auto\n")
+    (conf / "trained.yaml").write_text((conf / "parrot.yaml").read_text() + "weights: auto\n")
     assert run.main(command) == 2
     assert "chunk=100ms: no such weights of trained" in capsys.readouterr().err
     assert not (tmp_path / "outputs").exists()

@@ -12,7 +12,7 @@ import soundfile
 from streaming_asr import cells
 from streaming_asr.config import build, compose
 from streaming_asr.data import Folder
-from streaming_asr.data.noise import _recordings, mix
+from streaming_asr.data.noise import _recordings, in_room, mix, telephone_band
 from streaming_asr.errors import UserError
 
 
@@ -114,3 +114,27 @@ def test_wrong_noise_is_refused_before_anything_is_loaded(corpus: Path, tmp_path
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"empty: no audio in it"):
         Folder(corpus, snr_db=5, noise=str(tmp_path / "empty")).utterances()
+
+
+# -- rooms and telephones -----------------------------------------------------------------------
+
+
+def test_a_room_makes_a_click_ring_and_keeps_its_power() -> None:
+    click = np.zeros(16_000, dtype=np.float32)
+    click[1000] = 1.0
+    heard = in_room(click, 0.3, seed=2)
+    assert heard.shape == click.shape and heard.dtype == np.float32
+    assert not np.abs(heard[:1000]).max() > 1e-6
+    assert np.mean(heard**2) == pytest.approx(np.mean(click**2), rel=1e-5)
+    early, late = np.mean(heard[1100:1600] ** 2), np.mean(heard[4000:4500] ** 2)
+    # 2,900 samples apart, of the 4,800 in which it falls by 60 dB: 36 dB
+    assert 10 * np.log10(early / late) == pytest.approx(36, abs=2)
+    assert np.array_equal(heard, in_room(click, 0.3, seed=2))
+
+
+@pytest.mark.parametrize(("hz", "db"), [(100, -40), (1000, 0), (3000, 0), (5000, -40)])
+def test_a_telephone_lets_300_to_3400_hz_through(hz: int, db: float) -> None:
+    tone = np.sin(2 * np.pi * hz * np.arange(16_000) / 16_000).astype(np.float32)
+    heard = telephone_band(tone)
+    assert 10 * np.log10(np.mean(heard**2) / np.mean(tone**2)) == pytest.approx(db, abs=0.1)
+    assert telephone_band(tone[:0]).size == 0

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from streaming_asr.whisper.packages import packaged
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -71,7 +73,14 @@ def names_of(requirements: list[str]) -> set[str]:
 
 
 def test_dependencies_have_lower_bounds_and_no_exact_pins() -> None:
-    extras = PROJECT["optional-dependencies"]
+    extras = dict(PROJECT["optional-dependencies"])
+    pinned = [r for model in packaged().values() for r in extras.pop(model.extra)]
+    wheels = [wheel for model in packaged().values() for wheel in model.wheels]
+    assert pinned == [f"{wheel.name}=={wheel.version}" for wheel in wheels]
+    included = {r for extra in extras.values() for r in extra if r.startswith("streaming-asr[")}
+    assert not {model.extra for model in packaged().values()} & set(
+        re.findall(r"[\w-]+", " ".join(included))
+    )
     for requirement in [*PROJECT["dependencies"], *(r for extra in extras.values() for r in extra)]:
         if not requirement.startswith("streaming-asr["):
             assert ">=" in requirement

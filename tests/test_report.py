@@ -246,12 +246,14 @@ def test_the_shown_utterances_are_the_worst_the_median_and_the_slowest(tmp_path:
 
 
 def test_a_timeline_tells_when_each_word_was_spoken_shown_changed_and_committed() -> None:
+    from traces import a_step
+
     from streaming_asr.metrics import Trace, TraceStep, queued
     from streaming_asr.report.timelines import timeline
     from streaming_asr.utterance import TimedWord
 
     def step(audio_s: float, committed: str, displayed: str) -> TraceStep:
-        return TraceStep(audio_s=audio_s, compute_s=0.1, committed=committed, displayed=displayed)
+        return a_step(audio_s, 0.1, committed, displayed)
 
     trace = Trace(
         utt="u",

@@ -193,7 +193,7 @@ def test_on_a_full_disk_the_events_so_far_survive_and_the_run_goes_on_later(
     """The file size limit of the process stands for the disk's: both fail in `write`."""
     command = arguments(tmp_path)
     code = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000)); "
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (7000, 7000)); "
         f"from streaming_asr import run; sys.exit(run.main({command!r}))"
     )
     full = program(tmp_path, code)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
-import random
 import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import soundfile
 import torch
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
@@ -27,15 +25,8 @@ from streaming_asr.methods.simul_whisper.alignatt import (
     RunningRows,
 )
 from streaming_asr.methods.simul_whisper.state import StreamState
-from streaming_asr.methods.simul_whisper.train import (
-    TruncationRecipe,
-    count_words,
-    cuts_a_word,
-    dev_clips,
-)
 from streaming_asr.methods.simul_whisper.truncation import fires_at_the_end, load_detector
-from streaming_asr.simulate import StepRecorder
-from streaming_asr.training.loop import FitConfig, fit
+from streaming_asr.recorder import StepRecorder
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.search import BeamSearch, Hypothesis, Verdict
@@ -710,141 +701,3 @@ def test_a_shorter_buffer_holds_less_audio():
     state = simul.start()
     simul.step(state, noise(3.0), last=False)
     assert state.window.size == 32_000 and state.window_start == 50
-
-
-# -- training -----------------------------------------------------------------------------------
-
-WORDS = ("the", "quick", "fox", "runs")
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """Shards of 6 utterances by 2 voices and a manifest of 2, all with words of 0.3 s."""
-    folder = tmp_path_factory.mktemp("corpus")
-    lines, pieces, offset = [], [], 0
-    for i in range(6):
-        words = [[WORDS[j % 4], 0.1 + 0.3 * j, 0.4 + 0.3 * j] for j in range(3 + i)]
-        audio = noise(0.3 * len(words) + 0.25, seed=i)
-        row = {"offset": offset, "n": len(audio), "speaker": f"voice{i % 2}", "words": words}
-        lines.append(json.dumps(row | {"text": " ".join(w for w, *_ in words)}))
-        pieces.append((audio * 32767).astype(np.int16))
-        offset += len(audio)
-    np.save(folder / "shard-000.npy", np.concatenate(pieces))
-    (folder / "shard-000.jsonl").write_text("\n".join(lines) + "\n")
-    rows = []
-    for i in range(2):
-        soundfile.write(folder / f"dev{i}.wav", noise(1.5, seed=50 + i), 16_000)
-        words = [["the", 0.2, 0.6], ["quick", 0.6, 1.0], ["fox", 1.1, 1.4]]
-        rows.append({"audio_filepath": f"dev{i}.wav", "text": "the quick fox", "words": words})
-    (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
-
-
-def recipe(corpus, **options):
-    return TruncationRecipe(FOLDER, str(corpus), str(corpus / "dev.jsonl"), batch=4, **options)
-
-
-def test_a_word_counts_when_all_of_it_is_in_the_clip():
-    spans = [(0.1, 0.4), (0.4, 0.95), (1.0, 1.302)]
-    assert count_words(spans, 0, 66) == 3  # 1.302 s ends in the 66th frame
-    assert count_words(spans, 0, 65) == 2
-    assert count_words(spans, 0, 47) == 1
-    assert count_words(spans, 5, 66) == 3
-    assert count_words(spans, 6, 66) == 2
-
-
-def test_a_clip_that_ends_in_a_word_cuts_it_and_one_that_ends_in_a_pause_does_not():
-    spans = [(0.1, 0.4), (0.5, 0.95)]
-    cut = [stop for stop in range(60) if cuts_a_word(spans, stop)]
-    assert cut == [*range(6, 20), *range(26, 48)]
-
-
-def test_the_loss_is_that_of_the_sum_and_of_the_last_two_frames(corpus):
-    trained, papers = recipe(corpus), recipe(corpus, boundary_weight=0.0)
-    batch = trained.batch(0, rank=0, world=1, progress=0.0)
-    with torch.no_grad():
-        weights = trained._weights(trained.model, batch)
-        loss, logs = trained.loss(trained.model, batch)
-        sum_alone, _ = papers.loss(papers.model, batch)
-    error = weights.sum(-1) - batch["n_words"]
-    assert float(sum_alone) == pytest.approx(float(error.square().mean().sqrt()))
-    rate = float(weights.max())  # untrained, every frame has the same weight
-    expected = -np.mean([np.log(rate if whole else 1 - rate) for whole in batch["whole"]])
-    assert logs["boundary"] == pytest.approx(expected, rel=1e-4)
-    assert float(loss) == pytest.approx(float(sum_alone) + 3 * expected, rel=1e-4)
-
-
-def test_clips_are_padded_and_weighed_as_a_stream_does(corpus):
-    trained = recipe(corpus)
-    torch.nn.init.normal_(trained.model.linear.weight)
-    clip = noise(1.3, seed=9)[: 65 * FRAME]
-    batch = trained._pack([clip, noise(2.0, seed=8)])
-    simul = method()
-    _, hidden = encoded(simul, clip)
-    weights = trained._weights(trained.model, batch)
-    with torch.no_grad():
-        torch.testing.assert_close(weights[0, :65], trained.model(hidden[:65]), atol=1e-5, rtol=0)
-    assert not weights[0, 65:].any()
-
-
-def test_in_bf16_the_encoder_gives_nearly_the_same_weights_and_dev_is_never_so(corpus):
-    plain, half = recipe(corpus), recipe(corpus, encoder_bf16=True)
-    torch.nn.init.normal_(plain.model.linear.weight, std=0.1)
-    half.model.load_state_dict(plain.model.state_dict())
-    batch = plain.batch(0, rank=0, world=1, progress=0.0)
-    one, two = plain.loss(plain.model, batch)[0], half.loss(half.model, batch)[0]
-    assert one != two and float(one.detach()) == pytest.approx(float(two.detach()), rel=0.05)
-    assert plain.evaluate() == half.evaluate()
-
-
-def test_half_of_the_clips_end_with_a_word_and_batches_are_the_same_twice(corpus):
-    trained = recipe(corpus)
-    spans = [(0.1 + 0.3 * j, 0.4 + 0.3 * j) for j in range(5)]
-    ends = [trained._cut(random.Random(i), 90, spans)[1] for i in range(400)]
-    share = np.mean([end in {20, 35, 50, 65, 80} for end in ends])
-    assert 0.45 < share < 0.65
-    assert min(ends) >= 15 and max(ends) <= 90
-    one, two = (trained.batch(3, rank=0, world=1, progress=0.0) for _ in range(2))
-    assert all(torch.equal(one[key], two[key]) for key in one)
-    other = trained.batch(3, rank=1, world=2, progress=0.0)
-    assert not torch.equal(one["mel"], other["mel"])
-
-
-def test_a_few_steps_lower_the_loss_and_leave_a_detector_that_run_can_load(corpus, tmp_path):
-    trained = recipe(corpus)
-    torch.nn.init.zeros_(trained.model.linear.bias)  # half a word per frame: much to learn
-    settings = FitConfig(
-        out=str(tmp_path), max_steps=30, max_minutes=60, lr=3e-2, warmup_steps=1, log_every=5,
-        evaluate_every=30,
-    )  # fmt: skip
-    figures = fit(trained, settings)
-    assert set(figures) == {"score", "whole_words_kept", "cut_words_dropped", "rmse_words"}
-    assert 0 <= figures["score"] <= 100 and figures["rmse_words"] > 0
-    curve = (tmp_path / "curve.jsonl").read_text().splitlines()
-    losses = [row["loss"] for row in map(json.loads, curve) if "loss" in row]
-    assert losses[-1] < 0.85 * losses[0]
-    folder = tmp_path / "best"
-    assert {p.name for p in folder.iterdir()} == {"detector.safetensors", "training.json"}
-    told = json.loads((folder / "training.json").read_text())
-    assert not told["model"].startswith("/") and told["base"]
-    loaded = load_detector(folder, 32, "cpu")
-    assert torch.equal(loaded.linear.weight, trained.model.linear.weight)
-    simul = method(truncation="cif", weights=str(folder))
-    assert steps(simul, noise(1.5, seed=1))[-1].partial == ()
-
-
-def test_dev_clips_end_with_a_word_or_inside_one():
-    spans = [(0.1, 0.5), (0.5, 1.0), (1.0, 1.05)]
-    for seed in range(20):
-        whole, inside = dev_clips(random.Random(seed), spans, 60)
-        assert whole[1] and whole[0] in (25, 50, 53)
-        assert not inside[1] and inside[0] in (15, 38)
-
-
-def test_training_without_word_times_is_refused(corpus, tmp_path):
-    row = {"audio_filepath": str(corpus / "dev0.wav"), "text": "the quick fox"}
-    (tmp_path / "dev.jsonl").write_text(json.dumps(row) + "\n")
-    with pytest.raises(UserError, match="no utterance with word times; clips are cut by them"):
-        TruncationRecipe(FOLDER, str(corpus), str(tmp_path / "dev.jsonl"))
-    with pytest.raises(UserError, match=r"batch=4, boundary_weight=3\.0, at_word_end=1\.5"):
-        recipe(corpus, at_word_end=1.5)

@@ -9,13 +9,13 @@ import pytest
 import torch
 from star_tiny import model_folder, star_folder
 from tiny import noise
+from traces import a_step
 
 from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
 from streaming_asr.methods.star.network import load_star
-from streaming_asr.metrics import TraceStep, compute, queued
-from streaming_asr.metrics.trace import Trace
+from streaming_asr.metrics import Trace, compute, queued
 
 AUDIO = noise(3.1, seed=4)
 
@@ -209,8 +209,8 @@ def test_the_steps_tell_their_anchors_tokens_and_cache():
 
 def test_compression_cache_and_dal_over_tokens_are_among_a_cells_figures():
     steps = [
-        TraceStep(1.0, 0.0, "a", "a", frames_real=50, anchors=5, tokens=1, decoder_cache_bytes=512),
-        TraceStep(2.0, 0.0, "a b", "a b", frames_real=50, anchors=3, tokens=3,
+        a_step(1.0, 0.0, "a", "a", frames_real=50, anchors=5, tokens=1, decoder_cache_bytes=512),
+        a_step(2.0, 0.0, "a b", "a b", frames_real=50, anchors=3, tokens=3,
                   decoder_cache_bytes=2048),
     ]  # fmt: skip
     figures = compute([Trace("u", "a b", 2.0, queued(steps))])

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from recipes import settings_of
 from tiny import tiny_folder
 from toy_corpus import toy_corpus
 
@@ -25,10 +26,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def recipe(corpus):
     def make(**options):
-        settings = {"chunk_s": 0.3, "first_chunk_s": 0.6, "rank": 4, "batch": 2, "layers": 1}
-        return StarRecipe(
-            str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"), **{**settings, **options}
-        )
+        options = {"rank": 4, "batch": 2, "layers": 1, **options}
+        return StarRecipe(**settings_of("star", corpus, tiny_folder(), **options))
 
     return make
 

@@ -15,7 +15,8 @@ from accelerate.state import AcceleratorState
 from torch import nn
 
 from streaming_asr.errors import UserError
-from streaming_asr.training.loop import FitConfig, fit, length_buckets, lr_factor
+from streaming_asr.training.loop import FitConfig, fit, lr_factor
+from streaming_asr.training.windows import length_buckets
 
 
 class Line:
@@ -129,7 +130,8 @@ def test_steps_logged_after_the_checkpoint_are_not_logged_twice(tmp_path):
 SCRIPT = """
 import sys
 import torch
-from streaming_asr.training.loop import fit, launch
+from streaming_asr.training.launch import launch
+from streaming_asr.training.loop import fit
 code = launch(2)
 if code is not None:
     sys.exit(code)
@@ -316,6 +318,38 @@ def test_evaluations_without_a_better_score_end_a_training_also_over_a_restart(t
         fit(Line(), settings(tmp_path / "none", patience=0))
 
 
+def test_a_training_that_had_ended_changes_nothing_when_it_is_started_again(tmp_path):
+    first = fit(Line(scores=[3.0, 2.0]), settings(tmp_path, evaluate_every=8, log_every=1))
+    left = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.suffix != ".pt"}
+    again = Line(scores=[9.0])
+    assert fit(again, settings(tmp_path, evaluate_every=8, log_every=1)) == first == {"score": 2.0}
+    assert again.scores == [9.0] and again.seen == []
+    assert {path: path.read_bytes() for path in left} == left
+    assert [row["step"] for row in curve(tmp_path)] == [*range(1, 13), 12]
+
+
+def test_the_figures_returned_are_those_of_the_weights_that_are_kept(tmp_path):
+    scores = [3.0, 1.0, 2.0]
+    changes = {"evaluate_every": 4}
+    assert fit(Line(scores), settings(tmp_path / "1", **changes), keep="best") == {"score": 1.0}
+    assert fit(Line(scores), settings(tmp_path / "2", **changes)) == {"score": 2.0}
+    again = fit(Line(), settings(tmp_path / "1", **changes), keep="best")
+    assert again == {"score": 1.0}
+
+
+def test_a_loss_that_is_no_number_ends_the_training_before_it_reaches_the_weights(tmp_path):
+    class Breaks(Line):
+        def loss(self, model, batch):
+            loss, logs = super().loss(model, batch)
+            return loss * (float("nan") if self.seen[-1] == 5 else 1.0), logs
+
+    recipe = Breaks()
+    with pytest.raises(UserError, match=r"step 6: the loss is nan; .*lower recipe\.fit\.lr"):
+        fit(recipe, settings(tmp_path, checkpoint_minutes=0.0))
+    assert torch.load(tmp_path / "checkpoint.pt")["step"] == 5
+    assert all(bool(p.isfinite().all()) for p in recipe.model.parameters())
+
+
 def test_time_ends_a_training_before_its_steps(tmp_path):
     recipe = Line()
     fit(recipe, settings(tmp_path, max_steps=10**9, max_minutes=1e-9))
@@ -347,6 +381,72 @@ def test_a_longer_training_goes_on_from_a_checkpoint(tmp_path):
 def test_an_unknown_schedule_or_optimizer_is_refused(tmp_path, key, value):
     with pytest.raises(UserError, match=f"{key}='{value}' is unknown; use "):
         fit(Line(), settings(tmp_path, **{key: value}))
+
+
+@pytest.mark.parametrize(
+    ("score", "doubted"), [(12.5, False), (100.0, False), (100.5, True), (333.0, True)]
+)
+def test_weights_with_more_errors_than_words_are_not_reported_as_a_success(score, doubted):
+    from streaming_asr.train import doubtful
+
+    told = doubtful({"score": score, "wer_of_another": 500.0})
+    assert (told is not None) == doubted
+    if told is not None:
+        assert f"{score:g} % of the words" in told and "recipe.fit.max_minutes" in told
+
+
+def trained(tmp_path, monkeypatch, capsys, scores):
+    """What `train` prints with a recipe of these scores, and its exit status."""
+    from streaming_asr import train
+
+    monkeypatch.setattr(train, "build", lambda target: Line(scores))
+    (tmp_path / "data").mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(
+        "sys.argv",
+        [
+            *("train", "method=whisperrt", "tracker=none", f"output={tmp_path}"),
+            *("recipe.fit.max_steps=4", "recipe.fit.evaluate_every=2"),
+            f"train_data={tmp_path / 'data'}",
+        ],
+    )
+    try:
+        train.main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code
+    return code, *capsys.readouterr()
+
+
+def test_a_training_warns_where_what_it_keeps_is_worse_than_saying_nothing(
+    tmp_path, monkeypatch, capsys
+):
+    code, said, warned = trained(tmp_path / "a", monkeypatch, capsys, [150.0, 170.0])
+    assert code == 0 and "(score 150)" in said
+    assert "warning: " in warned and "150 % of the words on dev are wrong" in warned
+    code, said, warned = trained(tmp_path / "b", monkeypatch, capsys, [20.0, 170.0])
+    assert code == 0 and "(score 20)" in said and "warning: " not in warned
+    kept = tmp_path / "b" / "train" / "mini" / "whisperrt" / "300ms" / "model.pt"
+    assert kept.exists()
+
+
+def test_a_training_without_any_score_says_so(tmp_path, monkeypatch, capsys):
+    code, _, told = trained(tmp_path, monkeypatch, capsys, [float("nan")] * 2)
+    assert code == 2 and "no evaluation gave a score" in told
+
+
+def test_a_second_training_of_the_same_entry_is_refused_and_leaves_the_first_alone(
+    tmp_path, monkeypatch, capsys
+):
+    from streaming_asr import cells
+
+    work = tmp_path / "training" / "mini" / "whisperrt" / "300ms"
+    work.mkdir(parents=True)
+    with cells.lock(work):
+        code, _, told = trained(tmp_path, monkeypatch, capsys, [1.0, 1.0])
+        assert code == 2 and "another process" in told
+        assert [path.name for path in work.iterdir()] == [".hydra"]
+        assert not (tmp_path / "train").exists()
+    assert trained(tmp_path, monkeypatch, capsys, [1.0, 1.0])[0] == 0
 
 
 def test_a_training_that_runs_out_of_memory_says_what_makes_room(tmp_path, monkeypatch, capsys):

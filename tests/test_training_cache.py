@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from recipes import settings_of
 from test_training import Line, settings, weights
 from tiny import tiny_folder
 from toy_corpus import toy_corpus
@@ -111,7 +112,9 @@ def test_the_truncation_detectors_frozen_encoder_runs_once_for_each_batch(tmp_pa
 
     def recipe():
         made = truncation.TruncationRecipe(
-            str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"), batch=4, n_dev=1
+            **settings_of(
+                "simul_whisper", corpus, tiny_folder(), batch=4, n_dev=1, encoder_bf16=False
+            )
         )
         made.evaluate = lambda: {"score": 0.0}
         return made
@@ -139,8 +142,7 @@ def test_u2s_head_alone_is_trained_on_kept_encodings(tmp_path, monkeypatch):
 
     def recipe(stage="ctc"):
         made = U2Recipe(
-            str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"),
-            chunk_s=0.3, first_chunk_s=0.6, rank=4, batch=2, stage=stage,
+            **settings_of("u2", corpus, tiny_folder(), rank=4, batch=2, stage=stage)
         )  # fmt: skip
         made.evaluate = lambda: {"score": 0.0}
         return made

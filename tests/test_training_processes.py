@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import torch
+from recipes import settings_of
 from tiny import tiny_folder
 from toy_corpus import toy_corpus
 
@@ -17,7 +18,8 @@ from streaming_asr.training.loop import FitConfig, fit
 HEAD = """
 import sys
 import time
-from streaming_asr.training.loop import fit, launch
+from streaming_asr.training.launch import launch
+from streaming_asr.training.loop import fit
 code = launch(2)
 if code is not None:
     sys.exit(code)
@@ -43,8 +45,7 @@ class Recipe(WhisperRTRecipe):
     accumulate = 1
 
     def __init__(self, model: str, corpus: str) -> None:
-        dev = str(Path(corpus) / "dev.jsonl")
-        super().__init__(model, corpus, dev, chunk_s=0.3, first_chunk_s=0.6, rank=4, batch=2)
+        super().__init__(**settings_of("whisperrt", Path(corpus), model, rank=4, batch=2))
 
     def batch(self, step, *, rank, world, progress):
         if self.accumulate == 2:  # one process stands for both ranks

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from table_cells import figures as numbers
+from table_cells import labelled, row
 
 from experiments.u2 import figures, results, tables
 
@@ -46,10 +48,6 @@ def finished(
     return folder
 
 
-def lines(text: str, start: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith(start)]
-
-
 def filled(output: Path) -> tuple[str, str]:
     """This experiment's page and the block of another file."""
     page = Path(shutil.copy(tables.HERE / "README.md", output))
@@ -69,19 +67,27 @@ def test_each_table_finds_its_cells_and_stands_beside_the_papers(tmp_path: Path)
     finished(tmp_path, "u2_int8", "other", 40.0)
     finished(tmp_path, "u2_int8", "other", 40.25, quantise="int8")
     text, readme = filled(tmp_path)
-    assert "| 2 h | 30.0 [29.0, 32.0] | 29.0 [28.0, 31.0] |" in text
-    assert "| none | 50.0 [49.0, 52.0] | – |" in text
-    assert "| 0.5 h | not run | not run |" in text
-    assert "| 1450 h | 20.78 | 18.97 |" in text
-    (row,) = lines(text, "| clean | 240 ms")
-    assert row == (
-        "| clean | 240 ms | 21.0 [20.0, 23.0] | 20.0 [19.0, 22.0] | 26.0 | 25.0 | 0.25 | 1.50 | "
-        "0.062 | 0.062 | 21.53 | 21.20 |"
-    )
-    assert "| other | 40.00 | 40.25 | +0.25 | 0.062 | 0.062 |" in text
-    assert "| 12 s | 17.30 | 0.30 | 1126 |" in text
-    assert lines(readme, "| clean | 240 ms")[0] == row.removesuffix(" 21.53 | 21.20 |")
-    assert lines(readme, "| clean | 1500 ms") == []
+    assert numbers(text, "2 h") == [(30.0, 29.0, 32.0), (29.0, 28.0, 31.0)]
+    assert numbers(text, "none") == [(50.0, 49.0, 52.0), None]
+    assert numbers(text, "0.5 h") == ["not run", "not run"]
+    assert numbers(text, "1450 h") == [20.78, 18.97]
+    assert row(text, "clean", "240 ms") == {
+        "WER, first pass": (21.0, 20.0, 23.0),
+        "WER, rescored": (20.0, 19.0, 22.0),
+        "formatted, first pass": 26.0,
+        "formatted, rescored": 25.0,
+        "shown p50 s": 0.25,
+        "committed p50 s": 1.5,
+        "RTF, first pass": 0.062,
+        "RTF, rescored": 0.062,
+        "paper, first pass": 21.53,
+        "paper, rescored": 21.2,
+    }
+    int8 = text.split("<!-- int8:begin -->")[1]
+    assert numbers(int8.split("<!-- int8:end -->")[0], "other") == [40.0, 40.25, 0.25, 0.062, 0.062]
+    assert numbers(text, "12 s") == [17.3, 0.3, 1126]
+    assert numbers(readme, "clean", "240 ms") == numbers(text, "clean", "240 ms")[:-2]
+    assert labelled(readme, "clean", "1500 ms") == []
     assert readme.startswith("before\n") and readme.endswith("after\n")
 
 
@@ -100,8 +106,9 @@ def test_closing_a_segment_is_averaged_over_all_segments(tmp_path: Path, monkeyp
         results, "read_log", lambda path: {cell / "events.jsonl": Log({}, logs)}[path]
     )
     text, _ = filled(tmp_path)
-    assert "| 6 s | 25.0 [24.0, 27.0] | 0.062 | 200 |" in text
-    assert "| 4 s | not run | not run | not run |" in text
+    text = text.split("<!-- table3:begin -->")[1].split("<!-- table3:end -->")[0]
+    assert numbers(text, "6 s") == [(25.0, 24.0, 27.0), 0.062, 200]
+    assert numbers(text, "4 s") == ["not run"] * 3
 
 
 def test_one_piece_is_compared_with_the_utterances_it_is_made_of(tmp_path: Path) -> None:
@@ -113,24 +120,28 @@ def test_one_piece_is_compared_with_the_utterances_it_is_made_of(tmp_path: Path)
     rows.append({"utt": "another", "errors": 9, "n_words": 9})
     (cell / "utterances.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     text, _ = filled(tmp_path)
-    assert "| U2, 1 s | 25.0 | 26.0 | +1.0 |" in text
-    assert "| offline | not run | not run | – |" in text
+    assert numbers(text, "U2, 1 s") == [25.0, 26.0, 1.0]
+    assert numbers(text, "offline") == ["not run", "not run", None]
 
 
-def test_the_figures_draw_what_was_run_and_say_what_was_not(tmp_path: Path, capsys) -> None:
+def test_the_figures_draw_what_was_run_and_say_what_was_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     finished(tmp_path, "u2", "clean", 20.0, "240ms")
     finished(tmp_path, "u2", "clean", 18.0, "6s")
     finished(tmp_path, "u2_figures", "clean", 22.0, "1500ms", name="ufal", compat=False)
     finished(tmp_path, "ufal", "clean", 24.0, "300ms", name="ufal", compat=True)
     finished(tmp_path, "mini", "clean", 25.0, "300ms", name="ufal", compat=False)
     finished(tmp_path, "u2_figures", "clean", 15.0, "300ms", name="offline")
-    cells = [cell for name in figures.SWEEPS for cell in results.read(tmp_path / name)]
-    found = figures.points(cells, "clean")
-    assert found["U2, rescored"] == [(0.24, 20.0), (6.0, 18.0)]
-    assert found["UFAL"] == [(0.3, 25.0), (1.5, 22.0)]
-    assert found["offline"][0] == (0.1, 15.0) and "U2, first pass" not in found
+    drawn = {}
+    monkeypatch.setattr(figures, "save_svg", lambda figure, path, _: drawn.update({path: figure}))
     assert figures.main(["--output", str(tmp_path), "--out", str(tmp_path)]) == 0
-    assert "<svg" in (tmp_path / "fig3.svg").read_text()
+    (axis,) = drawn.pop(tmp_path / "fig3.svg").axes
+    lines = {line.get_label(): line.get_xydata().tolist() for line in axis.lines}
+    assert not drawn and set(lines) == {"U2, rescored", "UFAL", "offline"}
+    assert lines["U2, rescored"] == [[0.24, 20.0], [6.0, 18.0]]
+    assert lines["UFAL"] == [[0.3, 25.0], [1.5, 22.0]]
+    assert lines["offline"] == [[ms / 1000, 15.0] for ms in results.FIGURE_CHUNKS_MS]
     out = capsys.readouterr().out
     assert "fig2: not run (finance)" in out and "fig4: not run (other)" in out
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from recipes import settings_of
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
@@ -26,8 +27,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def recipe(corpus):
     def make(**options):
-        settings = {"chunk_s": 0.3, "first_chunk_s": 0.6, "rank": 4, "batch": 2, **options}
-        return U2Recipe(str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"), **settings)
+        options = {"rank": 4, "batch": 2, "stage": "hybrid", **options}
+        return U2Recipe(**settings_of("u2", corpus, tiny_folder(), **options))
 
     return make
 
@@ -176,10 +177,10 @@ def stage_of(name):
 def test_each_stage_has_its_minutes_and_goes_on_from_the_one_before() -> None:
     found = {name: stage_of(name) for name in ("attention", "ctc", "hybrid")}
     entries = [config.entry for config in found.values()]
-    assert entries == ["random-attention", "random-ctc", "random"]
+    assert entries == ["any_chunk-attention", "any_chunk-ctc", "any_chunk"]
     starts = [config.recipe.target.start for config in found.values()]
     trained = "somewhere/train/mini/u2"
-    assert starts == [None, f"{trained}/random-attention", f"{trained}/random-ctc"]
+    assert starts == [None, f"{trained}/any_chunk-attention", f"{trained}/any_chunk-ctc"]
     assert [config.recipe.target.stage for config in found.values()] == list(found)
     assert sum(config.recipe.fit.max_minutes for config in found.values()) == pytest.approx(20)
     assert found["hybrid"].recipe.fit.patience == 3

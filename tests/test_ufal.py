@@ -22,7 +22,8 @@ from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, W
 from streaming_asr.methods.ufal import Ufal, convert, stream
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
 from streaming_asr.methods.ufal.vad import BLOCK_SAMPLES, Gate, Silero
-from streaming_asr.simulate import StepRecorder, deliveries
+from streaming_asr.recorder import StepRecorder
+from streaming_asr.schedule import deliveries
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.online import OnlineBuffer, Policy
 from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
@@ -442,12 +443,12 @@ def test_a_model_is_converted_once_and_again_when_it_changes(
     monkeypatch.setattr(convert, "convert", fake)
     model = tmp_path / "model"
     model.mkdir()
-    (model / "config.json").write_text("{}")
+    (model / "config.json").write_text('{"model_type": "whisper"}')
     first = convert.converted(model, tmp_path / "cache")
     assert convert.converted(model, tmp_path / "cache") == first and len(made) == 1
-    (model / "config.json").write_text("{ }")
+    (model / "config.json").write_text('{"model_type":  "whisper"}')
     assert convert.converted(model, tmp_path / "cache") != first and len(made) == 2
-    with pytest.raises(UserError, match=r"no folder with a config\.json"):
+    with pytest.raises(UserError, match="there is no such folder"):
         convert.converted(tmp_path / "absent")
 
 

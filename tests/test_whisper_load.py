@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import peft
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.errors import UserError
+from streaming_asr.hashes import weights_hash
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.source import locate
 from tests.tiny import tiny_folder
@@ -152,7 +155,7 @@ def test_alignment_heads_are_the_configured_ones_or_the_last_half():
 
 
 def test_what_cannot_be_loaded_names_the_remedy():
-    with pytest.raises(UserError, match=r"no folder with a config\.json"):
+    with pytest.raises(UserError, match="there is no such folder"):
         load_whisper("./nowhere")
     with pytest.raises(UserError, match="dtype='int8': one of float32"):
         load_whisper(tiny_folder(), dtype="int8")
@@ -238,3 +241,93 @@ def test_another_models_tokenizer_is_refused(tmp_path, wrong, problem):
             shutil.copy(file, folder)
     with pytest.raises(UserError, match=f"not this model's \\({problem}"):
         load_whisper(folder)
+
+
+# -- damaged weights ------------------------------------------------------------------------
+
+
+def model_with(tmp_path, change):
+    """A copy of the tiny folder whose tensors `change` edits."""
+    folder = shutil.copytree(tiny_folder(), tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def not_a_number(tensors):
+    tensors["model.decoder.layers.1.fc1.weight"][3, 4] = torch.nan
+
+
+def without_a_layer(tensors):
+    for name in [name for name in tensors if "encoder.layers.1." in name]:
+        del tensors[name]
+
+
+def with_another_layer(tensors):
+    tensors["model.encoder.layers.2.fc1.bias"] = torch.zeros(64)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (not_a_number, r"decoder\.layers\.1\.fc1\.weight holds numbers that are not finite"),
+        (without_a_layer, r"lack model\.encoder\.layers\.1\.fc1\.bias and 14 more tensors"),
+        (with_another_layer, r"also hold model\.encoder\.layers\.2\.fc1\.bias, against config"),
+    ],
+)
+def test_weights_that_are_not_whole_or_not_finite_are_named(tmp_path, change, message):
+    with pytest.raises(UserError, match=message):
+        load_whisper(model_with(tmp_path, change))
+
+
+def test_truncated_weights_are_one_error(tmp_path):
+    folder = shutil.copytree(tiny_folder(), tmp_path / "model")
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    with pytest.raises(UserError, match="could not be loaded"):
+        load_whisper(folder)
+    with pytest.raises(UserError, match="truncated or damaged"):
+        weights_hash(folder)
+
+
+def test_an_adapter_that_is_truncated_not_whole_or_not_finite_is_refused(adapted):
+    folder, _ = adapted
+    file = folder / "adapter_model.safetensors"
+    tensors = load_file(file)
+    name = sorted(tensors)[0]
+    save_file({key: value for key, value in tensors.items() if key != name}, file)
+    with pytest.raises(UserError, match=f"lacks {re.escape(name)}"):
+        load_whisper(tiny_folder(), adapter=folder)
+    save_file(tensors | {name: tensors[name] * torch.inf}, file)
+    with pytest.raises(UserError, match=f"{re.escape(name)} holds numbers that are not finite"):
+        load_whisper(tiny_folder(), adapter=folder)
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(UserError, match="not a file of tensors, or not a whole one"):
+        load_whisper(tiny_folder(), adapter=folder)
+
+
+def test_half_an_update_of_a_published_checkpoint_is_refused(adapted, tmp_path):
+    state = published(adapted[1])
+    del state["encoder.blocks.0.attn.query.lora_B"]
+    torch.save(state, tmp_path / "published.pt")
+    with pytest.raises(UserError, match=r"q_proj has lora_A alone"):
+        load_whisper(tiny_folder(), adapter=tmp_path / "published.pt")
+
+
+# -- tokens ---------------------------------------------------------------------------------
+
+
+def test_a_tokenizer_without_timestamps_gets_them(tmp_path):
+    folder = shutil.copytree(tiny_folder(), tmp_path / "model")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["special"]]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    vocabulary = load_whisper(folder).tokenizer.get_vocab()
+    assert vocabulary == load_whisper(tiny_folder()).tokenizer.get_vocab()
+    assert vocabulary["<|4.00|>"] == max(vocabulary.values())
+
+
+def test_an_english_model_refuses_another_language():
+    with pytest.raises(UserError, match="language 'fr': this model is English-only"):
+        load_whisper(tiny_folder()).prompt("fr")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from recipes import settings_of
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
+from streaming_asr.data.shards import by_speaker, read_shards
 from streaming_asr.errors import UserError
 from streaming_asr.hashes import weights_hash
-from streaming_asr.methods.whisperrt.prefixes import pack
+from streaming_asr.methods.whisperrt.prefixes import encode_windows, pack
 from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.training.windows import Window
@@ -29,10 +32,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def recipe(corpus):
     def make(**options):
-        settings = {"chunk_s": 0.3, "first_chunk_s": 0.6, "rank": 4, "batch": 3, **options}
-        return WhisperRTRecipe(
-            str(tiny_folder()), str(corpus), str(corpus / "dev.jsonl"), **settings
-        )
+        options = {"rank": 4, "batch": 3, **options}
+        return WhisperRTRecipe(**settings_of("whisperrt", corpus, tiny_folder(), **options))
 
     return make
 
@@ -68,7 +69,7 @@ def test_all_prefixes_in_one_pass_equal_one_decoder_pass_per_prefix(recipe):
     base = recipe.peft.get_base_model()
     expected = []
     with torch.no_grad():
-        found = recipe.model(batch)
+        found, _, _ = recipe.model(batch)
         for window, (mel, ends) in enumerate(zip(batch.mels, batch.ends, strict=True)):
             encoded = encode_masked(recipe.peft, mel[None], ends=ends)
             for row in range(int(batch.rows[window].max()) + 1):
@@ -96,7 +97,7 @@ def test_a_prefix_of_the_fast_pass_equals_the_prefix_encoded_alone(recipe):
     assert torch.allclose(short.mel, long.mel[:, :91], atol=1e-6)
     with torch.no_grad():
         logits = [
-            recipe.model(pack([example], recipe.prompt, recipe.whisper.eot))
+            recipe.model(pack([example], recipe.prompt, recipe.whisper.eot))[0]
             for example in (long, short)
         ]
     assert torch.allclose(*logits, atol=1e-5)
@@ -226,7 +227,7 @@ def test_paper_mode_visits_the_points_of_one_batch_in_turn(recipe):
     windows = recipe._windows(0, 0)
     for batch in batches:
         t = int(batch.heard.max())
-        full = [recipe._blocks(w, 15, 30) for w in windows]
+        full = [recipe.blocks(len(w.audio), 15, 30) for w in windows]
         assert batch.ends == [[end for end in ends if end <= t] for ends in full]
         assert [mel.shape[-1] for mel in batch.mels] == [2 * e[-1] + 1 for e in batch.ends]
 
@@ -235,7 +236,7 @@ def test_the_last_block_is_whole_as_at_the_end_of_a_stream(recipe):
     recipe = recipe()
 
     def blocks(duration_s):
-        return recipe._blocks(Window(noise(duration_s), [], "", False, False), 15, 30)
+        return recipe.blocks(round(duration_s * 16_000), 15, 30)
 
     assert blocks(0.3) == blocks(0.6) == [30]
     assert blocks(0.62) == blocks(0.9) == [30, 45]
@@ -305,13 +306,7 @@ def test_a_corpus_without_word_times_is_refused(corpus, tmp_path):
     np.save(tmp_path / "shard-000.npy", np.zeros(16_000, np.int16))
     (tmp_path / "shard-000.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(UserError, match="no utterance with word times"):
-        WhisperRTRecipe(
-            str(tiny_folder()),
-            str(tmp_path),
-            str(corpus / "dev.jsonl"),
-            chunk_s=0.3,
-            first_chunk_s=0.6,
-        )
+        WhisperRTRecipe(**settings_of("whisperrt", tmp_path, tiny_folder()))
 
 
 def test_buckets_put_windows_of_alike_lengths_together_and_batches_stay_pure(recipe):
@@ -324,3 +319,94 @@ def test_buckets_put_windows_of_alike_lengths_together_and_batches_stay_pure(rec
     assert len(first) == len(plain._windows(0, 0)) == 3
     later = recipe(buckets=4)  # as after a restart
     assert equal_batches(batch_of(later, step=5), batch_of(bucketed, step=5))
+
+
+def test_speakers_of_a_few_utterances_share_theirs_so_that_no_window_repeats_one(corpus):
+    items = read_shards(corpus)
+    rare = [replace(item, speaker=f"once{i}") for i, item in enumerate(items[:3])]
+    often = [replace(item, speaker="often") for item in items[3:]]
+    voices = by_speaker([*rare, *often], least=4)
+    assert voices["once0"] == voices["once2"] == rare
+    assert voices["often"] == often
+
+
+def test_silence_behind_the_last_word_says_nothing_more(recipe):
+    recipe = recipe(augment={"silence_after": 1.0, "noise": 0.0}, several=0.0, late_start=0.0)
+    for step in range(3):
+        for window in recipe._windows(step, 0):
+            if window.words:
+                last = max(end for _, _, end, _ in window.words)
+                # utterances themselves end 0.15 s behind their last word at most
+                assert len(window.audio) / 16_000 > last + 0.1
+                tail = window.audio[int((last + 0.16) * 16_000) :]
+                assert not tail.any()
+
+
+# -- distillation -------------------------------------------------------------------------------
+
+
+def test_windows_encoded_together_equal_windows_encoded_alone(recipe):
+    recipe = recipe(point_fraction=1.0)
+    stir(recipe)
+    batch = batch_of(recipe)
+    assert len({mel.shape[-1] for mel in batch.mels}) > 1
+    with torch.no_grad():
+        together = encode_windows(recipe.peft, batch.mels, batch.ends)
+        for row, mel, ends in zip(together, batch.mels, batch.ends, strict=True):
+            alone = encode_masked(recipe.peft, mel[None], ends=ends)[0]
+            assert torch.allclose(row[: ends[-1]], alone, atol=1e-5)
+
+
+def test_the_loss_of_a_batch_equals_that_of_its_windows_one_by_one(recipe):
+    recipe = recipe(distil="both")
+    stir(recipe)
+    window = [noise(1.4 + 0.5 * i, seed=i) for i in range(3)]
+    words = [("fox", 0.1, 0.5, 0), ("had", 0.6, 1.0, 0)]
+    examples = [
+        recipe._example(Window(audio, words, "", False, False), ends, [30, ends[-1]])
+        for audio, ends in zip(window, ([30, 60, 75], [30, 45, 100], [30, 120]), strict=True)
+    ]
+
+    def loss(some):
+        with torch.no_grad():
+            packed = pack(some, recipe.prompt, recipe.whisper.eot)
+            return recipe.loss(recipe.model, packed)[1]
+
+    together, alone = loss(examples), [loss([example]) for example in examples]
+    assert together["weight"] == sum(logs["weight"] for logs in alone)
+    tokens = sum(logs["logits"] * (logs["weight"] - 2) for logs in alone)
+    assert together["logits"] == pytest.approx(tokens / (together["weight"] - 6), abs=1e-5)
+
+
+def test_a_teacher_that_hears_no_more_than_the_student_agrees_with_it(recipe):
+    recipe = recipe(distil="both")  # untrained: lora_B is zero
+    context = recipe.whisper.context_frames
+    window = Window(noise(context * 0.02, seed=3), [("fox", 0.1, 0.5, 0)], "", False, False)
+    batch = pack([recipe._example(window, [context], [context])], recipe.prompt, recipe.whisper.eot)
+    with torch.no_grad():
+        _, logs = recipe.loss(recipe.model, batch)
+        logits, _, taught = recipe.model(batch, 16)
+    # but for the last frame, right of which a stream has samples and the offline model none
+    assert logs["frames"] == pytest.approx(0, abs=1e-3)
+    n = len(recipe.prompt) - 1
+    chances = logits.softmax(-1).gather(-1, taught.tokens[0, n:])
+    expected = chances / chances.sum(-1, keepdim=True)
+    assert torch.allclose(taught.chances[0, n:], expected, atol=1e-2)
+
+
+def test_the_teachers_terms_stand_beside_algorithm_3s_and_the_teacher_stands_still(recipe):
+    recipe = recipe(distil="both", distil_weight=2.0)
+    with torch.no_grad():
+        _, before = recipe.loss(recipe.model, batch_of(recipe))
+        stir(recipe)
+        loss, logs = recipe.loss(recipe.model, batch_of(recipe))
+        recipe.teacher_tokens = None
+        bare, _ = recipe.loss(recipe.model, batch_of(recipe))
+    assert float(loss) == pytest.approx(float(bare) + 2 * (logs["frames"] + logs["logits"]))
+    assert logs["frames"] > before["frames"]  # the student has moved away
+
+
+@pytest.mark.parametrize("options", [{"distil": "words"}, {"distil": "both", "distil_weight": 0.0}])
+def test_distillation_out_of_range_is_refused(recipe, options):
+    with pytest.raises(UserError, match="distil"):
+        recipe(**options)

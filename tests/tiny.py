@@ -31,6 +31,9 @@ def tiny_folder(
     seed: int = 7,
     d_model: int = 32,
     layers: int = 2,
+    decoder_layers: int | None = None,
+    heads: int = 2,
+    vocabulary_size: int | None = None,
     eot_logit: float = 3.0,
     max_tokens: int = 64,
 ) -> Path:
@@ -88,13 +91,13 @@ def tiny_folder(
     torch.manual_seed(seed)
     ids = {token: vocabulary[token] for token in specials}
     config = WhisperConfig(
-        vocab_size=len(tokenizer),
+        vocab_size=vocabulary_size or len(tokenizer),
         num_mel_bins=n_mels,
         d_model=d_model,
         encoder_layers=layers,
-        decoder_layers=layers,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
+        decoder_layers=decoder_layers or layers,
+        encoder_attention_heads=heads,
+        decoder_attention_heads=heads,
         encoder_ffn_dim=2 * d_model,
         decoder_ffn_dim=2 * d_model,
         max_source_positions=context_frames,
@@ -133,7 +136,7 @@ def tiny_folder(
         no_timestamps_token_id=ids["<|notimestamps|>"],
         prev_sot_token_id=ids["<|startofprev|>"],
         is_multilingual=multilingual,
-        alignment_heads=[[1, 0], [1, 1]],
+        alignment_heads=[[min(1, (decoder_layers or layers) - 1), head] for head in range(heads)],
         max_length=max_tokens,
     )
     if multilingual:

@@ -5,8 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from streaming_asr.events import Step
+from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.metrics import Trace, TraceStep, queued
 from streaming_asr.utterance import TimedWord
+
+
+def a_step(
+    audio_s: float,
+    compute_s: float,
+    committed: str,
+    displayed: str,
+    *,
+    kind: str = "audio",
+    **counts: float,
+) -> TraceStep:
+    """A step by hand; `counts` are of method.COUNTS."""
+    step = Step(kind, round(audio_s * SAMPLE_RATE), {"wall": 0}, counts=counts)
+    return TraceStep(step, committed, displayed, compute_s)
 
 
 def a_trace(
@@ -21,11 +37,11 @@ def a_trace(
     `ends` are the end times of the reference's words, each 0.2 s long.
     """
     made = [
-        TraceStep(
-            audio_s=audio_s,
-            compute_s=compute_s,
-            committed=committed,
-            displayed=f"{committed} {partial}".strip(),
+        a_step(
+            audio_s,
+            compute_s,
+            committed,
+            f"{committed} {partial}".strip(),
             kind="flush" if k == len(steps) - 1 else "audio",
         )
         for k, (audio_s, compute_s, committed, partial) in enumerate(steps)

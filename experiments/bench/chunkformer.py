@@ -26,6 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from experiments.bench import author
+from experiments.bench.endless import stream_from_disk
+from experiments.bench.models import SHAPES, random_mels, random_network
 from streaming_asr.errors import UserError
 from streaming_asr.machine import machine
 from streaming_asr.memory import MemoryMeter
@@ -34,17 +36,10 @@ from streaming_asr.methods.chunkformer.context import whole as whole_tables
 from streaming_asr.methods.chunkformer.encoder import Encoder, Network, Shape, encoder_flops
 from streaming_asr.methods.chunkformer.layers import n_frames
 
-SHAPES = {  # d, heads, layers, hidden, vocabulary: mini's, and the two of the author's package
-    "mini": Shape(128, 4, 8, 512, 384),
-    "small": Shape(256, 4, 12, 2048, 5000),
-    "large": Shape(512, 8, 17, 2048, 5000),
-}
 PAPER_S = (1, 30, 60, 900, 1800, 3600)
 CONTEXT = Context(64, 128, 128)
-MEL_PER_S = 100
 PARTS = ("masked", "loop", "author", "endless")
-AUTHOR_WITHIN = 1e-4
-"""Largest difference of outputs that counts as none; their values are about 1 to 3."""
+KINDS = ("padded", "masked")
 
 
 @dataclass(frozen=True)
@@ -75,19 +70,6 @@ class Settings:
         return "CPU time of the thread" if own else "elapsed time"
 
 
-def random_network(shape: Shape, device: str = "cpu", seed: int = 0) -> Network:
-    """As torch initialises it."""
-    torch.manual_seed(seed)
-    return Network(shape).eval().requires_grad_(False).to(device)
-
-
-def random_mels(seconds: Sequence[float], n_mels: int = 80, device: str = "cpu") -> list[Tensor]:
-    """Normal features of audios so long, each long enough for one frame."""
-    made = torch.Generator().manual_seed(1)
-    lengths = [max(15, round(s * MEL_PER_S)) for s in seconds]
-    return [torch.randn(n, n_mels, generator=made).to(device) for n in lengths]
-
-
 # -- the batches --------------------------------------------------------------------------------
 
 
@@ -109,7 +91,7 @@ def padded_tables(lengths: Sequence[int], context: Context, device: torch.device
 
 @torch.inference_mode()
 def encode(encoder: Encoder, frames: Sequence[Tensor], context: Context, kind: str) -> list[Tensor]:
-    """Subsampled frames of each audio, (n_i, d) -> encoded, as `kind`: masked, padded or loop."""
+    """Encodes the subsampled frames of each audio, (n_i, d). kind: masked, padded or loop."""
     lengths = [len(part) for part in frames]
     if kind == "masked":
         return encoder(frames, context)
@@ -125,7 +107,7 @@ def encode(encoder: Encoder, frames: Sequence[Tensor], context: Context, kind: s
 def transcribe(
     network: Network, mels: Sequence[Tensor], context: Context, kind: str
 ) -> list[Tensor]:
-    """The full model: mel frames of each audio -> logits, as `kind`."""
+    """Logits of the full model for the mel frames of each audio. kind: as in `encode`."""
     if kind == "padded":
         longest = max(map(len, mels))
         given = [F.pad(mel, (0, 0, 0, longest - len(mel))) for mel in mels]
@@ -141,7 +123,7 @@ def transcribe(
 
 
 def _encode_in_loops(encoder: Encoder, frames: Sequence[Tensor], context: Context) -> list[Tensor]:
-    """As the masked batch, but in every layer each audio is padded and cut by itself."""
+    """Encodes as the masked batch, but in every layer each audio is padded and cut by itself."""
     lengths = [len(part) for part in frames]
     x = torch.cat(list(frames))
     tables = whole_tables(lengths, context, x.device)
@@ -167,9 +149,9 @@ def _encode_in_loops(encoder: Encoder, frames: Sequence[Tensor], context: Contex
 
 
 def flops(shape: Shape, context: Context, lengths: Sequence[int], kind: str, part: str) -> float:
-    """Of a batch of `lengths` frames; part: full model, or encoder only (no subsampling, no CTC).
+    """FLOPs of a batch of `lengths` frames; one multiply-accumulate is two.
 
-    One multiply-accumulate is two.
+    part: full model, or encoder only (no subsampling, no CTC).
     """
     counted = [max(lengths)] * len(lengths) if kind == "padded" else list(lengths)
     n, n_chunks = sum(counted), sum(-(-length // context.chunk) for length in counted)
@@ -183,7 +165,7 @@ def flops(shape: Shape, context: Context, lengths: Sequence[int], kind: str, par
 
 
 def seconds_of(act: Callable[[], Any], settings: Settings) -> float:
-    """The median over the repeats, after one that does not count."""
+    """Median seconds of `act` over the repeats, after one run that does not count."""
     clock = time.thread_time if settings.clock_name.startswith("CPU") else time.perf_counter
     taken = []
     for i in range(settings.repeats + 1):
@@ -253,9 +235,6 @@ def bench_masked(settings: Settings) -> dict[str, Any]:
     }
 
 
-KINDS = ("padded", "masked")
-
-
 def largest_difference(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
     return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True))
 
@@ -282,7 +261,7 @@ def bench_loop(settings: Settings) -> dict[str, float]:
 
 
 def bench_author(settings: Settings) -> dict[str, float] | None:
-    """Seconds of subsampling and encoder, ours and the author's; None where it is not installed."""
+    """Seconds of subsampling and encoder, ours and the author's. None where it is not installed."""
     if not author.installed():
         return None
     shape = SHAPES[settings.size]
@@ -294,20 +273,18 @@ def bench_author(settings: Settings) -> dict[str, float] | None:
     def ours() -> list[Tensor]:
         return network.encoder(network.encoder.subsample(mels), CONTEXT)
 
-    def author_s() -> list[Tensor]:
+    def their_frames() -> list[Tensor]:
         return author.author_batch(theirs, shape, mels, CONTEXT)
 
     return {
-        "difference": largest_difference(ours(), author_s()),
+        "difference": largest_difference(ours(), their_frames()),
         "ours_s": seconds_of(ours, settings),
-        "author_s": seconds_of(author_s, settings),
+        "author_s": seconds_of(their_frames, settings),
     }
 
 
 def bench_chunkformer(settings: Settings, parts: Sequence[str] = PARTS) -> dict[str, Any]:
-    """All of `parts`. Raises UserError for a part that is none."""
-    from experiments.bench.endless import stream_from_disk
-
+    """Measures all of `parts`. Raises UserError for a part that there is not."""
     if unknown := [part for part in parts if part not in PARTS]:
         raise UserError(f"--only {unknown[0]}: one or several of {', '.join(PARTS)}")
     torch.set_num_threads(settings.threads)
@@ -326,5 +303,6 @@ def bench_chunkformer(settings: Settings, parts: Sequence[str] = PARTS) -> dict[
             result[part] = benches[part](settings)
             continue
         with tempfile.TemporaryDirectory() as folder:
-            result[part] = in_own_process(stream_from_disk, settings, Path(folder))
+            where = (Path(folder), settings.hours, settings.threads, settings.device)
+            result[part] = in_own_process(stream_from_disk, *where)
     return result

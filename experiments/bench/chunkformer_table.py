@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments.bench.show import console, print_lines, verdict
+
 FASTER, SMALLER = 3.0, 1.5  # at least: masked batch against padded
 LOOP = 2.0  # at least: masks against a loop over the audios
 EXACT = 1e-4  # at most: largest difference of two answers
@@ -12,21 +14,16 @@ GROWTH_MIB = 32.0  # at most: the last hour above the first
 
 def show(result: dict[str, Any]) -> None:
     """Print everything."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=130)
     settings, on = result["settings"], result["machine"]
-    console.print(
+    out = console()
+    out.print(
         f"ChunkFormer {settings['size']}, random weights, context 64, 128, 128, "
         f"{settings['threads']} thread(s) of {on.get('gpu', on['cpu'])}, {result['clock']}, "
         f"median of {settings['repeats']}"
     )
     if "masked" in result:
-        console.print(batch_table(result))
-    for line in verdicts(result):
-        console.print(line, soft_wrap=True)
+        out.print(batch_table(result))
+    print_lines(out, verdicts(result))
 
 
 def batch_table(result: dict[str, Any]) -> Any:
@@ -55,24 +52,24 @@ def verdicts(result: dict[str, Any]) -> list[str]:
             faster = kinds["padded"]["seconds"] / kinds["masked"]["seconds"]
             smaller = kinds["padded"]["mib"] / max(kinds["masked"]["mib"], 1e-9)
             lines += [
-                _verdict(
+                verdict(
                     faster >= FASTER,
                     f"masked batch, {part}: {faster:.2f} times as fast as padded (target: at least "
                     f"{FASTER:g})",
                 ),
-                _verdict(
+                verdict(
                     smaller >= SMALLER,
                     f"masked batch, {part}: padded takes {smaller:.2f} times the memory (target: "
                     f"at least {SMALLER:g})",
                 ),
             ]
-        lines.append(_verdict(same <= EXACT, f"masked and padded batch differ by {same:.1e}"))
+        lines.append(verdict(same <= EXACT, f"masked and padded batch differ by {same:.1e}"))
     if "loop" in result:
         row, settings = result["loop"], result["settings"]
         gain = row["loop_s"] / row["masked_s"]
         what = f"{settings['audios']:g} audios of {settings['audio_s']:g} s"
         lines += [
-            _verdict(
+            verdict(
                 gain >= LOOP,
                 f"{what}: masks {row['masked_s']:.2f} s, a loop over the audios in every layer "
                 f"{row['loop_s']:.2f} s, {gain:.2f} times as long (target: at least {LOOP:g}; the "
@@ -80,7 +77,7 @@ def verdicts(result: dict[str, Any]) -> list[str]:
             ),
             f"         {what}, one after the other: {row['one_by_one_s']:.2f} s, "
             f"{row['one_by_one_s'] / row['masked_s']:.2f} times as long",
-            _verdict(
+            verdict(
                 row["difference"] <= EXACT, f"masks and loop differ by {row['difference']:.1e}"
             ),
         ]
@@ -94,12 +91,12 @@ def verdicts(result: dict[str, Any]) -> list[str]:
         else:
             gain = row["author_s"] / row["ours_s"]
             lines += [
-                _verdict(
+                verdict(
                     gain >= 1,
                     f"author's package {row['author_s']:.2f} s, ours {row['ours_s']:.2f} s: "
                     f"{gain:.2f} times as fast (target: at least 1)",
                 ),
-                _verdict(
+                verdict(
                     row["difference"] <= EXACT,
                     f"ours and the author's package differ by {row['difference']:.1e}",
                 ),
@@ -110,7 +107,7 @@ def verdicts(result: dict[str, Any]) -> list[str]:
         grown = growth[-1] - growth[0] if growth else 0.0
         by_hour = ", ".join(f"{mib:.0f}" for mib in growth)
         lines.append(
-            _verdict(
+            verdict(
                 grown <= GROWTH_MIB,
                 f"{row['hours']:.3g} hours from a file of {row['file_mib']:.0f} MiB in "
                 f"{row['elapsed_s']:.0f} s (RTF {row['rtf']:.4f}): resident "
@@ -119,7 +116,3 @@ def verdicts(result: dict[str, Any]) -> list[str]:
             )
         )
     return lines
-
-
-def _verdict(reached: bool, text: str) -> str:
-    return f"{'[green]reached[/]' if reached else '[red]missed[/] '}  {text}"

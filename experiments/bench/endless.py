@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import psutil
+import soundfile
 import torch
 
+from experiments.bench.models import SHAPES, random_network
 from streaming_asr.config import new_method
+from streaming_asr.data.audio import File, duration_s
+from streaming_asr.events import EventWriter, read_log
 from streaming_asr.method import SAMPLE_RATE
-
-if TYPE_CHECKING:
-    from experiments.bench.chunkformer import Settings
+from streaming_asr.methods.chunkformer.load import save
+from streaming_asr.simulate import simulate
+from streaming_asr.utterance import Utterance
 
 BLOCK_S = 60
 """Written in blocks of so many seconds; read, too: it is the total duration of a pass."""
@@ -21,9 +26,7 @@ TOKENS = 384
 
 
 def make_recording(path: Path, seconds: float) -> None:
-    """Noise whose loudness changes from syllable to syllable, 16-bit WAV, another in each block."""
-    import soundfile
-
+    """Writes noise whose loudness changes from syllable to syllable: 16-bit WAV, in blocks."""
     with soundfile.SoundFile(path, "w", SAMPLE_RATE, 1, "PCM_16") as file:
         left = round(seconds * SAMPLE_RATE)
         block = 0
@@ -35,29 +38,23 @@ def make_recording(path: Path, seconds: float) -> None:
             left, block = left - n, block + 1
 
 
-def stream_from_disk(settings: Settings, folder: Path) -> dict[str, Any]:
-    """Seconds it took and, for each hour, the largest resident set above that after 5 minutes.
+def stream_from_disk(
+    folder: Path, hours: float, threads: int = 1, device: str = "cpu"
+) -> dict[str, Any]:
+    """Transcribes a made-up recording. Returns the figures as plain containers.
 
-    The network has mini's size: the memory of a stream is what is asked, not that of the weights.
+    growth_mib_by_hour: for each hour, the largest resident set above that after 5 minutes.
+    The network has mini's size: a stream's memory is in question, not that of the weights.
     """
-    import psutil
-
-    from experiments.bench.chunkformer import SHAPES, random_network
-    from streaming_asr.data import Utterance
-    from streaming_asr.data.audio import File, duration_s
-    from streaming_asr.events import EventWriter, read_log
-    from streaming_asr.methods.chunkformer.load import save
-    from streaming_asr.simulate import simulate
-
-    torch.set_num_threads(settings.threads)
+    torch.set_num_threads(threads)
     tokens = ["<blank>", "<unk>", *(f"▁t{i}" for i in range(TOKENS - 3)), "<sos/eos>"]
     save(folder, random_network(SHAPES["mini"]), tokens, None)
     path = folder / "recording.wav"
-    make_recording(path, settings.hours * 3600)
+    make_recording(path, hours * 3600)
     method = new_method(
         "chunkformer",
         weights=str(folder),
-        device=settings.device,
+        device=device,
         mode="longform",
         total_duration_s=BLOCK_S,
     )
@@ -80,10 +77,10 @@ def stream_from_disk(settings: Settings, folder: Path) -> dict[str, Any]:
         raise RuntimeError(f"the recording failed: {log.error}")
     heard_s = log.duration_s
     start = readings[min(4, len(readings) - 1)][1]  # when all caches are full
-    hours: dict[int, int] = {}
+    grown: dict[int, int] = {}
     for at_s, size in readings[4:]:
         hour = int((at_s - 1e-6) // 3600)
-        hours[hour] = max(hours.get(hour, 0), size - start)
+        grown[hour] = max(grown.get(hour, 0), size - start)
     return {
         "hours": heard_s / 3600,
         "file_mib": path.stat().st_size / 2**20,
@@ -91,5 +88,5 @@ def stream_from_disk(settings: Settings, folder: Path) -> dict[str, Any]:
         "rtf": spent_s / heard_s,
         "words": sum(len(step.committed) for step in log.steps),
         "resident_mib": start / 2**20,
-        "growth_mib_by_hour": [size / 2**20 for _, size in sorted(hours.items())],
+        "growth_mib_by_hour": [size / 2**20 for _, size in sorted(grown.items())],
     }

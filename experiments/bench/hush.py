@@ -65,7 +65,7 @@ def measure(folder: str, audio_s: float = AUDIO_S, repeats: int = 5) -> HushCost
 
 @torch.inference_mode()
 def _by_transformers(model: Any, mel: torch.Tensor) -> torch.Tensor:
-    """Its own layers, with as many positions as there are frames."""
+    """Frames of transformers' own layers, with as many positions as there are frames."""
     encoder = model.model.encoder
     x = F.gelu(encoder.conv2(F.gelu(encoder.conv1(mel)))).transpose(1, 2)
     x = x + encoder.embed_positions.weight[: x.shape[1]]

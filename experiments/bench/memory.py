@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
+from experiments.bench.show import console, print_lines, verdict
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
 
@@ -55,8 +56,9 @@ def read_memory(overrides: Sequence[str]) -> tuple[list[Reading], float]:
     import psutil
     import torch
 
-    from streaming_asr.config import build, compose, parse_duration
-    from streaming_asr.simulate import deliveries
+    from streaming_asr.config import build, compose
+    from streaming_asr.durations import parse_duration
+    from streaming_asr.schedule import deliveries
 
     torch.set_num_threads(1)
     config = compose(overrides)
@@ -92,10 +94,9 @@ def bench_memory(
 
 def show(result: dict[str, Any]) -> None:
     """Print the table and one sentence per method."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    out = console()
     table = Table(title=f"Resident set in MiB, mini {result['split']}, chunks of {result['chunk']}")
     for heading in ("method", "minutes", "2nd minute", "last minute", "peak", "RTF"):
         table.add_column(heading, justify="left" if heading == "method" else "right")
@@ -107,11 +108,15 @@ def show(result: dict[str, Any]) -> None:
             *(f"{size:.0f}" for size in sizes),
             f"{row['rtf']:.2f}",
         )
-    console.print(table)
-    for name, row in result["rows"].items():
-        word = "[green]reached[/]" if row["growth"] < GROWTH else "[red]missed[/] "
-        console.print(
-            f"{word}  {name}: {100 * row['growth']:+.1f} % from the second minute to the last, at "
-            f"the peak {100 * row['peak_growth']:+.1f} % (target: under {100 * GROWTH:g} %)",
-            soft_wrap=True,
-        )
+    out.print(table)
+    print_lines(
+        out,
+        [
+            verdict(
+                row["growth"] < GROWTH,
+                f"{name}: {100 * row['growth']:+.1f} % from the second minute to the last, at the "
+                f"peak {100 * row['peak_growth']:+.1f} % (target: under {100 * GROWTH:g} %)",
+            )
+            for name, row in result["rows"].items()
+        ],
+    )

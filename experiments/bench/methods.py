@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.bench.show import console, print_lines, verdict
 from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
@@ -81,7 +82,7 @@ def ufal_row(folder: str, cache: str, name: str, duration_s: float) -> Row:
         "ufal", folder, chunk_s=UFAL_CHUNK_S, first_chunk_s=UFAL_CHUNK_S, cache=cache
     )
     bare = WhisperModel(
-        str(converted(folder, cache)), device="cpu", compute_type="float32", cpu_threads=1
+        str(converted(folder, cache)[0]), device="cpu", compute_type="float32", cpu_threads=1
     )
     heard: list[list[str]] = []
     recogniser = method._recogniser
@@ -214,7 +215,7 @@ ROWS: dict[str, Callable[[], Row]] = {
 
 
 def bench_methods(names: Sequence[str] = ()) -> dict[str, Any]:
-    """The rows named, or all, on one thread. Raises UserError for a name that is none."""
+    """Measures the rows named, or all, on one thread. Raises UserError for an unknown name."""
     import torch
 
     from streaming_asr.machine import machine, versions
@@ -233,15 +234,12 @@ def bench_methods(names: Sequence[str] = ()) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> None:
     """Print the table and one sentence per target."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=110)
+    out = console()
     table = Table(title=f"Milliseconds of CPU time, one thread of {result['machine']['cpu']}")
     for heading in ("", "baseline", "ours", "baseline", "same answers"):
-        table.add_column(heading, justify="right" if heading in ("ours",) else "left")
+        table.add_column(heading, justify="right" if heading == "ours" else "left")
     for row in result["rows"].values():
         table.add_row(
             row["what"],
@@ -250,7 +248,6 @@ def show(result: dict[str, Any]) -> None:
             f"{row['baseline_ms']:.3g}",
             "yes" if row["same"] else "[red]NO[/]",
         )
-    console.print(table)
-    for row in result["rows"].values():
-        word = "[green]reached[/]" if row["reached"] else "[red]missed[/] "
-        console.print(f"{word}  {row['verdict']}", soft_wrap=True)
+    out.print(table)
+    rows = result["rows"].values()
+    print_lines(out, [verdict(row["reached"], row["verdict"]) for row in rows])

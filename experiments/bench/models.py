@@ -1,14 +1,19 @@
-"""Whisper's published dimensions with random weights: a folder to load, made offline.
+"""Models of published dimensions with random weights, and made-up audio: nothing is downloaded.
 
-A chunk costs the same whatever the weights are. They are drawn so that what is heard decides the
-tokens, since two implementations that agree on a constant text would have shown nothing.
+A chunk costs the same whatever the weights are. Whisper's are drawn so that what is heard decides
+the tokens, since two implementations that agree on a constant text would have shown nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
+
+from streaming_asr.methods.chunkformer.encoder import Network, Shape
 
 DIMENSIONS = {  # width, attention heads, layers of the encoder and of the decoder
     "tiny": (384, 6, 4),
@@ -17,6 +22,13 @@ DIMENSIONS = {  # width, attention heads, layers of the encoder and of the decod
     "medium": (1024, 16, 24),
     "large-v2": (1280, 20, 32),
 }
+# ChunkFormer's d, heads, layers, hidden, vocabulary: mini's, and the two of the author's package.
+SHAPES = {
+    "mini": Shape(128, 4, 8, 512, 384),
+    "small": Shape(256, 4, 12, 2048, 5000),
+    "large": Shape(512, 8, 17, 2048, 5000),
+}
+MEL_PER_S = 100
 N_TEXT_TOKENS = 50257
 VOCABULARY = 51865  # of the multilingual models
 CONTROL = {
@@ -40,11 +52,10 @@ GAINS = {
 
 
 def random_whisper(name: str, folder: Path, seed: int = 0, eot_logit: float = 0.0) -> Path:
-    """Write weights of `name`'s dimensions and a tokenizer of Whisper's size to `folder`.
+    """Writes weights of `name`'s dimensions and a tokenizer of Whisper's size. Returns `folder`.
 
     eot_logit: by so much <|endoftext|> is likelier than the other tokens, all alike.
     """
-    import torch
     from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
     from transformers.utils import logging
 
@@ -136,3 +147,16 @@ def synthetic_audio(duration_s: float, seed: int) -> np.ndarray:
     share = 0.5 + 0.5 * np.sin(2 * np.pi * 1.3 * time_s + seed)
     noise = random.standard_normal(time_s.size)
     return np.clip(0.3 * tone * share + 0.1 * noise * (1 - share), -1, 1).astype(np.float32)
+
+
+def random_network(shape: Shape, device: str = "cpu", seed: int = 0) -> Network:
+    """A ChunkFormer as torch initialises it."""
+    torch.manual_seed(seed)
+    return Network(shape).eval().requires_grad_(False).to(device)
+
+
+def random_mels(seconds: Sequence[float], n_mels: int = 80, device: str = "cpu") -> list[Tensor]:
+    """Normal features of audios so long, (n_i, n_mels), each long enough for one frame."""
+    made = torch.Generator().manual_seed(1)
+    lengths = [max(15, round(s * MEL_PER_S)) for s in seconds]
+    return [torch.randn(n, n_mels, generator=made).to(device) for n in lengths]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streaming_asr.config import first_chunk_ms, parse_duration
+from streaming_asr.durations import first_chunk_ms, parse_duration
 from streaming_asr.errors import UserError
 
 FRAME_MS = 20
@@ -42,7 +42,7 @@ class StepSettings:
         repeats: int = 3,
         device: str = "cpu",
     ) -> StepSettings:
-        """From the command line's words; raises UserError where they make no sense."""
+        """Settings from the command line's words. Raises UserError where they make no sense."""
         for name, value in (("--threads", threads), ("--repeats", repeats)):
             if value < 1:
                 raise UserError(f"{name} {value}: must be 1 or more")
@@ -79,5 +79,5 @@ class StepSettings:
         return [k * self.chunk_frames for k in range(self.first_chunk, last_chunk + 1)]
 
     def points_within(self, context_frames: int) -> list[int]:
-        """Those of `at` that a model reaches before its window is full."""
+        """The chunks of `at` that a model reaches before its window is full."""
         return [k for k in self.at if (k + AROUND + 1) * self.chunk_frames <= context_frames]

@@ -20,16 +20,8 @@ from typing import Any
 
 import torch
 
-from experiments.bench.chunkformer import (
-    CONTEXT,
-    MEL_PER_S,
-    SHAPES,
-    Settings,
-    in_own_process,
-    random_mels,
-    random_network,
-    transcribe,
-)
+from experiments.bench.chunkformer import CONTEXT, Settings, in_own_process, transcribe
+from experiments.bench.models import MEL_PER_S, SHAPES, random_mels, random_network
 from experiments.svg import save_svg
 from streaming_asr.errors import UserError
 from streaming_asr.machine import machine
@@ -122,7 +114,7 @@ def points(result: Mapping[str, Any], kind: str) -> dict[float, float]:
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
-    """Memory against duration, one line a kind."""
+    """Draws memory against duration, one line a kind, into `path`."""
     import matplotlib
 
     matplotlib.use("Agg")

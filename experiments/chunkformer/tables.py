@@ -11,7 +11,6 @@ Reads <output>/{chunkformer,chunkformer_stream}/*/metrics.json (the sweeps), and
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,20 +18,24 @@ from typing import Any
 
 from experiments.bench.chunkformer_table import verdicts
 from experiments.chunkformer.memory import KINDS, TARGETS_GIB, longest_minutes, points
-from experiments.rows import COLUMNS, LEGEND, Rows, caption, measures, read_rows, write
-from experiments.whisperrt.tables import NOT_RUN, markdown, number
-from streaming_asr.papers import NONE, Table, read_paper
+from experiments.rows import COLUMNS, LEGEND, Rows, measures, read_rows
+from experiments.tables import (
+    NONE,
+    NOT_RUN,
+    caption,
+    markdown,
+    number,
+    paper_rows,
+    with_interval,
+    write,
+)
+from streaming_asr import papers
 
 CHUNKS, SIDES = (8, 16, 32), (16, 32, 64)
 FULL_FRAMES = 100
 """With so large a chunk, and no context on the left, the sweep's recordings are one chunk each."""
 SPLITS = ("clean", "other", "long")
 STREAM_MS, LOOK_AHEADS = (320, 480, 640, 1280), (0, 4)
-
-
-def paper_table(name: str) -> Table:
-    (found,) = (table for table in read_paper("chunkformer").tables if table.name == name)
-    return found
 
 
 # -- table II -----------------------------------------------------------------------------------
@@ -52,26 +55,29 @@ def table2(rows: Rows) -> str:
     """WER by context and split; all cells of the sweep have the same chunk of the feed."""
     found = {(name, split): cell for (name, _, split), cell in rows.items()}
     names = ["full context", *(f"{c}, {side}, {side}" for c in CHUNKS for side in SIDES)]
-    lines = [[name, *(measures(found.get((name, split)))[0] for split in SPLITS)] for name in names]
+    lines = [
+        [name, *(with_interval(found.get((name, split)), "wer") for split in SPLITS)]
+        for name in names
+    ]
     header = ["context c, l, r", *(f"`{split}`" for split in SPLITS)]
-    return caption(rows) + "\n\n" + markdown(header, lines)
+    return caption(rows.values()) + "\n\n" + markdown(header, lines)
 
 
 def paper_table2() -> str:
     """The paper's table II: WER in percent."""
-    printed = paper_table("II")
-    data = list(dict.fromkeys(row.labels["data"] for row in printed.rows))
+    printed = paper_rows("chunkformer", "II")
+    data = list(dict.fromkeys(row.labels["data"] for row in printed))
     by_row: dict[tuple[str, str], dict[str, str]] = {}
-    for row in printed.rows:
+    for row in printed:
         key = row.labels["model"], row.labels["context"]
         by_row.setdefault(key, {})[row.labels["data"]] = row.values["WER"]
-    lines = [[*key, *(values.get(name, "–") for name in data)] for key, values in by_row.items()]
+    lines = [[*key, *(values.get(name, NONE) for name in data)] for key, values in by_row.items()]
     return markdown(["model", "context", *data], lines, n_text=2)
 
 
 def stream_table(rows: Rows) -> str:
     """The streaming form, which the paper does not have."""
-    parts = [caption(rows), LEGEND]
+    parts = [caption(rows.values()), LEGEND]
     for split in ("clean", "other"):
         lines = [
             [
@@ -100,7 +106,7 @@ def table3(result: Mapping[str, Any] | None) -> str:
         row = [label, *(_mib(measured.get(length)) for length in lengths)]
         for gib in memories:
             minutes = longest_minutes(measured, kind, gib * 1024)
-            known = NOT_RUN if not measured else "–" if minutes is None else f"{minutes:.0f}"
+            known = NOT_RUN if not measured else NONE if minutes is None else f"{minutes:.0f}"
             row.append("no limit" if kind == "endless" and measured else known)
         lines.append(row)
     header = [
@@ -125,14 +131,14 @@ def _machine_gib(result: Mapping[str, Any] | None) -> list[float]:
 
 
 def _mib(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0f}"
+    return NONE if value is None else f"{value:.0f}"
 
 
 def paper_table3() -> str:
-    printed = paper_table("III")
+    printed = paper_rows("chunkformer", "III")
     lines = [
         [*(row.labels[k] for k in ("model", "params", "context")), row.values["max duration"]]
-        for row in printed.rows
+        for row in printed
     ]
     return markdown(["model", "parameters", "context", "longest in 80 GB, min"], lines, n_text=3)
 
@@ -143,7 +149,8 @@ PAPERS_ROW = {"padded": "ChunkFormer", "masked": "+ Masked batch"}
 def table4(result: Mapping[str, Any] | None) -> str:
     """Padded against masked batch: ours beside the paper's; other models are not run."""
     printed = {
-        (row.labels["model"], row.labels["part"]): row.values for row in paper_table("IV").rows
+        (row.labels["model"], row.labels["part"]): row.values
+        for row in paper_rows("chunkformer", "IV")
     }
     rows = (result or {}).get("masked", {}).get("rows", {})
     lines = []
@@ -155,7 +162,7 @@ def table4(result: Mapping[str, Any] | None) -> str:
             measured = [number(ours[k], digits) for k, digits in values] if ours else [NOT_RUN] * 3
             paper = printed[name, part]
             beside = " / ".join(paper[k] for k in ("memory", "time", "flops"))
-            lines.append([part, name, *measured, beside.replace(NONE, "–")])
+            lines.append([part, name, *measured, beside.replace(papers.NONE, NONE)])
     header = ["part", "batch", "MiB", "seconds", "GFLOP", "paper: memory / time / FLOPs"]
     told = "Not run yet."
     if result:
@@ -172,8 +179,7 @@ def targets(result: Mapping[str, Any] | None) -> str:
     """What `bench chunkformer` says was reached and missed."""
     if not result:
         return "Not run yet."
-    plain = (re.sub(r"\[/?[a-z]*\]", "", line) for line in verdicts(result))
-    return "\n".join(f"- {' '.join(line.split())}" for line in plain)
+    return "\n".join(f"- {' '.join(line.split())}" for line in verdicts(result))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -19,19 +19,25 @@ from experiments.rows import (
     COLUMNS,
     SPLITS,
     Rows,
-    caption,
     measures,
-    method_rows,
     read_rows,
-    short_table,
-    table,
-    write,
+    write_page,
 )
-from experiments.whisperrt.tables import NOT_RUN, duration, markdown, number
+from experiments.tables import (
+    NONE,
+    NOT_RUN,
+    caption,
+    duration,
+    markdown,
+    measure,
+    number,
+    paper_rows,
+    with_interval,
+)
 from streaming_asr.methods.hush_word.search import reduce_ratio
-from streaming_asr.papers import read_paper
 from streaming_asr.report.cells import Cell
 
+PAGE = Path(__file__).with_name("README.md")
 BEAM = 5
 WHOLE_MS = 10_000
 BEST_EFFORT_MS = 20
@@ -72,18 +78,19 @@ def variant(method: Mapping[str, Any]) -> str:
 
 def paddings(rows: Rows) -> str:
     """Whole utterances; the paper's table 1 (medium, LibriSpeech) stands beside what it has."""
-    (printed,) = (t for t in read_paper("whisperflow").tables if t.name == "1")
-    theirs = {row.labels["padding"]: row.values for row in printed.rows}
+    theirs = {row.labels["padding"]: row.values for row in paper_rows("whisperflow", "1")}
     kinds = ["full", "none", "hush"]
     kinds += [f"{kind} {s:g}" for kind in ("zeros", "noise") for s in LENGTHS_S]
-    parts = [caption(rows)]
+    parts = [caption(rows.values())]
     for split in SPLITS:
         lines = []
         for kind in kinds:
             cell = rows.get((kind, WHOLE_MS, split))
             values = theirs.get(PAPER_TABLE_1.get(kind, ""))
-            beside = "–" if values is None else f"{values['WER']} / {values['encoder GFLOPS']}"
-            lines.append([_named(kind), _wer(cell), _work(cell), _share(cell), beside])
+            beside = NONE if values is None else f"{values['WER']} / {values['encoder GFLOPS']}"
+            lines.append(
+                [_named(kind), with_interval(cell, "wer"), _work(cell), _share(cell), beside]
+            )
         header = ["padding", "WER [95 %]", "encoder GMAC per s of audio", "padding, % of frames"]
         header += ["paper: WER / GMAC of a window"]
         parts += [f"mini `{split}`:", markdown(header, lines)]
@@ -94,10 +101,6 @@ def _named(kind: str) -> str:
     name, _, seconds = kind.partition(" ")
     full = {"full": "zeros to the context", "hush": "hush word, 0.5 s"}
     return f"{name}, {seconds} s" if seconds else full.get(name, name)
-
-
-def _wer(cell: Cell | None) -> str:
-    return measures(cell)[COLUMNS.index("WER")]
 
 
 def _work(cell: Cell | None) -> str:
@@ -116,17 +119,16 @@ def _share(cell: Cell | None) -> str:
 
 def beams(rows: Rows) -> str:
     """Mean beam and reduce ratio by chunk, beside the paper's table 4 for Whisper base."""
-    (printed,) = (t for t in read_paper("whisperflow").tables if t.name == "4")
     theirs = {
         int(row.labels["step length"].removesuffix("ms")): row.values
-        for row in printed.rows
+        for row in paper_rows("whisperflow", "4")
         if row.labels["model"] == "Base"
     }
     lines = []
     for chunk in (*CHUNKS_MS[:-1], NEAR_750_MS, CHUNKS_MS[-1]):
         values = theirs.get(750 if chunk == NEAR_750_MS else chunk)
         cells = [rows.get(("hush word", chunk, split)) for split in SPLITS]
-        beside = "–" if values is None else f"{values['avg beam']} / {values['reduce ratio']}"
+        beside = NONE if values is None else f"{values['avg beam']} / {values['reduce ratio']}"
         lines.append([duration(chunk), *map(_beam, cells), beside])
     header = ["chunk", *(f"mini `{split}`" for split in SPLITS), "paper: base, TED-LIUM 3"]
     about = f"Mean beam / reduce ratio, beam 5; the paper's 750 ms stand beside {NEAR_750_MS} ms."
@@ -146,32 +148,23 @@ def ablation(rows: Rows) -> str:
     lines = []
     for name, key in ABLATION:
         cell = rows.get((key, BEST_EFFORT_MS, "clean"))
-        mean = None if cell is None else cell.metrics.get("word_latency_committed_mean_ca_s")
-        latency = NOT_RUN if cell is None else number(mean, 3)
+        latency = measure(cell, "word_latency_committed_mean_ca_s", 3)
         lines.append([name, latency, _beam(cell), *measures(cell)])
     header = ["system", "word latency, mean s", "mean beam / ratio", *COLUMNS]
-    return caption(rows) + "\n\n" + markdown(header, lines)
+    return caption(rows.values()) + "\n\n" + markdown(header, lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
 
-    name = "hush_word"
-
-    def rows(output: Path) -> Rows:
-        return method_rows(output, name, system)
-
-    def blocks(output: Path) -> dict[str, str]:
+    def further(output: Path, rows: Rows) -> dict[str, str]:
         return {
             "paddings": paddings(read_rows(output / "hush_word_paddings", padding)),
-            name: table(rows(output), SYSTEMS, None),
-            "beams": beams(rows(output)),
+            "beams": beams(rows),
             "ablation": ablation(read_rows(output / "hush_word_ablation", variant)),
         }
 
-    own = Path(__file__).parent / "README.md"
-    short = lambda output: short_table(rows(output), SYSTEMS)  # noqa: E731
-    return write(argv, __doc__, own, blocks, shared=name, short=short)
+    return write_page(argv, __doc__, PAGE, system, SYSTEMS, further=further)
 
 
 if __name__ == "__main__":

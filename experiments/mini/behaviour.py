@@ -1,6 +1,6 @@
 """What a model does on whole, cut and empty audio, padded to its context and not.
 
-    python experiments/mini/behaviour.py --model FOLDER [--split clean] [--limit N] [--out FILE]
+    python -m experiments.mini.behaviour --model FOLDER [--split clean] [--limit N] [--out FILE]
 
 Whole utterances: WER (normalised). Cut audio: every utterance is cut at some random points, and the
 text is compared with the words that had ended by then. Of the cuts that fall inside a word:
@@ -13,8 +13,8 @@ text is compared with the words that had ended by then. Of the cuts that fall in
 
 The first four add up to 100 %. A last word can also be wrong for no fault of the cut: the same
 share on whole utterances stands beside it. Empty audio: 10 s of silence and of white noise, where
-every word is an invention. With --audio DIR (DIR/<split>/<id>.wav, from `corpus.py splits --wav
-DIR`) the WER on uncompressed audio stands beside that on the split's own.
+every word is an invention. With --audio DIR (DIR/<split>/<id>.wav, from `splits.py --wav DIR`) the
+WER on uncompressed audio stands beside that on the split's own.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def cuts_of(utterances: Sequence[Utterance], n_cuts: int, seed: int) -> list[Cut
 
 
 def wer(references: Sequence[str], texts: Sequence[str]) -> float | None:
-    """Percent, over the normalised words of all references; None without any."""
+    """WER in percent over the normalised words of all references; None without any."""
     words = normaliser("en").words
     errors: list[Errors] = [
         count(words(r), words(t)) for r, t in zip(references, texts, strict=True)
@@ -197,7 +197,7 @@ def measure(
     seed: int = 0,
     wav: Path | None = None,
 ) -> dict[str, Any]:
-    """All figures, in percent; raises UserError for a split without word times."""
+    """All figures, in percent. Raises UserError for a split without word times."""
     from streaming_asr.training.greedy import transcribe_batch
 
     utterances = choose(read_manifest(manifest), limit)
@@ -231,7 +231,7 @@ def measure(
 
 
 def table(result: dict[str, Any]) -> str:
-    """For the terminal."""
+    """The figures as lines for the terminal."""
     both = [result["padded"], result["unpadded"]]
     lines = [
         f"{result['model']}, {result['split']}: {result['n_utterances']} utterances, "
@@ -269,9 +269,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", required=True, help="Hugging Face folder")
-    parser.add_argument(
-        "--adapter", help="folder of an adapter to merge; the encoder stays offline"
-    )
     parser.add_argument("--split", default="clean")
     parser.add_argument("--data", type=Path, default=MINI, help="folder of SPLIT.jsonl")
     parser.add_argument("--audio", type=Path, help="folder of SPLIT/ID.wav, to compare with")

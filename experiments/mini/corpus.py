@@ -1,8 +1,7 @@
-"""Build the `mini` corpus.
+"""Build the training data of the `mini` corpus; splits.py builds dev and test.
 
-python experiments/mini/corpus.py train --hours 14 --out DIR [--workers 2] [--seed 0]
-python experiments/mini/corpus.py finance-train --hours 2 --out DIR
-python experiments/mini/corpus.py splits --out streaming_asr/data/mini [--wav DIR]
+    python -m experiments.mini.corpus train --hours 14 --out DIR [--workers 2] [--seed 0]
+    python -m experiments.mini.corpus finance-train --hours 2 --out DIR
 
 Training data are shards of about an hour, each of all engines in random order, so that the
 first shards can be used while the others are made. A shard is two files:
@@ -12,12 +11,11 @@ first shards can be used while the others are made. A shard is two files:
                       words [[written, start_s, end_s], ...]
 
 The index appears when its audio is complete, and a file DONE with the totals at the end.
-`streaming_asr.data.shards` reads them. The splits are described in README.md beside this file;
-their audio is the reference: one rebuild gave the same samples, other synthesiser versions may not.
+`streaming_asr.data.shards` reads them.
 
 A sentence whose spoken text hashes to 0 modulo 20 is reserved for dev and test, all others are
 for training (`reserved`). The rule holds for each sentence of an utterance of two. Two in five
-training utterances are scrambled: many words, in no order (text.scrambled, lexicon.py).
+training utterances are scrambled: many words, in no order (text.scrambled, lexicon.ini).
 """
 
 from __future__ import annotations
@@ -35,7 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from text import ABBREVIATIONS
+
+from experiments.mini import text, voices
 
 SAMPLE_RATE = 16_000
 MIN_S, MAX_S = 2.0, 9.0
@@ -55,7 +54,7 @@ def spoken_sentences(units: Iterable) -> list[str]:
     current: list[str] = []
     for unit in units:
         current += unit.spoken
-        if unit.written[-1] in ".?!" and unit.written.lower() not in ABBREVIATIONS:
+        if unit.written[-1] in ".?!" and unit.written.lower() not in text.ABBREVIATIONS:
             sentences.append(" ".join(current))
             current = []
     if current:
@@ -76,9 +75,7 @@ class Made:
 
 
 def make(sentence, speaker: str, seed: str, rejected: collections.Counter) -> Made | None:
-    """Speak one sentence; None, with the reason counted, when it cannot be used."""
-    import voices
-
+    """Speak one sentence. Returns None, with the reason counted, when it cannot be used."""
     words, spans, pauses = [], [], []
     for unit in sentence.units:
         spans.append((len(words), len(words) + len(unit.spoken) - 1))
@@ -108,9 +105,6 @@ def make(sentence, speaker: str, seed: str, rejected: collections.Counter) -> Ma
 
 
 def _train_shard(folder: Path, shard: int, hours: float, seed: int, domain: str) -> dict:
-    import text
-    import voices
-
     rng = random.Random(f"{domain}/{seed}/{shard}")
     rejected: collections.Counter[str] = collections.Counter()
     wanted = int(hours * 3600 * SAMPLE_RATE)
@@ -177,7 +171,8 @@ def train(folder: Path, hours: float, workers: int, seed: int, domain: str) -> N
     print(json.dumps(totals), flush=True)
 
 
-def _main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     for name, hours in (("train", 14.0), ("finance-train", 2.0)):
@@ -186,19 +181,10 @@ def _main(arguments: Sequence[str] | None = None) -> None:
         command.add_argument("--out", type=Path, required=True)
         command.add_argument("--workers", type=int, default=os.cpu_count() or 1)
         command.add_argument("--seed", type=int, default=0)
-    command = commands.add_parser("splits")
-    command.add_argument("--out", type=Path, required=True)
-    command.add_argument("--wav", type=Path, help="folder for uncompressed copies, to compare")
-    command.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
-    if args.command == "splits":
-        import splits
-
-        splits.build(args.out, args.seed, args.wav)
-    else:
-        domain = "finance" if args.command == "finance-train" else "general"
-        train(args.out, args.hours, args.workers, args.seed, domain)
+    domain = "finance" if args.command == "finance-train" else "general"
+    train(args.out, args.hours, args.workers, args.seed, domain)
 
 
 if __name__ == "__main__":
-    _main()
+    main()

@@ -111,10 +111,10 @@ def speak(
     pitch_range: int,
     pauses: frozenset[int],
 ) -> tuple[np.ndarray, int, list[tuple[float, float]]] | None:
-    """Speak ``words``; samples (int16), their rate in Hz and (start, end) in seconds per word.
+    """Speaks ``words``. Returns samples (int16), their rate in Hz, (start_s, end_s) per word.
 
-    ``pauses`` are the indices of words followed by a comma. None when the events of the library
-    do not map one to one onto the words.
+    ``pauses`` are the indices of words followed by a comma. Returns None when the events of the
+    library do not map one to one onto the words.
     """
     espeak = _library()
     espeak.set_voice(voice)
@@ -144,7 +144,7 @@ def _n_phonemes(word: str, voice: str) -> int:
 def _spans(
     espeak: _Espeak, words: list[str], starts: list[int], n_samples: int
 ) -> list[tuple[int, int]] | None:
-    """Sample spans of the words, or None."""
+    """(first, end) sample of each word; None when the events do not map onto the words."""
     began: dict[int, int] = {}
     for position, sample in espeak.words:
         began.setdefault(position, sample)

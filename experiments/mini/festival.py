@@ -37,7 +37,7 @@ class _Festival:
         self.voice = ""
 
     def run(self, scheme: str) -> list[str]:
-        """Evaluate ``scheme``; the lines printed."""
+        """Evaluates ``scheme``. Returns the lines printed."""
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None and stdout is not None
         stdin.write(f'{scheme}\n(format t "\\n{_DONE}\\n")(fflush nil)\n')
@@ -58,14 +58,19 @@ def _festival() -> _Festival:
 
 
 def available() -> bool:
-    """Whether the program is installed here."""
-    return shutil.which("festival") is not None
+    """Whether the program and its three voices are installed here."""
+    if shutil.which("festival") is None:
+        return False
+    asked = subprocess.run(
+        ["festival", "--pipe"], input='(format t "%l" (voice.list))', capture_output=True, text=True
+    )
+    return all(voice.removeprefix("voice_") in asked.stdout for voice in VOICES.values())
 
 
 def speak(
     words: list[str], voice: str, *, stretch: float, pauses: frozenset[int]
 ) -> tuple[np.ndarray, int, list[tuple[str, float, float]]]:
-    """Speak ``words``; samples (int16), rate in Hz, and (name, start_s, end_s) per festival word.
+    """Speaks ``words``. Returns samples (int16), their rate in Hz, (name, start_s, end_s) per word.
 
     ``stretch`` multiplies all durations; ``pauses`` are indices of words followed by a comma.
     """

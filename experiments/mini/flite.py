@@ -78,7 +78,7 @@ def available() -> bool:
 def speak(
     words: list[str], voice: str, *, stretch: float, pauses: frozenset[int]
 ) -> tuple[np.ndarray, int, list[tuple[str, float, float]]]:
-    """Speak ``words``; samples (int16), rate in Hz, and (name, start_s, end_s) per flite word.
+    """Speaks ``words``. Returns samples (int16), their rate in Hz, (name, start_s, end_s) per word.
 
     ``stretch`` multiplies all durations; ``pauses`` are indices of words followed by a comma.
     """

@@ -1,6 +1,6 @@
 """Makes mini's untrained model: its tokenizer and a Whisper-architecture network, random weights.
 
-    python experiments/mini/init_model.py --corpus outputs/mini/train --out outputs/mini/init
+    python -m experiments.mini.init_model --corpus outputs/mini/train --out outputs/mini/init
 
 The folder has Hugging Face's Whisper layout, so transformers loads it and CTranslate2 converts it.
 Token order is Whisper's: text, <|endoftext|>, <|startoftranscript|>, languages, tasks,

@@ -1,6 +1,6 @@
 """Draws a learning curve: WER on dev and the losses over the minutes of training.
 
-python experiments/mini/plot_curve.py outputs/training/mini/offline/base/curve.jsonl --out FILE.svg
+python -m experiments.mini.plot_curve outputs/training/mini/offline/base/curve.jsonl --out FILE.svg
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from experiments.svg import save_svg
 
 LOSSES = {"token_loss": "tokens", "frame_loss": "frames"}
 TOP = 120.0
@@ -22,7 +24,7 @@ def read_curve(path: Path) -> list[dict[str, float]]:
 
 
 def draw(rows: Sequence[Mapping[str, float]], out: Path) -> None:
-    """Two panels with one axis of minutes."""
+    """Writes two panels with one axis of minutes."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -49,9 +51,8 @@ def draw(rows: Sequence[Mapping[str, float]], out: Path) -> None:
         axes.grid(color="0.92")
         axes.spines[["top", "right"]].set_visible(False)
     out.parent.mkdir(parents=True, exist_ok=True)
-    # The same curve gives the same file; text stays text. Other figures have settings of their own.
-    with matplotlib.rc_context({"svg.hashsalt": "mini", "svg.fonttype": "none"}):
-        figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
+        save_svg(figure, out, "mini")
 
 
 def main() -> None:
@@ -59,7 +60,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("curve", type=Path)
-    parser.add_argument("--out", type=Path, required=True, help=".svg or .png")
+    parser.add_argument("--out", type=Path, required=True, help=".svg")
     args = parser.parse_args()
     rows = read_curve(args.curve)
     draw(rows, args.out)

@@ -26,8 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path("streaming_asr/data/mini")
 PACKAGES = (
     "espeak-ng flite festival festvox-us-slt-hts festvox-kallpc16k festvox-kdlpc16k"  # Debian's
@@ -65,12 +64,20 @@ class Places:
 
 
 def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]:
-    """Everything, in order."""
+    """All steps, in order."""
     out, model = places.out, places.model
 
     def corpus(name: str, kind: str, n_hours: float, minutes: float) -> Step:
         folder = out / kind
-        command = ("experiments/mini/corpus.py", kind, "--hours", f"{n_hours:g}", "--out", folder)
+        command = (
+            "-m",
+            "experiments.mini.corpus",
+            kind,
+            "--hours",
+            f"{n_hours:g}",
+            "--out",
+            folder,
+        )
         return Step(name, _texts(*command), folder / "DONE", (folder,), minutes, True)
 
     def trained(name: str, method: str, entry: str, minutes: float, *settings: object) -> Step:
@@ -83,7 +90,7 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
 
     def figures(name: str, minutes: float, *options: object) -> Step:
         path = out / f"{name}.json"
-        command = ("experiments/mini/behaviour.py", "--model", model, *options, "--out", path)
+        command = ("-m", "experiments.mini.behaviour", "--model", model, *options, "--out", path)
         return Step(name, _texts(*command), path, (path,), minutes)
 
     def adapter(entry: str) -> Step:
@@ -96,7 +103,7 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
         corpus("finance", "finance-train", 2, 1),
         Step(
             "splits",
-            _texts("experiments/mini/corpus.py", "splits", "--out", splits, "--wav", out / "wav"),
+            _texts("-m", "experiments.mini.splits", "--out", splits, "--wav", out / "wav"),
             splits / "long600.jsonl",
             (splits, out / "wav"),
             5,
@@ -104,7 +111,7 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
         ),
         Step(
             "init",
-            _texts("experiments/mini/init_model.py", "--corpus", out / "train", "--out", init),
+            _texts("-m", "experiments.mini.init_model", "--corpus", out / "train", "--out", init),
             init / "preprocessor_config.json",
             (init,),
             1,
@@ -126,7 +133,8 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
         Step(
             "curve",
             _texts(
-                "experiments/mini/plot_curve.py",
+                "-m",
+                "experiments.mini.plot_curve",
                 places.training / "offline/base/curve.jsonl",
                 "--out",
                 out / "curve.svg",
@@ -143,7 +151,7 @@ def _texts(*parts: object) -> tuple[str, ...]:
 
 
 def run(todo: Sequence[Step], places: Places, *, anew: bool = False) -> int:
-    """Run the steps that are not done (`anew`: all of them); 0, or the status of one that failed.
+    """Runs the steps that are not done (`anew`: all of them). Returns 0, or a failed step's status.
 
     Leaves a record of each: its command, when it ended, how long it took.
     """
@@ -217,10 +225,7 @@ def install(places: Places, *, splits: bool = False) -> int:
 
 
 def _can_speak() -> bool:
-    sys.path.insert(0, str(HERE))
-    import espeak
-    import festival
-    import flite
+    from experiments.mini import espeak, festival, flite
 
     return all(engine.available() for engine in (espeak, festival, flite))
 

@@ -1,11 +1,16 @@
 """The committed splits of `mini`: dev, clean, other, finance (test), long and long600.
 
-Called by `corpus.py splits`. Audio is Ogg Opus at 16 kHz, stored clean; the noise of `other` is a
-specification that the loader follows, and `long` names the recordings that the loader joins.
+    python -m experiments.mini.splits --out streaming_asr/data/mini [--wav DIR]
+
+Audio is Ogg Opus at 16 kHz, stored clean; the noise of `other` is a specification that the loader
+follows, and `long` names the recordings that the loader joins. README.md beside this file describes
+the splits. Their audio is the reference: one rebuild gave the same samples, other versions of the
+synthesisers may not.
 """
 
 from __future__ import annotations
 
+import argparse
 import collections
 import json
 import random
@@ -14,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import soundfile
-import text
-import voices
-from corpus import (
+
+from experiments.mini import text, voices
+from experiments.mini.corpus import (
     HELD_OUT_SHARE,
     JOINED_SHARE,
     SAMPLE_RATE,
@@ -69,7 +74,7 @@ class _Drawer:
 
 
 def _store(out: Path, split: str, made: Sequence[Made], seed: int, wav: Path | None) -> list[dict]:
-    """Write the audio and the manifest; the manifest's rows. ``wav``: also uncompressed audio."""
+    """Writes audio and manifest, in ``wav`` also uncompressed. Returns the manifest's rows."""
     folder = out / "audio" / split
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.ogg"):
@@ -119,7 +124,7 @@ def _write(path: Path, rows: Sequence[dict]) -> None:
 
 
 def compose(name: str, rows: Sequence[dict], at_least_s: float, rng: random.Random) -> dict:
-    """A recording of utterances in turn, each followed by 0.2-2 s of silence.
+    """Joins utterances, each followed by 0.2-2 s of silence. Returns the recording's row.
 
     Raises ValueError when the utterances do not fill ``at_least_s``.
     """
@@ -183,3 +188,17 @@ def build(out: Path, seed: int, wav: Path | None = None) -> None:
     n_bytes = sum(p.stat().st_size for p in (out / "audio").rglob("*.ogg"))
     print(f"{n_bytes / 1e6:.2f} MB of audio in {time.time() - began:.0f} s")
     print("rejected:", dict(drawer.rejected))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--wav", type=Path, help="folder for uncompressed copies, to compare")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args(arguments)
+    build(args.out, args.seed, args.wav)
+
+
+if __name__ == "__main__":
+    main()

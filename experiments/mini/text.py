@@ -1,7 +1,7 @@
 """Sentences of the `mini` corpus: what is said, and the transcript as Whisper writes it.
 
-python experiments/mini/text.py --examples 20 --domain general
-python experiments/mini/text.py --count
+python -m experiments.mini.text --examples 20 --domain general
+python -m experiments.mini.text --count
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import lexicon
-import spoken_numbers as say
-import templates
-import words
+from experiments.mini import spoken_numbers as say
+from experiments.mini import templates, words
 
 MIN_SPOKEN, MAX_SPOKEN = 6, 22  # 2 to 9 s at an ordinary rate
 JOINED = 0.3  # share of utterances of two sentences, where both are short enough
@@ -314,13 +312,13 @@ def sentence(rng: random.Random, *, domain: str = "general", heldout: bool = Fal
 
 
 def scrambled(rng: random.Random) -> Sentence:
-    """Draw words in no order: half of lexicon.py, half pieces of ordinary sentences."""
+    """Draw words in no order: half of lexicon.ini, half pieces of ordinary sentences."""
     units: list[Unit] = []
     n_wanted = rng.randint(MIN_SPOKEN, MAX_SPOKEN - 4)
     while _n_spoken(units) < n_wanted:
         kind = rng.random()
         if kind < 0.5:
-            word = rng.choice(lexicon.WORDS if kind < 0.35 else lexicon.NAMES)
+            word = rng.choice(words.SCRAMBLED_WORDS if kind < 0.35 else words.SCRAMBLED_NAMES)
             units.append(Unit(word, (word.lower(),)))
             continue
         # not the first unit: nobody knows whether its capital is the sentence's or its own
@@ -381,7 +379,7 @@ def main() -> None:
         general, finance = vocabulary(), vocabulary("finance")
         print(f"templates: train {len(TRAIN)}, held out {len(HELD_OUT)}, finance {len(FINANCE)}")
         print(f"words: train {len(general)}, held out {len(vocabulary(heldout=True))}")
-        further = len(lexicon.WORDS) + len(lexicon.NAMES)
+        further = len(words.SCRAMBLED_WORDS) + len(words.SCRAMBLED_NAMES)
         print(f"words: only in scrambled sentences {further}")
         print(f"words: finance {len(finance)}, of these not in train {len(finance - general)}")
 

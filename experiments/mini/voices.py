@@ -12,11 +12,10 @@ import random
 import re
 from dataclasses import dataclass
 
-import espeak
-import festival
-import flite
 import numpy as np
 from scipy.signal import resample_poly
+
+from experiments.mini import espeak, festival, flite
 
 SAMPLE_RATE = 16_000
 
@@ -81,7 +80,7 @@ class Spoken:
 
 
 def voice(name: str) -> Voice:
-    """The speaker called ``name``; ValueError when the name has no known form."""
+    """The speaker called ``name``. Raises ValueError for a name of no known form."""
     found = re.fullmatch(r"(espeak|flite|festival)-(.+?)(?:-w(\d+))?", name)
     if not found:
         raise ValueError(f"speaker {name!r}: not of the form engine-voice[-wPERCENT]")

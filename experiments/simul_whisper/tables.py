@@ -17,16 +17,13 @@ from typing import Any
 from experiments.rows import (
     COLUMNS,
     Rows,
-    caption,
     measures,
-    method_rows,
     read_rows,
-    short_table,
-    table,
-    write,
+    write_page,
 )
-from experiments.whisperrt.tables import markdown
+from experiments.tables import caption, markdown
 
+PAGE = Path(__file__).with_name("README.md")
 TRUNCATIONS = ("cif", "never", "always")
 SYSTEMS = tuple(f"Simul-Whisper, {truncation}" for truncation in TRUNCATIONS)
 THRESHOLDS = (4, 8, 12, 25)
@@ -42,26 +39,18 @@ def thresholds(folder: Path) -> str:
     """The dev sweep, by frame_threshold."""
     rows = read_rows(folder, lambda method: str(method["frame_threshold"]))
     lines = [[str(n), *measures(rows.get((str(n), 300, "dev")))] for n in THRESHOLDS]
-    return caption(rows) + "\n\n" + markdown(["frame_threshold", *COLUMNS], lines, n_text=0)
+    return (
+        caption(rows.values()) + "\n\n" + markdown(["frame_threshold", *COLUMNS], lines, n_text=0)
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
 
-    name = "simul_whisper"
+    def further(output: Path, _: Rows) -> dict[str, str]:
+        return {"thresholds": thresholds(output / "simul_whisper_thresholds")}
 
-    def rows(output: Path) -> Rows:
-        return method_rows(output, name, system)
-
-    def blocks(output: Path) -> dict[str, str]:
-        return {
-            name: table(rows(output), SYSTEMS, "Simul-Whisper"),
-            "thresholds": thresholds(output / "simul_whisper_thresholds"),
-        }
-
-    own = Path(__file__).parent / "README.md"
-    short = lambda output: short_table(rows(output), SYSTEMS)  # noqa: E731
-    return write(argv, __doc__, own, blocks, shared=name, short=short)
+    return write_page(argv, __doc__, PAGE, system, SYSTEMS, "Simul-Whisper", further)
 
 
 if __name__ == "__main__":

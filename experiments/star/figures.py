@@ -2,8 +2,8 @@
 
     python -m experiments.star.figures [--output outputs] [--out experiments/star]
 
-Reads <output>/{star_waits,star_strides}/*/ and draws fig5.svg, fig6.svg and fig9.svg. A figure of
-which nothing was run is left out, and said.
+Reads <output>/{star_waits,star_strides}/*/ and draws fig5.svg, fig6.svg and fig9.svg. It
+says of which figure nothing was run and leaves that out.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from experiments.star.tables import ENTRIES, WAITS, Cells
 from experiments.svg import save_svg
+from experiments.tables import find, read
 from streaming_asr.errors import UserError
 
 HERE = Path(__file__).parent
@@ -29,7 +30,7 @@ def curve(cells: Cells, entry: Mapping[str, Any]) -> Curve:
     settings = {key: wanted for key, wanted in entry.items() if key != "label"}
     found = []
     for k in WAITS:
-        cell = cells.find(**settings, wait_k=k)
+        cell = find(cells, **settings, wait_k=k)
         dal, wer = (cell.metrics.get(name) if cell else None for name in ("dal_cu_ms", "wer"))
         if dal is not None and wer is not None:
             found.append((dal, wer, k))
@@ -37,7 +38,7 @@ def curve(cells: Cells, entry: Mapping[str, Any]) -> Curve:
 
 
 def draw(curves: Mapping[str, Curve], title: str, path: Path) -> None:
-    """One figure; every point says its k."""
+    """Draws one figure into `path`; every point says its k."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     for name, sweep in SWEEPS.items():
         try:
-            cells = Cells(arguments.output / sweep)
+            cells = read(arguments.output / sweep)
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

@@ -63,7 +63,7 @@ def draw(
     rows: dict[str, list[float]],
     out: Path,
 ) -> None:
-    """One panel per method: the waveform, the ends of its segments, the words below."""
+    """Draws a panel per method: the waveform, the ends of its segments, the words below."""
     import matplotlib
 
     matplotlib.use("svg")

@@ -16,10 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from experiments.bench.star import verdicts
-from experiments.rows import caption, write
-from experiments.whisperrt.tables import NOT_RUN, markdown, number
-from streaming_asr.papers import read_paper
-from streaming_asr.report.cells import Cell, read_cells
+from experiments.tables import (
+    NOT_RUN,
+    caption,
+    find,
+    markdown,
+    measure,
+    paper_rows,
+    read,
+    write,
+)
+from streaming_asr.report.cells import Cell
 
 WAITS = (1, 2, 3, 4, 5)
 STRIDES_MS = (120, 200, 280, 360, 440)
@@ -34,16 +41,16 @@ COMPARED = (("STAR", "segmenter"), ("CIF", "cif"))  # of one stage, trained for 
 POINTS = ["WER % / DAL ms", *(f"wait-{k}" for k in WAITS)]
 ENTRIES: dict[str, list[dict[str, Any]]] = {  # the curves of the figures of WER against DAL
     "figure5": [
-        {"label": name, "entry": entry, "stride_s": None, "keep_all": False}
+        {"label": name, "weights": entry, "stride_s": None, "keep_all": False}
         for name, entry in COMPARED
     ],
     "figure6": [
-        {"label": f"stride {ms} ms", "entry": "plain", "stride_s": ms / 1000} for ms in STRIDES_MS
+        {"label": f"stride {ms} ms", "weights": "plain", "stride_s": ms / 1000} for ms in STRIDES_MS
     ],
     "figure9": [
         {
             "label": f"{name}{'-ALL' if keep_all else ''}, segments of 240 ms",
-            "entry": entry,
+            "weights": entry,
             "stride_s": 0.24,
             "keep_all": keep_all,
         }
@@ -53,42 +60,7 @@ ENTRIES: dict[str, list[dict[str, Any]]] = {  # the curves of the figures of WER
 }
 
 
-class Cells:
-    """Finished cells of one sweep, found by what its method was set to."""
-
-    def __init__(self, folder: Path) -> None:
-        there = folder.is_dir() and any(folder.glob("*/metrics.json"))
-        self.all = [cell for cell in read_cells(folder) if cell.metrics] if there else []
-
-    def find(
-        self,
-        entry: str,
-        *,
-        chunk_ms: int | None = None,
-        split: str | None = None,
-        path: str | None = None,
-        **settings: Any,
-    ) -> Cell | None:
-        """The cell of that adapter entry, those settings, that chunk, split and manifest."""
-        for cell in self.all:
-            config = cell.document["config"]
-            method, data = config["method"], config["data"]
-            if (
-                Path(str(method.get("weights"))).name == entry
-                and (chunk_ms is None or round(1000 * (cell.chunk_s or 0)) == chunk_ms)
-                and (split is None or data.get("split") == split)
-                and (path is None or Path(str(data.get("path"))).stem == path)
-                and all(method.get(key) == value for key, value in settings.items())
-            ):
-                return cell
-        return None
-
-    def caption(self) -> str:
-        return caption({(cell.name, 0, ""): cell for cell in self.all})
-
-
-def value(cell: Cell | None, metric: str, digits: int = 1) -> str:
-    return NOT_RUN if cell is None else number(cell.metrics.get(metric), digits)
+Cells = Sequence[Cell]
 
 
 def points(cells: Cells, entries: Iterable[Mapping[str, Any]]) -> list[list[str]]:
@@ -96,9 +68,9 @@ def points(cells: Cells, entries: Iterable[Mapping[str, Any]]) -> list[list[str]
     lines = []
     for entry in entries:
         settings = {key: wanted for key, wanted in entry.items() if key != "label"}
-        found = [cells.find(**settings, wait_k=k) for k in WAITS]
+        found = [find(cells, **settings, wait_k=k) for k in WAITS]
         shown = [
-            NOT_RUN if c is None else f"{value(c, 'wer')} / {value(c, 'dal_cu_ms', 0)}"
+            NOT_RUN if c is None else f"{measure(c, 'wer')} / {measure(c, 'dal_cu_ms', 0)}"
             for c in found
         ]
         lines.append([entry["label"], *shown])
@@ -120,14 +92,18 @@ def streaming(cells: Cells) -> str:
     )
     header = ["system", "chunk", "WER %", "ARWER grid %", "committed p50 s", "p90 s", "DAL ms"]
     header += ["DAL tokens ms", "frames per anchor", "cache KiB", "RTF"]
-    parts = [cells.caption()]
+    parts = [caption(cells)]
     for split in SPLITS:
         lines = [
             [
                 f"STAR wait-{k}",
                 f"{chunk} ms",
                 *(
-                    value(cells.find("random", chunk_ms=chunk, split=split, wait_k=k), name, digits)
+                    measure(
+                        find(cells, weights="any_chunk", chunk_ms=chunk, split=split, wait_k=k),
+                        name,
+                        digits,
+                    )
                     for name, digits in metrics
                 ),
             ]
@@ -141,11 +117,11 @@ def streaming(cells: Cells) -> str:
 def figure4(cells: Cells) -> str:
     """WER by compressor at 18 and 30, and how far STAR is ahead."""
     lines, notes = [], []
-    whole = cells.find("plain", rate=18)
+    whole = find(cells, weights="plain", rate=18)
     for rate in (18, 30):
-        found = {name: cells.find(f"{name}{rate}", rate=rate) for name in COMPRESSORS}
-        shown = [value(found[name], "wer") for name in COMPRESSORS]
-        lines.append([str(rate), *shown, value(whole, "wer")])
+        found = {name: find(cells, weights=f"{name}{rate}", rate=rate) for name in COMPRESSORS}
+        shown = [measure(found[name], "wer") for name in COMPRESSORS]
+        lines.append([str(rate), *shown, measure(whole, "wer")])
         for other in ("cif", "cnn"):
             ours, theirs = found["star"], found[other]
             if ours is not None and theirs is not None:
@@ -155,24 +131,24 @@ def figure4(cells: Cells) -> str:
                     f"- r = {rate}: STAR is {word} {other.upper()} by {abs(ahead):.1f} points"
                 )
     header = ["r", "STAR", "CIF", "CNN", "no compression"]
-    return "\n\n".join([cells.caption(), markdown(header, lines), "\n".join(notes)]).strip()
+    return "\n\n".join([caption(cells), markdown(header, lines), "\n".join(notes)]).strip()
 
 
 def figure8(cells: Cells) -> str:
     lines = [
         [f"{name.upper()}, trained at 18"]
-        + [value(cells.find(f"{name}18", rate=rate), "wer") for rate in RATES]
+        + [measure(find(cells, weights=f"{name}18", rate=rate), "wer") for rate in RATES]
         for name in ("star", "cif")
     ]
     return markdown(["WER %", *(f"r = {rate}" for rate in RATES)], lines)
 
 
 def figure5(cells: Cells) -> str:
-    return cells.caption() + "\n\n" + markdown(POINTS, points(cells, ENTRIES["figure5"]))
+    return caption(cells) + "\n\n" + markdown(POINTS, points(cells, ENTRIES["figure5"]))
 
 
 def figure6(cells: Cells) -> str:
-    return cells.caption() + "\n\n" + markdown(POINTS, points(cells, ENTRIES["figure6"]))
+    return caption(cells) + "\n\n" + markdown(POINTS, points(cells, ENTRIES["figure6"]))
 
 
 def figure9(cells: Cells) -> str:
@@ -181,28 +157,28 @@ def figure9(cells: Cells) -> str:
 
 def table1(cells: Cells) -> str:
     """WER by the share of noise, the paper's in brackets."""
-    (printed,) = (t for t in read_paper("star").tables if t.name == "1")
-    paper = {(r.labels["model"], r.labels["noise"]): r.values["WER"] for r in printed.rows}
+    printed = paper_rows("star", "1")
+    paper = {(r.labels["model"], r.labels["noise"]): r.values["WER"] for r in printed}
     names = {"plain": "Vanilla S2T", "cnn18": "S2T + CNN", "cif18": "S2T + CIF"}
     names["star18"] = "S2T + STAR"
     lines = [
         [label]
         + [
-            f"{value(cells.find(entry, path=str(share)), 'wer')} ({paper[label, f'{share}%']})"
+            f"{measure(find(cells, weights=entry, path=str(share)), 'wer')} "
+            f"({paper[label, f'{share}%']})"
             for share in SHARES
         ]
         for entry, label in names.items()
     ]
     header = ["WER % (paper)", *(f"{share} %" for share in SHARES)]
-    return cells.caption() + "\n\n" + markdown(header, lines)
+    return caption(cells) + "\n\n" + markdown(header, lines)
 
 
 def table3(output: Path) -> str:
     """Memory by compression, the paper's in brackets; 100 % is no compression."""
-    (printed,) = (t for t in read_paper("star").tables if t.name == "3")
     paper = {
         (r.labels["length"], r.labels["compression"]): r.values["memory"]
-        for r in printed.rows
+        for r in paper_rows("star", "3")
         if r.labels["stage"] == "Inference"
     }
     parts = []
@@ -256,15 +232,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
 
     def blocks(output: Path) -> dict[str, str]:
-        waits, rates = Cells(output / "star_waits"), Cells(output / "star_rates")
+        waits, rates = read(output / "star_waits"), read(output / "star_rates")
         return {
-            "star": streaming(Cells(output / "star")),
+            "star": streaming(read(output / "star")),
             "figure4": figure4(rates),
             "figure5": figure5(waits),
-            "figure6": figure6(Cells(output / "star_strides")),
+            "figure6": figure6(read(output / "star_strides")),
             "figure8": figure8(rates),
             "figure9": figure9(waits),
-            "table1": table1(Cells(output / "star_noise")),
+            "table1": table1(read(output / "star_noise")),
             "table3": table3(output),
             "step": steps(output),
         }

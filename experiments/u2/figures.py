@@ -3,7 +3,7 @@
     python -m experiments.u2.figures [--output outputs] [--out experiments/u2]
 
 Reads <output>/{u2,u2_figures,ufal,mini}/*/ and draws fig2.svg (finance), fig3.svg (clean) and
-fig4.svg (other). A split without any cell is left out, and said.
+fig4.svg (other). It says which split has no cell and leaves that out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.svg import save_svg
-from experiments.u2.results import FIGURE_CHUNKS_MS, UFAL_CHUNKS_MS, find, read
+from experiments.tables import find, read
+from experiments.u2.results import FIGURE_CHUNKS_MS, UFAL_CHUNKS_MS
 from streaming_asr.errors import UserError
 from streaming_asr.report.cells import Cell
 
@@ -34,17 +35,17 @@ def points(cells: Sequence[Cell], split: str) -> dict[str, list[tuple[float, flo
     found: dict[str, list[tuple[float, float]]] = {}
     for name, wanted in CURVES.items():
         for chunk in sorted({*FIGURE_CHUNKS_MS, *UFAL_CHUNKS_MS}):
-            cell = find(cells, split, chunk_ms=chunk, **wanted)
+            cell = find(cells, split=split, chunk_ms=chunk, **wanted)
             if cell is not None and (wer := cell.metrics.get("wer")) is not None:
                 found.setdefault(name, []).append((chunk / 1000, wer))
-    offline = find(cells, split, method="offline")
+    offline = find(cells, split=split, method="offline")
     if offline is not None and (wer := offline.metrics.get("wer")) is not None:
         found["offline"] = [(chunk / 1000, wer) for chunk in FIGURE_CHUNKS_MS]
     return found
 
 
 def draw(curves: dict[str, list[tuple[float, float]]], split: str, path: Path) -> None:
-    """One figure."""
+    """Draws one figure into `path`."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=HERE, help="folder for the figures")
     arguments = parser.parse_args(argv)
     try:
-        cells = [cell for name in SWEEPS for cell in read(arguments.output / name)]
+        cells = read(*(arguments.output / name for name in SWEEPS))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

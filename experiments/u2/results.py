@@ -1,72 +1,21 @@
-"""The finished cells of U2's sweeps, as the tables and figures ask for them."""
+"""What U2's tables and figures share: their splits and chunks, and figures that no metric holds."""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
-from datetime import date
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.data.corpora import MINI
 from streaming_asr.events import read_log
-from streaming_asr.report.cells import Cell, read_cells
+from streaming_asr.report.cells import Cell
 
 SPLITS = ("clean", "other", "finance")
 CHUNKS_MS = (100, 240, 500, 1000, 1500)
 FIGURE_CHUNKS_MS = (*CHUNKS_MS, 6000)
 UFAL_CHUNKS_MS = (100, 200, 300, 500, 1000)  # of experiment=ufal, on clean and other
-
-
-def read(folder: Path) -> list[Cell]:
-    """The finished cells under `folder`; none where nothing has run."""
-    if not folder.is_dir() or not any(folder.glob("*/metrics.json")):
-        return []
-    return [cell for cell in read_cells(folder) if cell.metrics]
-
-
-def find(
-    cells: Sequence[Cell],
-    split: str,
-    *,
-    method: str = "u2",
-    chunk_ms: int | None = None,
-    **settings: Any,
-) -> Cell | None:
-    """The one cell of a split with these settings of its method; None where there is none.
-
-    `weights` is compared by the name of its folder.
-    """
-    for cell in cells:
-        own = dict(cell.config.get("method") or {})
-        own["weights"] = Path(str(own.get("weights"))).name
-        if (
-            cell.method == method
-            and (cell.config.get("data") or {}).get("split") == split
-            and (chunk_ms is None or round(1000 * (cell.chunk_s or 0)) == chunk_ms)
-            and all(own.get(key) == value for key, value in settings.items())
-        ):
-            return cell
-    return None
-
-
-def caption(cells: Sequence[Cell]) -> str:
-    """When, where and on how much it was measured, and what failed."""
-    if not cells:
-        return "Not run yet."
-    documents = [cell.document for cell in cells]
-    made = sorted(
-        str(date.fromtimestamp((cell.folder / "metrics.json").stat().st_mtime)) for cell in cells
-    )
-    counts = sorted({int(document["n_utterances"]) for document in documents})
-    machines = sorted({str((document.get("machine") or {}).get("cpu")) for document in documents})
-    failed = sum(int(document.get("n_failed") or 0) for document in documents)
-    return (
-        f"Measured {' to '.join(dict.fromkeys((made[0], made[-1])))} on {', '.join(machines)}, one "
-        f"thread, {' or '.join(map(str, counts))} recordings in a cell."
-        + (f" {failed} failed; they count as empty." if failed else "")
-    )
 
 
 def finalise_ms(cell: Cell) -> float | None:

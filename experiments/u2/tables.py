@@ -9,15 +9,25 @@ block `u2` of that file. A cell that is missing is written as "not run".
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.u2.results import CHUNKS_MS, SPLITS, caption, finalise_ms, find, read, wer_of_parts
-from experiments.whisperrt.tables import NOT_RUN, duration, markdown, number, rewrite
-from streaming_asr.errors import UserError
-from streaming_asr.papers import read_paper
+from experiments.tables import (
+    NONE,
+    NOT_RUN,
+    caption,
+    duration,
+    find,
+    markdown,
+    measure,
+    number,
+    paper_rows,
+    read,
+    with_interval,
+    write,
+)
+from experiments.u2.results import CHUNKS_MS, SPLITS, finalise_ms, wer_of_parts
 from streaming_asr.report.cells import Cell
 
 HERE = Path(__file__).parent
@@ -26,33 +36,22 @@ SUBSETS = {"finance-half": "0.5 h", "finance-2h": "2 h"}
 DELAYS_S = (4, 6, 8, 10)
 
 
-def measure(cell: Cell | None, metric: str, digits: int = 1) -> str:
-    return NOT_RUN if cell is None else number(cell.metrics.get(metric), digits)
-
-
-def with_interval(cell: Cell | None, metric: str = "wer") -> str:
-    """The figure, and its interval of 95 % where there is one."""
-    text = measure(cell, metric)
-    bounds = cell and (cell.document.get("intervals") or {}).get("metrics", {}).get(metric)
-    return f"{text} [{number(bounds[0])}, {number(bounds[1])}]" if bounds else text
-
-
 def printed(table: str) -> list[tuple[list[str], list[str]]]:
     """Labels and numbers of the rows of one of the paper's tables."""
-    (found,) = (t for t in read_paper("u2").tables if t.name == table)
-    return [(list(row.labels.values()), list(row.values.values())) for row in found.rows]
+    rows = paper_rows("u2", table)
+    return [(list(row.labels.values()), list(row.values.values())) for row in rows]
 
 
 def table1(cells: Sequence[Cell]) -> str:
     """Adaptation by subset and tokenizer, the model before it, the control from random weights."""
-    general = find(cells, "finance", weights="any_chunk")
-    rows = [["none", with_interval(general), "–"]]
+    general = find(cells, method="u2", split="finance", weights="any_chunk")
+    rows = [["none", with_interval(general, "wer"), NONE]]
     for adapter, hours in SUBSETS.items():
-        single = find(cells, "finance", weights=adapter)
-        hybrid = find(cells, "finance", weights=f"{adapter}-hybrid")
-        rows.append([hours, with_interval(single), with_interval(hybrid)])
-    scratch = find(cells, "finance", weights="finance-scratch")
-    rows.append(["2 h, from random weights", with_interval(scratch), "–"])
+        single = find(cells, method="u2", split="finance", weights=adapter)
+        hybrid = find(cells, method="u2", split="finance", weights=f"{adapter}-hybrid")
+        rows.append([hours, with_interval(single, "wer"), with_interval(hybrid, "wer")])
+    scratch = find(cells, method="u2", split="finance", weights="finance-scratch")
+    rows.append(["2 h, from random weights", with_interval(scratch, "wer"), NONE])
     return (
         caption(cells)
         + "\n\n"
@@ -75,12 +74,14 @@ def by_chunk(cells: Sequence[Cell], chunks_ms: Sequence[int], *, paper: bool) ->
     rows = []
     for split in SPLITS:
         for chunk in chunks_ms:
-            first, both = (find(cells, split, chunk_ms=chunk, rescore=n) for n in (0, 6))
+            first, both = (
+                find(cells, method="u2", split=split, chunk_ms=chunk, rescore=n) for n in (0, 6)
+            )
             row = [
                 split,
                 duration(chunk),
-                with_interval(first),
-                with_interval(both),
+                with_interval(first, "wer"),
+                with_interval(both, "wer"),
                 measure(first, "wer_formatted"),
                 measure(both, "wer_formatted"),
                 measure(both, "word_latency_shown_p50_ca_s", 2),
@@ -89,7 +90,7 @@ def by_chunk(cells: Sequence[Cell], chunks_ms: Sequence[int], *, paper: bool) ->
                 measure(both, "rtf_total", 3),
             ]
             if paper:
-                row += [beside.get((f"{chunk}ms", how), "–") for how in ("without", "with")]
+                row += [beside.get((f"{chunk}ms", how), NONE) for how in ("without", "with")]
             rows.append(row)
     header = ["split", "chunk", "WER, first pass", "WER, rescored"]
     header += ["formatted, first pass", "formatted, rescored", "shown p50 s", "committed p50 s"]
@@ -104,9 +105,11 @@ def table3(cells: Sequence[Cell]) -> str:
     """Maximum delay against errors, RTF and the time to close a segment."""
     rows = []
     for delay in DELAYS_S:
-        cell = find(cells, "long", max_delay_s=delay)
+        cell = find(cells, method="u2", split="long", max_delay_s=delay)
         closing = NOT_RUN if cell is None else number(finalise_ms(cell), 0)
-        rows.append([f"{delay} s", with_interval(cell), measure(cell, "rtf_total", 3), closing])
+        rows.append(
+            [f"{delay} s", with_interval(cell, "wer"), measure(cell, "rtf_total", 3), closing]
+        )
     header = ["maximum delay", "WER", "RTF", "closing a segment, ms"]
     return caption(cells) + "\n\n" + markdown(header, rows)
 
@@ -120,9 +123,12 @@ def int8(cells: Sequence[Cell]) -> str:
     """8-bit weights beside float32."""
     rows = []
     for split in SPLITS[:2]:
-        pair = [find(cells, split, quantise=quantise) for quantise in ("none", "int8")]
+        pair = [
+            find(cells, method="u2", split=split, quantise=quantise)
+            for quantise in ("none", "int8")
+        ]
         wer = [cell.metrics.get("wer") if cell else None for cell in pair]
-        differ = f"{wer[1] - wer[0]:+.2f}" if wer[0] is not None and wer[1] is not None else "–"
+        differ = f"{wer[1] - wer[0]:+.2f}" if wer[0] is not None and wer[1] is not None else NONE
         rows.append(
             [
                 split,
@@ -139,7 +145,7 @@ def long_form(cells: Sequence[Cell]) -> str:
     """Ten minutes in one piece against the same utterances one by one."""
     rows = []
     for method, name in (("u2", "U2, 1 s"), ("offline", "offline")):
-        whole, single = (find(cells, split, method=method) for split in ("long600", "clean"))
+        whole, single = (find(cells, split=split, method=method) for split in ("long600", "clean"))
         alone = wer_of_parts(single) if single else None
         joined = whole.metrics.get("wer") if whole else None
         rows.append(
@@ -147,7 +153,7 @@ def long_form(cells: Sequence[Cell]) -> str:
                 name,
                 NOT_RUN if single is None else number(alone),
                 measure(whole, "wer"),
-                "–" if alone is None or joined is None else f"{joined - alone:+.1f}",
+                NONE if alone is None or joined is None else f"{joined - alone:+.1f}",
             ]
         )
     header = ["system", "WER, one by one", "WER, in one piece", "difference"]
@@ -156,34 +162,25 @@ def long_form(cells: Sequence[Cell]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
-    parser.add_argument("--here", type=Path, default=HERE / "README.md", help="this folder's page")
-    parser.add_argument("--readme", type=Path, help="also the block `u2` of this file")
-    arguments = parser.parse_args(argv)
-    names = ("u2", "u2_finance", "u2_delay", "u2_int8", "u2_long")
-    try:
-        chunks, finance, delay, small, long = (read(arguments.output / name) for name in names)
-        rewrite(
-            arguments.here,
-            {
-                "table1": table1(finance),
-                "paper-table1": paper_table1(),
-                "table2": by_chunk(chunks, CHUNKS_MS, paper=True),
-                "table3": table3(delay),
-                "paper-table3": paper_table3(),
-                "int8": int8(small),
-                "long": long_form(long),
-            },
+
+    def blocks(output: Path) -> dict[str, str]:
+        finance, delay, small, long = (
+            read(output / name) for name in ("u2_finance", "u2_delay", "u2_int8", "u2_long")
         )
-        print(f"written: {arguments.here}")
-        if arguments.readme is not None:
-            rewrite(arguments.readme, {"u2": by_chunk(chunks, README_CHUNKS_MS, paper=False)})
-            print(f"written: {arguments.readme}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return {
+            "table1": table1(finance),
+            "paper-table1": paper_table1(),
+            "table2": by_chunk(read(output / "u2"), CHUNKS_MS, paper=True),
+            "table3": table3(delay),
+            "paper-table3": paper_table3(),
+            "int8": int8(small),
+            "long": long_form(long),
+        }
+
+    def short(output: Path) -> str:
+        return by_chunk(read(output / "u2"), README_CHUNKS_MS, paper=False)
+
+    return write(argv, __doc__, HERE / "README.md", blocks, shared="u2", short=short)
 
 
 if __name__ == "__main__":

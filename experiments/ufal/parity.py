@@ -5,7 +5,7 @@ times. The reference's code is not part of this project: check it out first.
 
     git clone https://github.com/ufal/whisper_streaming outputs/ufal/reference
     git -C outputs/ufal/reference checkout 1f25a1a
-    python experiments/ufal/parity.py outputs/ufal/reference --write tests/fixtures/ufal_parity.json
+    python -m experiments.ufal.parity outputs/ufal/reference --write tests/fixtures/ufal_parity.json
 
 `--write` keeps, for every round, what the reference handed to the recogniser, what it got back and
 what it committed: the test replays it without the model and without the reference.
@@ -30,7 +30,7 @@ from streaming_asr.hashes import model_hash
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.ufal import Ufal
 from streaming_asr.methods.ufal.faster import FasterWhisper
-from streaming_asr.simulate import deliveries
+from streaming_asr.schedule import deliveries
 
 COMMIT = "1f25a1a"
 MINI_MODEL = Path(__file__).parents[2] / "streaming_asr" / "data" / "mini" / "model"

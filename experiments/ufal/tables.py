@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.rows import Rows, method_rows, short_table, table, write
+from experiments.rows import write_page
 
+PAGE = Path(__file__).with_name("README.md")
 SYSTEMS = ("UFAL", "UFAL compat")
 
 
@@ -24,18 +25,7 @@ def system(method: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-
-    def rows(output: Path) -> Rows:
-        return method_rows(output, "ufal", system)
-
-    return write(
-        argv,
-        __doc__,
-        Path(__file__).parent / "README.md",
-        lambda output: {"ufal": table(rows(output), SYSTEMS, "Ufal-Whisper")},
-        shared="ufal",
-        short=lambda output: short_table(rows(output), SYSTEMS),
-    )
+    return write_page(argv, __doc__, PAGE, system, SYSTEMS, "Ufal-Whisper")
 
 
 if __name__ == "__main__":

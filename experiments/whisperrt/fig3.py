@@ -1,6 +1,6 @@
 """Figure 3: what the decoder expects as a text's third token, while the audio comes in.
 
-    python -m experiments.whisperrt.fig3 [--utterance ID] [method.weights=random ...]
+    python -m experiments.whisperrt.fig3 [--utterance ID] [method.weights=any_chunk ...]
 
 The decoder is conditioned on the true tokens before it, and the frames are encoded block by
 block. Three encodings of the same audio: the prefix padded as the model was trained on (the
@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 
 from experiments.svg import save_svg
-from streaming_asr.config import build, compose, parse_duration
+from streaming_asr.config import build, compose
+from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
@@ -52,9 +53,8 @@ def word_tokens(whisper: Whisper, utterance: Utterance) -> list[tuple[list[int],
 def choose(
     whisper: Whisper, utterances: Sequence[Utterance], wanted: str | None, after_s: float
 ) -> Utterance:
-    """The one with id `wanted`, else the first whose first three words are one token each.
-
-    Of those one whose third word begins after `after_s`, where the first block has come in.
+    """The utterance with id `wanted`, else the first whose first three words are one token each and
+    whose third word begins after `after_s`, where the first block has come in.
     """
     if wanted is not None:
         for utterance in utterances:
@@ -105,7 +105,7 @@ def draw(
     title: str,
     path: Path,
 ) -> None:
-    """One heat map a panel: the candidates of highest probability anywhere in it, over time."""
+    """Draws a heat map a panel: the candidates of highest probability anywhere in it, over time."""
     import matplotlib
 
     matplotlib.use("svg")

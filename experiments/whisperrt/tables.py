@@ -10,148 +10,119 @@ without table5.json that table stays as it is.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from experiments.whisperrt.results import (
-    BEAMS,
-    CHUNKS_MS,
-    SPLITS,
-    Result,
+from experiments.tables import (
+    NONE,
+    NOT_RUN,
     caption,
+    duration,
     find,
-    read_results,
+    markdown,
+    measure,
+    number,
+    paper_rows,
+    read,
+    weights_name,
+    write,
 )
-from streaming_asr.errors import UserError
-from streaming_asr.papers import read_paper
+from streaming_asr.report.cells import Cell
 
 HERE = Path(__file__).parent
+CHUNKS_MS = (40, 100, 200, 300, 1000)
+SPLITS = ("clean", "other")
+BEAMS = {0: "greedy", 3: "beam 3"}
 FIG6_BEAMS = (0, 3, 5, 7)
-NOT_RUN = "not run"
 
 
 @functools.cache
 def printed(table: str) -> dict[tuple[str, ...], Mapping[str, str]]:
     """The paper's numbers in one of its tables, by the labels of their row."""
-    (found,) = (t for t in read_paper("whisperrt").tables if t.name == table)
-    return {tuple(row.labels.values()): row.values for row in found.rows}
-
-
-# -- writing --------------------------------------------------------------------------------
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], n_text: int = 1) -> str:
-    """A Markdown table; the first `n_text` columns are flush left, the others right."""
-    rule = ["---"] * n_text + ["---:"] * (len(header) - n_text)
-    return "\n".join("| " + " | ".join(row) + " |" for row in (header, rule, *rows))
-
-
-def number(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-def measure(result: Result | None, metric: str, digits: int = 1) -> str:
-    return NOT_RUN if result is None else number(result.metrics.get(metric), digits)
-
-
-def pair(result: Result | None, metric: str) -> str:
-    """The median and 90th percentile of a word latency, seconds, computation-aware."""
-    if result is None:
-        return NOT_RUN
-    values = (result.metrics.get(f"word_latency_{metric}_{p}_ca_s") for p in ("p50", "p90"))
-    return " / ".join(number(value, 2) for value in values)
+    return {tuple(row.labels.values()): row.values for row in paper_rows("whisperrt", table)}
 
 
 def theirs(table: str, *labels: str, values: Sequence[str] = ("RWER", "ARWER", "WER")) -> str:
     """The values of a row of the paper's table, a dash where it has no such row."""
     row = printed(table).get(labels)
-    return "–" if row is None else " / ".join(row[value] for value in values)
+    return NONE if row is None else " / ".join(row[value] for value in values)
 
 
-def duration(chunk_ms: int | None) -> str:
-    return "whole" if chunk_ms is None else f"{chunk_ms} ms"
+def pair(cell: Cell | None, metric: str) -> str:
+    """The median and 90th percentile of a word latency, seconds, computation-aware."""
+    if cell is None:
+        return NOT_RUN
+    return " / ".join(measure(cell, f"word_latency_{metric}_{p}_ca_s", 2) for p in ("p50", "p90"))
 
 
-def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
-    """Put each block between its markers in `path`. Raises UserError where one has no markers."""
-    text = path.read_text(encoding="utf-8")
-    for name, block in blocks.items():
-        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-        pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
-        if len(pattern.findall(text)) != 1:
-            raise UserError(
-                f"{path}: the table {name} has one place in a file; write the lines "
-                f"{begin} and {end} once, where it shall stand"
-            )
-        text = pattern.sub(lambda _: f"{begin}\n{block}\n{end}", text)  # noqa: B023
-    path.write_text(text, encoding="utf-8")
+def whisperrt(
+    cells: Iterable[Cell], chunk: int, beam: int, weights: str | None = None
+) -> Cell | None:
+    """The exact cell of WhisperRT at a chunk and beam. weights: None for any but `none`."""
+    wanted = {"method": "whisperrt", "chunk_ms": chunk, "beam": beam, "decoder_cache": False}
+    if weights is not None:
+        return find(cells, weights=weights, **wanted)
+    return find((cell for cell in cells if weights_name(cell) != "none"), **wanted)
 
 
 # -- the tables -----------------------------------------------------------------------------
 
 
-def systems(results: Sequence[Result], split: str) -> list[tuple[str, int | None, Result | None]]:
-    """The rows of table I on one split: name, chunk, result."""
-    own = [result for result in results if result.split == split]
-    adapted = [result for result in own if result.weights != "none"]
-    rows: list[tuple[str, int | None, Result | None]] = [
+def systems(cells: Sequence[Cell], split: str) -> list[tuple[str, int | None, Cell | None]]:
+    """The rows of table I on one split: name, chunk in ms, cell."""
+    own = [cell for cell in cells if cell.document["config"]["data"].get("split") == split]
+    rows: list[tuple[str, int | None, Cell | None]] = [
         ("offline", None, find(own, method="offline"))
     ]
     for chunk in CHUNKS_MS:
         rows.append(("re-encoding", chunk, find(own, method="reencode", chunk_ms=chunk)))
-        alone = find(own, method="whisperrt", weights="none", chunk_ms=chunk, beam=0)
-        rows.append(("mask alone", chunk, alone))
+        rows.append(("mask alone", chunk, whisperrt(own, chunk, 0, "none")))
         for beam, how in BEAMS.items():
-            found = find(
-                adapted, method="whisperrt", chunk_ms=chunk, beam=beam, decoder_cache=False
-            )
-            rows.append((f"WhisperRT {how}", chunk, found))
+            rows.append((f"WhisperRT {how}", chunk, whisperrt(own, chunk, beam)))
     return rows
 
 
-def table1(results: Sequence[Result]) -> str:
+def table1(cells: Sequence[Cell]) -> str:
     """All systems at all chunks; the paper's base model stands beside the beam it used."""
-    parts = [caption(results)]
+    parts = [caption(cells)]
     for split in SPLITS:
         rows = []
-        for name, chunk, result in systems(results, split):
-            beside = "–"
+        for name, chunk, cell in systems(cells, split):
+            beside = NONE
             if name == "WhisperRT beam 3":
                 beside = theirs("I", "base", "WhisperRT", f"{chunk}ms", f"test-{split}")
             rows.append(
                 [
                     name,
                     duration(chunk),
-                    NOT_RUN if result is None else result.weights,
-                    measure(result, "rwer"),
-                    measure(result, "arwer_cu"),
-                    measure(result, "wer"),
-                    measure(result, "arwer_grid_ca"),
-                    pair(result, "stable"),
-                    pair(result, "committed"),
-                    measure(result, "rtf_total", 3),
+                    NOT_RUN if cell is None else weights_name(cell),
+                    measure(cell, "rwer"),
+                    measure(cell, "arwer_cu"),
+                    measure(cell, "wer"),
+                    measure(cell, "arwer_grid_ca"),
+                    pair(cell, "stable"),
+                    pair(cell, "committed"),
+                    measure(cell, "rtf_total", 3),
                     beside,
                 ]
             )
         header = ["system", "chunk", "weights", "RWER", "ARWER", "WER", "ARWER grid"]
         header += ["stable p50 / p90", "committed p50 / p90", "RTF", "paper, base"]
         parts += [f"mini `{split}`:", markdown(header, rows, n_text=3)]
-    return "\n\n".join([*parts, losses(results)])
+    return "\n\n".join([*parts, losses(cells)])
 
 
-def losses(results: Sequence[Result]) -> str:
-    """In words, where WhisperRT (greedy) is worse than a baseline at the same chunk."""
+def losses(cells: Sequence[Cell]) -> str:
+    """Says where WhisperRT (greedy) is worse than a baseline at the same chunk."""
     lines = []
     for metric, what in (("wer", "WER"), ("arwer_grid_ca", "ARWER on the grid")):
         for baseline in ("re-encoding", "mask alone"):
             worse, compared = [], 0
             for split in SPLITS:
-                rows = {(name, chunk): result for name, chunk, result in systems(results, split)}
+                rows = {(name, chunk): cell for name, chunk, cell in systems(cells, split)}
                 for chunk in CHUNKS_MS:
                     ours, other = rows["WhisperRT greedy", chunk], rows[baseline, chunk]
                     values = [r.metrics.get(metric) for r in (ours, other) if r is not None]
@@ -166,18 +137,16 @@ def losses(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def table3(results: Sequence[Result]) -> str:
+def table3(cells: Sequence[Cell]) -> str:
     """One random-chunk adapter against one trained for exactly this chunk."""
     rows, used = [], []
     for split in SPLITS:
+        own = [cell for cell in cells if cell.document["config"]["data"].get("split") == split]
         for beam, how in BEAMS.items():
             for chunk in CHUNKS_MS[1:]:
-                wanted = {"method": "whisperrt", "split": split, "beam": beam, "chunk_ms": chunk}
-                wanted |= {"decoder_cache": False}
                 name = f"{chunk}ms" if chunk < 1000 else f"{chunk // 1000}s"
-                fixed = find(results, weights=name, **wanted)
-                random = find(results, weights="any_chunk", **wanted)
-                used += [result for result in (fixed, random) if result]
+                fixed, random = (whisperrt(own, chunk, beam, w) for w in (name, "any_chunk"))
+                used += [cell for cell in (fixed, random) if cell]
                 where = (f"{chunk}ms", f"test-{split}")
                 papers = [theirs("I", "base", "WhisperRT", *where), theirs("III", "base", *where)]
                 rows.append(
@@ -185,9 +154,9 @@ def table3(results: Sequence[Result]) -> str:
                         split,
                         how,
                         duration(chunk),
-                        *(_rates(result) for result in (fixed, random)),
+                        *(_rates(cell) for cell in (fixed, random)),
                         _difference(fixed, random),
-                        *(papers if beam == 3 else ["–", "–"]),
+                        *(papers if beam == 3 else [NONE, NONE]),
                     ]
                 )
     header = ["split", "decoding", "chunk", "fixed", "random", "WER, random - fixed"]
@@ -195,25 +164,23 @@ def table3(results: Sequence[Result]) -> str:
     return caption(used) + "\n\n" + markdown(header, rows, n_text=3)
 
 
-def _rates(result: Result | None) -> str:
-    if result is None:
+def _rates(cell: Cell | None) -> str:
+    if cell is None:
         return NOT_RUN
-    return " / ".join(number(result.metrics.get(k)) for k in ("rwer", "arwer_cu", "wer"))
+    return " / ".join(measure(cell, metric) for metric in ("rwer", "arwer_cu", "wer"))
 
 
-def _difference(fixed: Result | None, random: Result | None) -> str:
-    values = [result.metrics.get("wer") if result else None for result in (fixed, random)]
-    if values[0] is None or values[1] is None:
-        return "–"
-    return f"{values[1] - values[0]:+.1f}"
+def _difference(fixed: Cell | None, random: Cell | None) -> str:
+    before, after = (cell.metrics.get("wer") if cell else None for cell in (fixed, random))
+    return NONE if before is None or after is None else f"{after - before:+.1f}"
 
 
-def fig6(results: Sequence[Result]) -> str:
+def fig6(cells: Sequence[Cell]) -> str:
     """Beams with and without the decoder's self-attention kept from chunk to chunk."""
     rows = []
     for beam in FIG6_BEAMS:
         exact, kept = (
-            find(results, beam=beam, decoder_cache=cache, split="clean") for cache in (False, True)
+            find(cells, beam=beam, decoder_cache=cache, split="clean") for cache in (False, True)
         )
         rows.append(
             [
@@ -225,7 +192,7 @@ def fig6(results: Sequence[Result]) -> str:
             ]
         )
     header = ["decoding", "WER, exact", "WER, cache kept", "RTF, exact", "RTF, cache kept"]
-    return caption(results) + "\n\n" + markdown(header, rows)
+    return caption(cells) + "\n\n" + markdown(header, rows)
 
 
 def table5(path: Path) -> str:
@@ -250,20 +217,20 @@ def table5(path: Path) -> str:
     )
 
 
-def readme_results(results: Sequence[Result]) -> str:
+def readme_results(cells: Sequence[Cell]) -> str:
     """The table of the project's README."""
-    parts = [caption(results)]
+    parts = [caption(cells)]
     for split in SPLITS:
         rows = [
             [
                 name,
                 duration(chunk),
-                measure(result, "wer"),
-                measure(result, "arwer_grid_ca"),
-                pair(result, "committed"),
-                measure(result, "rtf_total", 3),
+                measure(cell, "wer"),
+                measure(cell, "arwer_grid_ca"),
+                pair(cell, "committed"),
+                measure(cell, "rtf_total", 3),
             ]
-            for name, chunk, result in systems(results, split)
+            for name, chunk, cell in systems(cells, split)
         ]
         header = ["system", "chunk", "WER %", "ARWER grid %", "word latency p50 / p90 s", "RTF"]
         parts += [f"`{split}`:", markdown(header, rows, n_text=2)]
@@ -271,38 +238,29 @@ def readme_results(results: Sequence[Result]) -> str:
         "Word latency is from a word's end until it is committed, compute included.\n"
         "Offline and re-encoding commit only when the audio has ended."
     )
-    return "\n\n".join([*parts, losses(results)])
+    return "\n\n".join([*parts, losses(cells)])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
-    parser.add_argument("--here", type=Path, default=HERE / "README.md", help="this folder's page")
-    parser.add_argument("--readme", type=Path, help="also the block `results` of this file")
-    arguments = parser.parse_args(argv)
-    first, third, sixth = (
-        read_results(arguments.output / name) for name in ("table1", "table3", "fig6")
-    )
-    blocks = {
-        "table1": table1(first),
-        # Table 1 ran a fixed adapter where it found one, so its cells serve here too.
-        "table3": table3([*third, *first]),
-        "fig6": fig6(sixth),
-    }
-    fifth = arguments.output / "table5" / "table5.json"
-    if fifth.is_file():  # it hangs on the machine alone: what was measured stands until then
-        blocks["table5"] = table5(fifth)
-    try:
-        rewrite(arguments.here, blocks)
-        print(f"written: {arguments.here}")
-        if arguments.readme is not None:
-            rewrite(arguments.readme, {"results": readme_results(first)})
-            print(f"written: {arguments.readme}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+    def blocks(output: Path) -> dict[str, str]:
+        first, third, sixth = (read(output / name) for name in ("table1", "table3", "fig6"))
+        written = {
+            "table1": table1(first),
+            # Table 1 ran a fixed adapter where it found one, so its cells serve here too.
+            "table3": table3([*third, *first]),
+            "fig6": fig6(sixth),
+        }
+        fifth = output / "table5" / "table5.json"
+        if fifth.is_file():  # it hangs on the machine alone: what was measured stands until then
+            written["table5"] = table5(fifth)
+        return written
+
+    def short(output: Path) -> str:
+        return readme_results(read(output / "table1"))
+
+    return write(argv, __doc__, HERE / "README.md", blocks, shared="results", short=short)
 
 
 if __name__ == "__main__":

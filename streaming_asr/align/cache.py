@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from streaming_asr.align.result import Aligned
 from streaming_asr.data import TimedWord, Utterance
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 
 
@@ -74,7 +75,7 @@ class Cache:
         """The last line of every utterance, in all parts; lines with words win."""
         found: dict[str, dict[str, Any]] = {}
         for part in self._parts():
-            for line in part.read_text("utf-8").splitlines():
+            for line in text_lines(part):
                 row = json.loads(line)
                 if "words" in row or row["id"] not in found:
                     found[row["id"]] = row

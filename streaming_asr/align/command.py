@@ -16,9 +16,11 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from streaming_asr.align.cache import Cache
 from streaming_asr.align.quality import Quality, lines, measure
-from streaming_asr.config import CONF_DIR, DTYPES, build, did_you_mean, parse_duration
+from streaming_asr.config import CONF_DIR, DTYPES, build
 from streaming_asr.data.corpora import Mini
-from streaming_asr.errors import UserError
+from streaming_asr.durations import parse_duration
+from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.utterance import Utterance
 
 # Settings of aligners that cannot change a result.
 NEUTRAL = ("device", "dtype", "jobs", "batch", "temporary", "environment")
@@ -58,6 +60,8 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
         near = did_you_mean(config.dtype, DTYPES)
         raise UserError(f"dtype={config.dtype}: one of {', '.join(DTYPES)}{near}")
     OmegaConf.resolve(config)
+    if "align" in config.data:
+        config.data.align = None  # what is to be made here
     corpus = build(config.data)
     utterances = corpus.utterances(config.limit)[shard - 1 :: of]
     if not utterances:
@@ -67,20 +71,16 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
 
         torch.set_num_threads(config.threads)
     settings = settings_of(config)
-    folder = home(corpus, config) / label(config) / _safe(f"{corpus.name}-{corpus.split}")
+    folder = home(corpus, config) / label(config) / safe(f"{corpus.name}-{corpus.split}")
     with Cache(folder, settings, shard, of) as cache:
-        done = {r.utterance.id for r in cache.results(utterances) if r.words is not None}
-        left = [utterance for utterance in utterances if utterance.id not in done]
-        say(
-            f"{label(config)}: {len(left)} utterances of {corpus.name}, split {corpus.split}, to "
-            f"align" + (f"; {len(done)} are done" if done else "")
-        )
-        if left:
-            aligner = build(config.aligner)
-            for i, result in enumerate(aligner.align(left), start=1):
-                cache.write(result)
-                if i % 500 == 0:
-                    say(f"  {i} of {len(left)}")
+
+        def told(n_left: int, n_done: int) -> None:
+            say(
+                f"{label(config)}: {n_left} utterances of {corpus.name}, split {corpus.split}, to "
+                f"align" + (f"; {n_done} are done" if n_done else "")
+            )
+
+        fill(cache, utterances, config.aligner, told, lambda i: say(f"  {i} are aligned"))
         quality = measure(cache.results(utterances), tolerance_s)
     for line in lines(quality):
         say(line)
@@ -88,6 +88,28 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
     report.write_text(json.dumps(quality.row(), indent=1, ensure_ascii=False) + "\n", "utf-8")
     say(f"written to {folder}; use it with data.alignments={folder}")
     return quality
+
+
+def fill(
+    cache: Cache,
+    utterances: list[Utterance],
+    aligner: DictConfig,
+    told: Callable[[int, int], object],
+    progress: Callable[[int], object] = lambda i: None,
+) -> None:
+    """Aligns what `cache` has no words of; loads the aligner only where something is left.
+
+    told: is called with how many are left and how many are done; progress: after every 500.
+    """
+    done = {r.utterance.id for r in cache.results(utterances) if r.words is not None}
+    left = [utterance for utterance in utterances if utterance.id not in done]
+    told(len(left), len(done))
+    if not left:
+        return
+    for i, result in enumerate(build(aligner).align(left), start=1):
+        cache.write(result)
+        if i % 500 == 0:
+            progress(i)
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -104,7 +126,7 @@ def home(corpus: Any, config: DictConfig) -> Path:
         return Path(str(config.out)).expanduser()
     path = getattr(corpus, "path", None)
     if isinstance(corpus, Mini) or path is None or not Path(path).exists():
-        return Path(str(config.output)) / "align" / _safe(corpus.name)
+        return Path(str(config.output)) / "align" / safe(corpus.name)
     return Path(path) / "alignments" if Path(path).is_dir() else Path(path).parent / "alignments"
 
 
@@ -116,7 +138,7 @@ def label(config: DictConfig) -> str:
         name = Path(str(config.aligner.path)).name if name == "whisper" else name
     else:
         name = Path(str(config.aligner.get("path") or config.aligner.get("acoustic") or "")).name
-    return _safe(f"{kind}-{name}") if name else kind
+    return safe(f"{kind}-{name}") if name else kind
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
@@ -131,7 +153,8 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
     return {**kept, "model": model_hash(hashed)}
 
 
-def _safe(name: str) -> str:
+def safe(name: str) -> str:
+    """`name` as a folder's."""
     return re.sub(r"[^\w.-]+", "_", name)
 
 

@@ -23,9 +23,7 @@ from streaming_asr.align.result import Aligned, loud_frames, words_of
 from streaming_asr.align.viterbi import ANYTHING, align
 from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.errors import UserError
-from streaming_asr.method import SAMPLE_RATE, Samples
-
-FRAME_S = 0.02
+from streaming_asr.method import FRAME_S, SAMPLE_RATE, Samples
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.errors import UserError
-from streaming_asr.method import Samples
+from streaming_asr.method import FRAME_SAMPLES, Samples
 from streaming_asr.text import light_key
 
-FRAME_SAMPLES = 320
 PAUSE_DB = 30.0
 """So far below the loudest frames of an utterance nobody speaks."""
 LOUD_PERCENTILE = 95

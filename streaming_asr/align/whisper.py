@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming_asr.align.result import FRAME_SAMPLES, Aligned, loud_frames, words_of
+from streaming_asr.align.result import Aligned, loud_frames, words_of
 from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.method import FRAME_S, FRAME_SAMPLES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from streaming_asr.method import Samples
 
-FRAME_S = 0.02
 TOKEN_FRAMES = 2
 
 

@@ -20,7 +20,7 @@ __all__ = [
 
 
 def main() -> int:
-    """`python -m streaming_asr.data`; see `command.py`."""
+    """Run `python -m streaming_asr.data` (see `command.py`) and return its exit status."""
     from streaming_asr.data.command import main as program
 
     return program()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from streaming_asr.data.audio import Cut
-from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.text import light_key
 from streaming_asr.utterance import TimedWord, Utterance
@@ -28,7 +28,8 @@ class Alignments:
     """Word times by utterance id, from one file or from a folder of files."""
 
     def __init__(self, path: str | Path) -> None:
-        """TextGrids are found now and read when asked for. Raises UserError for neither."""
+        """Find the TextGrids, which are read when asked for, and read the other files. Raises
+        UserError where there are none."""
         self.path = Path(path).expanduser()
         self._grids: dict[str, Path] = {}
         self._rows: dict[str, list[TimedWord]] = {}
@@ -50,7 +51,8 @@ class Alignments:
             raise UserError(f"alignments={path}: no word times in it; forms read: {READ}")
 
     def of(self, utterance: Utterance) -> list[TimedWord] | None:
-        """The words as the aligner spelled them, in the utterance's own time; None for none.
+        """Return the words as the aligner spelled them, in the utterance's own time; None where
+        there are none.
 
         Found under the utterance's id or the last part of it; for a part of a longer recording
         also under the recording's name.
@@ -70,7 +72,8 @@ class Alignments:
 
 
 def beside(utterance: Utterance) -> list[TimedWord] | None:
-    """The words of an alignment file beside the recording, named as it is; None for none.
+    """Return the words of an alignment file beside the recording, named as it is; None where there
+    is none.
 
     Also what a LibriSpeech chapter's `.alignment.txt` says of it.
     """
@@ -92,7 +95,7 @@ def beside(utterance: Utterance) -> list[TimedWord] | None:
 
 
 def with_words(utterance: Utterance, alignments: Alignments | None) -> Utterance:
-    """The utterance with its words' times.
+    """Return the utterance with its words' times.
 
     Given `alignments` replace what a corpus brings, also where they have nothing of an utterance:
     times of two origins are not mixed. Without them, a file beside the recording is read.
@@ -114,7 +117,7 @@ def with_words(utterance: Utterance, alignments: Alignments | None) -> Utterance
 
 
 def match(text: str, found: Sequence[TimedWord]) -> tuple[TimedWord, ...] | None:
-    """The times of `found` on the words of `text`, or None where the texts differ.
+    """Return the times of `found` on the words of `text`, or None where the texts differ.
 
     One aligned word per written word is taken by order, if most of them are spelled alike (numbers
     may not be). Else written words are put together of aligned ones, letter by letter: "don't" of
@@ -149,7 +152,7 @@ def match(text: str, found: Sequence[TimedWord]) -> tuple[TimedWord, ...] | None
 
 
 def within(words: Sequence[TimedWord], start_s: float, end_s: float) -> list[TimedWord]:
-    """The words whose middle lies between the times, counted from `start_s`."""
+    """Return the words whose middle lies between the times, counted from `start_s`."""
     return [
         TimedWord(word, max(0.0, start - start_s), min(end, end_s) - start_s)
         for word, start, end in words
@@ -158,7 +161,7 @@ def within(words: Sequence[TimedWord], start_s: float, end_s: float) -> list[Tim
 
 
 def read_textgrid(path: Path) -> list[TimedWord]:
-    """The words of a TextGrid: of its tier `words` (one per speaker in MFA's), silences left out.
+    """Return the words of a TextGrid's tier `words` (one per speaker in MFA's), without silences.
 
     Raises UserError where it cannot be read or has no such tier.
     """
@@ -183,7 +186,7 @@ def read_textgrid(path: Path) -> list[TimedWord]:
 
 
 def read_ctm(path: Path) -> dict[str, list[TimedWord]]:
-    """The words of each recording (or utterance) of a CTM file, in the order of time."""
+    """Return the words of each recording (or utterance) of a CTM file, in the order of time."""
     from streaming_asr.formats.nist import read_ctm as read
 
     found: dict[str, list[TimedWord]] = {}
@@ -198,12 +201,13 @@ def read_ctm(path: Path) -> dict[str, list[TimedWord]]:
 
 
 def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
-    """LibriSpeech-Alignments' condensed form: `id ",WORD,WORD," "0.5,1.2,1.7,2.0"`.
+    """Return the words of LibriSpeech-Alignments' condensed form: `id ",WORD,WORD,"
+    "0.5,1.2,1.7,2.0"`.
 
     The times are ends, an empty word is silence. Raises UserError for another line.
     """
     found: dict[str, list[TimedWord]] = {}
-    for number, line in enumerate(manifest_text(path).splitlines(), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
             continue
         fields = re.fullmatch(r'(\S+) "([^"]*)" "([^"]*)"\s*', line)
@@ -223,9 +227,9 @@ def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
 
 
 def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
-    """What `align` wrote, or a manifest: objects with `id` and `words`; others are passed over."""
+    """Return the words of a file that `align` wrote, or of a manifest, by utterance id."""
     found: dict[str, list[TimedWord]] = {}
-    for number, line in enumerate(manifest_text(path).splitlines(), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         try:
             row = json.loads(line) if line.strip() else {}
             if row.get("words"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
@@ -18,20 +20,35 @@ SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")  #
 # A lossy codec overshoots full scale a little; a file of integers stored as floats by a lot.
 MAX_PEAK = 2.0
 PIECE_S = 60
+# Outside of these a header is damaged; believing it would take all memory.
+RATES_HZ = (2_000, 768_000)
+MAX_S = 24 * 3600.0
+SHORT_S = 0.1  # so much less may be decoded than a header states
+UNKNOWN_SIZE = 2**31 - 512  # from here on a WAV header says "as long as it goes on"
+
+log = logging.getLogger(__name__)
 
 
 def load_audio(path: str | Path, start_s: float = 0.0, end_s: float | None = None) -> Samples:
-    """The samples of `path`, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
+    """Return the samples of `path`, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
 
     With times, only what lies between them is read. Channels are averaged; other rates are
-    resampled by a polyphase filter. Raises UserError where the file is missing, unreadable, empty
-    there, or holds values that are no audio.
+    resampled by a polyphase filter. Raises UserError where the file is missing, unreadable, cut
+    off, damaged or empty there, or holds values that are no audio.
     """
     with _opened(path) as file:
         rate = file.samplerate
-        file.seek(min(round(start_s * rate), file.frames))
-        n = -1 if end_s is None else max(0, round(end_s * rate) - file.tell())
-        data = file.read(n, dtype="float32", always_2d=True)  # (n, channels)
+        if end_s is None:
+            _check_whole(file, path)
+            if file.frames > MAX_S * rate:
+                raise UserError(
+                    f"{path}: its header states {file.frames / rate / 3600:.0f} h, "
+                    f"{MAX_S / 3600:.0f} h at most are read at once; export it again or cut it."
+                )
+        first = file.seek(min(round(start_s * rate), file.frames))
+        last = file.frames if end_s is None else min(file.frames, round(end_s * rate))
+        data = file.read(max(0, last - first), dtype="float32", always_2d=True)  # (n, channels)
+        _check_decoded(file, len(data), last - first, path)
     return to_mono_16k(data, rate, path)
 
 
@@ -41,6 +58,11 @@ def _opened(path: str | Path) -> Iterator[Any]:
 
     try:
         with soundfile.SoundFile(str(path)) as file:
+            if not RATES_HZ[0] <= file.samplerate <= RATES_HZ[1]:
+                raise UserError(
+                    f"{path}: its header states {file.samplerate} Hz, rates from {RATES_HZ[0]} to "
+                    f"{RATES_HZ[1]} Hz are read; export the audio again."
+                )
             yield file
     except (soundfile.SoundFileError, OSError) as error:
         if not Path(path).is_file():
@@ -51,6 +73,37 @@ def _opened(path: str | Path) -> Iterator[Any]:
         ) from error
 
 
+def _check_whole(file: Any, path: str | Path) -> None:
+    """Raises UserError for a file that ends before its header or its last Ogg page says."""
+    sizes = re.findall(
+        r"(?:RIFF|FORM|data|SSND|Data Size) *: (\d+) \(should be (\d+)\)", file.extra_info
+    )
+    off = any(int(there) < int(stated) < UNKNOWN_SIZE for stated, there in sizes)
+    if file.format == "OGG":
+        with Path(path).open("rb") as raw:
+            raw.seek(max(0, Path(path).stat().st_size - 2**16 - 2**9))  # longer than any page
+            end = raw.read()
+        page = end[end.rfind(b"OggS") :]
+        lacing = page[27 : 27 + page[26]] if len(page) > 26 else b""
+        off = len(page) < 27 + len(lacing) + sum(lacing) or not lacing
+        if not off and not page[5] & 4:
+            log.warning("%s: has no last Ogg page; it may be cut off", path)
+    if off:
+        raise UserError(
+            f"{path}: is cut off: it ends after {file.frames / file.samplerate:.2f} s, in the "
+            "middle of what its header announces; copy or export it again."
+        )
+
+
+def _check_decoded(file: Any, n: int, stated: int, path: str | Path) -> None:
+    # The length of an MP3 is often a guess.
+    if file.format != "MP3" and n < stated - SHORT_S * file.samplerate:
+        raise UserError(
+            f"{path}: is damaged: {n / file.samplerate:.2f} of {stated / file.samplerate:.2f} s "
+            "can be decoded; copy or export it again."
+        )
+
+
 class Reader:
     """The samples of a file in turn, of which a minute or two are in memory."""
 
@@ -59,7 +112,7 @@ class Reader:
         self._held: Samples = np.zeros(0, dtype=np.float32)
 
     def read(self, n: int) -> Samples:
-        """The next samples that `load_audio` would give, `n` of them or what is left.
+        """Return the next `n` samples that `load_audio` would give, or what is left.
 
         Raises UserError as `load_audio` does, where it comes to what is wrong.
         """
@@ -73,14 +126,15 @@ class Reader:
 
 
 def _pieces(path: str | Path) -> Iterator[Samples]:
-    """A minute at a time. Each is resampled with a second on either side of it, more than the
+    """Yield a minute at a time. Each is resampled with a second on either side of it, more than the
     filter reaches: whole seconds, which are whole numbers of samples at both rates."""
     with _opened(path) as file:
         rate = file.samplerate
-        data = file.read((PIECE_S + 1) * rate, dtype="float32", always_2d=True)
+        _check_whole(file, path)
+        data = _next(file, (PIECE_S + 1) * rate, path)
         begin = 0
         while True:
-            more = file.read(PIECE_S * rate, dtype="float32", always_2d=True)
+            more = _next(file, PIECE_S * rate, path)
             samples = to_mono_16k(data, rate, path)
             yield samples[begin : len(samples) - SAMPLE_RATE if len(more) else None]
             if not len(more):
@@ -88,8 +142,16 @@ def _pieces(path: str | Path) -> Iterator[Samples]:
             data, begin = np.concatenate([data[-2 * rate :], more]), SAMPLE_RATE
 
 
+def _next(file: Any, n: int, path: str | Path) -> np.ndarray[Any, Any]:
+    """The next `n` samples, (n, channels), fewer at the end. UserError for a hole in them."""
+    data: np.ndarray[Any, Any] = file.read(n, dtype="float32", always_2d=True)
+    if len(data) < n:
+        _check_decoded(file, file.tell(), file.frames, path)
+    return data
+
+
 def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samples:
-    """`data`, (n, channels) at `rate` Hz, as checked mono 16 kHz; `name` is for the errors."""
+    """Return `data`, (n, channels) at `rate` Hz, as checked mono 16 kHz; errors tell `name`."""
     if data.size == 0:
         raise UserError(f"{name}: holds 0 samples; an utterance needs audio: remove or replace it.")
     peak = float(np.max(np.abs(data)))  # NaN and infinity survive the maximum
@@ -110,7 +172,7 @@ def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samp
 
 
 def duration_s(path: str | Path) -> float:
-    """The length that the file's header states, or 0.0 where it has none that can be read.
+    """Return the length that the file's header states, or 0.0 where it has none that can be read.
 
     Not an error here: listing a corpus should not fail for one bad file, loading that file does.
     """
@@ -118,7 +180,7 @@ def duration_s(path: str | Path) -> float:
 
     try:
         info = soundfile.info(str(path))
-    except (soundfile.SoundFileError, OSError):
+    except (soundfile.SoundFileError, OSError, UnicodeEncodeError):
         return 0.0
     return float(info.frames / info.samplerate)
 
@@ -133,7 +195,7 @@ class File:
         return load_audio(self.path)
 
     def reader(self) -> Reader:
-        """For a recording too long to be in memory whole."""
+        """Return a reader for a recording that is too long to be in memory whole."""
         return Reader(self.path)
 
 
@@ -157,22 +219,13 @@ class Composed:
 
     def __call__(self) -> Samples:
         pieces: list[Samples] = []
+        gaps_s = sum(gap_s for _, gap_s in self.parts)
+        if gaps_s > MAX_S:
+            raise UserError(
+                f"{self.parts[0][0]}: `gap_s` adds up to {gaps_s:g} s of silence, "
+                f"{MAX_S:g} s at most are joined; correct it in the manifest."
+            )
         for path, gap_s in self.parts:
             pieces.append(load_audio(path))
             pieces.append(np.zeros(round(gap_s * SAMPLE_RATE), dtype=np.float32))
         return np.concatenate(pieces)
-
-
-@dataclass(frozen=True, slots=True)
-class Noisy:
-    """A recording with noise mixed in when it is loaded; the same seed gives the same samples."""
-
-    clean: Callable[[], Samples]
-    kind: str
-    snr_db: float
-    seed: int
-
-    def __call__(self) -> Samples:
-        from streaming_asr.data.noise import mix
-
-        return np.asarray(mix(self.clean(), self.kind, self.snr_db, self.seed), dtype=np.float32)

@@ -36,7 +36,8 @@ class Found:
 
 
 def check(corpus: Any, *, decode: bool = True, workers: int = 4, limit: int | None = None) -> Found:
-    """Every utterance of `corpus`; `decode` reads the audio, without it only the headers are.
+    """Return what the utterances of `corpus` hold; `decode` reads the audio, otherwise only headers
+    are.
 
     Raises UserError where there is no such corpus at all.
     """
@@ -67,14 +68,14 @@ def check(corpus: Any, *, decode: bool = True, workers: int = 4, limit: int | No
 def _in_batches(
     pool: ThreadPoolExecutor, read: Callable[[Any], Any], scanned: Iterable[Any]
 ) -> Iterator[Any]:
-    """`pool.map` that does not hold the whole corpus at once."""
+    """Yield as `pool.map` does, without holding the whole corpus at once."""
     iterator = iter(scanned)
     while batch := list(islice(iterator, BATCH)):
         yield from pool.map(read, batch)
 
 
 def _read(each: Utterance | UserError, decode: bool) -> tuple[Any, float, str]:
-    """The utterance, its length in seconds, and what is wrong with it ("" for nothing)."""
+    """Return the utterance, its length in seconds, and what is wrong with it ("" for nothing)."""
     if isinstance(each, UserError):
         return each, 0.0, str(each)
     length_s = each.duration_s
@@ -82,7 +83,7 @@ def _read(each: Utterance | UserError, decode: bool) -> tuple[Any, float, str]:
         try:
             length_s = len(each.load()) / SAMPLE_RATE
         except UserError as error:
-            return each, 0.0, f"{each.id}: {error}"
+            return each, 0.0, f"{each.id}: {str(error).removeprefix(f'{each.id}: ')}"
         if each.duration_s and abs(length_s - each.duration_s) > TOLERANCE_S:
             return (
                 each,
@@ -103,7 +104,7 @@ def _read(each: Utterance | UserError, decode: bool) -> tuple[Any, float, str]:
 
 
 def lines(corpus: Any, found: Found) -> Iterator[str]:
-    """The report, as it is printed."""
+    """Yield the lines of the report."""
     yield f"{corpus.name}, split {corpus.split}: {found.n} utterances, {_hours(found.seconds)}"
     if found.n_whole:
         mean_s = found.seconds / max(1, found.n_whole)
@@ -114,6 +115,8 @@ def lines(corpus: Any, found: Found) -> Iterator[str]:
     yield f"  languages  {', '.join(sorted(found.languages)) or 'not named'}"
     if found.n_without_text:
         yield f"  without text: {found.n_without_text} (they count as silence in scores)"
+    if (licence := getattr(corpus, "licence", None)) is not None:
+        yield f"  licence    {licence()}"
     yield f"  broken     {len(found.problems)}"
     for problem in found.problems:
         yield f"    {problem}"

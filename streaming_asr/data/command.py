@@ -48,7 +48,7 @@ ConfigStore.instance().store(name="data_schema", node=DataConfig)
 
 
 def run_check(config: DictConfig) -> int:
-    """Prints the report; 1 where anything is broken."""
+    """Print the report and return 1 where anything is broken."""
     from streaming_asr.data.check import check, lines
 
     if config.workers < 1:
@@ -60,7 +60,7 @@ def run_check(config: DictConfig) -> int:
 
 
 def run_shards(config: DictConfig) -> int:
-    """Writes training shards and prints what went into them."""
+    """Write training shards and print what went into them."""
     from streaming_asr.data.shards import write_shards
 
     if config.out is None:
@@ -75,7 +75,7 @@ def run_shards(config: DictConfig) -> int:
 
 
 def run_manifest(config: DictConfig) -> int:
-    """Writes a manifest of the corpus and prints its number of utterances."""
+    """Write a manifest of the corpus and print its number of utterances."""
     from streaming_asr.data.manifest import write_manifest
 
     if config.out is None:
@@ -89,8 +89,8 @@ COMMANDS = {"check": run_check, "shards": run_shards, "manifest": run_manifest}
 
 
 def main() -> int:
-    """The command line; returns the exit status."""
-    from streaming_asr.config import did_you_mean
+    """Run the command line and return its exit status."""
+    from streaming_asr.errors import did_you_mean
 
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help", "help"):

@@ -7,7 +7,7 @@ Fields (times in seconds, paths relative to the manifest or absolute):
 - `text`: the reference as written; "" where nothing is said
 - `id`, optional: the file's stem otherwise (with `parts` it is needed)
 - `duration`, optional: read from the file's header otherwise
-- `speaker`, `language`, optional
+- `speaker`, `language`, `age` (in years), `gender`, optional
 - `words`, optional: [[word, start, end], ...]
 - `noise`, optional: {"kind", "snr_db", "seed"}, mixed in at loading
 """
@@ -15,18 +15,87 @@ Fields (times in seconds, paths relative to the manifest or absolute):
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.data.audio import Composed, File, Noisy, duration_s
+from streaming_asr.data.audio import MAX_S, Composed, File, duration_s
+from streaming_asr.data.noise import Noisy
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord, Utterance
 
+_SECONDS = {"type": "number", "minimum": 0, "maximum": 1e9}
+_FILE = {"type": "string", "minLength": 1, "description": "name the recording's file"}
+_NAME = {"type": ["string", "integer", "null"], "description": "write a text"}
+_WORD = {
+    "type": "array",
+    "items": [{"type": "string"}, _SECONDS, _SECONDS],
+    "minItems": 3,
+    "maxItems": 3,
+    "description": "write a list of [word, start, end], times in seconds",
+}
+_NOISE = {
+    "type": ["object", "null"],
+    "properties": {
+        "kind": {"type": "string"},
+        "snr_db": {"type": "number", "minimum": -200, "maximum": 200},
+        "seed": {"type": "integer", "minimum": 0},
+    },
+    "required": ["kind", "snr_db", "seed"],
+    "description": 'write {"kind": "white", "snr_db": 10, "seed": 1}',
+}
+_PART = {
+    "type": "object",
+    "properties": {
+        "audio_filepath": _FILE,
+        "gap_s": {**_SECONDS, "description": "write the silence after the recording in seconds"},
+    },
+    "required": ["audio_filepath"],
+    "description": "`parts` must be a list of objects with an `audio_filepath`",
+}
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "audio_filepath": _FILE,
+        "parts": {
+            "type": "array",
+            "items": _PART,
+            "minItems": 1,
+            "description": _PART["description"],
+        },
+        "text": {
+            "type": "string",
+            "description": 'write the reference, or "" where nothing is said',
+        },
+        "id": {
+            "type": "string",
+            "minLength": 1,
+            "description": "a line needs a text that names it",
+        },
+        "duration": {
+            **_SECONDS,
+            "type": ["number", "null"],
+            "description": "write the length in seconds",
+        },
+        "speaker": _NAME,
+        "language": _NAME,
+        "age": {"type": ["number", "null"], "minimum": 0, "description": "write years"},
+        "gender": _NAME,
+        "words": {"type": ["array", "null"], "items": _WORD, "description": _WORD["description"]},
+        "noise": _NOISE,
+    },
+    "required": ["text"],
+    "if": {"required": ["parts"]},
+    "then": {"required": ["id"]},
+    "else": {"required": ["audio_filepath"]},
+}
+"""JSON Schema of a line; a field's description says what to write in its place."""
+
 
 def read_manifest(path: str | Path) -> list[Utterance]:
-    """The utterances of a manifest, in its order; audio is checked to exist, not read.
+    """Return the utterances of a manifest, in its order; audio is checked to exist, not read.
 
     Raises UserError, with the line number, for a line that is not a JSON object, lacks a field or
     points nowhere.
@@ -43,14 +112,14 @@ def read_manifest(path: str | Path) -> list[Utterance]:
 
 
 def scan_manifest(path: Path) -> Iterator[Utterance | UserError]:
-    """Each line's utterance, or in its place the error that says what is wrong with the line."""
+    """Yield each line's utterance, or the error that says what is wrong with the line."""
     first_line: dict[str, int] = {}
-    for number, line in enumerate(manifest_text(path).splitlines(), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
         try:
-            utterance = _utterance(_json_object(line, where), path.parent, where)
+            utterance = _utterance(_row(line, where), path.parent, where)
         except UserError as error:
             yield error
             continue
@@ -65,7 +134,7 @@ def scan_manifest(path: Path) -> Iterator[Utterance | UserError]:
 
 
 def manifest_text(path: Path) -> str:
-    """The text of a manifest. Raises UserError where it cannot be read."""
+    """Return the text of a manifest. Raises UserError where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -74,8 +143,18 @@ def manifest_text(path: Path) -> str:
         raise UserError(f"{path}: not readable as a UTF-8 text file ({error}).") from error
 
 
+def text_lines(path: Path) -> list[str]:
+    r"""The lines of a text file, ended by \n or \r\n alone.
+
+    Not `splitlines`: a transcript may hold U+2028 and its like. Raises UserError as
+    `manifest_text` does.
+    """
+    text = manifest_text(path)
+    return text.removesuffix("\n").split("\n") if text else []
+
+
 def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
-    """The utterances as a manifest that `read_manifest` reads; returns their number.
+    """Write the utterances as a manifest that `read_manifest` reads; return their number.
 
     Recordings in files of their own are named by their absolute paths. What is a part of a
     recording, noisy or not in a file is written as 16-bit FLAC into a folder named after the
@@ -103,6 +182,8 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
             "text": utterance.text,
             "speaker": utterance.speaker,
             "language": utterance.language,
+            "age": utterance.age,
+            "gender": utterance.gender,
             "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in utterance.words]
             if utterance.words is not None
             else None,
@@ -116,38 +197,72 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
 
 
 def audio_files(path: Path) -> list[Path]:
-    """Every audio file that a manifest names, without repetition, in its order."""
+    """Return every audio file that a manifest names, without repetition, in its order."""
     files: dict[Path, None] = {}
-    for number, line in enumerate(manifest_text(path).splitlines(), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         if line.strip():
             where = f"{path}, line {number}"
-            for file, _ in _files(_json_object(line, where), path.parent, where):
+            for file, _ in _files(_row(line, where), path.parent, where):
                 files[file] = None
     return list(files)
 
 
-def _json_object(line: str, where: str) -> dict[str, Any]:
+def _row(line: str, where: str) -> dict[str, Any]:
+    """The object of a line, checked against `SCHEMA`. Raises UserError with the field's name."""
+    import fastjsonschema
+
     try:
-        row = json.loads(line)
+        row = json.loads(line, parse_constant=str)  # NaN, Infinity: no numbers in JSON
+        line.encode()
+        json.dumps(row, ensure_ascii=False).encode()  # \ud800 is JSON, but no text
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
+        _validator()(row)
     except json.JSONDecodeError as error:
         raise UserError(
             f"{where}: not JSON ({error}): {line[:60]!r}; write one JSON object per line."
         ) from error
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
+    except UnicodeEncodeError as error:
+        field = next((key for key, value in row.items() if _is_broken(value)), "a name")
+        raise UserError(
+            f"{where}: `{field}` holds half of a UTF-16 pair ({error.reason}); write UTF-8."
+        ) from error
+    except fastjsonschema.JsonSchemaValueException as error:
+        field = error.path[1] if len(error.path) > 1 else _missing(row)
+        remedy = SCHEMA["properties"][field]["description"]
+        what = f"no `{field}`"
+        if field in row:
+            what = f"`{error.name.removeprefix('data.')}` is {repr(error.value)[:60]}"
+        raise UserError(f"{where}: {what}; {remedy}.") from error
     return row
+
+
+@cache
+def _validator() -> Callable[[Any], Any]:
+    import fastjsonschema
+
+    compiled: Callable[[Any], Any] = fastjsonschema.compile(SCHEMA)
+    return compiled
+
+
+def _missing(row: dict[str, Any]) -> str:
+    wanted = ["text", "id"] if "parts" in row else ["text", "audio_filepath"]
+    return next(key for key in wanted if key not in row)
+
+
+def _is_broken(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, float]]:
     """The row's recordings, each with the silence after it in seconds."""
-    parts = row.get("parts", [row])
-    if not isinstance(parts, list) or not parts or not all(isinstance(p, dict) for p in parts):
-        raise UserError(f"{where}: `parts` must be a list of objects with an `audio_filepath`.")
     files: list[tuple[Path, float]] = []
-    for part in parts:
-        name = part.get("audio_filepath")
-        if not isinstance(name, str) or not name:
-            raise UserError(f"{where}: no `audio_filepath`; name the recording's file.")
+    for part in row.get("parts", [row]):
+        name = part["audio_filepath"]
         file = folder / name
         if not file.is_file():
             raise UserError(
@@ -159,60 +274,38 @@ def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, fl
 
 def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
     files = _files(row, folder, where)
-    composed = "parts" in row
-    text, name = row.get("text"), row.get("id", None if composed else files[0][0].stem)
-    if not isinstance(text, str):
-        raise UserError(f'{where}: no `text`; write the reference, or "" where nothing is said.')
-    if not isinstance(name, str) or not name:
-        raise UserError(f"{where}: `id` is {name!r}; a line needs a text that names it.")
     length_s = row.get("duration")
     if length_s is None:
         length_s = sum(duration_s(file) + gap_s for file, gap_s in files)
-    elif isinstance(length_s, bool) or not isinstance(length_s, int | float) or length_s < 0:
-        raise UserError(f"{where}: `duration` is {length_s!r}; write the length in seconds.")
-    clean = Composed(tuple(files)) if composed else File(files[0][0])
+    clean = Composed(tuple(files)) if "parts" in row else File(files[0][0])
     noise = row.get("noise")
     return Utterance(
-        id=name,
-        text=text,
-        audio=clean if noise is None else _noisy(clean, noise, where),
-        duration_s=float(length_s),
-        speaker=_optional_text(row, "speaker", where),
-        language=_optional_text(row, "language", where),
+        id=row.get("id") or files[0][0].stem,
+        text=row["text"],
+        audio=clean
+        if noise is None
+        else Noisy(clean, noise["kind"], float(noise["snr_db"]), int(noise["seed"])),
+        duration_s=float(length_s) if length_s <= MAX_S else 0.0,  # loading refuses it
+        speaker=_name(row, "speaker"),
+        language=_name(row, "language"),
+        age=None if row.get("age") is None else int(row["age"]),
+        gender=_name(row, "gender"),
         words=_words(row["words"], where) if row.get("words") is not None else None,
-        audio_path=None if composed else str(files[0][0]),
+        audio_path=None if "parts" in row else str(files[0][0]),
     )
 
 
-def _noisy(clean: File | Composed, noise: Any, where: str) -> Noisy:
-    try:
-        return Noisy(clean, str(noise["kind"]), float(noise["snr_db"]), int(noise["seed"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f'{where}: `noise` is {noise!r}; write {{"kind": "white", "snr_db": 10, "seed": 1}}.'
-        ) from error
-
-
-def _optional_text(row: dict[str, Any], key: str, where: str) -> str | None:
+def _name(row: dict[str, Any], key: str) -> str | None:
     value = row.get(key)
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)  # LibriSpeech's speakers are numbers
-    if value is not None and not isinstance(value, str):
-        raise UserError(f"{where}: `{key}` is {value!r}; write a text.")
-    return value
+    return None if value is None else str(value)  # LibriSpeech's speakers are numbers
 
 
-def _words(rows: Any, where: str) -> tuple[TimedWord, ...]:
-    try:
-        words = tuple(TimedWord(str(text), float(start), float(end)) for text, start, end in rows)
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"{where}: `words` must be a list of [word, start, end], times in seconds."
-        ) from error
+def _words(rows: list[tuple[str, float, float]], where: str) -> tuple[TimedWord, ...]:
+    words = tuple(TimedWord(text, float(start), float(end)) for text, start, end in rows)
     for word in words:
-        if not 0.0 <= word.start <= word.end:
+        if word.start > word.end:
             raise UserError(
-                f"{where}: the word {word.text!r} runs from {word.start} to {word.end} s; "
-                "a word starts at 0 or later and ends after it starts."
+                f"{where}: the word {word.text!r} of `words` runs from {word.start} to {word.end} "
+                "s; a word ends after it starts."
             )
     return words

@@ -9,27 +9,40 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming_asr.data.audio import SUFFIXES, Noisy, load_audio
+from streaming_asr.data.audio import SUFFIXES, load_audio
 from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import Utterance
 
 DEFAULT = "babble"  # of an utterance that names no noise of its own
-_SAMPLE_RATE = 16_000
 _N_TALKERS = 6
 _N_TRIES = 50  # for a stretch of a recording in which there is a sound
+
+
+@dataclass(frozen=True, slots=True)
+class Noisy:
+    """A recording with noise mixed in when it is loaded; the same seed gives the same samples."""
+
+    clean: Callable[[], Samples]
+    kind: str
+    snr_db: float
+    seed: int
+
+    def __call__(self) -> Samples:
+        return mix(self.clean(), self.kind, self.snr_db, self.seed)
 
 
 def with_noise(
     utterances: Sequence[Utterance], *, snr_db: float | None, noise: str | None
 ) -> list[Utterance]:
-    """The utterances with noise mixed into their audio when it is loaded.
+    """Return the utterances with noise mixed into their audio when it is loaded.
 
     snr_db takes the place of the ratio of every utterance, noise of the kind: a key of `KINDS` or
     a folder of recordings. Utterances without noise of their own get `noise` or `DEFAULT`, from a
@@ -62,7 +75,7 @@ def _noisy(
 
 
 def noise_files(kind: str) -> list[Path]:
-    """The recordings of a folder of noise; none for noise that is made here.
+    """Return the recordings of a folder of noise; none for noise that is made here.
 
     Raises UserError where `kind` is neither, or the folder holds no audio.
     """
@@ -91,7 +104,7 @@ def _recording(file: Path) -> NDArray[np.float32]:
 
 
 def _cut(files: Sequence[Path], n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """`n` samples of one of the recordings from somewhere in it, going round at its end."""
+    """Return `n` samples from somewhere in one of the recordings, going round at its end."""
     file = files[int(rng.integers(len(files)))]
     recording = _recording(file)
     for _ in range(_N_TRIES):
@@ -103,7 +116,7 @@ def _cut(files: Sequence[Path], n: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def mix(samples: NDArray[np.float32], kind: str, snr_db: float, seed: int) -> NDArray[np.float32]:
-    """`samples`, (n,) float32 at 16 kHz, with noise of `kind` at `snr_db`.
+    """Return `samples`, (n,) float32 at 16 kHz, with noise of `kind` at `snr_db`.
 
     `kind` is a key of `KINDS` or a folder of recordings. The sum is scaled down as a whole where
     it would pass +-1. Silent or empty audio has no ratio to noise and comes back as it is. Raises
@@ -122,8 +135,8 @@ def mix(samples: NDArray[np.float32], kind: str, snr_db: float, seed: int) -> ND
 
 
 def _shaped(noise: NDArray[np.float64], gain: Callable[..., NDArray[np.float64]]) -> NDArray:
-    """`noise` filtered by `gain`, a function of the frequency in Hz."""
-    spectrum = np.fft.rfft(noise) * gain(np.fft.rfftfreq(noise.size, 1 / _SAMPLE_RATE))
+    """Return `noise` filtered by `gain`, a function of the frequency in Hz."""
+    spectrum = np.fft.rfft(noise) * gain(np.fft.rfftfreq(noise.size, 1 / SAMPLE_RATE))
     return np.fft.irfft(spectrum, noise.size)
 
 
@@ -132,13 +145,13 @@ def _white(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def _pink(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Power falls with 1/f above 50 Hz."""
+    """Return noise whose power falls with 1/f above 50 Hz."""
     return _shaped(rng.standard_normal(n), lambda hz: 1 / np.sqrt(np.maximum(hz, 50.0)))
 
 
 def _hum(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """A mains hum (50 or 60 Hz and its harmonics) over weak pink noise."""
-    t = np.arange(n) / _SAMPLE_RATE
+    """Return a mains hum (50 or 60 Hz and its harmonics) over weak pink noise."""
+    t = np.arange(n) / SAMPLE_RATE
     mains_hz = float(rng.choice([50.0, 60.0]))
     tone = np.zeros(n)
     for harmonic in range(1, 13):
@@ -149,8 +162,8 @@ def _hum(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def _babble(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Six talkers, each noise with three moving bands and the rhythm of syllables (3-6 Hz)."""
-    t = np.arange(n) / _SAMPLE_RATE
+    """Return six talkers: noise in three moving bands with the rhythm of syllables (3-6 Hz)."""
+    t = np.arange(n) / SAMPLE_RATE
     babble = np.zeros(n)
     for _ in range(_N_TALKERS):
         for low_hz, high_hz, weight in ((250, 850, 1.0), (850, 2300, 0.5), (2300, 3500, 0.2)):
@@ -173,3 +186,36 @@ KINDS: dict[str, Callable[[int, np.random.Generator], NDArray[np.float64]]] = {
     "babble": _babble,
     "hum": _hum,
 }
+
+
+def in_room(samples: NDArray[np.float32], reverberation_s: float, seed: int) -> NDArray[np.float32]:
+    """`samples`, (n,) at 16 kHz, as heard in a room; as long and as strong (mean power) as before.
+
+    The room's response is noise that falls by 60 dB in `reverberation_s` seconds, from 6 ms behind
+    the direct sound on, 0 to 12 dB weaker than it as a whole.
+    """
+    rng = np.random.default_rng(seed)
+    n = int(reverberation_s * SAMPLE_RATE)
+    t = np.arange(n) / SAMPLE_RATE
+    tail = rng.standard_normal(n) * 10 ** (-3 * t / reverberation_s) * (t > 0.006)
+    tail *= 10 ** (-rng.uniform(0, 12) / 20) / np.sqrt(np.sum(tail**2))
+    tail[0] = 1.0
+    size = samples.size + n
+    heard = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(tail, size), size)[: samples.size]
+    power = float(np.mean(heard**2)) if samples.size else 0.0
+    if power:
+        heard *= np.sqrt(np.mean(np.square(samples, dtype=np.float64)) / power)
+    return heard.astype(np.float32)
+
+
+def telephone_band(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    """`samples`, (n,) at 16 kHz, with what a telephone line lets through: 300 to 3400 Hz.
+
+    The edges fall over 100 and 200 Hz; what lies outside is 40 dB weaker.
+    """
+    if not samples.size:
+        return samples
+    spectrum = np.fft.rfft(samples)
+    hz = np.fft.rfftfreq(samples.size, 1 / SAMPLE_RATE)
+    spectrum *= np.interp(hz, [200, 300, 3400, 3600], [0.01, 1.0, 1.0, 0.01])
+    return np.fft.irfft(spectrum, samples.size).astype(np.float32)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -30,43 +31,47 @@ class Item:
     shard: np.ndarray = field(repr=False, compare=False)
 
     def samples(self) -> np.ndarray:
-        """float32 (n_samples,), mono at 16 kHz, in [-1, 1]."""
+        """Return the samples, float32 (n_samples,), mono at 16 kHz, in [-1, 1]."""
         cut = self.shard[self.offset : self.offset + self.n_samples]
         return cut.astype(np.float32) / np.float32(32768)
 
 
-def by_speaker(items: Iterable[Item]) -> dict[str, list[Item]]:
-    """The items of each speaker, in order."""
+def by_speaker(items: Iterable[Item], least: int = 8) -> dict[str, list[Item]]:
+    """The items of each speaker, in order; speakers with fewer than `least` share theirs.
+
+    A window of several utterances of one voice would else say the same sentence again and again.
+    """
     voices: dict[str, list[Item]] = {}
     for item in items:
         voices.setdefault(item.speaker, []).append(item)
-    return voices
+    few = [item for own in voices.values() if len(own) < least for item in own]
+    return {speaker: own if len(own) >= least else few for speaker, own in voices.items()}
 
 
 def read_shards(folder: Path) -> list[Item]:
-    """The utterances of the complete shards of `folder`, in order. Raises UserError for none."""
+    """Return the utterances of the complete shards of `folder`. Raises UserError for none."""
     items: list[Item] = []
     for index in sorted(Path(folder).glob("shard-*.jsonl")):
         shard = np.load(index.with_suffix(".npy"), mmap_mode="r")
-        for line in index.read_text("utf-8").splitlines():
+        for line in text_lines(index):
             row = json.loads(line)
             words = tuple((str(w), float(a), float(b)) for w, a, b in row["words"])
             items.append(Item(row["text"], words, row["speaker"], row["offset"], row["n"], shard))
     if not items:
         raise UserError(
             f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make mini's with "
-            "`python experiments/mini/corpus.py train --out outputs/mini/train`"
+            "`python -m experiments.mini.corpus train --out outputs/mini/train`"
         )
     return items
 
 
 def read_timed_shards(folder: Path) -> list[Item]:
-    """The utterances with word times. Raises UserError where there is none."""
+    """Return the utterances with word times. Raises UserError where there are none."""
     items = [item for item in read_shards(folder) if item.words]
     if not items:
         raise UserError(
             f"train_data={folder}: no utterance with word times there; make mini's with "
-            "experiments/mini/corpus.py, or time the words with `python -m streaming_asr.align`"
+            "experiments.mini.corpus, or time the words with `python -m streaming_asr.align`"
         )
     return items
 
@@ -74,7 +79,7 @@ def read_timed_shards(folder: Path) -> list[Item]:
 def write_shards(
     utterances: Iterable[Utterance], folder: Path, *, max_s: float, per_shard: int = 2000
 ) -> tuple[int, int, int]:
-    """Shards of the utterances with word times of at most `max_s`.
+    """Write shards of the utterances with word times of at most `max_s`.
 
     Returns how many were written, how many had no word times, how many were too long. Raises
     UserError where `folder` holds shards already, or none could be written.

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import Log, UtteranceLog
+from streaming_asr.events import Log, UtteranceLog, committed_words
 from streaming_asr.formats.rows import numbers, text_rows, write_lines
-from streaming_asr.formats.stream import PARTIAL, Emission, Reference, Stream, names_of
+from streaming_asr.formats.stream import PARTIAL, Emission, Stream, names_of, reference
+from streaming_asr.utterance import Utterance
 
 CTM_FILE, STM_FILE = "hyp.ctm", "ref.stm"
 IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
@@ -41,14 +42,15 @@ def write_ctm(log: Log, folder: Path) -> list[Path]:
     lines = []
     for utterance in log.utterances:
         name = _field(utterance.utt)
-        for text, start_s, end_s, probability in _timed_words(utterance):
+        words = _timed_words(utterance) if utterance.status == "ok" else ()
+        for text, start_s, end_s, probability in words:
             line = f"{name} 1 {start_s:.3f} {max(end_s - start_s, 0.0):.3f} {text}"
             lines.append(line if probability is None else f"{line} {probability:.4f}")
     return [write_lines(folder / CTM_FILE, lines)]
 
 
 def read_ctm(path: Path) -> tuple[list[Stream], set[str]]:
-    """The recordings of a CTM file; of time it knows only where the words lie."""
+    """Return the recordings of a CTM file, which knows of time only where the words lie."""
     found: dict[str, list[tuple[float, float, str, float | None]]] = {}
     for where, line in _rows(path):
         fields = line.split()
@@ -86,7 +88,7 @@ def write_stm(log: Log, folder: Path) -> list[Path]:
 
 
 def read_stm(path: Path) -> tuple[list[Stream], set[str]]:
-    """The recordings of an STM file taken as a hypothesis; it knows no time of emission."""
+    """Return the recordings of an STM file taken as a hypothesis; it tells no emission time."""
     streams = [
         Stream(
             names_of(name),
@@ -97,8 +99,9 @@ def read_stm(path: Path) -> tuple[list[Stream], set[str]]:
     return streams, {PARTIAL}
 
 
-def references(path: Path) -> list[Reference]:
-    """What an STM file says was said, a reference per recording: its segments joined in time.
+def references(path: Path) -> list[Utterance]:
+    """Return what an STM file says was said, one reference per recording: its segments joined in
+    time.
 
     The recording lasts until the end of its last segment, as far as an STM tells.
     """
@@ -106,7 +109,7 @@ def references(path: Path) -> list[Reference]:
     for name, parts in segments(path).items():
         speakers = {part.speaker for part in parts}
         found.append(
-            Reference(
+            reference(
                 names_of(name)[-1],
                 " ".join(part.text for part in parts if part.text),
                 max(part.end_s for part in parts),
@@ -117,7 +120,8 @@ def references(path: Path) -> list[Reference]:
 
 
 def segments(path: Path) -> dict[str, list[Segment]]:
-    """The segments of each recording in the order of time, those not to be scored left out.
+    """Return the segments of each recording in the order of time, leaving out those not to be
+    scored.
 
     Raises UserError for transcript alternatives ({ a / b }): they have no one text.
     """
@@ -145,22 +149,15 @@ def segments(path: Path) -> dict[str, list[Segment]]:
     return found
 
 
-def _timed_words(utterance: UtteranceLog) -> list[tuple[str, float, float, float | None]]:
-    words: list[tuple[str, float, float, float | None]] = []
-    for step in utterance.steps if utterance.status == "ok" else []:
-        del words[len(words) - step.retracted :]
-        untimed: list[list[float | None]] = [[None, None, None]] * len(step.committed)
-        times = untimed if step.words is None else step.words
-        for text, (start_s, end_s, probability) in zip(step.committed, times, strict=True):
-            if not text.strip():
-                continue
+def _timed_words(utterance: UtteranceLog) -> Iterator[tuple[str, float, float, float | None]]:
+    for text, (start_s, end_s, probability) in committed_words(utterance.steps):
+        if text.strip():
             if start_s is None or end_s is None:
                 raise UserError(
                     f"{utterance.utt}: the method gave no times for {text.strip()!r}, and a CTM is "
                     "made of them; export it as simuleval or simulstream."
                 )
-            words.append(("".join(text.split()), start_s, end_s, probability))
-    return words
+            yield "".join(text.split()), start_s, end_s, probability
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from streaming_asr.errors import UserError
 
 
 def text_rows(path: Path) -> Iterator[tuple[str, str]]:
-    """("file, line n", line) of every line that is not blank."""
+    """Yield ("file, line n", line) of every line that is not blank."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -27,7 +27,7 @@ def text_rows(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same for files of one JSON object per line."""
+    """Yield the same for files of one JSON object per line."""
     for where, line in text_rows(path):
         try:
             row = json.loads(line)
@@ -42,7 +42,7 @@ def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def numbers(values: Any, where: str) -> list[float]:
-    """`values` as finite numbers that are not negative."""
+    """Return `values` as finite numbers that are not negative."""
     try:
         found = [float(value) for value in values]
     except (TypeError, ValueError) as error:
@@ -54,7 +54,7 @@ def numbers(values: Any, where: str) -> list[float]:
 
 
 def files(path: Path, suffixes: Sequence[str]) -> list[Path]:
-    """`path`, or where it is a folder the files in it with one of `suffixes`, in order."""
+    """Return `path`, or the files with one of `suffixes` in it where it is a folder, in order."""
     if not path.is_dir():
         return [path]
     found = sorted(file for file in path.iterdir() if file.suffix in suffixes)

@@ -67,7 +67,7 @@ def write(log: Log, folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> tuple[list[Stream], set[str]]:
-    """The recordings of an instances.log, and what it knows (of stream.EVERYTHING)."""
+    """Return the recordings of an instances.log, and what it knows (of stream.EVERYTHING)."""
     streams: list[Stream] = []
     with_compute = True
     for where, row in json_rows(path):
@@ -107,7 +107,8 @@ def read(path: Path) -> tuple[list[Stream], set[str]]:
 def _emissions(
     words: Sequence[str], delays_ms: Sequence[float], times_ms: Sequence[float], *, queued: bool
 ) -> tuple[Emission, ...]:
-    """Words of one moment together. `queued`: `times_ms` are f_k, else a_k + all compute so far.
+    """Return the emissions, the words of one moment together. `queued`: `times_ms` are f_k, else
+    a_k + all compute so far.
 
     In the latter case the compute of silent steps falls to the next word: f_k is then never
     earlier than it was, and never later than `elapsed`.

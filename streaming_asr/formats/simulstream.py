@@ -28,6 +28,7 @@ from streaming_asr.formats.stream import (
 )
 from streaming_asr.metrics import trace
 from streaming_asr.metrics.longform import Sentence, sentences
+from streaming_asr.text import common_prefix
 
 FILE = "metrics.jsonl"
 BLANK = "▁"  # SentencePiece's sign for the blank before a word
@@ -57,7 +58,7 @@ def write(log: Log, folder: Path) -> list[Path]:
             lines.append(json.dumps(silent))
         for step in seen.steps:
             now = step.displayed.split()
-            kept = _n_common(shown, now)
+            kept = common_prefix(shown, now)
             row: dict[str, Any] = {
                 "id": number,
                 "total_audio_processed": step.audio_s,
@@ -85,7 +86,7 @@ def write(log: Log, folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> tuple[list[Stream], set[str]]:
-    """The recordings of a simulstream log; it knows everything.
+    """Return the recordings of a simulstream log, which knows everything.
 
     A token that is never taken back counts as committed when it was last shown anew, with all
     before it: the delay simulstream's own scorers use. Others are partial text.
@@ -165,7 +166,7 @@ def _emissions(
 
 
 def _words(tokens: Sequence[str], with_blanks: bool) -> list[tuple[str, int]]:
-    """(word with its blank, number of tokens up to its end)."""
+    """Return (word with its blank, number of tokens up to its end)."""
     if not with_blanks:
         return [(f" {token}", i + 1) for i, token in enumerate(tokens)]
     words: list[tuple[str, int]] = []
@@ -187,10 +188,3 @@ def _tokens(value: Any, where: str) -> list[str]:
             f"into text; write words, or SentencePiece tokens ({BLANK})."
         )
     return value
-
-
-def _n_common(left: Sequence[str], right: Sequence[str]) -> int:
-    n = 0
-    while n < min(len(left), len(right)) and left[n] == right[n]:
-        n += 1
-    return n

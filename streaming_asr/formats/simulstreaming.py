@@ -18,7 +18,7 @@ from streaming_asr.formats.stream import CA, CU, Emission, Stream, file_name, pi
 
 
 def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[Stream], set[str]]:
-    """The recording of a file, or the recordings of a folder of *.jsonl, by file name.
+    """Return the recording of a file, or the recordings of a folder of *.jsonl, by file name.
 
     It knows one clock: the audio clock where `comp_unaware`, else the compute clock.
     """

@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from streaming_asr.errors import UserError
 from streaming_asr.events import Step, UtteranceLog
-from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.metrics import METRICS
-from streaming_asr.utterance import TimedWord
+from streaming_asr.utterance import Utterance
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
 # What a file may know, and so what can be computed from it.
@@ -50,19 +51,6 @@ class Stream:
     duration_s: float | None = None
 
 
-@dataclass(frozen=True)
-class Reference:
-    """What was said in one recording."""
-
-    utt: str
-    text: str
-    duration_s: float
-    words: Sequence[TimedWord] | None = None
-    speaker: str | None = None
-    language: str | None = None
-    audio_path: str | None = None
-
-
 @dataclass
 class Imported:
     """The utterances of a file, and how they met the references."""
@@ -71,8 +59,17 @@ class Imported:
     absent: list[str] = field(default_factory=list)  # references the file says nothing about
 
 
+def reference(utt: str, text: str, duration_s: float, **fields: Any) -> Utterance:
+    """Return an utterance of which only the reference is known."""
+    return Utterance(utt, text, _no_sound, duration_s, **fields)
+
+
+def _no_sound() -> Samples:
+    raise UserError("this utterance is known by its reference alone; it has no audio")
+
+
 def names_of(source: str) -> tuple[str, ...]:
-    """What the recording of a path may be called: the path, without its suffix, its stem."""
+    """Return what the recording of a path may be called: path, path without suffix, stem."""
     plain = source
     for suffix in AUDIO_SUFFIXES:
         plain = plain.removesuffix(suffix)
@@ -82,17 +79,17 @@ def names_of(source: str) -> tuple[str, ...]:
 
 
 def file_name(path: Path) -> str:
-    """The utterance a file is named after."""
+    """Return the utterance that a file is named after."""
     return unquote(path.name.removesuffix(path.suffix))
 
 
 def pieces(text: str) -> tuple[str, ...]:
-    """`text` cut before each blank, blanks kept: " the cat" -> (" the", " cat")."""
+    """Return `text` cut before each blank, blanks kept: " the cat" -> (" the", " cat")."""
     return tuple(re.findall(r"\s*\S+", text))
 
 
 def unmeasured(known: Iterable[str]) -> list[str]:
-    """The metrics that a file cannot give that knows only `known` (of EVERYTHING)."""
+    """Return the metrics that a file which knows only `known` (of EVERYTHING) cannot give."""
     lacks = EVERYTHING - set(known)
     compute = ("rtf", "step_", "queue_", "headroom", "finalise_compute_s", "finalise_tail_s")
     per_step = ("rwer", "arwer_cu", "arwer_ca", "arwer_committed", *compute)
@@ -113,19 +110,19 @@ def unmeasured(known: Iterable[str]) -> list[str]:
     return lost
 
 
-def meet(streams: Sequence[Stream], references: Sequence[Reference] | None, path: Path) -> Imported:
-    """The streams as logged utterances, each with its reference.
+def meet(streams: Sequence[Stream], references: Sequence[Utterance] | None, path: Path) -> Imported:
+    """Return the streams as logged utterances, each with its reference.
 
     Without `references` the file must hold them itself. References the file says nothing about
     become failed utterances: they stay in every count. Raises UserError for a recording without
     reference, and for two of one name.
     """
-    by_name = {reference.utt: reference for reference in references or ()}
+    by_name = {each.id: each for each in references or ()}
     found: dict[str, UtteranceLog] = {}
     for stream in streams:
         name = next((name for name in stream.names if name in by_name), None)
         if name is not None:
-            reference = by_name[name]
+            said = by_name[name]
         elif references is not None:
             raise UserError(
                 f"{path}: {stream.names[0]!r} is in none of the {len(by_name)} references (such as "
@@ -137,10 +134,10 @@ def meet(streams: Sequence[Stream], references: Sequence[Reference] | None, path
             )
         else:
             name = stream.names[-1]
-            reference = Reference(name, stream.reference, stream.duration_s)
-        if reference.utt in found:
-            raise UserError(f"{path}: {reference.utt!r} stands in it twice; keep one of them.")
-        found[reference.utt] = _utterance(stream, reference)
+            said = reference(name, stream.reference, stream.duration_s)
+        if said.id in found:
+            raise UserError(f"{path}: {said.id!r} stands in it twice; keep one of them.")
+        found[said.id] = _utterance(stream, said)
     absent = [name for name in by_name if name not in found]
     for name in absent:
         found[name] = _utterance(Stream((name,), ()), by_name[name])
@@ -150,22 +147,14 @@ def meet(streams: Sequence[Stream], references: Sequence[Reference] | None, path
     return Imported(sorted(found.values(), key=lambda u: order.get(u.utt, 0)), absent)
 
 
-def _utterance(stream: Stream, reference: Reference) -> UtteranceLog:
-    n_samples = round(reference.duration_s * SAMPLE_RATE)
-    return UtteranceLog(
-        utt=reference.utt,
-        text=reference.text,
-        duration_samples=n_samples,
-        words=None if reference.words is None else list(reference.words),
-        speaker=reference.speaker,
-        language=reference.language,
-        audio_path=reference.audio_path,
-        steps=_steps(stream.emissions, n_samples),
-    )
+def _utterance(stream: Stream, said: Utterance) -> UtteranceLog:
+    n_samples = round(said.duration_s * SAMPLE_RATE)
+    return UtteranceLog.of(said, steps=_steps(stream.emissions, n_samples))
 
 
 def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
-    """Steps whose clocks give back the times of the emissions, the last of them the flush.
+    """Return steps whose clocks give back the times of the emissions; the last of them is the
+    flush.
 
     Where f_k is known, c_k = f_k - max(a_k, f_{k-1}), the compute that explains it in a
     first-in first-out queue. Where a_k is not, the earliest there is: the audio up to f_k.
@@ -206,7 +195,7 @@ def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
 
 
 def known_of(header: Mapping[str, object]) -> frozenset[str]:
-    """What a log knows: everything, but for one that was itself imported."""
+    """Return what a log knows: everything, unless it was itself imported."""
     lost = header.get("unmeasured")
     if not isinstance(lost, list):
         return EVERYTHING

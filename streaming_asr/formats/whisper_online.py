@@ -59,7 +59,7 @@ def write(log: Log, folder: Path, *, comp_unaware: bool = False) -> list[Path]:
 
 
 def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[Stream], set[str]]:
-    """The recording of a file, or the recordings of a folder of *.txt, by file name.
+    """Return the recording of a file, or the recordings of a folder of *.txt, by file name.
 
     It knows one clock: the audio clock where `comp_unaware`, else the compute clock.
     """

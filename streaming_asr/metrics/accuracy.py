@@ -29,34 +29,35 @@ class Errors(NamedTuple):
 
 
 def total(counts: Sequence[Errors]) -> Errors:
-    """The sum over utterances."""
+    """Return the sum over utterances."""
     return Errors(sum(c.errors for c in counts), sum(c.words for c in counts))
 
 
 def count(reference: Sequence[str], hypothesis: Sequence[str]) -> Errors:
-    """The edit distance of two lists of words (or of two strings: of characters)."""
+    """Return the edit distance of two lists of words (or of two strings: of characters)."""
     return Errors(Levenshtein.distance(reference, hypothesis), len(reference))
 
 
 def word_errors(trace: Trace, normalise: Normaliser) -> Errors:
-    """WER: of the normalised committed text after the last step."""
+    """Return the errors of WER, those of the normalised committed text after the last step."""
     return count(normalise.words(trace.reference), normalise.words(trace.hypothesis))
 
 
 def character_errors(trace: Trace, normalise: Normaliser) -> Errors:
-    """CER: the same in characters, the single spaces between words included (as jiwer.cer)."""
+    """Return the errors of characters and of the single spaces between words (as jiwer.cer)."""
     return count(normalise(trace.reference), normalise(trace.hypothesis))
 
 
 def formatted_word_errors(trace: Trace) -> Errors:
-    """WER of whitespace tokens as written: case, punctuation and written forms must be right."""
+    """Return the errors of whitespace tokens as written: case and punctuation must be right."""
     return count(trace.reference.split(), trace.hypothesis.split())
 
 
 def real_time_word_errors(
     trace: Trace, normalise: Normaliser, *, committed: bool = False
 ) -> Errors:
-    """RWER: at every step, what is displayed against equally many words of the reference.
+    """Return the errors of RWER: at every step, what is displayed against equally many words of the
+    reference.
 
     sum_k ED(ref[:len D_k], D_k) over sum_k len(ref[:len D_k]), both normalised first. A system
     that stays silent scores nothing (None), not 0.
@@ -91,13 +92,14 @@ class AlignedWordErrors:
         self._counts: dict[tuple[int, str], Errors] = {}
 
     def per_step(self, clock: str, *, committed: bool = False) -> Errors:
-        """Sampled when each step happened, as the paper does: a_k on "cu"; f_k on "ca" is ours."""
+        """Return the errors at the time of each step: a_k on "cu" (the paper), f_k on "ca"."""
         texts = _texts(self._trace, committed)
         times = self._trace.times(clock)
         return total([self._at(t, text) for t, text in zip(times, texts, strict=True)])
 
     def on_grid(self, clock: str) -> Errors:
-        """Sampled every 100 ms from 0.1 s to the end of the audio, whatever the chunk size.
+        """Return the errors sampled every 100 ms from 0.1 s to the end of the audio, whatever the
+        chunk size.
 
         D(t) is the last display that happened at or before t. So late words cost as deletions,
         also for a method that is perfect whenever it speaks.

@@ -16,13 +16,13 @@ Figures = dict[str, float | None]
 
 
 def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
-    """Every metric of METRICS over a corpus; None where one is undefined, never NaN or 0.
+    """Return every metric of METRICS over a corpus; an undefined one is None, never NaN or 0.
 
     Where streams were advanced together they shared their compute, so what depends on the time of
     one step is None: latency, every figure on the compute clock, steps, queue. `frame_s` is the
     audio of one encoder frame.
     """
-    timed = [trace.timed for trace in traces]
+    timed = [latency.timed(trace) for trace in traces]
     figures = (
         _accuracy(traces)
         | _first_and_last(traces, timed)
@@ -39,13 +39,13 @@ def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
     )
     figures["memory_peak_mib"] = cost.memory_peak_mib(traces)
     figures["commit_violations"] = sum(trace.commit_violations for trace in traces)
-    figures["retracted_words"] = sum(step.retracted for trace in traces for step in trace.steps)
+    figures["retracted_words"] = sum(s.step.retracted for trace in traces for s in trace.steps)
     batched = any(trace.batch > 1 for trace in traces)
     return {name: None if batched and needs_batch_1(name) else figures[name] for name in METRICS}
 
 
 def needs_batch_1(name: str) -> bool:
-    """Whether a metric means nothing where several streams shared a step."""
+    """Return whether a metric means nothing where several streams shared a step."""
     times = ("first_", "word_latency_", "finalise_", "al_", "laal_", "dal_", "ap_", "step_")
     queues = ("queue_", "headroom", "rtf_chunk")
     return (name.startswith(times + queues) or "_ca" in name) and name != "word_latency_coverage"
@@ -85,7 +85,7 @@ def _first_and_last(traces: Sequence[Trace], timed: Sequence[WordLatency | None]
     for trace, words in zip(traces, timed, strict=True):
         if not trace.steps:
             continue
-        add("finalise_compute_s", sum(s.compute_s for s in trace.steps if s.kind == "flush"))
+        add("finalise_compute_s", sum(s.compute_s for s in trace.steps if s.step.kind == "flush"))
         add("finalise_tail_s", trace.steps[-1].finished_s - trace.duration_s)
         for clock in CLOCKS:
             firsts = {"first_token": latency.first_token_s(trace, clock)}
@@ -167,13 +167,13 @@ def _stability(traces: Sequence[Trace]) -> Figures:
 
 
 def utterance_line(trace: Trace) -> dict[str, object]:
-    """What utterances.jsonl says of one utterance."""
+    """Return what utterances.jsonl says of one utterance."""
     normalise = normaliser(trace.language)
     errors = accuracy.word_errors(trace, normalise)
     times: dict[str, float | None] = {}
     parts: dict[str, float | None] = {}
     coverage = None
-    if (words := trace.timed) is not None:
+    if (words := latency.timed(trace)) is not None:
         coverage = ratio(len(words.hits), len(words.spoken), 100.0)
         if trace.batch == 1:
             parts = decomposition.means(decomposition.word_parts(trace, words))

@@ -1,6 +1,6 @@
-"""What a method costs: compute per audio, time per step, the queue, encoder work, memory.
+"""The cost of a method: compute per audio, time per step, the queue, encoder work, memory.
 
-All pool over the corpus; a figure is None where nothing was measured, never 0.
+Every figure pools over the corpus; it is None where nothing was measured, never 0.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ MIB = 2**20
 
 
 def compute_s(trace: Trace) -> float:
-    """All compute of one utterance."""
+    """Return all compute of one utterance, in seconds."""
     return sum(step.compute_s for step in trace.steps)
 
 
 def real_time_factors(traces: Sequence[Trace]) -> dict[str, float | None]:
-    """rtf_total = sum c / sum T; rtfx, its inverse; rtf_chunk = mean of c_k / (a_k - a_{k-1}).
+    """Return rtf_total = sum c / sum T, its inverse rtfx, rtf_chunk = mean c_k / (a_k - a_{k-1}).
 
     Only utterances with steps count. Steps that received no audio are left out of rtf_chunk.
     """
@@ -37,23 +37,18 @@ def real_time_factors(traces: Sequence[Trace]) -> dict[str, float | None]:
 
 
 def step_times_ms(traces: Sequence[Trace]) -> dict[str, float | None]:
-    """Mean and percentiles of c_k over all steps."""
+    """Return mean and percentiles of c_k over all steps."""
     times = [step.compute_s * 1000.0 for trace in traces for step in trace.steps]
     if not times:
         return dict.fromkeys(("step_mean_ms", "step_p50_ms", "step_p90_ms", "step_p99_ms"))
-    p50, p90, p99 = np.percentile(times, (50, 90, 99))
-    return {
-        "step_mean_ms": float(np.mean(times)),
-        "step_p50_ms": float(p50),
-        "step_p90_ms": float(p90),
-        "step_p99_ms": float(p99),
-    }
+    figures: dict[str, float | None] = {"step_mean_ms": float(np.mean(times))}
+    return figures | {f"step_p{q}_ms": float(np.percentile(times, q)) for q in (50, 90, 99)}
 
 
 def queue(traces: Sequence[Trace]) -> dict[str, float | None]:
-    """The wait of audio for the step before: its longest, the mean of the last step's, its mean
-    growth (clocks.queue_growth), and headroom, how many times slower a machine still keeps up
-    with every utterance (clocks.headroom; None where nothing bounds it)."""
+    """Return how long audio waits for the step before it: the longest wait, the mean of the last
+    step's, the mean growth (clocks.queue_growth); and headroom, how many times slower a machine
+    still keeps up with every utterance (clocks.headroom; None where nothing bounds it)."""
     times = [
         (
             np.array([step.audio_s for step in trace.steps]),
@@ -74,52 +69,50 @@ def queue(traces: Sequence[Trace]) -> dict[str, float | None]:
 
 
 def encoder_work(traces: Sequence[Trace], frame_s: float) -> dict[str, float | None]:
-    """Encoder GFLOPs per second of audio, encoded seconds per second of audio, share of padding.
+    """Return encoder GFLOPs and encoded seconds per second of audio, and the share of padding.
 
     `frame_s` is the audio one encoder frame stands for (20 ms in Whisper). 1 MAC = 2 FLOPs.
     """
-    steps = pooled(traces, lambda trace: trace.steps)
     audio = sum(trace.duration_s for trace in traces if trace.steps)
-    flops = sum(step.encoder_flops for step in steps)
-    real = sum(step.frames_real for step in steps)
-    computed = sum(step.frames_computed for step in steps)
+    flops, computed = total(traces, "encoder_flops"), total(traces, "frames_computed")
     return {
         "encoder_gflops_per_s": ratio(flops, audio, 1e-9) if flops else None,
         "reencoding": ratio(computed * frame_s, audio) if computed else None,
-        "padding_share": 1.0 - real / computed if computed else None,
+        "padding_share": 1.0 - total(traces, "frames_real") / computed if computed else None,
     }
 
 
 def beams(traces: Sequence[Trace]) -> dict[str, float | None]:
-    """Mean beam width over decoder steps, and the share of them made at width 1.
+    """Return the mean beam width over decoder steps, and the share of them made at width 1.
 
     The log holds decoder steps and the sum of their widths per step of the method, so a decoder
     step counts as width 1 where all decoder steps of that step were.
     """
-    steps = pooled(traces, lambda trace: trace.steps)
-    n_steps = sum(step.decode_steps for step in steps)
-    at_one = sum(step.decode_steps for step in steps if step.beam_sum == step.decode_steps)
+    pairs = [(s.count("decode_steps"), s.count("beam_sum")) for t in traces for s in t.steps]
+    n_steps = sum(n for n, _ in pairs)
     return {
-        "mean_beam": ratio(sum(step.beam_sum for step in steps), n_steps),
-        "beam1_share": ratio(at_one, n_steps),
+        "mean_beam": ratio(sum(width for _, width in pairs), n_steps),
+        "beam1_share": ratio(sum(n for n, width in pairs if n == width), n_steps),
     }
 
 
 def compression(traces: Sequence[Trace]) -> dict[str, float | None]:
-    """Frames per vector that the decoder attends to, and the most its keys and values took."""
-    steps = pooled(traces, lambda trace: trace.steps)
-    most = max((step.decoder_cache_bytes for step in steps), default=0)
+    """Return the frames per vector that the decoder attends to, and the most KiB that its keys and
+    values took."""
+    most = max((s.count("decoder_cache_bytes") for t in traces for s in t.steps), default=0)
     return {
-        "compression": ratio(
-            sum(step.frames_real for step in steps),
-            sum(step.anchors for step in steps),
-        ),
+        "compression": ratio(total(traces, "frames_real"), total(traces, "anchors")),
         "decoder_cache_kib": most / 2**10 if most else None,
     }
 
 
+def total(traces: Sequence[Trace], name: str) -> float:
+    """Return the sum of a count of method.COUNTS over all steps of all traces."""
+    return sum(step.count(name) for trace in traces for step in trace.steps)
+
+
 def memory_peak_mib(traces: Sequence[Trace]) -> float | None:
-    """The largest memory peak of any utterance."""
+    """Return the largest memory peak of any utterance."""
     peaks = [trace.memory_peak_bytes for trace in traces if trace.memory_peak_bytes is not None]
     return max(peaks) / MIB if peaks else None
 

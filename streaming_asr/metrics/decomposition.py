@@ -37,20 +37,20 @@ class Parts(NamedTuple):
 
 
 def decompose(trace: Trace, end_s: float, k: int) -> Parts:
-    """The parts of a word that ended at `end_s` and was committed by step `k`."""
+    """Return the parts of a word that ended at `end_s` and was committed by step `k`."""
     a = [step.audio_s for step in trace.steps]
     return _decompose(trace, a, end_s, k)
 
 
 def word_parts(trace: Trace, words: WordLatency) -> list[Parts]:
-    """The parts of every hit of `words`, which are `trace`'s, in their order."""
+    """Return the parts of every hit of `words`, which are `trace`'s, in their order."""
     a = [step.audio_s for step in trace.steps]
     committed = words.steps.committed
     return [_decompose(trace, a, hit.end_s, committed[hit.word]) for hit in words.hits]
 
 
 def means(parts: Sequence[Parts]) -> dict[str, float | None]:
-    """The mean of each part; None of nothing."""
+    """Return the mean of each part, None where there are no words."""
     return {name: mean([getattr(each, name) for each in parts]) for name in Parts._fields}
 
 

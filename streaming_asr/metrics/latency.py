@@ -13,9 +13,8 @@ from functools import cached_property
 import numpy as np
 from rapidfuzz.distance import LCSseq, Levenshtein
 
-from streaming_asr.metrics.stability import common_prefix
 from streaming_asr.metrics.trace import Trace, ratio
-from streaming_asr.text import light_key, light_words
+from streaming_asr.text import common_prefix, light_key, light_words
 
 SEEN = ("shown", "stable", "committed")
 
@@ -86,7 +85,7 @@ class WordLatency:
 
     @cached_property
     def hits(self) -> tuple[Hit, ...]:
-        """The words the Levenshtein alignment of final text and reference finds equal."""
+        """The words that the Levenshtein alignment of final text and reference finds equal."""
         reference = [light_key(word.text) for word in self.spoken]
         found = []
         for block in Levenshtein.opcodes(reference, self.steps.words):
@@ -98,25 +97,35 @@ class WordLatency:
         return tuple(found)
 
     def latencies(self, seen: str, clock: str) -> list[float]:
-        """Seconds from the end of each hit to when it was `seen` (of SEEN); may be negative."""
+        """Return the seconds from the end of each hit to when it was `seen` (of SEEN)."""
         times = self._trace.times(clock)
         steps: list[int] = getattr(self.steps, seen)
         return [times[steps[hit.word]] - hit.end_s for hit in self.hits]
 
     def first_correct_s(self, clock: str) -> float | None:
-        """The first time a word was shown that the final text holds and that is right."""
+        """Return the first time a word was shown that the final text holds and that is right."""
         times = self._trace.times(clock)
         return min((times[self.steps.shown[hit.word]] for hit in self.hits), default=None)
 
     def last_word_s(self, clock: str) -> float | None:
-        """The commit of the last final word, after the end of the last spoken word."""
+        """Return the commit of the last final word, after the end of the last spoken word."""
         if not self.steps.words or not self.spoken:
             return None
         return self._trace.times(clock)[self.steps.committed[-1]] - self.spoken[-1].end
 
 
+def timed(trace: Trace) -> WordLatency | None:
+    """Return the word latency of a trace, computed once; None where its words have no times."""
+    if trace.words is None:
+        return None
+    if "timed" not in trace.derived:
+        trace.derived["timed"] = WordLatency(trace)
+    found: WordLatency = trace.derived["timed"]
+    return found
+
+
 def first_token_s(trace: Trace, clock: str) -> float | None:
-    """The first time anything is displayed; None where nothing ever is."""
+    """Return the first time anything is displayed; None where nothing ever is."""
     for k, text in trace.displays:
         if text:
             return trace.times(clock)[k]
@@ -124,7 +133,7 @@ def first_token_s(trace: Trace, clock: str) -> float | None:
 
 
 def summary(latencies: Sequence[float]) -> dict[str, float | None]:
-    """Mean and percentiles (linear interpolation) of pooled latencies; None of nothing."""
+    """Return mean and percentiles (linear interpolation) of pooled latencies, None for none."""
     if not latencies:
         return dict.fromkeys(("mean", "p50", "p90", "p95", "p99"))
     values = np.asarray(latencies)
@@ -133,7 +142,7 @@ def summary(latencies: Sequence[float]) -> dict[str, float | None]:
 
 
 def commit_steps(trace: Trace) -> list[int]:
-    """The step that committed each whitespace token of the final text.
+    """Return the step that committed each whitespace token of the final text.
 
     A token counts as committed since the step from which the committed text never again held
     fewer tokens.
@@ -151,19 +160,20 @@ def commit_steps(trace: Trace) -> list[int]:
 
 
 def commit_delays_ms(trace: Trace, clock: str) -> list[float]:
-    """d_i: when each whitespace token of the final text was committed, in milliseconds."""
+    """Return d_i, when each whitespace token of the final text was committed, in milliseconds."""
     times = trace.times(clock)
     return [times[k] * 1000.0 for k in commit_steps(trace)]
 
 
 def token_delays_ms(trace: Trace, clock: str) -> list[float]:
-    """d_i: when each token became final, in milliseconds; empty where the method counts none."""
+    """Return d_i, when each token became final, in ms; empty where the method counts none."""
     times = trace.times(clock)
-    return [times[k] * 1000.0 for k, step in enumerate(trace.steps) for _ in range(step.tokens)]
+    counts = [int(step.count("tokens")) for step in trace.steps]
+    return [time * 1000.0 for time, n in zip(times, counts, strict=True) for _ in range(n)]
 
 
 def average_lagging(delays: Sequence[float], n_reference: int, duration: float) -> float | None:
-    """AL (Ma et al. 2019, STACL, equation 7) as SimulEval's ALScorer computes it.
+    """Return AL (Ma et al. 2019, STACL, equation 7) as SimulEval's ALScorer computes it.
 
     `delays` and `duration` share a unit, which is the answer's. The oracle emits `n_reference`
     words evenly over the duration; words after the first one at or past the end do not count.
@@ -175,7 +185,7 @@ def average_lagging(delays: Sequence[float], n_reference: int, duration: float) 
 def length_adaptive_average_lagging(
     delays: Sequence[float], n_reference: int, duration: float
 ) -> float | None:
-    """LAAL (Papi et al. 2022; Polak et al. 2022): AL with the longer of both texts as pace."""
+    """Return LAAL (Papi et al. 2022; Polak et al. 2022), AL at the pace of the longer text."""
     return _lagging(delays, max(len(delays), n_reference), duration)
 
 
@@ -193,7 +203,7 @@ def _lagging(delays: Sequence[float], n_words: int, duration: float) -> float | 
 
 
 def differentiable_average_lagging(delays: Sequence[float], duration: float) -> float | None:
-    """DAL (Arivazhagan et al. 2019, equation 13): every word takes at least duration / n_words."""
+    """Return DAL (Arivazhagan et al. 2019, eq. 13): a word takes at least duration / n_words."""
     if not delays or duration <= 0:
         return None
     pace = duration / len(delays)
@@ -206,13 +216,13 @@ def differentiable_average_lagging(delays: Sequence[float], duration: float) -> 
 
 
 def average_proportion(delays: Sequence[float], n_reference: int, duration: float) -> float | None:
-    """AP (Cho and Esipova 2016): the mean delay as a share of the duration, per reference word."""
+    """Return AP (Cho and Esipova 2016), mean delay over duration, per reference word."""
     return ratio(sum(delays), n_reference * duration) if delays else None
 
 
 def _held(displayed: tuple[str, ...], final: tuple[str, ...]) -> list[bool]:
-    """Which words of `final` the display holds, in order: the common prefix, then a longest
-    common subsequence that takes the earliest places."""
+    """Return which words of `final` the display holds, in order: those of the common prefix, then
+    those of a longest common subsequence that takes the earliest places."""
     n_prefix = common_prefix(displayed, final)
     held = [True] * n_prefix + [False] * (len(final) - n_prefix)
     tail, rest = displayed[n_prefix:], final[n_prefix:]

@@ -20,7 +20,7 @@ from rapidfuzz.distance import Levenshtein
 from streaming_asr import clocks
 from streaming_asr.errors import UserError
 from streaming_asr.metrics.accuracy import Errors
-from streaming_asr.metrics.latency import WordLatency, commit_steps, length_adaptive_average_lagging
+from streaming_asr.metrics.latency import commit_steps, length_adaptive_average_lagging, timed
 from streaming_asr.metrics.trace import Trace, mean
 from streaming_asr.text import Normaliser
 
@@ -40,7 +40,7 @@ class Sentence:
 
 
 def sentences(trace: Trace) -> list[Sentence]:
-    """The reference cut into sentences; empty where the trace has no word times.
+    """Return the reference cut into sentences, none where the trace has no word times.
 
     A sentence ends at a word with a closing mark, unless that is a title (Mr.) or the next word
     starts in lower case (5 a.m. on), and before a pause of PAUSE_S.
@@ -63,7 +63,8 @@ def sentences(trace: Trace) -> list[Sentence]:
 
 
 def resegment(hypothesis: Sequence[str], references: Sequence[str]) -> list[int]:
-    """How many tokens of `hypothesis` fall to each reference sentence, in order, by mweralign.
+    """Return how many tokens of `hypothesis` fall to each reference sentence, in order, by
+    mweralign.
 
     Raises UserError where mweralign is not installed.
     """
@@ -87,7 +88,7 @@ def resegment(hypothesis: Sequence[str], references: Sequence[str]) -> list[int]
 def stream_laal(
     traces: Sequence[Trace], clock_names: Sequence[str] = ("cu", "ca")
 ) -> dict[str, float | None]:
-    """StreamLAAL in milliseconds on each clock, a key of clocks.CLOCKS: the mean over the
+    """Return StreamLAAL in milliseconds on each clock, a key of clocks.CLOCKS: the mean over the
     sentences of all recordings that got any text.
 
     "fbk" gives simulstream's computation-aware figure, which knows no queue. Raises UserError where
@@ -112,7 +113,7 @@ def stream_laal(
 def sentence_lagging_ms(
     delays_ms: Sequence[float], parts: Sequence[Sentence], counts: Sequence[int]
 ) -> list[float]:
-    """LAAL of each sentence that got any tokens, its delays counted from its own start.
+    """Return LAAL of each sentence that got any tokens, its delays counted from its own start.
 
     `counts` are the tokens of each sentence; `delays_ms` belong to all tokens in order.
     """
@@ -129,7 +130,8 @@ def sentence_lagging_ms(
 
 
 def errors_by_time(trace: Trace, normalise: Normaliser, bucket_s: float = 3600.0) -> list[Errors]:
-    """Word errors by the stretch of the recording (an hour, by default) their sentence starts in.
+    """Return the word errors by the stretch of the recording (an hour, by default) in which their
+    sentence starts.
 
     Sentences are normalised one by one, their words aligned with the normalised text as a whole;
     an insertion belongs to the word before it. Empty where the trace has no word times.
@@ -152,18 +154,18 @@ def errors_by_time(trace: Trace, normalise: Normaliser, bucket_s: float = 3600.0
 
 
 def lag_over_time(traces: Sequence[Trace], clock: str, bucket_s: float = 60.0) -> list[list[float]]:
-    """Seconds from the end of each recognised word to its commit, by the minute it ended in.
+    """Return the seconds from the end of each recognised word to its commit, by the minute it ended
+    in.
 
     A list that grows along its minutes belongs to a method that falls behind. Recordings are
     pooled; those without word times add nothing.
     """
     found: list[list[float]] = []
     for trace in traces:
-        if not trace.words:
+        if not trace.words or (words := timed(trace)) is None:
             continue
         n_buckets = int(max(word.end for word in trace.words) // bucket_s) + 1
         found += [[] for _ in range(n_buckets - len(found))]
-        words = WordLatency(trace)
         for hit, latency in zip(words.hits, words.latencies("committed", clock), strict=True):
             found[int(hit.end_s // bucket_s)].append(latency)
     return found
@@ -171,7 +173,7 @@ def lag_over_time(traces: Sequence[Trace], clock: str, bucket_s: float = 60.0) -
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what mweralign's C++ writes to standard error."""
+    """Drop what mweralign's C++ writes to standard error."""
     kept = os.dup(2)
     try:
         with open(os.devnull, "wb") as null:

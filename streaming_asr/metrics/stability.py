@@ -5,13 +5,12 @@ Displays are compared as raw words under the light key, never normalised.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from rapidfuzz.distance import LCSseq
 
 from streaming_asr.metrics.trace import Trace
-from streaming_asr.text import light_words
+from streaming_asr.text import common_prefix, light_words
 
 
 class Flicker(NamedTuple):
@@ -22,16 +21,9 @@ class Flicker(NamedTuple):
     final: int
 
 
-def common_prefix(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many words `a` and `b` share from their start."""
-    if len(a) <= len(b) and a == b[: len(a)]:
-        return len(a)
-    shared = min(len(a), len(b))
-    return next((i for i in range(shared) if a[i] != b[i]), shared)
-
-
 def flicker(trace: Trace) -> Flicker:
-    """Normalised erasure (Arivazhagan et al. 2020) and lost words of one utterance, as counts.
+    """Return normalised erasure (Arivazhagan et al. 2020) and lost words of one utterance, as
+    counts.
 
     erased = sum_k len D_{k-1} - LCP(D_{k-1}, D_k), the words a reader sees rewritten;
     lost = sum_k len D_{k-1} - LCS(D_{k-1}, D_k), which forgives a word that only moved.

@@ -7,48 +7,43 @@ tools' logs build traces by hand.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from streaming_asr import clocks
-from streaming_asr.events import UtteranceLog
+from streaming_asr.events import Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord
-
-if TYPE_CHECKING:
-    from streaming_asr.metrics.latency import WordLatency
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class TraceStep:
-    """One step of a method, and what stood on the screen after it.
+    """One step of a method, what stood on the screen after it, and when.
 
-    `audio_s` is a_k, the audio received so far; `compute_s` is c_k, the time of this step;
-    `finished_s` is f_k, when it ended on the computation-aware clock; `wait_s` is how long its
-    audio waited for the step before it.
+    `compute_s` is c_k, the time of this step; `finished_s` is f_k, when it ended on the
+    computation-aware clock; `wait_s` is how long its audio waited for the step before it.
     """
 
-    audio_s: float
-    compute_s: float
+    step: Step  # as logged
     committed: str  # the whole committed text after this step
     displayed: str  # the committed text and the partial text after it
-    kind: str = "audio"  # audio, endpoint or flush
+    compute_s: float
     finished_s: float = 0.0
     wait_s: float = 0.0
-    frames_real: int = 0
-    frames_computed: int = 0
-    decode_steps: int = 0
-    beam_sum: int = 0
-    encoder_flops: float = 0.0
-    anchors: int = 0
-    tokens: int = 0
-    decoder_cache_bytes: int = 0
-    retracted: int = 0
+
+    @property
+    def audio_s(self) -> float:
+        """a_k: the audio received so far, in seconds."""
+        return self.step.audio_s
+
+    def count(self, name: str) -> float:
+        """Return a count of method.COUNTS, 0 where the step reported none."""
+        return self.step.counts.get(name, 0)
 
 
 @dataclass(frozen=True)
@@ -71,10 +66,12 @@ class Trace:
     lookahead_s: float = 0.0  # audio past a chunk's end that the method waits for
     memory_peak_bytes: int | None = None
     commit_violations: int = 0
+    # What metrics derive from this trace once and read again.
+    derived: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @property
     def hypothesis(self) -> str:
-        """The committed text after the last step."""
+        """The committed text after the last step; empty without steps."""
         return self.steps[-1].committed if self.steps else ""
 
     @cached_property
@@ -82,22 +79,15 @@ class Trace:
         """(step index, displayed text) of the steps that changed what is displayed."""
         return _changes([step.displayed for step in self.steps])
 
-    @cached_property
-    def timed(self) -> WordLatency | None:
-        """When its words were seen; None where the corpus has no word times."""
-        from streaming_asr.metrics.latency import WordLatency  # which reads traces
-
-        return None if self.words is None else WordLatency(self)
-
     def times(self, clock: str) -> list[float]:
-        """When each step happened: a_k on the clock "cu", f_k on the clock "ca"."""
+        """Return when each step happened: a_k on the clock "cu", f_k on the clock "ca"."""
         if clock == "cu":
             return [step.audio_s for step in self.steps]
         return [step.finished_s for step in self.steps]
 
 
 def queued(steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
-    """`steps` with `finished_s` and `wait_s` as the first-in first-out queue gives them."""
+    """Return `steps` with the `finished_s` and `wait_s` of the first-in first-out queue."""
     a = np.array([step.audio_s for step in steps], dtype=np.float64)
     c = np.array([step.compute_s for step in steps], dtype=np.float64)
     if not len(a):
@@ -110,31 +100,16 @@ def queued(steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
 
 
 def trace(log: UtteranceLog) -> Trace:
-    """The trace of one logged utterance. The text of a failed one is not looked at."""
+    """Return the trace of one logged utterance; that of a failed one has no steps."""
     steps: list[TraceStep] = []
     committed: list[str] = []
     for step in log.steps if log.status == "ok" else ():
         if step.retracted:
             del committed[-step.retracted :]
         committed += step.committed
-        steps.append(
-            TraceStep(
-                audio_s=step.audio_s,
-                compute_s=step.compute_s,
-                committed="".join(committed).strip(),
-                displayed="".join(committed + step.partial).strip(),
-                kind=step.kind,
-                frames_real=step.frames_real,
-                frames_computed=step.frames_computed,
-                decode_steps=step.decode_steps,
-                beam_sum=step.beam_sum,
-                encoder_flops=step.encoder_flops,
-                anchors=step.anchors,
-                tokens=step.tokens,
-                decoder_cache_bytes=step.decoder_cache_bytes,
-                retracted=step.retracted,
-            )
-        )
+        said = "".join(committed)
+        displayed = (said + "".join(step.partial)).strip()
+        steps.append(TraceStep(step, said.strip(), displayed, step.compute_s))
     return Trace(
         utt=log.utt,
         reference=log.text,
@@ -152,17 +127,17 @@ def trace(log: UtteranceLog) -> Trace:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """The mean; None of nothing."""
+    """Return the mean of `values`, or None where there are none."""
     return sum(values) / len(values) if values else None
 
 
 def ratio(numerator: float, denominator: float, scale: float = 1.0) -> float | None:
-    """scale * numerator / denominator; None where the denominator is 0."""
+    """Return scale * numerator / denominator, or None where the denominator is 0."""
     return scale * numerator / denominator if denominator else None
 
 
 def pooled(traces: Sequence[Trace], values: Callable[[Trace], Sequence[T]]) -> list[T]:
-    """The values of all traces in one list: a pooled (micro) figure is computed from it."""
+    """Return the values of all traces in one list, from which a pooled (micro) figure comes."""
     return [value for trace in traces for value in values(trace)]
 
 

@@ -14,23 +14,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from streaming_asr.errors import UserError
 from streaming_asr.report.page import build
 from streaming_asr.report.paper import main as paper_view
 from streaming_asr.report.terminal import table
+from streaming_asr.terminal import console, exit_status
 
 __all__ = ["build", "main", "table"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+    """Run the command line and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["paper"]:
-        try:
-            return paper_view(argv[1:])
-        except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
+        return exit_status(lambda: paper_view(argv[1:]))
     parser = argparse.ArgumentParser(
         prog="streaming-asr report",
         description="Show the results under a folder: a table here, and one HTML page.",
@@ -62,25 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="published numbers as hollow marks in the figures; default FOLDER/marks.yaml, if any",
     )
     arguments = parser.parse_args(argv)
-    try:
-        from rich.console import Console
-
-        console = Console()
-        if not console.is_terminal:  # rich would cut a pipe or a file at 80
-            console.width = 100
-        console.print(table(arguments.folder))
-        # print, not rich: rich would break a long path over lines
-        page = build(arguments.folder, arguments.out, marks=arguments.marks)
-        print(f"report: {page}")
-        _export(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: _report(arguments))
 
 
-def _export(arguments: argparse.Namespace) -> None:
-    """The figures and tables that were asked for."""
+def _report(arguments: argparse.Namespace) -> None:
+    """Show the table; write the page, the figures and the tables that were asked for."""
+    console().print(table(arguments.folder))
+    # print, not rich: rich would break a long path over lines
+    print(f"report: {build(arguments.folder, arguments.out, marks=arguments.marks)}")
     for asked in arguments.figure:
         from streaming_asr.report.figures import draw
 

@@ -46,16 +46,21 @@ class Cell:
     def label(self) -> str:
         return f"{self.method} {self.variant}".strip()
 
+    def interval(self, metric: str) -> tuple[float, float] | None:
+        """Return the 95 % interval of a metric; None for results scored before there were any."""
+        found = (self.document.get("intervals") or {}).get("metrics", {}).get(metric)
+        return (found[0], found[1]) if found else None
+
     @property
     def chunk(self) -> str:
-        """As it is shown; the offline pass waits for the whole recording, whatever it is fed."""
+        """The chunk as it is shown; the offline pass waits for the whole recording."""
         if self.method == "offline":
             return "whole"
         return "" if self.chunk_s is None else f"{self.chunk_s * 1000:g} ms"
 
 
 def read_cells(folder: Path | str) -> list[Cell]:
-    """All cells under `folder`, by method, variant, split and chunk.
+    """Return all cells under `folder`, by method, variant, split and chunk.
 
     Raises UserError where there is no such folder or no result in it.
     """
@@ -130,8 +135,8 @@ def _read_cell(folder: Path, root: Path) -> Cell:
 
 
 def _marked(cells: list[Cell]) -> list[Cell]:
-    """The cells, each noted where it differs from the majority of the others (for the corpus: of
-    its data) in what a comparison needs, or shows as another cell does."""
+    """Return the cells, each noted where it differs from the majority of the others (for the
+    corpus: of its data) in what a comparison needs, or shows as another cell does."""
     marked = cells
     for what, value in (
         ("scored by metrics version", lambda cell: cell.document.get("metrics_version")),
@@ -167,15 +172,15 @@ def _unlike_most(
 
 
 def _corpus(cell: Cell) -> str:
-    """Which utterances a cell is of: as many of the same corpus."""
+    """Return which utterances a cell is of: as many of the same corpus."""
     data = (cell.document.get("hashes") or {}).get("data")
     version = f" of version {str(data)[:6]}" if data else ""
     return f"{cell.document.get('n_utterances')} utterances{version}"
 
 
 def front(cells: Sequence[Cell]) -> dict[Path, bool]:
-    """Folder -> whether no other run of the same data is lower in WER or latency and no higher in
-    the other; of the cells that have both and can be compared."""
+    """Return, by folder, whether no other run of the same data is lower in WER or latency and no
+    higher in the other; of the cells that have both and can be compared."""
     found: dict[Path, bool] = {}
     for split in {cell.split for cell in cells}:
         points = {
@@ -191,8 +196,8 @@ def front(cells: Sequence[Cell]) -> dict[Path, bool]:
 
 
 def ceiling(cells: Sequence[Cell]) -> float | None:
-    """Where an axis of WER (%) ends that a few runs far above the rest would stretch: those are
-    drawn at its edge, with their number. None where all may be drawn in place."""
+    """Return where an axis of WER (%) ends so that a few runs far above the rest do not stretch it:
+    those are drawn at its edge, with their number. None means that all are drawn in place."""
     rates = sorted(point[1] for cell in cells if (point := place(cell)) is not None)
     if len(rates) < 4:
         return None
@@ -202,13 +207,13 @@ def ceiling(cells: Sequence[Cell]) -> float | None:
 
 
 def place(cell: Cell) -> tuple[float, float] | None:
-    """Where a cell lies between latency (s) and WER (%)."""
+    """Return where a cell lies between latency (s) and WER (%)."""
     x, y = (cell.metrics.get(name) for name in FRONT)
     return None if x is None or y is None else (x, y)
 
 
 def _machine(machine: Any) -> str:
-    """What of a machine changes a timing; its free memory or uptime would split equal ones."""
+    """Return what of a machine changes a timing; its free memory would split equal ones."""
     if not isinstance(machine, Mapping):
         return str(machine)
     keys = [key for key in ("cpu", "gpu", "cores", "threads") if key in machine]
@@ -225,7 +230,7 @@ def _failure(path: Path) -> str | None:
 
 
 def _saved_config(folder: Path) -> Mapping[str, Any]:
-    """What a run saved of its configuration before it began: all that a failed one leaves."""
+    """Return the configuration that a run saved before it began, all that a failed one leaves."""
     path = folder / ".hydra" / "config.yaml"
     if not path.is_file():
         return {}
@@ -239,13 +244,13 @@ def _saved_config(folder: Path) -> Mapping[str, Any]:
 
 
 def _overrides(name: str) -> dict[str, str]:
-    """`chunk=300ms,method=whisperrt` -> its keys; a comma inside a value stays in it."""
+    """Return the keys of `chunk=300ms,method=whisperrt`; a comma inside a value stays in it."""
     parts = re.split(r",(?=[+~\w./@]+=)", name)
     return dict(part.lstrip("+~").split("=", 1) for part in parts if "=" in part)
 
 
 def _method(config: Mapping[str, Any]) -> str | None:
-    """streaming_asr.methods.whisperrt.WhisperRT -> whisperrt"""
+    """Return `whisperrt` of streaming_asr.methods.whisperrt.WhisperRT."""
     target = str((config.get("method") or {}).get("_target_", "")).split(".")
     return target[target.index("methods") + 1] if "methods" in target[:-1] else None
 
@@ -261,6 +266,6 @@ def _split(config: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
 
 
 def _seconds(chunk: Any) -> float | None:
-    """`300ms` -> 0.3. Not config.parse_duration: a foreign log may hold what run would refuse."""
+    """Return 0.3 of `300ms`. A foreign log may hold what durations.parse_duration would refuse."""
     match = re.fullmatch(r"(\d+\.?\d*)\s*(ms|s)", str(chunk).strip())
     return float(match[1]) / (1000 if match[2] == "ms" else 1) if match else None

@@ -40,7 +40,7 @@ PARTS = {
 
 
 def draw(folder: Path | str, out: Path, kind: str = "pareto", marks: Path | None = None) -> Path:
-    """Draws a figure of the results under `folder` into `out`; its suffix is the format.
+    """Draw a figure of the results under `folder` into `out`; its suffix is the format.
 
     kind: a key of `KINDS`. marks: published numbers, see `read_marks`. Raises UserError for an
     unknown kind or suffix, and where no run has the numbers.
@@ -103,7 +103,7 @@ def _unique(axes: Sequence[Axes]) -> list[tuple[Any, str]]:
 
 
 def _styles(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
-    """How each label is drawn."""
+    """Return how each label is drawn."""
     variants: dict[str, list[str]] = {}
     for cell in cells:
         here = variants.setdefault(cell.method, [])
@@ -152,7 +152,7 @@ def _pareto(
                           markeredgecolor=style["color"], markeredgewidth=0.7)  # fmt: skip
                 labels.append(Label(x, 0.985 * top, f"{cell.chunk}: {y:.0f} %", style["color"]))
                 continue
-            across, along = (_interval(cell, name) for name in FRONT)
+            across, along = (cell.interval(name) for name in FRONT)
             if across and along:
                 box = Rectangle(
                     (across[0], along[0]), across[1] - across[0], along[1] - along[0],
@@ -236,11 +236,6 @@ def _value(cell: Cell, metric: str) -> float:
     value = cell.metrics[metric]
     assert value is not None  # of a cell that is drawable
     return value
-
-
-def _interval(cell: Cell, metric: str) -> tuple[float, float] | None:
-    found = (cell.document.get("intervals") or {}).get("metrics", {}).get(metric)
-    return (found[0], found[1]) if found else None
 
 
 def _published(axis: Axes, marks: Sequence[Mark]) -> list[Label]:

@@ -42,8 +42,8 @@ class Box:
 
 
 def place_labels(axis: Axes, labels: Sequence[Label]) -> None:
-    """Writes each label at the nearest place beside its point where it covers no point and no
-    other label; one that has no place is left out. The axis must have its final size."""
+    """Write each label at the nearest place beside its point where it covers no point and no other
+    label; one that has no place is left out. The axis must have its final size."""
     from matplotlib.figure import Figure
 
     figure = axis.get_figure()
@@ -77,7 +77,7 @@ def place_labels(axis: Axes, labels: Sequence[Label]) -> None:
 
 
 def _around(x: float, y: float, width: float) -> Iterable[Box]:
-    """Places for a label of this width, the best first: right, left, above, below, and further."""
+    """Yield places for a label of this width, the best first: right, left, above, below."""
     height = SIZE + 1.5
     for gap in (1.0, height + 1.0, 2 * height + 1.0):
         near = HALF_MARK + 1.0

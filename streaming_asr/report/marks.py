@@ -38,7 +38,7 @@ class Mark:
 
 
 def read_marks(folder: Path | str, path: Path | None = None) -> list[Mark]:
-    """The marks of `path`, else of `folder`/marks.yaml where there is one, else none.
+    """Return the marks of `path`, else of `folder`/marks.yaml where there is one, else none.
 
     Raises UserError for a file that cannot be read and for a mark that is wrong.
     """

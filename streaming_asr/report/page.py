@@ -30,7 +30,7 @@ MAX_AUDIO_BYTES = 24_000_000  # of all audio in a page; base64 adds a third
 
 
 def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | None = None) -> Path:
-    """Writes the page of the results under `folder` to `out` (default `folder`/report.html).
+    """Write the page of the results under `folder` to `out` (default `folder`/report.html).
 
     marks: published numbers, see `read_marks`. Raises UserError where `folder` holds no result.
     """
@@ -50,6 +50,7 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
         data=Markup(_script_safe(data)),
+        licences=data["licences"],
         # Apart from the rest, so that sound is read when it is played and not when the page opens.
         audio=audio,
     )
@@ -60,7 +61,7 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
 
 
 def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
-    """Everything the page shows: columns, cells, timelines, audio by name, published numbers."""
+    """Return all that the page shows: columns, cells, timelines, audio, published numbers."""
     from streaming_asr.metrics import METRICS
 
     cells = read_cells(folder)
@@ -93,8 +94,15 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
             split: ceiling([cell for cell in cells if cell.split == split])
             for split in {cell.split for cell in cells}
         },
+        "licences": _licences(cells),
         "marks": [asdict(mark) for mark in read_marks(folder, marks)],
     }
+
+
+def _licences(cells: list[Cell]) -> list[str]:
+    """Licence and attribution of the corpora that state one, each once."""
+    corpora = [(cell.document.get("config") or {}).get("data") or {} for cell in cells]
+    return sorted({str(corpus["licence"]) for corpus in corpora if corpus.get("licence")})
 
 
 def _cell(cell: Cell, on_front: bool | None) -> dict[str, Any]:
@@ -118,8 +126,8 @@ def _cell(cell: Cell, on_front: bool | None) -> dict[str, Any]:
 
 
 def _intervals(cell: Cell) -> dict[str, Any]:
-    """The 95 % intervals by metric, and what was drawn for them; results scored before there were
-    any have none."""
+    """Return the 95 % intervals by metric and what was drawn for them; results scored before there
+    were any have none."""
     found = cell.document.get("intervals") if cell.metrics else None
     if not isinstance(found, Mapping):
         return {"intervals": {}, "drawn": ""}
@@ -134,7 +142,7 @@ def _intervals(cell: Cell) -> dict[str, Any]:
 
 
 def _timelines(cells: list[Cell]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The chosen utterances of every cell, and the audio files they name, each once.
+    """Return the chosen utterances of every cell, and the audio files they name, each once.
 
     A cell whose log cannot be read is replaced in `cells` by one with a note.
     """
@@ -178,7 +186,7 @@ def _timelines(cells: list[Cell]) -> tuple[list[dict[str, Any]], dict[str, str]]
 
 
 def _audio(path: Path, folder: Path, room: int) -> tuple[str | None, str]:
-    """The file as a data URL, or None and why not."""
+    """Return the file as a data URL, or None and why not."""
     found = next((p for p in (path, folder / path) if p.is_file()), None)
     if found is None:
         return None, "the audio file is not on this machine"
@@ -196,13 +204,13 @@ def _definition(metric: Any, name: str) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """JSON has no NaN; five digits are more than any of these numbers means."""
+    """Return `value` with five digits; None where it is no finite number, as JSON has no NaN."""
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(f"{value:.5g}")
 
 
 def _script_safe(data: Any) -> str:
-    """JSON that no text in it can leave: `</script>` and `<!--` need the `<`."""
+    """Return JSON that no text in it can leave: `</script>` and `<!--` need the `<`."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

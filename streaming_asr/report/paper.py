@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from streaming_asr.errors import UserError
 from streaming_asr.papers import NONE, Metric, Row, Selector, Table, papers, read_paper
 from streaming_asr.report.cells import Cell, read_cells
+from streaming_asr.terminal import console
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
@@ -51,7 +52,7 @@ class Line:
 
 
 def compare(table: Table, cells: Sequence[Cell], *, form: bool = False) -> Iterator[Line]:
-    """Every number of the table with what our cells hold for it: a line for each that agrees.
+    """Yield every number of the table with what our cells hold for it: a line for each that agrees.
 
     form: model and data are left out of the match (a row in form, on other data than the paper's);
     then there is no difference to state.
@@ -93,7 +94,7 @@ def _line(row: Row, name: str, metric: Metric, printed: str, cell: Cell, form: b
     if value is None:
         return Line(row, name, printed, why="ran, but this was not measured", cell=cell)
     ours = value * metric.scale
-    bounds = (cell.document.get("intervals") or {}).get("metrics", {}).get(metric.ours)
+    bounds = cell.interval(metric.ours)
     number = _number(printed)
     return Line(
         row,
@@ -107,7 +108,7 @@ def _line(row: Row, name: str, metric: Metric, printed: str, cell: Cell, form: b
 
 
 def agrees(cell: Cell, select: Selector) -> bool:
-    """Whether the cell's configuration holds one of the accepted values of every key."""
+    """Return whether the cell's configuration holds one of the accepted values of every key."""
     for key, accepted in select.items():
         wanted = accepted if isinstance(accepted, list) else [accepted]
         held = _held(cell, key)
@@ -117,7 +118,7 @@ def agrees(cell: Cell, select: Selector) -> bool:
 
 
 def _held(cell: Cell, key: str) -> list[str]:
-    """The names under which the cell's configuration holds `key`."""
+    """Return the names under which the cell's configuration holds `key`."""
     config = cell.config
     if key == "method":
         return [cell.method, *str((config.get("method") or {}).get("_target_", "")).split(".")]
@@ -143,7 +144,7 @@ def _same(held: str, wanted: str) -> bool:
 
 
 def _number(text: str) -> float | None:
-    """`0.5` -> 0.5; durations in seconds: `300ms` -> 0.3."""
+    """Return the number of a text (`0.5`), of a duration (`300ms`) the seconds."""
     match = re.fullmatch(r"(-?\d+\.?\d*)\s*(ms|s)?", text.strip())
     return float(match[1]) / (1000 if match[2] == "ms" else 1) if match else None
 
@@ -152,7 +153,7 @@ def _number(text: str) -> float | None:
 
 
 def grid(table: Table, lines: Sequence[Line], *, form: bool = False) -> Grid:
-    """The lines as a table for the terminal."""
+    """Return the lines as a table for the terminal."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as Grid
     from rich.text import Text
@@ -202,7 +203,7 @@ def grid(table: Table, lines: Sequence[Line], *, form: bool = False) -> Grid:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status. Raises UserError."""
+    """Run the command line and return its exit status. Raises UserError."""
     parser = argparse.ArgumentParser(
         prog="streaming-asr report paper",
         description="Show a paper's tables beside our results.",
@@ -234,11 +235,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         _print_commands(tables)
         return 0
     cells = [cell for folder in arguments.folders for cell in read_cells(folder)]
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console.width = 110
     print(paper.source)
     for key, value in paper.protocol.items():
         print(f"  {key}: {value}")
@@ -251,7 +247,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.ran:
             lines = [line for line in lines if line.cell is not None]
         print()
-        console.print(grid(table, lines, form=arguments.form))
+        console(110).print(grid(table, lines, form=arguments.form))
         if table.comparable:
             print(f"table {table.name}: {count}")
     for note in paper.text if arguments.table is None else ():

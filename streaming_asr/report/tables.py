@@ -7,7 +7,8 @@ from pathlib import Path
 
 from streaming_asr.errors import UserError
 from streaming_asr.report.cells import Cell, read_cells
-from streaming_asr.report.terminal import HEADLINE, shown
+from streaming_asr.report.terminal import HEADLINE, heading_of
+from streaming_asr.terminal import shown
 
 SUFFIXES = (".md", ".tex")
 _TEX = str.maketrans(
@@ -21,8 +22,8 @@ _TEX = str.maketrans(
 
 
 def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = None) -> Path:
-    """Writes the cells under `folder` to `out`, .tex or .md: a row each, the best of each data
-    bold, 95 % intervals where there are any, failed cells as rows.
+    """Write the cells under `folder` to `out`, .tex or .md: a row each, the best of each data bold,
+    95 % intervals where there are any, failed cells as rows.
 
     metrics: the columns by their names in metrics.json; default the report's. Raises UserError
     for another suffix, an unknown metric, and a folder without results.
@@ -31,9 +32,7 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
 
     if out.suffix not in SUFFIXES:
         raise UserError(f"--table {out}: the suffix is {' or '.join(SUFFIXES)}")
-    headline = {name: (heading.replace("-\n", "").replace("\n", " "), digits)
-                for name, heading, digits in HEADLINE}  # fmt: skip
-    columns = list(metrics or headline)
+    columns = list(metrics or (name for name, _, _ in HEADLINE))
     for name in columns:
         if name not in METRICS:
             raise UserError(f"--metrics {name}: no such metric; score --list shows them all")
@@ -46,19 +45,19 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
         if cell.error:
             return "failed" if name == columns[0] else ""
         value = cell.metrics.get(name)
-        digits = headline[name][1] if name in headline else 3
+        _, digits = heading_of(name) or (name, 3)
         text = shown(value, digits)
         if value is not None and (cell.split, name) in best and best[cell.split, name] == value:
             text = rf"\textbf{{{text}}}" if is_tex else f"**{text}**"
-        found = (cell.document.get("intervals") or {}).get("metrics", {}).get(name)
+        found = cell.interval(name)
         if value is not None and found:
             span = f"[{shown(found[0], digits)}, {shown(found[1], digits)}]"
             text += rf" {{\scriptsize {span}}}" if is_tex else f" {span}"
         return text
 
     heads = ["Method", "Chunk", "Data"]
-    heads += [headline[name][0] if name in headline else f"{name} {METRICS[name].unit}".strip()
-              for name in columns]  # fmt: skip
+    plain = {name: f"{name} {METRICS[name].unit}".strip() for name in columns}
+    heads += [(heading_of(name) or (plain[name], 3))[0] for name in columns]
     rows = [
         [
             escape(cell.label),
@@ -75,7 +74,7 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
 
 
 def _best(cells: Sequence[Cell], columns: Sequence[str]) -> dict[tuple[str, str], float]:
-    """(data, metric) -> the best value, where the runs that can be compared differ in it."""
+    """Return the best value by (data, metric), where the runs that can be compared differ in it."""
     from streaming_asr.metrics import METRICS
 
     best = {}

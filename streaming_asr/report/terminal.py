@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streaming_asr.report.cells import read_cells
+from streaming_asr.terminal import shown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,8 +24,16 @@ HEADLINE = (
 )
 
 
+def heading_of(name: str) -> tuple[str, int] | None:
+    """Return the heading of a headline metric on one line and its digits; None for the others."""
+    for each, heading, digits in HEADLINE:
+        if each == name:
+            return heading.replace("-\n", "").replace("\n", " "), digits
+    return None
+
+
 def table(folder: Path | str) -> Table:
-    """The results under `folder`, one row per cell; at most 100 columns wide.
+    """Return the results under `folder`, one row per cell, at most 100 columns wide.
 
     Word latency is after the end of the word, with compute (the FIFO clock). Raises UserError
     where `folder` holds no result.
@@ -64,7 +73,3 @@ def table(folder: Path | str) -> Table:
     if remarks:
         grid.caption = Text("\n".join(f"[{at}] {text}" for at, text in enumerate(remarks, 1)))
     return grid
-
-
-def shown(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"

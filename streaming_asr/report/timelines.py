@@ -10,16 +10,17 @@ from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics.latency import WordTimes
 from streaming_asr.report.cells import Cell
-from streaming_asr.text import light_key
+from streaming_asr.text import common_prefix, light_key
 
 MAX_DURATION_S = 180.0  # a longer recording is more rows than a reader can follow
 
 
 def choose(cells: Sequence[Cell]) -> dict[Path, dict[str, str]]:
-    """Cell folder -> utterance id -> why it is shown; at most six utterances a cell.
+    """Return why an utterance is shown, by cell folder and utterance id; at most six a cell.
 
     Cells of one split share four (two worst by mean WER, the median, the slowest), so that they
     can be compared on them; each adds its own worst and its own slowest.
@@ -49,7 +50,7 @@ def choose(cells: Sequence[Cell]) -> dict[Path, dict[str, str]]:
 def _extremes(
     rows: Mapping[str, Sequence[float]], *, n_worst: int, median: bool, whose: str
 ) -> dict[str, str]:
-    """(WER, latency) by utterance -> the ones worth a look, each with the reason."""
+    """Return the utterances worth a look with the reason; `rows` are (WER, latency)."""
     if not rows:
         return {}
     by_wer = sorted(rows, key=lambda utt: (-rows[utt][0], utt))
@@ -62,12 +63,13 @@ def _extremes(
 
 
 def _results(cell: Cell) -> dict[str, tuple[float, float]]:
-    """Utterance -> (WER, p90 of its commit latency in s, 0 where unknown), utterances.jsonl."""
+    """Return (WER, p90 of its commit latency in s, 0 where unknown) of each line of
+    utterances.jsonl."""
     path = cell.folder / "utterances.jsonl"
     if not path.is_file():
         return {}
     results = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in text_lines(path):
         row = json.loads(line)
         if row["audio_s"] <= MAX_DURATION_S:
             late_s = row["latency"].get("committed_p90_ca_s") or 0.0
@@ -76,7 +78,7 @@ def _results(cell: Cell) -> dict[str, tuple[float, float]]:
 
 
 def timeline(trace: Trace) -> dict[str, Any]:
-    """What the page draws of one utterance.
+    """Return what the page draws of one utterance.
 
     steps: [a_k, f_k, n, text, m] of every step that changed the screen: keep n characters of the
     display before, add text; the first m characters are committed. Seconds.
@@ -89,7 +91,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
     displayed = committed = ""
     for step in trace.steps:
         if (step.displayed, step.committed) != (displayed, committed):
-            n_kept = _n_common(displayed, step.displayed)
+            n_kept = common_prefix(displayed, step.displayed)
             n_final = len(step.committed) if step.displayed.startswith(step.committed) else 0
             times = [round(step.audio_s, 4), round(step.finished_s, 4)]
             steps.append([*times, n_kept, step.displayed[n_kept:], n_final])
@@ -152,7 +154,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
 def _changes(
     trace: Trace, final: Sequence[str], at_step: Sequence[int]
 ) -> list[list[tuple[int, str]]]:
-    """For each final word, what stood at its place: (entry of steps, text) at every change.
+    """Return, for each final word, what stood at its place: (entry of steps, text) at every change.
 
     The place is found by aligning each display with the start of the final text that it is
     nearest to; what the display does not have yet is no change, what it no longer has is a change
@@ -175,7 +177,7 @@ def _changes(
 
 
 def _opcodes(one: Sequence[str], other: Sequence[str]) -> Iterable[tuple[str, int, int, int, int]]:
-    """The edits as (tag, start, end, start, end)."""
+    """Return the edits as (tag, start, end, start, end)."""
     return (
         (op.tag, op.src_start, op.src_end, op.dest_start, op.dest_end)
         for op in Levenshtein.opcodes(one, other)
@@ -183,20 +185,11 @@ def _opcodes(one: Sequence[str], other: Sequence[str]) -> Iterable[tuple[str, in
 
 
 def _start_like(shown: Sequence[str], final: Sequence[str]) -> Sequence[str]:
-    """The prefix of `final` that is nearest to `shown`: aligned with the whole, a misheard last
-    word would stand for the last word of the recording."""
+    """Return the prefix of `final` that is nearest to `shown`: aligned with the whole, a misheard
+    last word would stand for the last word of the recording."""
     n = len(shown)
     return min(
         (final[:m] for m in range(max(n - 3, 0), min(n + 3, len(final)) + 1)),
         key=lambda start: (Levenshtein.distance(shown, start), abs(len(start) - n)),
         default=final,
     )
-
-
-def _n_common(one: Iterable[str], other: Iterable[str]) -> int:
-    n = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        n += 1
-    return n

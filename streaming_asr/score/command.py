@@ -12,6 +12,7 @@ from typing import Any
 from streaming_asr.errors import UserError
 from streaming_asr.metrics import METRICS
 from streaming_asr.score.folder import find_cells, score_folder
+from streaming_asr.terminal import console, exit_status
 
 # `score NAME ...`: where its `main(arguments) -> exit status` lies, and what it does. What it
 # raises as UserError is printed here, and the status is 2.
@@ -54,16 +55,13 @@ commands (python -m streaming_asr.score NAME --help says more; a folder of that 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; the exit status is 2 for bad input."""
+    """Run the command line and return its exit status, 2 for bad input."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    try:
-        if argv and argv[0] in COMMANDS:
-            module, _, function = COMMANDS[argv[0]][0].partition(":")
-            return int(getattr(import_module(module), function)(argv[1:]))
-        return _score(argv)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    if not argv or argv[0] not in COMMANDS:
+        return exit_status(lambda: _score(argv))
+    module, _, function = COMMANDS[argv[0]][0].partition(":")
+    program = getattr(import_module(module), function)
+    return exit_status(lambda: int(program(argv[1:])))
 
 
 def _score(argv: Sequence[str]) -> int:
@@ -115,13 +113,10 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
-    if not console.is_terminal:  # rich would cut a pipe or a file at 80
-        console.width = max(console.width, 140)
+    wide = console(140)
     table = Table()
     titles = _titles(results)
     if len(names) > len(HEADLINE) and len(results) <= 4:  # too wide: one metric per row
@@ -138,12 +133,12 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
         for folder, result in results.items():
             values = (_with_interval(result, name) for name in names)
             table.add_row(Text(titles[folder]), str(result["n_utterances"]), *values)
-    console.print(table)
+    wide.print(table)
     for drawn in dict.fromkeys(_drawn(result) for result in results.values()):
-        console.print(f"intervals: 95 %, over {drawn}")
+        wide.print(f"intervals: 95 %, over {drawn}")
     for folder, result in results.items():
         if result["n_failed"] or result["n_silent"]:
-            console.print(
+            wide.print(
                 f"{titles[folder]}: {result['n_failed']} failed, {result['n_silent']} silent of "
                 f"{result['n_utterances']}; they count in WER with an empty hypothesis",
                 markup=False,
@@ -151,7 +146,7 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
 
 
 def _titles(results: Mapping[Path, dict[str, Any]]) -> dict[Path, str]:
-    """experiment/cell of each, and the folder of those that share it with another."""
+    """Return experiment/cell of each, and the folder too where several share one."""
     titles = {
         folder: f"{result['experiment']}/{result['cell']}" for folder, result in results.items()
     }
@@ -175,8 +170,7 @@ def _with_interval(result: Mapping[str, Any], name: str) -> str:
 
 
 def print_definitions() -> None:
-    """Every metric with unit, direction, definition and source."""
-    from rich.console import Console
+    """Print every metric with unit, direction, definition and source."""
     from rich.table import Table
 
     table = Table()
@@ -186,7 +180,7 @@ def print_definitions() -> None:
         table.add_row(
             metric.name, metric.unit, metric.better or "", metric.definition, metric.source
         )
-    Console().print(table)
+    console().print(table)
 
 
 def _header(name: str) -> str:
@@ -197,10 +191,6 @@ def _header(name: str) -> str:
 def _number(value: float | None) -> str:
     if value is None:
         return "-"
-    return (
-        str(value)
-        if isinstance(value, int)
-        else f"{value:.4g}"
-        if abs(value) < 1
-        else f"{value:.2f}"
-    )
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.4g}" if abs(value) < 1 else f"{value:.2f}"

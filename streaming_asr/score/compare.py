@@ -18,6 +18,7 @@ from streaming_asr.metrics import METRICS, trace
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.score.sample import LATENCY, Sample, differences
 from streaming_asr.statistics import LEVEL, N_RESAMPLES, Clusters, Estimate, holm
+from streaming_asr.terminal import console
 
 EPILOG = """\
 how to read it
@@ -57,7 +58,7 @@ class Comparison:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command line; UserError for runs that cannot be compared."""
+    """Run the command line. Raises UserError for runs that cannot be compared."""
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.score compare",
         description="Differences of runs in WER and word latency, with intervals over speakers.",
@@ -84,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_runs(paths: Sequence[str], *, clock: str = "ca") -> list[Run]:
-    """Every cell at or below each path, in the order given. Raises UserError for one cell twice."""
+    """Return every cell at or below each path, in order. Raises UserError for one cell twice."""
     folders = [folder for path in paths for folder in find_cells(path)]
     seen: set[Path] = set()
     for folder in folders:
@@ -127,8 +128,8 @@ def _read(folder: Path, name: str, clock: str) -> Run:
 
 
 def compare(runs: Sequence[Run], against: str | None = None) -> list[Comparison]:
-    """Each run beside its baseline: the first, or with `against` the one of its corpus whose
-    folder's name contains that. Raises UserError for runs of different utterances."""
+    """Return each run beside its baseline: the first run, or with `against` the one of its corpus
+    whose folder's name contains that. Raises UserError for runs of different utterances."""
     if against is None:
         baselines = [runs[0]] * len(runs)
     else:
@@ -193,7 +194,7 @@ def _check_same_corpus(run: Run, baseline: Run) -> None:
 
 
 def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """One row per metric and run; p-values are corrected within a metric, over all its runs."""
+    """Return one row per metric and run; p-values are corrected within a metric."""
     names = [name for name in METRICS if any(name in each.differences for each in comparisons)]
     rows = []
     for name in names:
@@ -221,13 +222,9 @@ def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
-    if not console.is_terminal:  # rich would cut a pipe or a file at 80
-        console.width = 140
     baselines = {each.baseline.name for each in comparisons}
     for name in dict.fromkeys(row["metric"] for row in rows):
         metric = METRICS[name]
@@ -250,7 +247,7 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
             else:
                 texts += ["–"] * 4
             shown.add_row(*map(Text, texts))
-        console.print(shown)
+        console(140).print(shown)
     if len(baselines) == 1:
         print(f"baseline: {baselines.pop()}")
     for drawn in dict.fromkeys(str(each.clusters) for each in comparisons):
@@ -260,7 +257,7 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
 
 
 def _remarks(comparison: Comparison) -> list[str]:
-    """What a reader must know before believing a difference."""
+    """Return what a reader must know before believing a difference."""
     found = []
     for each in (comparison.baseline, comparison.run):
         if each.n_failed or each.n_silent:

@@ -10,9 +10,10 @@ from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, read_log
 from streaming_asr.formats import FORMATS
 from streaming_asr.formats.nist import references as stm_references
-from streaming_asr.formats.stream import Reference, meet, unmeasured
+from streaming_asr.formats.stream import meet, reference, unmeasured
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.score.folder import EVENTS, find_cells, score_folder
+from streaming_asr.utterance import Utterance
 
 IMPORT_EPILOG = """\
 formats
@@ -42,7 +43,7 @@ examples
 
 
 def import_command(argv: Sequence[str]) -> int:
-    """`score import FORMAT FILE`: make a cell of results of another tool's log and score it."""
+    """Make a cell of results of another tool's log and score it."""
     parser = _parser("import", "Score another tool's log by the same code.", IMPORT_EPILOG)
     parser.add_argument("format", choices=FORMATS, metavar="FORMAT")
     parser.add_argument("file", type=Path, metavar="FILE", help="the log, or a folder of them")
@@ -96,7 +97,7 @@ def import_command(argv: Sequence[str]) -> int:
 
 
 def export_command(argv: Sequence[str]) -> int:
-    """`score export FORMAT FOLDER`: write the log of every cell in another tool's format."""
+    """Write the log of every cell in another tool's format."""
     parser = _parser("export", "Write logs in another tool's format.", EXPORT_EPILOG, writing=True)
     writable = [name for name, each in FORMATS.items() if each.write is not None]
     parser.add_argument("format", choices=writable, metavar="FORMAT")
@@ -120,22 +121,20 @@ def export_command(argv: Sequence[str]) -> int:
     return 0
 
 
-def references(path: Path) -> list[Reference]:
-    """What was said, from a manifest, an STM file, a log or the folder of one."""
+def references(path: Path) -> list[Utterance]:
+    """Return what was said, from a manifest, an STM file, a log or the folder of one."""
     if path.suffix == ".stm":
         return stm_references(path)
     log = path / EVENTS if path.is_dir() else path
     if log.name == EVENTS:
+        known = ("words", "speaker", "language", "audio_path")
         return [
-            Reference(u.utt, u.text, u.duration_s, u.words, u.speaker, u.language, u.audio_path)
+            reference(u.utt, u.text, u.duration_s, **{name: getattr(u, name) for name in known})
             for u in read_log(log).utterances
         ]
     from streaming_asr.data import read_manifest
 
-    return [
-        Reference(u.id, u.text, u.duration_s, u.words, u.speaker, u.language, u.audio_path)
-        for u in read_manifest(path)
-    ]
+    return read_manifest(path)
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, bool]:

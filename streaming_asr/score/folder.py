@@ -66,7 +66,7 @@ def score_folder(
 
 
 def _intervals(log: Log, traces: Sequence[Trace], metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Of those metrics that the run has."""
+    """Return the intervals of those metrics that the run has."""
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
     found = intervals(Sample.of(traces, recordings=recordings), shares(traces))
     found["metrics"] = {
@@ -93,7 +93,8 @@ def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:
 
 
 def find_cells(root: str | Path) -> list[Path]:
-    """Every folder at or below `root` that holds an events.jsonl, those set aside left out.
+    """Return every folder at or below `root` that holds an events.jsonl, leaving out those set
+    aside.
 
     Raises UserError for none."""
     root = Path(root)
@@ -124,7 +125,7 @@ def _json(value: Mapping[str, Any], indent: int | None = None) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """All of `text` or nothing: a reader never sees half a file."""
+    """Write all of `text` or nothing, so that a reader never sees half a file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")

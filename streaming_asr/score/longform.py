@@ -18,6 +18,7 @@ from streaming_asr.metrics.accuracy import total
 from streaming_asr.metrics.latency import summary
 from streaming_asr.metrics.longform import errors_by_time, lag_over_time, sentences, stream_laal
 from streaming_asr.score.folder import EVENTS, find_cells
+from streaming_asr.terminal import console, shown
 from streaming_asr.text import normaliser
 
 RESULT = "longform.json"
@@ -37,7 +38,7 @@ example
 
 
 def main(argv: Sequence[str]) -> int:
-    """`score longform FOLDER`."""
+    """Run `score longform FOLDER`."""
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.score longform",
         description="Figures for long recordings: StreamLAAL, error rate and lag over time.",
@@ -61,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
 def longform(
     cell: Path, *, wer_every_s: float = 3600.0, lag_every_s: float = 60.0
 ) -> dict[str, Any]:
-    """The figures of one cell, written to cell/longform.json.
+    """Return the figures of one cell and write them to cell/longform.json.
 
     A clock that the log does not know, or that streams advanced together have none of, is None;
     so is StreamLAAL where mweralign is missing. Raises UserError for a corpus without word times.
@@ -121,22 +122,19 @@ def _lags(traces: Sequence[Trace], clock: str, every_s: float) -> list[dict[str,
 
 
 def _print(cell: Path, result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    def number(value: float | None, digits: int = 2) -> str:
-        return "-" if value is None else f"{value:.{digits}f}"
-
-    laal = [f"{clock} {number(result[f'stream_laal_{clock}_ms'], 0)} ms" for clock in CLOCKS]
-    rates = [number(rate["wer"]) for rate in result["wer"]]
-    console = Console()
-    console.print(f"{cell}: {result['n_sentences']} sentences; StreamLAAL {', '.join(laal)}")
-    console.print(f"WER every {result['wer_every_s']:g} s: {' '.join(rates)} %")
+    laal = [f"{clock} {shown(result[f'stream_laal_{clock}_ms'], 0)} ms" for clock in CLOCKS]
+    rates = [shown(rate["wer"], 2) for rate in result["wer"]]
+    print(f"{cell}: {result['n_sentences']} sentences; StreamLAAL {', '.join(laal)}")
+    print(f"WER every {result['wer_every_s']:g} s: {' '.join(rates)} %")
     table = Table()
     for title in ("from [s]", "words", "lag cu [s]", "p90", "lag ca [s]", "p90"):
         table.add_column(title.replace("[", r"\["), justify="right")
     rows = [result[f"lag_{clock}"] for clock in CLOCKS]
     for i, some in enumerate(rows[0] or rows[1] or ()):
-        cells = [number(row[i][key]) if row else "-" for row in rows for key in ("mean_s", "p90_s")]
+        cells = [
+            shown(row[i][key], 2) if row else "–" for row in rows for key in ("mean_s", "p90_s")
+        ]
         table.add_row(f"{some['start_s']:g}", str(some["n_words"]), *cells)
-    console.print(table)
+    console().print(table)

@@ -21,6 +21,7 @@ from streaming_asr.events import UtteranceLog, read_log
 from streaming_asr.formats.stream import CA, STEPS, known_of
 from streaming_asr.metrics import METRICS, Trace, compute, queued, trace
 from streaming_asr.score.folder import EVENTS, find_cells
+from streaming_asr.terminal import console, shown
 
 SHOWN = (
     "arwer_grid_ca",
@@ -59,14 +60,14 @@ class Retimed:
     traces: list[Mapping[str, float | None]]
 
     def range(self, name: str) -> tuple[float, float] | None:
-        """The lowest and highest over the traces; None where one of them has no value."""
+        """Return the lowest and highest over the traces; None where one of them has no value."""
         values = [each[name] for each in self.traces]
         known = [value for value in values if value is not None]
         return (min(known), max(known)) if known and len(known) == len(values) else None
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command line; UserError for logs that cannot be retimed."""
+    """Run the command line. Raises UserError for logs that cannot be retimed."""
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.score retime",
         description="Both clocks again, from other compute times.",
@@ -100,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
 def retime(
     folder: str | Path, traces: Sequence[str | Path] = (), *, slowdown: float = 1.0
 ) -> Retimed:
-    """The metrics of one cell under the compute of several runs of it.
+    """Return the metrics of one cell under the compute of several runs of it.
 
     Raises UserError where the runs are not of the same steps, where streams shared their steps
     (their time is no stream's own), where the text depended on the time (feed best_effort), and
@@ -126,7 +127,7 @@ def retime(
 
 
 def _read(folder: Path) -> tuple[dict[str, UtteranceLog], list[str]]:
-    """The utterances by id, and the metrics that the log of another tool cannot tell."""
+    """Return the utterances by id, and the metrics that the log of another tool cannot tell."""
     (cell, *others) = find_cells(folder)
     if others:
         raise UserError(f"{folder}: holds {len(others) + 1} cells; name one of them, {cell} say")
@@ -170,7 +171,7 @@ def _check_same_steps(
 
 
 def _with(made: Sequence[Trace], times: Sequence[Times], slowdown: float) -> list[Trace]:
-    """The traces with other compute times, queued anew."""
+    """Return the traces with other compute times, queued anew."""
     return [
         replace(
             each,
@@ -187,29 +188,21 @@ def _with(made: Sequence[Trace], times: Sequence[Times], slowdown: float) -> lis
 
 def _print(found: Retimed, *, is_all: bool) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     changed = [name for name in METRICS if found.measured[name] != found.retimed[name]]
-    shown = Table(box=SIMPLE_HEAD)
-    shown.add_column("metric", no_wrap=True)
+    grid = Table(box=SIMPLE_HEAD)
+    grid.add_column("metric", no_wrap=True)
     traces = [f"{found.n_traces} traces"] if found.n_traces > 1 else []
     for heading in ("measured", f"retimed x {found.slowdown:g}", *traces):
-        shown.add_column(heading, justify="right", no_wrap=True)
+        grid.add_column(heading, justify="right", no_wrap=True)
     for name in changed if is_all else SHOWN:
-        row = [name, _number(found.measured[name]), _number(found.retimed[name])]
+        row = [name, shown(found.measured[name]), shown(found.retimed[name])]
         if traces:
             span = found.range(name)
             row.append("–" if span is None else f"{span[0]:.3f} to {span[1]:.3f}")
-        shown.add_row(*row)
-    console = Console()
-    if not console.is_terminal:  # rich would cut a pipe or a file at 80
-        console.width = 100
-    console.print(shown)
+        grid.add_row(*row)
+    console().print(grid)
     room = found.retimed["headroom"]
     if room is not None and room < 1:
         print(f"this machine does not keep up: it would have to be {1 / room:.1f} times faster")
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"

@@ -9,6 +9,7 @@ from typing import Any
 from streaming_asr import statistics
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics.accuracy import AlignedWordErrors, Errors, word_errors
+from streaming_asr.metrics.latency import timed
 from streaming_asr.statistics import Clusters, Counts, Estimate, Pool, Statistics, Values
 from streaming_asr.text import normaliser
 
@@ -40,10 +41,11 @@ class Sample:
         clock: str = "ca",
         recordings: Mapping[str, str | None] | None = None,
     ) -> Sample:
-        """`recordings` names the recording of an utterance where several come from one."""
-        timed = [trace.timed for trace in traces]
-        n_spoken = sum(len(words.spoken) for words in timed if words)
-        latencies = [words.latencies("committed", clock) if words else [] for words in timed]
+        """Return the sample of these traces; `recordings` names the recording of an utterance where
+        several come from one."""
+        found = [timed(trace) for trace in traces]
+        n_spoken = sum(len(words.spoken) for words in found if words)
+        latencies = [words.latencies("committed", clock) if words else [] for words in found]
         has_latency = n_spoken > 0 and all(trace.batch == 1 for trace in traces)
         return cls(
             utts=[trace.utt for trace in traces],
@@ -60,7 +62,7 @@ class Sample:
         return statistics.clusters(self.speakers, self.recordings)
 
     def in_order_of(self, utts: Sequence[str]) -> Sample:
-        """The same utterances in the order of `utts`."""
+        """Return the same utterances in the order of `utts`."""
         at = {utt: k for k, utt in enumerate(self.utts)}
         order = [at[utt] for utt in utts]
         return Sample(
@@ -74,7 +76,8 @@ class Sample:
         )
 
     def statistics(self, clusters: Clusters) -> Statistics:
-        """WER in % and the quantiles of word latency of each draw of `clusters`, by metric name."""
+        """Return what maps draws of `clusters` to WER in % and the quantiles of word latency, by
+        metric name."""
         errors = statistics.sums([each.errors for each in self.errors], clusters)
         words = statistics.sums([each.words for each in self.errors], clusters)
         pool = None
@@ -99,15 +102,15 @@ class Sample:
 
 
 def shares(traces: Sequence[Trace]) -> dict[str, list[tuple[float, float]]]:
-    """For metrics that are a share of the whole corpus, by name, numerator and denominator of each
-    utterance; (0, 0) where its words are not timed."""
+    """Return, for metrics that are a share of the whole corpus, numerator and denominator of each
+    utterance by name; (0, 0) where its words are not timed."""
     found: dict[str, list[tuple[float, float]]] = {
         "arwer_grid_ca": [],
         "word_latency_coverage": [],
     }
     for trace in traces:
         grid, spoken = (0.0, 0.0), (0.0, 0.0)
-        if (words := trace.timed) is not None:
+        if (words := timed(trace)) is not None:
             aligned = AlignedWordErrors(trace, normaliser(trace.language)).on_grid("ca")
             grid = (aligned.errors, aligned.words)
             spoken = (len(words.hits), len(words.spoken))
@@ -119,7 +122,7 @@ def shares(traces: Sequence[Trace]) -> dict[str, list[tuple[float, float]]]:
 def intervals(
     sample: Sample, rates: Mapping[str, Sequence[tuple[float, float]]] | None = None
 ) -> dict[str, Any]:
-    """What metrics.json says of one run: the 95 % intervals of WER, word latency and `rates`
+    """Return what metrics.json says of one run: the 95 % intervals of WER, word latency and `rates`
     (see `shares`), and what was drawn; empty where there is nothing to draw from."""
     clusters = sample.clusters
     base = sample.statistics(clusters)
@@ -152,8 +155,8 @@ def intervals(
 def differences(
     sample: Sample, baseline: Sample, *, level: float = statistics.LEVEL
 ) -> tuple[Clusters, dict[str, Estimate | None]]:
-    """`sample` minus `baseline`, both of the same utterances in the same order, in the same draws;
-    metrics that both have."""
+    """Return `sample` minus `baseline`, both of the same utterances in the same order, in the same
+    draws, for the metrics that both have."""
     clusters = baseline.clusters
     of_sample, of_baseline = sample.statistics(clusters), baseline.statistics(clusters)
 

@@ -13,30 +13,20 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import random
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from streaming_asr.data import Utterance
-from streaming_asr.data.shards import Item
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
-from streaming_asr.method import SAMPLE_RATE
-from streaming_asr.text import normaliser
 from streaming_asr.training.cache import BatchCache
 
 Log = Callable[[Mapping[str, float], int], None]
-Example = TypeVar("Example")
 
 
 @dataclass(frozen=True)
@@ -47,7 +37,7 @@ class FitConfig:
     comes first; `progress`, the share done of the nearer limit, drives schedule and curriculum.
     With `patience` it also ends when so many evaluations in a row have brought no better score.
     With `cached_batches` it goes through so many batches again and again, their features kept in
-    `out/features` (`training_cache`)."""
+    `out/features` (`training.cache`)."""
 
     out: str
     max_steps: int
@@ -130,225 +120,260 @@ def lr_factor(config: FitConfig, step: int, progress: float) -> float:
     return warm * (config.final_lr_ratio + (1 - config.final_lr_ratio) * left)
 
 
-def fit(recipe: Recipe, config: FitConfig, *, log: Log | None = None) -> dict[str, float]:
-    """Trains until a limit is reached, from `out/checkpoint.pt` on; returns the last evaluation.
+def fit(
+    recipe: Recipe, config: FitConfig, *, keep: str = "final", log: Log | None = None
+) -> dict[str, float]:
+    """Trains until a limit is reached, from `out/checkpoint.pt` on.
 
     Leaves `out/final` and `out/best` (whatever `recipe.save` writes), `out/curve.jsonl` and the
-    checkpoint. Raises UserError for an unknown schedule, a patience of no evaluation or a folder
-    that belongs to another run."""
-    if config.schedule not in ("linear_tail", "plateau", "constant"):
-        raise UserError(
-            f"schedule={config.schedule!r} is unknown; use linear_tail, plateau or constant"
-        )
-    if config.optimizer not in ("adamw", "muon"):
-        raise UserError(f"optimizer={config.optimizer!r} is unknown; use adamw or muon")
+    checkpoint; returns the figures on dev of `out/<keep>`. A training that had ended changes
+    nothing. Raises UserError for an unknown schedule or optimizer, a patience of no evaluation, a
+    folder that belongs to another run, and a loss that is no number."""
+    _check(config)
+    run = _Training(recipe, config, log)
+    run.restore()
+    run.announce()
+    while not run.ended:
+        progress = run.progress()
+        run.ended = progress >= 1 or run.out_of_patience()
+        if not run.ended:
+            run.step(progress)
+        evaluated = run.evaluate() if run.evaluation_is_due() else False
+        run.write(progress, evaluated)
+    return run.finish(keep)
+
+
+def _check(config: FitConfig) -> None:
+    for key, known in (
+        ("schedule", ("linear_tail", "plateau", "constant")),
+        ("optimizer", ("adamw", "muon")),
+    ):
+        value = getattr(config, key)
+        if value not in known:
+            raise UserError(
+                f"{key}={value!r} is unknown; use {', '.join(known[:-1])} or {known[-1]}"
+            )
     if config.patience is not None and config.patience < 1:
         raise UserError(
             f"patience={config.patience}: so many evaluations without a better score end the "
             "training, 1 or more; null trains until a limit"
         )
-    accelerator = Accelerator(
-        cpu=not torch.cuda.is_available(), mixed_precision=config.mixed_precision
-    )
-    rank, world = accelerator.process_index, accelerator.num_processes
-    out = Path(config.out)
-    out.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(config.seed)
-    trainable = [p for p in recipe.model.parameters() if p.requires_grad]
-    optimizers = _optimizers(recipe.model, config)
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
-        optimizers[0], factor=config.plateau_factor, patience=config.plateau_patience
-    )
-    step, spent_s, best, n_stale = 0, 0.0, math.inf, 0
-    checkpoint = out / "checkpoint.pt"
-    if checkpoint.exists():
-        saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        _same_run(saved["config"], config, checkpoint)
-        named = dict(recipe.model.named_parameters())
+
+
+class _Training:
+    """The phases of `fit`: restore, draw, step, evaluate, save."""
+
+    def __init__(self, recipe: Recipe, config: FitConfig, log: Log | None) -> None:
+        self.recipe, self.config, self.log = recipe, config, log
+        self.accelerator = Accelerator(
+            cpu=not torch.cuda.is_available(), mixed_precision=config.mixed_precision
+        )
+        self.out = Path(config.out)
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.checkpoint = self.out / "checkpoint.pt"
+        torch.manual_seed(config.seed)
+        self.trainable = [p for p in recipe.model.parameters() if p.requires_grad]
+        self.optimizers = _optimizers(recipe.model, config)
+        self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
+            self.optimizers[0], factor=config.plateau_factor, patience=config.plateau_patience
+        )
+        self.ended = False
+        self.n_steps, self.spent_s = 0, 0.0
+        self.evaluated_at = -1
+        """The step after which dev was last looked at."""
+        self.figures: dict[str, float] = {}
+        self.best, self.best_figures = math.inf, dict[str, float]()
+        self.n_stale = 0
+        """Evaluations in a row without a better score."""
+        self.sums: dict[str, float] = {}
+        """Of each figure, over the `n_summed` steps since the last row of the curve."""
+        self.n_summed = 0
+
+    # -- 1. restore -----------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Goes on where the checkpoint was written, if there is one; prepares the processes."""
+        if self.checkpoint.exists():
+            self._load(torch.load(self.checkpoint, map_location="cpu", weights_only=True))
+        self.restored_at = self.n_steps
+        self.model, *self.wrapped = self.accelerator.prepare(self.recipe.model, *self.optimizers)
+        # not before: accelerate loads the optimizers' states anew
+        self.groups = [group for each in self.optimizers for group in each.param_groups]
+        self.cache = None
+        if self.config.cached_batches is not None:
+            rank = self.accelerator.process_index
+            n_batches, folder = self.config.cached_batches, self.out / "features"
+            self.cache = BatchCache(self.recipe, n_batches, folder, rank)
+        self.draw = self.recipe.batch if self.cache is None else self.cache.batch
+        self.started = time.monotonic() - self.spent_s
+        self.saved_at = time.monotonic()
+        self.recipe.model.train()
+
+    def _load(self, saved: Mapping[str, Any]) -> None:
+        _same_run(saved["config"], self.config, self.checkpoint)
+        named = dict(self.recipe.model.named_parameters())
         with torch.no_grad():
             for name, value in saved["model"].items():
                 named[name].copy_(value)
-        for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
+        for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
             optimizer.load_state_dict(state)
-        plateau.load_state_dict(saved["plateau"])
-        step, spent_s, best = saved["step"], saved["spent_s"], saved["best"]
-        n_stale = saved.get("n_stale", 0)
-        if accelerator.is_main_process:
-            _cut_curve(out / "curve.jsonl", step)
-    model, *wrapped = accelerator.prepare(recipe.model, *optimizers)
-    # not before: accelerate loads the optimizers' states anew
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    started = time.monotonic() - spent_s
-    if accelerator.is_main_process:
-        print(
-            f"training: {sum(p.numel() for p in trainable) / 1e6:.2f} M parameters, "
-            f"{world} process(es), at most {config.max_steps} steps or {config.max_minutes:g} min"
-            + (f"; resumed at step {step} ({spent_s / 60:.1f} min spent)" if step else ""),
-            flush=True,
-        )
+        self.plateau.load_state_dict(saved["plateau"])
+        self.n_steps, self.spent_s, self.best = saved["step"], saved["spent_s"], saved["best"]
+        self.n_stale = saved.get("n_stale", 0)
+        self.evaluated_at = saved.get("evaluated_at", -1)
+        self.figures = dict(saved.get("figures", {}))
+        self.best_figures = dict(saved.get("best_figures", {}))
+        if self.accelerator.is_main_process:
+            _cut_curve(self.out / "curve.jsonl", self.n_steps)
 
-    def save_checkpoint() -> None:
-        state = {
-            "config": asdict(config),
-            "model": {n: p.detach() for n, p in recipe.model.named_parameters() if p.requires_grad},
-            "optimizers": [optimizer.state_dict() for optimizer in optimizers],
-            "plateau": plateau.state_dict(),
-            "step": step,
-            "spent_s": time.monotonic() - started,
-            "best": best,
-            "n_stale": n_stale,
-        }
-        torch.save(state, checkpoint.with_suffix(".tmp"))
-        checkpoint.with_suffix(".tmp").replace(checkpoint)
+    def announce(self) -> None:
+        if self.accelerator.is_main_process:
+            n_trained = sum(p.numel() for p in self.trainable)
+            print(
+                f"training: {n_trained / 1e6:.2f} M parameters, "
+                f"{self.accelerator.num_processes} process(es), at most {self.config.max_steps} "
+                f"steps or {self.config.max_minutes:g} min"
+                + (
+                    f"; resumed at step {self.n_steps} ({self.spent_s / 60:.1f} min spent)"
+                    if self.n_steps
+                    else ""
+                ),
+                flush=True,
+            )
 
-    def evaluate() -> dict[str, float]:
-        recipe.model.eval()
+    def progress(self) -> float:
+        """The share done of the nearer limit, by one clock for all ranks, or they would disagree
+        about the last step."""
+        clock = torch.tensor([time.monotonic() - self.started], dtype=torch.float64)
+        clock = self.accelerator.reduce(clock.to(self.accelerator.device).float(), "mean")
+        self.minutes = float(clock) / 60
+        return max(self.n_steps / self.config.max_steps, self.minutes / self.config.max_minutes)
+
+    def out_of_patience(self) -> bool:
+        return self.config.patience is not None and self.n_stale >= self.config.patience
+
+    # -- 2. draw, 3. step -----------------------------------------------------------------------
+
+    def step(self, progress: float) -> None:
+        """One step of the optimizers, on `accumulate` batches of each rank."""
+        config, accelerator = self.config, self.accelerator
+        factor = lr_factor(config, self.n_steps, progress)
+        for group in self.groups:
+            group["lr"] = config.lr * factor * group.get("plateau_scale", 1.0)
+        weight = 0.0
+        for part in range(config.accumulate):
+            batch = self.draw(
+                self.n_steps * config.accumulate + part,
+                rank=accelerator.process_index,
+                world=accelerator.num_processes,
+                progress=progress,
+            )
+            loss, logs = self.recipe.loss(self.model, batch)
+            logs = {"loss": float(loss.detach()), **logs}
+            if not math.isfinite(logs["loss"]):
+                raise UserError(
+                    f"step {self.n_steps + 1}: the loss is {logs['loss']}; the last checkpoint is "
+                    "from before. Begin anew under another entry= with a lower recipe.fit.lr or "
+                    "grad_clip, and without mixed_precision"
+                )
+            share = logs.pop("weight", 1.0)
+            weight += share
+            accelerator.backward(loss * share)
+        total = torch.tensor(weight, device=accelerator.device)
+        # over ranks, as the gradients are
+        total = accelerator.reduce(total, "mean").clamp(min=1e-8)
+        for parameter in self.trainable:
+            if parameter.grad is not None:
+                parameter.grad /= total
+        accelerator.clip_grad_norm_(self.trainable, config.grad_clip)
+        for optimizer in self.wrapped:
+            optimizer.step()
+            optimizer.zero_grad()
+        self.n_steps += 1
+        for key, value in logs.items():
+            self.sums[key] = self.sums.get(key, 0.0) + value
+        self.n_summed += 1
+
+    # -- 4. evaluate ----------------------------------------------------------------------------
+
+    def evaluation_is_due(self) -> bool:
+        on_time = self.ended or self.n_steps % self.config.evaluate_every == 0
+        return on_time and self.evaluated_at != self.n_steps
+
+    def evaluate(self) -> bool:
+        """Figures on dev; on every rank the same, and nobody waits at a barrier. Returns True."""
+        self.evaluated_at = self.n_steps
+        self.recipe.model.eval()
         with torch.no_grad():
-            figures = recipe.evaluate()
-        recipe.model.train()
-        return figures
-
-    def out_of_patience() -> bool:
-        return config.patience is not None and n_stale >= config.patience
-
-    cache = None
-    if config.cached_batches is not None:
-        cache = BatchCache(recipe, config.cached_batches, out / "features", rank)
-    draw = recipe.batch if cache is None else cache.batch
-    figures: dict[str, float] = {}
-    sums: dict[str, float] = {}
-    n_summed, evaluated_at = 0, -1
-    last_checkpoint = time.monotonic()
-    recipe.model.train()
-    done = False
-    while not done:
-        # one clock for all ranks, or they would disagree about the last step
-        clock = torch.tensor([time.monotonic() - started], dtype=torch.float64)
-        clock = accelerator.reduce(clock.to(accelerator.device).float(), "mean")
-        progress = max(step / config.max_steps, float(clock) / 60 / config.max_minutes)
-        done = progress >= 1 or out_of_patience()
-        if not done:
-            factor = lr_factor(config, step, progress)
-            for group in groups:
+            found = self.recipe.evaluate()
+        self.figures = {name: float(value) for name, value in found.items()}
+        self.recipe.model.train()
+        score = self.figures.get("score", math.inf)
+        self.n_stale = 0 if score < self.best else self.n_stale + 1
+        if score <= self.best:
+            self.best, self.best_figures = score, self.figures
+        self.ended = self.ended or self.out_of_patience()
+        before = self.groups[0]["lr"]
+        if self.config.schedule == "plateau":
+            self.plateau.step(self.figures["score"])  # which sees the first optimizer only
+            for group in self.groups if before else ():
                 scale = group.get("plateau_scale", 1.0)
-                group["lr"] = config.lr * factor * scale
-            weight = 0.0
-            for part in range(config.accumulate):
-                batch = draw(
-                    step * config.accumulate + part, rank=rank, world=world, progress=progress
-                )
-                loss, logs = recipe.loss(model, batch)
-                share = logs.pop("weight", 1.0)
-                weight += share
-                accelerator.backward(loss * share)
-            total = torch.tensor(weight, device=accelerator.device)
-            # over ranks, as the gradients are
-            total = accelerator.reduce(total, "mean").clamp(min=1e-8)
-            for parameter in trainable:
-                if parameter.grad is not None:
-                    parameter.grad /= total
-            accelerator.clip_grad_norm_(trainable, config.grad_clip)
-            for optimizer in wrapped:
-                optimizer.step()
-                optimizer.zero_grad()
-            step += 1
-            for key, value in {"loss": float(loss.detach()), **logs}.items():
-                sums[key] = sums.get(key, 0.0) + value
-            n_summed += 1
-        evaluated = step != evaluated_at and (done or step % config.evaluate_every == 0)
-        if evaluated:
-            evaluated_at = step
-            figures = evaluate()  # on every rank: the same figures, and nobody waits at a barrier
-            score = figures.get("score", math.inf)
-            is_best = score <= best
-            n_stale = 0 if score < best else n_stale + 1
-            best = min(best, score)
-            done = done or out_of_patience()
-            if config.schedule == "plateau":
-                before = groups[0]["lr"]
-                plateau.step(figures["score"])  # which sees the first optimizer only
-                for group in groups if before else ():
-                    scale = group.get("plateau_scale", 1.0)
-                    group["plateau_scale"] = scale * groups[0]["lr"] / before
-        if accelerator.is_main_process:
-            if evaluated or (step % config.log_every == 0 and sums):
-                row = {key: value / n_summed for key, value in sums.items()}
-                row |= {"lr": groups[0]["lr"], "minutes": float(clock) / 60}
-                row |= {f"dev/{key}": value for key, value in figures.items()} if evaluated else {}
-                sums, n_summed = {}, 0
-                _append(out / "curve.jsonl", {"step": step, **row})
-                print(
-                    f"step {step:6d} {progress:6.1%} "
-                    + " ".join(f"{key} {value:.4g}" for key, value in row.items()),
-                    flush=True,
-                )
-                if log is not None:
-                    log(row, step)
-            if evaluated and is_best:
-                recipe.save(out / "best")
-            if done or time.monotonic() - last_checkpoint > 60 * config.checkpoint_minutes:
-                save_checkpoint()
-                last_checkpoint = time.monotonic()
-    if cache is not None:
-        cache.clear()
-    if accelerator.is_main_process:
-        recipe.save(out / "final")
-    accelerator.end_training()
-    return figures
+                group["plateau_scale"] = scale * self.groups[0]["lr"] / before
+        return True
 
+    # -- 5. save --------------------------------------------------------------------------------
 
-def length_buckets(
-    examples: Sequence[Example], n_batches: int, length: Callable[[Example], float], key: str
-) -> list[list[Example]]:
-    """Length bucketing: `examples` as `n_batches` batches of alike lengths, in an order drawn from
-    `key`. With the same key all ranks have long batches at the same time. One batch stays as it is.
-    """
-    if n_batches == 1:
-        return [list(examples)]
-    ordered = sorted(examples, key=length)
-    size = len(ordered) // n_batches
-    batches = [ordered[at : at + size] for at in range(0, n_batches * size, size)]
-    random.Random(key).shuffle(batches)
-    return batches
+    def write(self, progress: float, evaluated: bool) -> None:
+        """The curve's row, the best weights and the checkpoint, where they are due."""
+        if not self.accelerator.is_main_process:
+            return
+        if evaluated or (self.n_steps % self.config.log_every == 0 and self.sums):
+            self._write_row(progress, self.figures if evaluated else {})
+        if evaluated and self.best_figures is self.figures:
+            self.recipe.save(self.out / "best")
+        late = time.monotonic() - self.saved_at > 60 * self.config.checkpoint_minutes
+        if self.ended or late:
+            self._write_checkpoint()
 
+    def _write_row(self, progress: float, figures: Mapping[str, float]) -> None:
+        row = {key: value / self.n_summed for key, value in self.sums.items()}
+        row |= {"lr": self.groups[0]["lr"], "minutes": self.minutes}
+        row |= {f"dev/{key}": value for key, value in figures.items()}
+        self.sums, self.n_summed = {}, 0
+        _append(self.out / "curve.jsonl", {"step": self.n_steps, **row})
+        told = " ".join(f"{key} {value:.4g}" for key, value in row.items())
+        print(f"step {self.n_steps:6d} {progress:6.1%} {told}", flush=True)
+        if self.log is not None:
+            self.log(row, self.n_steps)
 
-def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None = None) -> float:
-    """WER in percent of `texts` for the utterances of `dev`, normalised; `language` overrides."""
-    import jiwer
+    def _write_checkpoint(self) -> None:
+        parameters = self.recipe.model.named_parameters()
+        state = {
+            "config": asdict(self.config),
+            "model": {name: p.detach() for name, p in parameters if p.requires_grad},
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "plateau": self.plateau.state_dict(),
+            "step": self.n_steps,
+            "spent_s": time.monotonic() - self.started,
+            "best": self.best,
+            "n_stale": self.n_stale,
+            "evaluated_at": self.evaluated_at,
+            "figures": self.figures,
+            "best_figures": self.best_figures,
+        }
+        torch.save(state, self.checkpoint.with_suffix(".tmp"))
+        self.checkpoint.with_suffix(".tmp").replace(self.checkpoint)
+        self.saved_at = time.monotonic()
 
-    normalise = normaliser(language or dev[0].language)
-    return float(100 * jiwer.wer([normalise(u.text) for u in dev], [normalise(t) for t in texts]))
-
-
-def write_training(
-    folder: Path,
-    told: Mapping[str, Any],
-    *,
-    items: Sequence[Item],
-    train_data: str,
-    dev: Sequence[Utterance],
-    dev_manifest: str,
-    base: str | None = None,
-) -> None:
-    """`folder/training.json`: how the weights beside it came about, `told` and the corpora.
-
-    base: the model without which they mean nothing; its weights' hash is kept, so that
-    `method.weights=auto` does not put them on another.
-    """
-    content = {
-        **({} if base is None else {"base": weights_hash(base)}),
-        **told,
-        "train_data": published_name(train_data),
-        "train_hours": round(sum(i.n_samples for i in items) / SAMPLE_RATE / 3600, 2),
-        "dev": published_name(dev_manifest),
-        "n_dev": len(dev),
-    }
-    (folder / "training.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-
-
-def published_name(path: str) -> str:
-    """A path as it can stand in a published file: without what is of one machine only."""
-    return Path(path).name if Path(path).is_absolute() else path
+    def finish(self, keep: str) -> dict[str, float]:
+        """Leaves `out/final`; returns the figures of `out/<keep>`."""
+        if self.cache is not None:
+            self.cache.clear()
+        trained = self.n_steps > self.restored_at
+        if self.accelerator.is_main_process and (trained or not (self.out / "final").exists()):
+            self.recipe.save(self.out / "final")
+        self.accelerator.end_training()
+        return self.figures if keep == "final" else self.best_figures
 
 
 def _append(path: Path, row: Mapping[str, float]) -> None:
@@ -378,42 +403,3 @@ def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
                 f"{path} was trained with {key}={before.get(key)!r}, this run asks for {value!r}; "
                 f"use another entry= for the new settings, or remove that folder to start over"
             )
-
-
-def launch(processes: int) -> int | None:
-    """Starts this very command once per process; None where it should just go on itself.
-
-    For one process, or under torchrun or `accelerate launch` (RANK is set), nothing is to do."""
-    if processes <= 1 or "RANK" in os.environ:
-        return None
-    import socket
-
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    common = {
-        **os.environ,
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-        "ACCELERATE_USE_CPU": "true" if not torch.cuda.is_available() else "false",
-    }
-    command = [sys.executable, *sys.orig_argv[1:]]
-    ranks = [
-        subprocess.Popen(command, env={**common, "RANK": str(r), "LOCAL_RANK": str(r)})
-        for r in range(processes)
-    ]
-    try:
-        # a rank that fails would leave the others waiting for its gradients
-        while all(p.poll() is None for p in ranks):
-            time.sleep(0.5)
-        failed = next((p.returncode for p in ranks if p.poll()), 0)
-    except KeyboardInterrupt:
-        failed = 130
-    for p in ranks:
-        if failed:
-            p.terminate()
-        p.wait()
-    return failed or next((p.returncode for p in ranks if p.returncode), 0)

@@ -10,15 +10,17 @@ exist for the policies to repair.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from streaming_asr.data.noise import KINDS
+from streaming_asr.data.noise import KINDS, in_room, telephone_band
 from streaming_asr.data.shards import Item
+
+Example = TypeVar("Example")
 
 SAMPLE_RATE = 16_000
 FRAME_SAMPLES = 320  # one encoder position, 20 ms
@@ -51,6 +53,9 @@ class WindowOptions:
     gain_db: tuple[float, float] = (-12.0, 4.0)
     speed: float = 0.0  # tape speed: tempo, pitch and formants together, as of another voice
     speed_range: tuple[float, float] = (0.87, 1.15)
+    room: float = 0.0  # reverberation
+    telephone: float = 0.0  # the band of a telephone line
+    silence_after: float = 0.0  # up to 2 s of it behind the last word
 
 
 def draw_window(
@@ -83,6 +88,8 @@ def draw_window(
         pieces.append(pause)
         n += len(pause)
         item = same_voice[rng.randrange(len(same_voice))]
+    if options.silence_after and rng.random() < options.silence_after:
+        pieces.append(np.zeros(int(rng.uniform(0.1, 2.0) * SAMPLE_RATE), np.float32))
     audio = np.concatenate(pieces)[:limit]
     prompt = anchor_prompt = ""
     cut_end = False
@@ -166,6 +173,8 @@ def _empty(rng: random.Random, anchor: Item, options: WindowOptions, noise_seed:
 def _augment(
     rng: random.Random, audio: np.ndarray, options: WindowOptions, noise_seed: int
 ) -> np.ndarray:
+    if options.room and rng.random() < options.room:
+        audio = in_room(audio, rng.uniform(0.15, 0.6), noise_seed)
     power = float(np.mean(np.square(audio)))
     if rng.random() < options.noise and power > 0:
         kinds = sorted(KINDS)
@@ -173,6 +182,8 @@ def _augment(
         first = rng.randrange(len(bank) - len(audio))
         level = (power / 10 ** (rng.uniform(*options.noise_snr_db) / 10)) ** 0.5
         audio = audio + np.float32(level) * bank[first : first + len(audio)]
+    if options.telephone and rng.random() < options.telephone:
+        audio = telephone_band(audio)
     gain = 10 ** (rng.uniform(*options.gain_db) / 20)
     return np.clip(audio * np.float32(gain), -1, 1).astype(np.float32)
 
@@ -183,6 +194,22 @@ def _noise_bank(kind: str) -> np.ndarray:
     than the training step."""
     parts = [KINDS[kind](2**18, np.random.default_rng([seed, 7])) for seed in range(7)]
     return np.concatenate([p / np.sqrt(np.mean(p**2)) for p in parts]).astype(np.float32)
+
+
+def length_buckets(
+    examples: Sequence[Example], n_batches: int, length: Callable[[Example], float], key: str
+) -> list[list[Example]]:
+    """Divides `examples` into `n_batches` batches of similar lengths, in an order drawn from `key`.
+
+    With the same key all ranks have long batches at the same time. One batch keeps its order.
+    """
+    if n_batches == 1:
+        return [list(examples)]
+    ordered = sorted(examples, key=length)
+    size = len(ordered) // n_batches
+    batches = [ordered[at : at + size] for at in range(0, n_batches * size, size)]
+    random.Random(key).shuffle(batches)
+    return batches
 
 
 class Targets:

@@ -18,6 +18,11 @@ from typing import Any
 import torch
 
 from streaming_asr.errors import UserError
+from streaming_asr.whisper.tensors import load_tensors, refuse_not_finite
+
+ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")  # of all three attentions
+LINEAR = (*ATTENTION, "fc1", "fc2")
+WEIGHTS_FILE = "adapter_model.safetensors"
 
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 _ATTENTION = {"attn": "self_attn", "cross_attn": "encoder_attn"}
@@ -33,28 +38,65 @@ _PLAIN = {
 }
 
 
-def add_lora(model: Any, rank: int, target_modules: Sequence[str]) -> Any:
-    """`model` wrapped by peft, only the low-rank matrices trainable; B = 0, scale alpha / r = 1."""
+def with_lora(
+    model: Any,
+    rank: int,
+    target_modules: Sequence[str],
+    *,
+    init: str = "peft",
+    start: Path | None = None,
+) -> Any:
+    """`model` wrapped by peft, only the low-rank matrices trainable; B = 0, scale alpha / r = 1.
+
+    init: `peft` draws A from U(±1/sqrt(d)); `paper`, as WhisperRT's code does with A stored
+    transposed, from U(±1/sqrt(rank)), which is sqrt(d / rank) times wider. start: a folder whose
+    adapter, if it has one, is gone on from. Raises UserError for another init, and for an adapter
+    of another rank or model.
+    """
     from peft import LoraConfig, get_peft_model
 
+    if init not in ("paper", "peft"):
+        raise UserError(f"init={init!r}: the scale of lora_A is that of paper or of peft")
     config = LoraConfig(
         r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=list(target_modules)
     )
     with warnings.catch_warnings():
         # peft asks transformers 5 for an attribute under its old name
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-        return get_peft_model(model, config)
+        wrapped = get_peft_model(model, config)
+    if init == "paper":
+        for name, weight in wrapped.named_parameters():
+            if "lora_A" in name:
+                torch.nn.init.uniform_(weight, -(rank**-0.5), rank**-0.5)
+    if start is not None and (start / WEIGHTS_FILE).is_file():
+        _load_lora(wrapped, start, rank)
+    return wrapped
+
+
+def _load_lora(wrapped: Any, start: Path, rank: int) -> None:
+    from peft import set_peft_model_state_dict
+
+    from streaming_asr.whisper.tensors import load_tensors
+
+    weights = {name: value.float() for name, value in load_tensors(start / WEIGHTS_FILE).items()}
+    try:
+        set_peft_model_state_dict(wrapped, weights)
+    except RuntimeError as error:
+        raise UserError(
+            f"start={start}: its adapter does not fit rank={rank} on this model "
+            f"({str(error).splitlines()[0]}); use the rank and model of that stage"
+        ) from error
 
 
 def save_lora(wrapped: Any, folder: Path, base: str) -> None:
-    """Write what `add_lora` made and training changed, in fp16; `base`: the model it is for."""
+    """Write what `with_lora` made and training changed, in fp16; `base`: the model it is for."""
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     weights = get_peft_model_state_dict(wrapped)
     half = {name: value.detach().half().cpu().contiguous() for name, value in weights.items()}
-    save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_file(half, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     config = wrapped.peft_config["default"].to_dict()
     config |= {"base_model_name_or_path": base, "inference_mode": True}
     # What is unset is left out: other versions of peft have other options.
@@ -73,13 +115,27 @@ def merge_adapter(model: Any, adapter: str | Path) -> Any:
             f"adapter {str(path)!r}: no adapter_config.json there; give the folder that peft's "
             "save_pretrained wrote, or a checkpoint file of WhisperRT's authors"
         )
-    from peft import PeftModel
+    from peft import PeftModel, get_peft_model_state_dict
 
+    file = path / "adapter_model.safetensors"
+    held = load_tensors(file) if file.is_file() else None
     try:
         with warnings.catch_warnings():
             # peft 0.21 reads an attribute that transformers 5.23 has renamed.
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing")
-            return PeftModel.from_pretrained(model, str(path)).merge_and_unload()
+            # It only warns of tensors that are missing, which are refused below.
+            warnings.filterwarnings("ignore", message="Found missing adapter keys")
+            wrapped = PeftModel.from_pretrained(model, str(path))
+        wanted = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
+        if held is not None and (missing := sorted(wanted.keys() - held.keys())):
+            raise UserError(
+                f"adapter {str(path)!r} lacks {missing[0]}, and {len(missing) - 1} more of the "
+                f"{len(wanted)} tensors it should have; copy it again, or use the model it was "
+                "trained on"
+            )
+        return wrapped.merge_and_unload()
+    except UserError:
+        raise
     except (RuntimeError, ValueError, KeyError) as error:
         raise UserError(
             f"adapter {str(path)!r} does not fit this model: {str(error).splitlines()[0]}; use the "
@@ -113,8 +169,14 @@ def merge_published(model: Any, path: Path) -> Any:
             f"checkpoint {str(path)!r} holds no lora_A / lora_B keys; it is not a WhisperRT adapter"
         )
     updated = {name: value.to(own[name]) for name, value in changes.items() if name in own}
+    refuse_not_finite(f"checkpoint {str(path)!r}", _tensors(content))
     for name, pair in low_rank.items():
         weight = f"{name}.weight"
+        if len(pair) < 2:
+            raise UserError(
+                f"checkpoint {str(path)!r}: update {name} has {next(iter(pair))} alone; lora_A and "
+                "lora_B belong together, so copy the file again"
+            )
         delta = (pair["lora_A"].float() @ pair["lora_B"].float()).T
         if weight not in own or delta.shape != own[weight].shape:
             raise UserError(

@@ -66,7 +66,11 @@ def _check_length(n_frames: int, encoder: Any) -> None:
         )
 
 
-def _encode(model: Any, mel: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def encode(model: Any, mel: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """The encoder with a mask of one's own: (batch, mel frames // 2, d).
+
+    mask: bool, (F, F) or (batch, 1, F, F), True where frame i sees frame j; None: all see all.
+    """
     encoder = encoder_of(model)
     n_frames = mel.shape[-1] // 2
     _check_length(n_frames, encoder)
@@ -125,12 +129,12 @@ def encode_masked(
     if not ends or ends[-1] != n_frames:
         raise ValueError(f"blocks end at {list(ends)[-3:]}, but mel holds {n_frames} frames")
     mask = mask_from_ends(ends, mel.device) if len(ends) > 1 else None
-    return _encode(model, mel, mask)
+    return encode(model, mel, mask)
 
 
 def encode_short(model: Any, mel: torch.Tensor) -> torch.Tensor:
     """Run the bidirectional encoder on the frames given, unpadded: (batch, mel // 2, d)."""
-    return _encode(model, mel, None)
+    return encode(model, mel, None)
 
 
 def encode_padded(model: Any, mel: torch.Tensor) -> torch.Tensor:
@@ -141,7 +145,7 @@ def encode_padded(model: Any, mel: torch.Tensor) -> torch.Tensor:
             f"mel of {mel.shape[-1]} frames where the context is {2 * context}; pad the audio with "
             f"zeros to {context * 320} samples before the features"
         )
-    return _encode(model, mel, None)
+    return encode(model, mel, None)
 
 
 class StreamingEncoder:

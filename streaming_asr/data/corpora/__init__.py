@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from streaming_asr.data.audio import SUFFIXES, File, duration_s
-from streaming_asr.data.manifest import audio_files, manifest_text, read_manifest, scan_manifest
-from streaming_asr.data.noise import noise_files, with_noise
+from streaming_asr.data.corpora.loader import Loader, choose
+from streaming_asr.data.manifest import audio_files, manifest_text, scan_manifest
+from streaming_asr.data.noise import noise_files
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
-if TYPE_CHECKING:
-    from streaming_asr.data.alignments import Alignments
+__all__ = ["MINI", "Corpus", "Folder", "Manifest", "Mini", "choose", "hash_of"]
 
 MINI = Path(__file__).parent.parent / "mini"
 
 
 class Corpus(Protocol):
-    """What `run` needs of a corpus."""
+    """What `run` needs of a corpus; `loader.Loader` gives it to all of ours."""
 
     name: str
     split: str
@@ -32,126 +33,60 @@ class Corpus(Protocol):
         """Changes when the references or the sizes of the audio files change."""
 
 
-def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance]:
-    """`limit` of the utterances, in their order; None takes all.
-
-    Those with the smallest hashes of their ids: corpora are sorted by speaker, so the first ones
-    would be the voice of one person. A larger limit contains every smaller one.
-    """
-    if limit is None or limit >= len(utterances):
-        return list(utterances)
-    if limit < 1:
-        raise UserError(f"limit={limit}: it must be 1 or more; leave it out to take everything.")
-    ranked = sorted(utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
-    chosen = {utterance.id for utterance in ranked[:limit]}
-    return [utterance for utterance in utterances if utterance.id in chosen]
-
-
-class Manifest:
+@dataclass(eq=False)
+class Manifest(Loader):
     """The utterances of one manifest file; see `manifest.py` for its fields."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        name: str | None = None,
-        split: str | None = None,
-        limit: int | None = None,
-        snr_db: float | None = None,
-        noise: str | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        """`snr_db` and `noise`: see `noise.with_noise`; `alignments` replace the words' times."""
-        self.path = Path(path).expanduser()
-        self.alignments = alignments
-        self.split = split or self.path.stem
-        self.name = name or self.path.parent.name or "manifest"
-        self.limit = limit
-        self.snr_db = snr_db
-        self.noise = noise
+    path: Path
 
-    def utterances(self, limit: int | None = None) -> list[Utterance]:
-        utterances = with_noise(read_manifest(self.path), snr_db=self.snr_db, noise=self.noise)
-        chosen = choose(utterances, self.limit if limit is None else limit)
-        return chosen if self.alignments is None else _aligned(chosen, self.alignments)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.split = self.split or self.path.stem
 
-    def check(self) -> Iterator[Utterance | UserError]:
-        """Every line's utterance; in place of a broken one the error that names it."""
-        yield from _checked(scan_manifest(self.path), self.alignments)
+    def called(self) -> str:
+        return self.path.parent.name or "manifest"
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        yield from scan_manifest(self.path)
 
     def data_hash(self) -> str:
         files = audio_files(self.path) + (noise_files(self.noise) if self.noise else [])
-        found = _read(self.alignments)
-        return _hash(manifest_text(self.path), [*files, *(found.files if found else ())])
+        found = self._alignments
+        return hash_of(manifest_text(self.path), [*files, *(found.files if found else ())])
 
 
+@dataclass(eq=False)
 class Mini(Manifest):
     """The embedded corpus of synthetic speech, with exact word times."""
 
-    def __init__(
-        self,
-        split: str = "clean",
-        limit: int | None = None,
-        snr_db: float | None = None,
-        noise: str | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        path = MINI / f"{split}.jsonl"
-        if not path.is_file():
+    path: Path = field(default=MINI, init=False)
+    split: str = "clean"
+
+    def __post_init__(self) -> None:
+        self.path = MINI / f"{self.split}.jsonl"
+        if not self.path.is_file():
             there = ", ".join(sorted(file.stem for file in MINI.glob("*.jsonl"))) or "none"
-            raise UserError(f"data.split={split}: mini has no such split; there are: {there}.")
-        super().__init__(
-            path,
-            name="mini",
-            split=split,
-            limit=limit,
-            snr_db=snr_db,
-            noise=noise,
-            alignments=alignments,
-        )
+            raise UserError(f"data.split={self.split}: mini has no such split; there are: {there}.")
+        self.name = "mini"
+        super().__post_init__()
 
 
-class Folder:
+@dataclass(eq=False)
+class Folder(Loader):
     """A folder of recordings, each with its text beside it (talk.wav, talk.txt) or none with one.
 
     Ids are the paths below the folder without the ending. Without texts nothing can be scored for
     accuracy, but latency and cost can.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        name: str | None = None,
-        limit: int | None = None,
-        snr_db: float | None = None,
-        noise: str | None = None,
-        language: str | None = None,
-        alignments: str | Path | None = None,
-    ) -> None:
-        """`snr_db`, `noise`: see `noise.with_noise`; `alignments`: else those beside the audio."""
-        self.path = Path(path).expanduser()
-        self.language, self.alignments = language, alignments
-        self.name = name or self.path.name or "folder"
-        self.split = "all"
-        self.limit = limit
-        self.snr_db = snr_db
-        self.noise = noise
+    path: Path
+    split: str = field(default="all", kw_only=True)
+    language: str | None = field(default=None, kw_only=True)
 
-    def utterances(self, limit: int | None = None) -> list[Utterance]:
-        utterances = []
-        for each in self._scan():
-            if isinstance(each, UserError):
-                raise each
-            utterances.append(each)
-        utterances = with_noise(utterances, snr_db=self.snr_db, noise=self.noise)
-        return _aligned(choose(utterances, self.limit if limit is None else limit), self.alignments)
+    def called(self) -> str:
+        return self.path.name or "folder"
 
-    def check(self) -> Iterator[Utterance | UserError]:
-        """Every recording; in place of one without its text the error that names it."""
-        yield from _checked(self._scan(), self.alignments)
-
-    def _scan(self) -> Iterator[Utterance | UserError]:
+    def scan(self) -> Iterator[Utterance | UserError]:
         files = self._files()
         without = {file for file in files if not file.with_suffix(".txt").is_file()}
         for file in files:
@@ -176,8 +111,8 @@ class Folder:
         texts = [file.with_suffix(".txt") for file in files]
         noise = noise_files(self.noise) if self.noise else []
         said = "\0".join(manifest_text(text) for text in texts if text.is_file())
-        found = _read(self.alignments)
-        return _hash(said, [*files, *noise, *(found.files if found else ())])
+        found = self._alignments
+        return hash_of(said, [*files, *noise, *(found.files if found else ())])
 
     def _files(self) -> list[Path]:
         if not self.path.is_dir():
@@ -193,33 +128,7 @@ class Folder:
         return files
 
 
-def _aligned(utterances: Sequence[Utterance], alignments: str | Path | None) -> list[Utterance]:
-    from streaming_asr.data.alignments import with_words
-
-    found = _read(alignments)
-    return [with_words(utterance, found) for utterance in utterances]
-
-
-def _checked(
-    scanned: Iterable[Utterance | UserError], alignments: str | Path | None
-) -> Iterator[Utterance | UserError]:
-    from streaming_asr.data.alignments import with_words
-
-    found = _read(alignments)
-    for each in scanned:
-        try:
-            yield with_words(each, found) if isinstance(each, Utterance) else each
-        except UserError as error:
-            yield error
-
-
-def _read(alignments: str | Path | None) -> Alignments | None:
-    from streaming_asr.data.alignments import Alignments
-
-    return None if alignments is None else Alignments(alignments)
-
-
-def _hash(text: str, files: Iterable[Path]) -> str:
+def hash_of(text: str, files: Iterable[Path]) -> str:
     """Over the references and the files' names and sizes: reading all audio would be slow."""
     digest = hashlib.sha256(text.encode())
     for file in files:

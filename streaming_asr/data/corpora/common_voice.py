@@ -17,7 +17,7 @@ from pathlib import Path
 
 from streaming_asr.data.audio import File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
-from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -64,7 +64,7 @@ class CommonVoice(Loader):
 
 
 def _rows(table: Path) -> Iterator[dict[str, str]]:
-    lines = manifest_text(table).split("\n")
+    lines = text_lines(table)
     return csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from streaming_asr.data.audio import File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
-from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import Utterance
@@ -51,7 +51,7 @@ class Fleurs(Loader):
             )
         table = root / f"{self.split}.tsv"
         code = self.language.partition("_")[0]
-        for number, line in enumerate(manifest_text(table).split("\n"), start=1):
+        for number, line in enumerate(text_lines(table), start=1):
             if not line.strip():
                 continue
             where, fields = f"{table}, line {number}", line.rstrip("\r").split("\t")

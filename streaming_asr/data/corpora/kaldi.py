@@ -19,7 +19,7 @@ from pathlib import Path
 
 from streaming_asr.data.audio import SUFFIXES, Cut, File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder
-from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -50,8 +50,8 @@ class Kaldi(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         need_folder(self.path, "Kaldi", "give data.path=<data/test>")
-        recordings = dict(_pairs(self.path / "wav.scp"))
-        texts = dict(_pairs(self.path / "text"))
+        recordings = dict(pairs(self.path / "wav.scp"))
+        texts = dict(pairs(self.path / "text"))
         speakers, languages = self._optional("utt2spk"), self._optional("utt2lang")
         cuts = self._segments()
         for name, text in texts.items():
@@ -89,7 +89,7 @@ class Kaldi(Loader):
     def _segments(self) -> dict[str, tuple[str, tuple[float, float] | None]]:
         path = self.path / "segments"
         found: dict[str, tuple[str, tuple[float, float] | None]] = {}
-        for name, rest in _pairs(path) if path.is_file() else ():
+        for name, rest in pairs(path) if path.is_file() else ():
             try:
                 recording, begin, end = rest.split()
                 if not 0 <= float(begin) < float(end):
@@ -104,7 +104,7 @@ class Kaldi(Loader):
 
     def _optional(self, name: str) -> dict[str, str]:
         path = self.path / name
-        return dict(_pairs(path)) if path.is_file() else {}
+        return dict(pairs(path)) if path.is_file() else {}
 
     def _file(self, source: str) -> Path | None:
         """The audio file of a line of wav.scp; None for a pipe that does more than decode one."""
@@ -118,8 +118,9 @@ class Kaldi(Loader):
         return Path(self.root).expanduser() / files[0]
 
 
-def _pairs(path: Path) -> Iterator[tuple[str, str]]:
-    for line in manifest_text(path).splitlines():
+def pairs(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a file of Kaldi: a name and what follows it."""
+    for line in text_lines(path):
         if line.strip():
             name, *rest = line.split(maxsplit=1)
             yield name, rest[0].strip() if rest else ""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from streaming_asr.data.audio import File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
-from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -52,7 +52,7 @@ class LibriSpeech(Loader):
                 yield UserError(f"{chapter}: {transcripts.name} is missing; extract it again")
                 continue
             spoken = set()
-            for line in manifest_text(transcripts).splitlines():
+            for line in text_lines(transcripts):
                 name, _, text = line.strip().partition(" ")
                 file = chapter / f"{name}.flac"
                 spoken.add(file.name)
@@ -95,7 +95,7 @@ class LibriSpeechPC(Loader):
         there = [file.stem for file in self.manifests.glob("*.json")]
         need_split(self.manifests, self.split, there, "LibriSpeech-PC")
         manifest = self.manifests / f"{self.split}.json"
-        for number, line in enumerate(manifest_text(manifest).splitlines(), start=1):
+        for number, line in enumerate(text_lines(manifest), start=1):
             if not line.strip():
                 continue
             where = f"{manifest}, line {number}"

@@ -8,19 +8,38 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streaming_asr.data.alignments import Alignments, with_words
 from streaming_asr.data.audio import duration_s
-from streaming_asr.data.corpora import choose
+from streaming_asr.data.join import clips_of, join, joined_as
 from streaming_asr.data.noise import noise_files, with_noise
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
+if TYPE_CHECKING:
+    from streaming_asr.align.auto import AutoAligner
+
 CHECK = "`python -m streaming_asr.data check` names every one"
+
+
+def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance]:
+    """`limit` of the utterances, in their order; None takes all.
+
+    Those with the smallest hashes of their ids: corpora are sorted by speaker, so the first ones
+    would be the voice of one person. A larger limit contains every smaller one.
+    """
+    if limit is None or limit >= len(utterances):
+        return list(utterances)
+    if limit < 1:
+        raise UserError(f"limit={limit}: it must be 1 or more; leave it out to take everything.")
+    ranked = sorted(utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
+    chosen = {utterance.id for utterance in ranked[:limit]}
+    return [utterance for utterance in utterances if utterance.id in chosen]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -28,7 +47,11 @@ class Loader(ABC):
     """A corpus on disk. A subclass says what it is `called`, and gives `scan`.
 
     path: the corpus's folder (or file). split: one of its parts, named as the corpus names it.
+    limit: takes so many, the same ones whatever their order (`choose`).
     alignments: a file or folder of word times; without it they are taken from beside the audio.
+    align: where words still have no times, `auto` makes them once with the aligner model of the
+    corpus's language, a model's name or folder with that model (`align.auto`); None leaves them.
+    join_s: joins each speaker's clips to recordings of so many seconds (`join.join`).
     snr_db, noise: see `noise.with_noise`.
     """
 
@@ -37,12 +60,16 @@ class Loader(ABC):
     name: str = ""
     limit: int | None = None
     alignments: str | Path | None = None
+    align: str | None = None
+    join_s: float | None = None
     snr_db: float | None = None
     noise: str | None = None
 
     def __post_init__(self) -> None:
         self.path = Path(self.path).expanduser()
         self.name = self.name or self.called()
+        if self.join_s is not None and not 0 < self.join_s < float("inf"):
+            raise UserError(f"data.join_s={self.join_s}: a length in seconds, as in data.join_s=20")
 
     def called(self) -> str:
         """The corpus's name in results, where none is given."""
@@ -64,9 +91,36 @@ class Loader(ABC):
             others = f" ({len(problems)} such problems; {CHECK})" if len(problems) > 1 else ""
             raise UserError(f"{problems[0]}{others}")
         whole = [each for each in found if isinstance(each, Utterance)]
+        if self.join_s is not None:
+            whole = join([self._lasting(each) for each in whole], self.join_s)
         chosen = choose(whole, self.limit if limit is None else limit)
-        timed = [self._timed(utterance) for utterance in chosen]
-        return with_noise(timed, snr_db=self.snr_db, noise=self.noise)
+        clips = [self._timed(clip) for utterance in chosen for clip in clips_of(utterance)]
+        if (aligner := self.word_times()) is not None:
+            clips = aligner.time(self, clips)
+        if self.join_s is not None:
+            rest = iter(clips)
+            chosen = [
+                joined_as(utterance.id, [next(rest) for _ in clips_of(utterance)])
+                for utterance in chosen
+            ]
+        else:
+            chosen = clips
+        return with_noise(chosen, snr_db=self.snr_db, noise=self.noise)
+
+    def word_times(self) -> AutoAligner | None:
+        """What gives words their times where the corpus has none; None where `align` is None.
+
+        Raises UserError where its model is not there.
+        """
+        if self.align in (None, "none"):
+            return None
+        from streaming_asr.align.auto import AutoAligner
+
+        return AutoAligner.choose(str(self.align), self.languages())
+
+    def languages(self) -> set[str]:
+        """Those that the utterances name."""
+        return {u.language for u in self._scanned if isinstance(u, Utterance) and u.language}
 
     def check(self) -> Iterator[Utterance | UserError]:
         """All there is, with word times; problems in their places."""
@@ -98,6 +152,7 @@ class Loader(ABC):
                 each = UserError(f"{self.path}: id {each.id!r} stands there twice; ids must differ")
             elif isinstance(each, Utterance):
                 ids.add(each.id)
+                each = _writable(each)
             found.append(each)
         if not found:
             raise UserError(f"{self.path}: no utterance in split {self.split!r} of {self.name}")
@@ -108,9 +163,26 @@ class Loader(ABC):
         return None if self.alignments is None else Alignments(self.alignments)
 
     def _timed(self, utterance: Utterance) -> Utterance:
-        if not utterance.duration_s and utterance.audio_path:
-            utterance = replace(utterance, duration_s=duration_s(utterance.audio_path))
-        return with_words(utterance, self._alignments)
+        return with_words(self._lasting(utterance), self._alignments)
+
+    @staticmethod
+    def _lasting(utterance: Utterance) -> Utterance:
+        if utterance.duration_s or not utterance.audio_path:
+            return utterance
+        return replace(utterance, duration_s=duration_s(utterance.audio_path))
+
+
+def _writable(utterance: Utterance) -> Utterance | UserError:
+    """The utterance, or what is wrong where its strings cannot be written as UTF-8."""
+    for key in ("id", "text", "speaker", "language", "audio_path"):
+        try:
+            (getattr(utterance, key) or "").encode()
+        except UnicodeEncodeError:
+            return UserError(
+                f"{utterance.id!r}: its {key} {getattr(utterance, key)!r} is no UTF-8 text; rename "
+                "the file, or write the text in UTF-8"
+            )
+    return utterance
 
 
 def need_folder(path: Path, what: str, remedy: str) -> Path:

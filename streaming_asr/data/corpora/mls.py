@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from streaming_asr.data.audio import File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
-from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -54,7 +54,7 @@ class Mls(Loader):
         need_split(root, self.split, there, self.name)
         folder = root / self.split
         transcripts = folder / "transcripts.txt"
-        for number, line in enumerate(manifest_text(transcripts).splitlines(), start=1):
+        for number, line in enumerate(text_lines(transcripts), start=1):
             name, _, text = line.partition("\t")
             if not text.strip() or name.count("_") != 2:
                 yield UserError(

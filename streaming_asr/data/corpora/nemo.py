@@ -15,7 +15,7 @@ from pathlib import Path
 
 from streaming_asr.data.audio import Cut, File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing
-from streaming_asr.data.manifest import manifest_text
+from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -34,7 +34,7 @@ class Nemo(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         root = Path(self.audio_root).expanduser() if self.audio_root else self.path.parent
-        for number, line in enumerate(manifest_text(self.path).splitlines(), start=1):
+        for number, line in enumerate(text_lines(self.path), start=1):
             if not line.strip():
                 continue
             where = f"{self.path}, line {number}"

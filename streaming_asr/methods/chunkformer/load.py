@@ -21,6 +21,7 @@ import yaml
 from streaming_asr.errors import UserError
 from streaming_asr.methods.chunkformer.context import KERNEL
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
+from streaming_asr.whisper.tensors import refuse_not_finite
 
 WEIGHTS = ("pytorch_model.bin", "pytorch_model.pt", "pytorch_model.ckpt")
 TRAIN = "python -m streaming_asr.train method=chunkformer entry=any_chunk"
@@ -129,7 +130,8 @@ def save(
 def read_vocabulary(path: Path) -> list[str]:
     """Return the tokens in the order of their ids. Raises UserError for gaps, other forms."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # not splitlines(): a token may be U+2028
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: not readable ({error}); a checkpoint needs its vocab.txt"
@@ -194,6 +196,7 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise UserError(f"{path}: not readable as weights ({error}); download it again") from error
+    refuse_not_finite(path, state.items())
     weights = {str(name).removeprefix("model."): value for name, value in state.items()}
     for name in ("ctc.ctc_lo.weight", "ctc.ctc_lo.bias"):  # an alias of older checkpoints
         if name not in weights and f"encoder.{name}" in weights:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +25,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.data import read_manifest
-from streaming_asr.data.shards import Item, by_speaker, read_shards
 from streaming_asr.errors import UserError
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import BLANK, FRAME_S, Greedy, best_path
@@ -35,8 +34,7 @@ from streaming_asr.methods.chunkformer.features import HOP_SAMPLES, fbank
 from streaming_asr.methods.chunkformer.layers import n_frames
 from streaming_asr.methods.chunkformer.load import Statistics, load, normalisation, save
 from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
-from streaming_asr.text import normaliser
-from streaming_asr.training.loop import published_name, write_training
+from streaming_asr.training.recipe import CorpusRecipe, dev_wer, published_name
 from streaming_asr.training.windows import Window, WindowOptions, draw_window
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import FRAME_SAMPLES as WHISPER_FRAME_SAMPLES
@@ -101,41 +99,38 @@ class _Trained(nn.Module):
         )
 
 
-class ChunkFormerRecipe:
+class ChunkFormerRecipe(CorpusRecipe):
     """`train method=chunkformer`. Raises UserError for a missing corpus, settings out of range."""
 
     def __init__(
         self,
-        train_data: str,
-        dev_manifest: str,
         *,
-        initial: str | None = None,
-        vocabulary: int = 384,
-        d: int = 128,
-        heads: int = 4,
-        layers: int = 8,
-        hidden: int = 512,
-        decoder_layers: int = 2,
-        dropout: float = 0.1,
-        ctc_weight: float = 0.3,
-        label_smoothing: float = 0.1,
-        frame_weight: float = 0.5,
-        frame_until: float = 0.35,
-        teacher: str | None = None,
-        teacher_weight: float = 1.0,
-        full_until: float = 0.5,
-        chunks: Sequence[int] = (-1, 4, 8, 16, 32),
-        lefts: Sequence[int] = (16, 32, 50, 64),
-        rights: Sequence[int] = (0, 0, 4, 16, 32),
-        batch_s: float = 60.0,
-        window_s: float = 15.0,
-        several: float = 0.3,
-        noise: float = 0.5,
-        speed: float = 0.0,
-        spec_augment: bool = True,
-        dev_contexts: Sequence[Sequence[int]] = ((4, 50, 0), (16, 32, 32)),
-        n_dev: int = 48,
-        seed: int = 0,
+        initial: str | None,
+        vocabulary: int,
+        d: int,
+        heads: int,
+        layers: int,
+        hidden: int,
+        decoder_layers: int,
+        dropout: float,
+        ctc_weight: float,
+        label_smoothing: float,
+        frame_weight: float,
+        frame_until: float,
+        teacher: str | None,
+        teacher_weight: float,
+        full_until: float,
+        chunks: Sequence[int],
+        lefts: Sequence[int],
+        rights: Sequence[int],
+        batch_s: float,
+        window_s: float,
+        several: float,
+        noise: float,
+        speed: float,
+        spec_augment: bool,
+        dev_contexts: Sequence[Sequence[int]],
+        **shared: Any,
     ) -> None:
         """initial: a folder to go on from (its sizes and tokens are kept). chunks, lefts, rights:
         what a batch's context is drawn from once `full_until` of the training is over, -1 the full
@@ -154,10 +149,9 @@ class ChunkFormerRecipe:
                 f"chunks={list(chunks)}, lefts={list(lefts)}, rights={list(rights)}: frames; -1 in "
                 "chunks is the full context"
             )
-        self.paths = (train_data, dev_manifest)
+        super().__init__(timed=False, **shared)
+        self.train_on(sorted(self.items, key=lambda item: item.n_samples))
         self.begun_from = {"initial": initial, "teacher": teacher}
-        self.items: list[Item] = sorted(read_shards(Path(train_data)), key=lambda i: i.n_samples)
-        self.voices = by_speaker(self.items)
         self.statistics: Statistics | None = None
         if initial is not None:
             loaded = load(initial)
@@ -194,9 +188,8 @@ class ChunkFormerRecipe:
             empty=0.02,
             speed=speed,
         )
-        self.batch_s, self.spec_augment, self.seed = batch_s, spec_augment, seed
+        self.batch_s, self.spec_augment = batch_s, spec_augment
         self.dev_contexts = [Context(*sizes) for sizes in dev_contexts]
-        self.dev = read_manifest(Path(dev_manifest))[:n_dev]
 
     def _measure(self) -> Statistics:
         chosen = random.Random(0).sample(self.items, min(N_STATISTICS, len(self.items)))
@@ -206,13 +199,12 @@ class ChunkFormerRecipe:
     # ---- the data ---------------------------------------------------------------------------
 
     def batch(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
-        shared = random.Random(f"{self.seed}-{step}")  # one context on all ranks: equal work
-        own = random.Random(f"{self.seed}-{step}-{rank}")
+        shared = self.rng(step)  # one context on all ranks: equal work
+        own = self.rng(step, rank)
         chunk, left, right = map(shared.choice, (self.chunks, self.lefts, self.rights))
         full = progress < self.full_until or chunk == -1
         # Neighbours in length: with the full context the longest row is every row's.
-        centre = int(shared.random() * len(self.items))
-        near = self.items[max(0, centre - 200) : centre + 200]
+        near = self.near(shared.random())
         windows: list[Window] = []
         length_s = 0.0
         while length_s < self.batch_s:
@@ -320,18 +312,14 @@ class ChunkFormerRecipe:
 
     def evaluate(self) -> dict[str, float]:
         """WER in percent of greedy CTC on dev, in each of `dev_contexts`."""
-        import jiwer
-
         began = time.perf_counter()
         device = self.network.encoder.device
         mels = [fbank(torch.from_numpy(u.load())).to(device) for u in self.dev]
-        normalise = normaliser(self.dev[0].language)
-        wanted = [normalise(u.text) for u in self.dev]
         wers: dict[str, float] = {}
         for context in self.dev_contexts:
             texts = [self._text(logits) for logits in self.network(mels, context)]
             name = f"wer_{context.chunk}_{context.left}_{context.right}"
-            wers[name] = 100 * jiwer.wer(wanted, [normalise(text) for text in texts])
+            wers[name] = dev_wer(self.dev, texts)
         score = sum(wers.values()) / len(wers)
         return {"score": score, **wers, "seconds": time.perf_counter() - began}
 
@@ -353,14 +341,6 @@ class ChunkFormerRecipe:
             "full_until": self.full_until,
             "batch_s": self.batch_s,
             "spec_augment": self.spec_augment,
-            "seed": self.seed,
             **{name: published_name(path) for name, path in self.begun_from.items() if path},
         }
-        write_training(
-            folder,
-            told,
-            items=self.items,
-            train_data=self.paths[0],
-            dev=self.dev,
-            dev_manifest=self.paths[1],
-        )
+        self.write_card(folder, told)

@@ -23,8 +23,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.data import Utterance, read_manifest
-from streaming_asr.data.shards import Item, by_speaker, read_shards
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.hush_word.padding import (
@@ -35,8 +33,9 @@ from streaming_asr.methods.hush_word.padding import (
     padded_mel,
 )
 from streaming_asr.training.greedy import greedy
-from streaming_asr.training.loop import dev_wer, published_name, write_training
-from streaming_asr.training.windows import WindowOptions, draw_window
+from streaming_asr.training.recipe import CorpusRecipe, dev_wer, published_name
+from streaming_asr.training.windows import WindowOptions
+from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.encoder import encode_short
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper, load_whisper
@@ -101,7 +100,7 @@ def encode(whisper: Whisper, audio: Tensor, tails: Tensor) -> Tensor:
     )
 
 
-class HushWordRecipe:
+class HushWordRecipe(CorpusRecipe):
     """`train method=hush_word`: half a second of audio.
 
     clamps: bounds of the samples tried, `none` for no bound. level: raw, or mel (no clamps there).
@@ -110,22 +109,21 @@ class HushWordRecipe:
     corpus.
     """
 
+    model: HushWords
+
     def __init__(
         self,
         model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
-        clamps: Sequence[float | str | None] = (0.02, 0.1, None),
-        level: str = "raw",
-        length_s: float = 0.5,
-        batch: int = 2,
-        average: int = 3,
-        crop_end: float = 0.4,
-        several: float = 0.3,
-        prompt: float = 0.3,
-        n_dev: int = 48,
-        seed: int = 0,
+        clamps: Sequence[float | str | None],
+        level: str,
+        length_s: float,
+        batch: int,
+        average: int,
+        crop_end: float,
+        several: float,
+        prompt: float,
+        **shared: Any,
     ) -> None:
         bounds = [_bound(clamp) for clamp in clamps]
         if level not in LEVELS or (level == "mel" and bounds != [float("inf")]):
@@ -138,7 +136,8 @@ class HushWordRecipe:
                 f"clamps={list(clamps)}, batch={batch}, average={average}, length_s={length_s:g}: "
                 "one clamp or more, batch and average 1 or more, a positive length"
             )
-        self.paths = (model_path, train_data, dev_manifest)
+        super().__init__(timed=False, **shared)
+        self.path = model_path
         self.settings: dict[str, Any] = {
             "level": level,
             "length_s": length_s,
@@ -147,11 +146,7 @@ class HushWordRecipe:
             "crop_end": crop_end,
             "several": several,
             "prompt": prompt,
-            "seed": seed,
         }
-        self.items: list[Item] = read_shards(Path(train_data))
-        self.voices = by_speaker(self.items)
-        self.dev: list[Utterance] = read_manifest(Path(dev_manifest))[:n_dev]
         self.whisper = load_whisper(model_path)
         context_s = self.whisper.context_s - length_s
         if context_s < length_s:
@@ -171,7 +166,7 @@ class HushWordRecipe:
         self._others: dict[str, float] | None = None
 
     def _initial(self) -> Tensor:
-        random_ = torch.Generator().manual_seed(self.settings["seed"])
+        random_ = torch.Generator().manual_seed(self.seed)
         n, n_words = round(self.settings["length_s"] * SAMPLE_RATE), len(self.clamps)
         if self.settings["level"] == "mel":
             shape = (n_words, self.whisper.n_mels, 2 * -(-n // FRAME_SAMPLES))
@@ -184,12 +179,11 @@ class HushWordRecipe:
 
     def batch(self, step: int, *, rank: int, world: int, progress: float) -> list[Example]:
         """Pure in (seed, step, rank)."""
-        rng = random.Random(f"{self.settings['seed']}-{step}-{rank}")
+        rng = self.rng(step, rank)
         return [self._example(rng) for _ in range(self.settings["batch"])]
 
     def _example(self, rng: random.Random) -> Example:
-        anchor = self.items[rng.randrange(len(self.items))]
-        window = draw_window(rng, anchor, self.voices[anchor.speaker], self.options)
+        window = self.window(rng, self.options)
         previous = self._tokens(window.prompt)[-PREVIOUS_TOKENS:]
         prompt = self.whisper.prompt(previous=previous)
         text = self._tokens(" ".join(word for word, *_ in window.words))
@@ -275,25 +269,16 @@ class HushWordRecipe:
         word = self._means()[self._chosen] if self._best[0] else self.model.tails[0].detach()
         name = "mel" if self.settings["level"] == "mel" else "samples"
         save_file({name: word.float().cpu().contiguous()}, folder / FILE_NAME)
-        model, train_data, dev_manifest = self.paths
         told = self.settings | {
             "method": "hush_word",
-            "model": published_name(model),
+            "model": published_name(self.path),
             "clamps": [_name(clamp) for clamp in self.clamps],
             "clamp": _name(self.clamps[self._chosen]),
             "peak": round(float(word.abs().max()), 5),
             "rms": round(float(word.square().mean().sqrt()), 5),
             "dev_wer": {k: round(v, 3) for k, v in (self._figures | (self._others or {})).items()},
         }
-        write_training(
-            folder,
-            told,
-            items=self.items,
-            train_data=train_data,
-            dev=self.dev,
-            dev_manifest=dev_manifest,
-            base=model,
-        )
+        self.write_card(folder, told, base=self.path)
 
 
 def _bound(clamp: float | str | None) -> float:

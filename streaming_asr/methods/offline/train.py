@@ -21,10 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.data import read_manifest
-from streaming_asr.data.shards import Item, by_speaker, read_shards
 from streaming_asr.training.greedy import transcribe_batch
-from streaming_asr.training.loop import dev_wer
+from streaming_asr.training.recipe import CorpusRecipe, dev_wer
 from streaming_asr.training.windows import Targets, Window, WindowOptions, draw_window
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
@@ -63,7 +61,7 @@ def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-class OfflineRecipe:
+class OfflineRecipe(CorpusRecipe):
     """`train method=offline`: a whole network on windows of several utterances.
 
     Raises UserError where the corpus is missing or has no word times."""
@@ -71,26 +69,23 @@ class OfflineRecipe:
     def __init__(
         self,
         model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
-        batch: int = 5,
-        short_batch: int = 10,
-        short_until: float = 0.3,
-        padded_early: float = 0.1,
-        frame_weight: float = 0.5,
-        frame_weight_late: float = 0.2,
-        label_smoothing: float = 0.05,
-        spec_augment: float = 0.5,
-        speed: float = 0.5,
-        noise: float = 0.7,
-        n_dev: int = 48,
-        seed: int = 0,
+        batch: int,
+        short_batch: int,
+        short_until: float,
+        padded_early: float,
+        frame_weight: float,
+        frame_weight_late: float,
+        label_smoothing: float,
+        spec_augment: float,
+        speed: float,
+        noise: float,
+        **shared: Any,
     ) -> None:
+        super().__init__(timed=False, **shared)
+        self.train_on(sorted(self.items, key=lambda item: item.n_samples))
         loaded = load_whisper(model_path)
-        self.whisper, self.path, self.seed = loaded, model_path, seed
-        self.items: list[Item] = sorted(read_shards(Path(train_data)), key=lambda i: i.n_samples)
-        self.voices = by_speaker(self.items)
+        self.whisper, self.path = loaded, model_path
         self.targets = Targets(loaded.tokenizer)
         self.model = _Trained(loaded.model.requires_grad_(True), self.targets.eot + 1)
         self.context_s = loaded.context_frames * 0.02
@@ -100,17 +95,12 @@ class OfflineRecipe:
         self.short_options = replace(self.options, several=0.0, crop_end=0.25)
         self.n_batch, self.n_short, self.short_until = batch, short_batch, short_until
         self.padded_early, self.spec_augment = padded_early, spec_augment
-        self.frame_weights, self.label_smoothing = (
-            (frame_weight, frame_weight_late),
-            label_smoothing,
-        )
-        self.dev = read_manifest(Path(dev_manifest))[:n_dev]
+        self.frame_weights = (frame_weight, frame_weight_late)
+        self.label_smoothing = label_smoothing
 
     def batch(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Any]:
-        shared = random.Random(
-            f"{self.seed}-{step}"
-        )  # all ranks pad length_buckets, or one waits for the other
-        own = random.Random(f"{self.seed}-{step}-{rank}")
+        shared = self.rng(step)  # all ranks pad alike, or one waits for the other
+        own = self.rng(step, rank)
         padded = progress >= self.short_until or shared.random() < self.padded_early
         where = shared.random()
         if padded:
@@ -118,8 +108,7 @@ class OfflineRecipe:
             options = self.options
         else:
             # neighbours in length, so that little of the batch is padding; the shortest first
-            centre = int(where * len(self.items) * min(1.0, 0.2 + 3 * progress))
-            near = self.items[max(0, centre - 200) : centre + 200]
+            near = self.near(where * min(1.0, 0.2 + 3 * progress))
             anchors = [near[own.randrange(len(near))] for _ in range(self.n_short)]
             options = self.short_options
         windows = [draw_window(own, a, self.voices[a.speaker], options) for a in anchors]

@@ -27,8 +27,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.data import read_manifest
-from streaming_asr.data.shards import Item, by_speaker, read_timed_shards
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.methods.simul_whisper.truncation import (
@@ -36,8 +34,8 @@ from streaming_asr.methods.simul_whisper.truncation import (
     TruncationDetector,
     fires_at_the_end,
 )
-from streaming_asr.training.loop import published_name, write_training
-from streaming_asr.training.windows import WindowOptions, draw_window
+from streaming_asr.training.recipe import CorpusRecipe, published_name
+from streaming_asr.training.windows import WindowOptions
 from streaming_asr.whisper.encoder import encode_padded
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.load import load_whisper
@@ -49,7 +47,7 @@ LEAST_CUT_WORD_FRAMES = 10  # dev clips that end inside a word: of words this lo
 Span = tuple[float, float]
 
 
-class TruncationRecipe:
+class TruncationRecipe(CorpusRecipe):
     """`train method=simul_whisper`: one linear layer on a frozen encoder's output.
 
     boundary_weight: of the cross-entropy on the last two frames, 0: the sum's error alone.
@@ -58,20 +56,20 @@ class TruncationRecipe:
     Raises UserError where the corpus or the dev manifest is missing or has no word times.
     """
 
+    model: TruncationDetector
+
     def __init__(
         self,
         model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
-        batch: int = 8,
-        boundary_weight: float = 3.0,
-        at_word_end: float = 0.5,
-        late_start: float = 0.2,
-        several: float = 0.4,
-        encoder_bf16: bool = False,
-        n_dev: int = 48,
-        seed: int = 0,
+        batch: int,
+        boundary_weight: float,
+        at_word_end: float,
+        late_start: float,
+        several: float,
+        encoder_bf16: bool,
+        n_dev: int,
+        **shared: Any,
     ) -> None:
         shares_fit = 0 <= at_word_end <= 1 and 0 <= late_start <= 1
         if batch < 1 or boundary_weight < 0 or not shares_fit:
@@ -83,13 +81,13 @@ class TruncationRecipe:
         self.boundary_weight = boundary_weight
         self.encoder_bf16 = encoder_bf16
         self.n_batch, self.at_word_end, self.late_start = batch, at_word_end, late_start
-        self.seed, self.paths = seed, (model_path, train_data, dev_manifest)
-        self.items: list[Item] = read_timed_shards(Path(train_data))
-        self.voices = by_speaker(self.items)
-        self.dev = [u for u in read_manifest(Path(dev_manifest)) if u.words][:n_dev]
+        super().__init__(n_dev=None, **shared)
+        self.path = model_path
+        self.dev = [utterance for utterance in self.dev if utterance.words][:n_dev]
         if not self.dev:
             raise UserError(
-                f"dev_manifest={dev_manifest}: no utterance with word times; clips are cut by them"
+                f"dev_manifest={shared['dev_manifest']}: no utterance with word times; clips are "
+                "cut by them"
             )
         self.whisper = load_whisper(model_path)
         self.options = WindowOptions(
@@ -101,7 +99,7 @@ class TruncationRecipe:
             timestamps=0.0,
             prompt=0.0,
         )
-        torch.manual_seed(seed)
+        torch.manual_seed(self.seed)
         self.model = TruncationDetector(self.whisper.config.d_model)
         # It begins with the corpus's words per frame; from 0.5 the bias alone takes long.
         n_frames = sum(item.n_samples for item in self.items) / FRAME_SAMPLES
@@ -113,11 +111,10 @@ class TruncationRecipe:
 
     def batch(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Tensor]:
         """Pure in (seed, step, rank): clips, their frames and their numbers of words."""
-        rng = random.Random(f"{self.seed}-{step}-{rank}")
+        rng = self.rng(step, rank)
         clips, n_words, whole = [], [], []
         for _ in range(self.n_batch):
-            anchor = self.items[rng.randrange(len(self.items))]
-            window = draw_window(rng, anchor, self.voices[anchor.speaker], self.options)
+            window = self.window(rng, self.options)
             spans = [(start, end) for _, start, end, _ in window.words]
             first, stop = self._cut(rng, len(window.audio) // FRAME_SAMPLES, spans)
             clips.append(window.audio[first * FRAME_SAMPLES : stop * FRAME_SAMPLES])
@@ -172,7 +169,7 @@ class TruncationRecipe:
         return kept | {"hidden": hidden[:, : int(batch["n_frames"].max())].cpu().clone()}
 
     def _encode(self, mel: Tensor, *, bf16: bool) -> Tensor:
-        device = next(self.model.parameters()).device
+        device = self.device
         if self.whisper.model.device != device:
             self.whisper.model.to(device)
         with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
@@ -180,7 +177,7 @@ class TruncationRecipe:
 
     def _weights(self, model: nn.Module, batch: dict[str, Tensor], *, bf16: bool = False) -> Tensor:
         """(batch, context) or as far as `precompute` kept it, 0 on padding."""
-        device = next(self.model.parameters()).device
+        device = self.device
         kept = batch.get("hidden")
         hidden = self._encode(batch["mel"], bf16=bf16) if kept is None else kept.to(device)
         frames = torch.arange(hidden.shape[1], device=device)
@@ -195,7 +192,7 @@ class TruncationRecipe:
         right: dict[bool, list[bool]] = {True: [], False: []}
         squares = []
         for i, utterance in enumerate(self.dev):
-            rng = random.Random(f"{self.seed}-dev-{i}")
+            rng = self.rng("dev", i)
             audio = utterance.load()[: self.whisper.context_frames * FRAME_SAMPLES]
             spans = [(word.start, word.end) for word in utterance.words or ()]
             clips = dev_clips(rng, spans, len(audio) // FRAME_SAMPLES)
@@ -220,25 +217,15 @@ class TruncationRecipe:
         folder.mkdir(parents=True, exist_ok=True)
         linear = self.model.linear.state_dict()
         save_file({k: v.detach().cpu().contiguous() for k, v in linear.items()}, folder / FILE_NAME)
-        model, train_data, dev_manifest = self.paths
         told: dict[str, Any] = {
             "method": "simul_whisper",
-            "model": published_name(model),
+            "model": published_name(self.path),
             "batch": self.n_batch,
             "boundary_weight": self.boundary_weight,
             "at_word_end": self.at_word_end,
             "late_start": self.late_start,
-            "seed": self.seed,
         }
-        write_training(
-            folder,
-            told,
-            items=self.items,
-            train_data=train_data,
-            dev=self.dev,
-            dev_manifest=dev_manifest,
-            base=model,
-        )
+        self.write_card(folder, told, base=self.path)
 
 
 def last_frame(span: Span) -> int:

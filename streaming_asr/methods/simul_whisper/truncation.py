@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from streaming_asr.errors import UserError
+from streaming_asr.whisper.tensors import refuse_not_finite
 
 FILE_NAME = "detector.safetensors"
 FULL = 0.999  # of a word's weight: from here on it counts as one
@@ -115,4 +116,6 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
         ) from error
     if not isinstance(content, dict):
         content = {}
-    return {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
+    tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
+    refuse_not_finite(f"truncation detector {str(path)!r}", tensors.items())
+    return tensors

@@ -29,6 +29,7 @@ from streaming_asr.methods.star.features import Extractor, WhisperFeatures
 from streaming_asr.methods.star.semantic import MASKS, TYPES, SemanticEncoder
 from streaming_asr.methods.star.wav2vec2 import CausalWav2Vec2, load_wav2vec2
 from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.tensors import load_tensors
 
 CONFIG_FILE, WEIGHTS_FILE, WAV2VEC2_FOLDER = "star.json", "star.safetensors", "wav2vec2"
 FEATURES = ("whisper", "wav2vec2")
@@ -153,16 +154,8 @@ def save_network(network: StarNetwork, folder: Path) -> None:
 def fill(network: StarNetwork, folder: Path, *, partly: bool = False) -> None:
     """Put the weights of a folder into a network. partly: what the folder lacks stays as it is
     (a compressor that begins on the model without compression). Raises UserError."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     path = folder / WEIGHTS_FILE
-    try:
-        weights = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UserError(
-            f"{path}: not a file of tensors ({error}); train the network anew"
-        ) from error
+    weights = load_tensors(path)
     own = network.parts()
     missing = [] if partly else [name for name in own if name not in weights]
     wrong = [n for n, p in own.items() if n in weights and weights[n].shape != p.shape]

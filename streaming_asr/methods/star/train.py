@@ -12,8 +12,6 @@ Windows are encoded as a stream encodes them, with one chunk length per batch, 0
 
 from __future__ import annotations
 
-import random
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +21,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.config import new_method
-from streaming_asr.data import read_manifest
-from streaming_asr.data.shards import by_speaker, read_timed_shards
 from streaming_asr.errors import UserError
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
 from streaming_asr.methods.star.network import (
@@ -38,18 +33,19 @@ from streaming_asr.methods.star.network import (
     save_network,
 )
 from streaming_asr.methods.star.wav2vec2 import load_wav2vec2
-from streaming_asr.methods.u2.network import with_lora
-from streaming_asr.training.loop import dev_wer, published_name, write_training
-from streaming_asr.training.windows import WindowOptions, complete_window
-from streaming_asr.whisper.adapters import save_lora
+from streaming_asr.recorder import StepRecorder
+from streaming_asr.training.recipe import (
+    CHUNK_FRAMES,
+    BlockRecipe,
+    published_name,
+    random_chunk,
+)
+from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
 from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.masks import whole_block_ends
 from streaming_asr.whisper.window import FRAME_S
 
 STAGES = ("plain", "segmenter", "frozen")
-CHUNK_FRAMES = (5, 50)  # 0.1 .. 1.0 s
-FIRST_CHUNK_FRAMES = 30
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,7 @@ class StarModel(nn.Module):
         return nll, error, n_frames / n_vectors
 
 
-class StarRecipe:
+class StarRecipe(BlockRecipe):
     """`train method=star`: one stage.
 
     start: folder of an earlier stage, or of a causal LoRA adapter of the same rank. compressor and
@@ -116,35 +112,26 @@ class StarRecipe:
 
     def __init__(
         self,
-        model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
-        chunk_s: float,
-        first_chunk_s: float,
-        stage: str = "frozen",
-        start: str | None = None,
-        compressor: str = "star",
-        layers: int = 4,
-        mask: str = "compact",
-        types: str = "anchors",
-        carry: bool = False,
-        features: str = "whisper",
-        wav2vec2: str | None = None,
-        rate: float | None = None,
-        waits: Sequence[int] = (1, 2, 3, 4, 5),
-        lookback: bool = True,
-        strides: Sequence[int] = (6, 10, 14, 18, 22),
-        train_features: bool = False,
-        length_weight: float = 0.01,
-        rank: int = 32,
-        batch: int = 6,
-        several: float = 0.4,
-        late_start: float = 0.2,
-        language: str | None = None,
-        n_dev: int = 24,
-        dev_wait_k: int = 3,
-        seed: int = 0,
+        stage: str,
+        start: str | None,
+        compressor: str,
+        layers: int,
+        mask: str,
+        types: str,
+        carry: bool,
+        features: str,
+        wav2vec2: str | None,
+        rate: float | None,
+        waits: Sequence[int],
+        lookback: bool,
+        strides: Sequence[int],
+        train_features: bool,
+        length_weight: float,
+        rank: int,
+        batch: int,
+        dev_wait_k: int,
+        **shared: Any,
     ) -> None:
         if stage not in STAGES:
             raise UserError(f"stage={stage!r}: one of {', '.join(STAGES)}")
@@ -157,12 +144,9 @@ class StarRecipe:
                 f"rank={rank}, batch={batch}, waits={list(waits)}, strides={list(strides)}: all "
                 "are 1 or more"
             )
-        if start is not None and not Path(start).is_dir():
-            raise UserError(
-                f"start={start}: no such folder; give that of an earlier stage, or null"
-            )
+        super().__init__(lead_s=0.5, **shared)
+        begun = self.begin_from(start)
         config = StarConfig(compressor, layers, mask, types, carry, 1.0, rate, features)
-        begun = Path(start) if start is not None else None
         has_network = begun is not None and (begun / CONFIG_FILE).is_file()
         if begun is not None and has_network:
             other = read_config(begun).compressor
@@ -171,21 +155,14 @@ class StarRecipe:
                     f"start={start}: trained as compressor={other}, not {compressor}; give the "
                     "folder of the stage plain, or one of the same compressor"
                 )
-        self.path, self.stage, self.start, self.config = model_path, stage, start, config
-        self.chunk_s, self.first_chunk_s = chunk_s, first_chunk_s
+        self.stage, self.config, self.rank, self.n_batch = stage, config, rank, batch
         self.rate, self.waits, self.strides = rate, list(waits), list(strides)
         self.lookback, self.length_weight = lookback, length_weight
         self.train_features = train_features or stage == "plain"
-        self.n_batch, self.late_start, self.seed = batch, late_start, seed
-        self.language, self.dev_wait_k, self.rank = language, dev_wait_k, rank
-        self.train_data, self.dev_manifest = train_data, dev_manifest
+        self.dev_wait_k = dev_wait_k
 
-        self.items = read_timed_shards(Path(train_data))
-        self.voices = by_speaker(self.items)
-        self.dev = read_manifest(Path(dev_manifest))[:n_dev]
-
-        torch.manual_seed(seed)
-        self.whisper = load_whisper(model_path)
+        torch.manual_seed(self.seed)
+        self.whisper = load_whisper(self.path)
         extractor = None
         if features == "wav2vec2":
             kept = None if begun is None else begun / WAV2VEC2_FOLDER
@@ -197,19 +174,11 @@ class StarRecipe:
         network = StarNetwork(self.whisper, config, extractor)
         if begun is not None and has_network:
             fill(network, begun, partly=True)
-        self.lora = with_lora(self.whisper.model, rank, begun)
-        self.prompt = self.whisper.prompt(language)
+        self.lora = with_lora(self.whisper.model, rank, LINEAR, start=begun)
+        self.prompt = self.whisper.prompt(self.language)
         self.network = network
         self.model = StarModel(self.lora, network, self.prompt, self.whisper.eot)
         self._freeze()
-        self.options = WindowOptions(
-            self.whisper.context_s,
-            several=several,
-            crop_end=0.0,
-            crop_start=0.0,
-            timestamps=0.0,
-            prompt=0.0,
-        )
 
     def _freeze(self) -> None:
         by_wav2vec2 = self.network.wav2vec2 is not None
@@ -230,42 +199,28 @@ class StarRecipe:
 
     def batch(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
         """Pure in (seed, step, rank)."""
-        shared = random.Random(f"{self.seed}-{step}")  # one chunk for all ranks: equal work
-        chunk = shared.randint(*CHUNK_FRAMES)
-        first = shared.choice((chunk, -(-FIRST_CHUNK_FRAMES // chunk) * chunk))
+        shared = self.rng(step)  # one chunk for all ranks: equal work
+        chunk, first = random_chunk(shared)
         wait_k, stride = shared.choice(self.waits), shared.choice(self.strides)
-        own = random.Random(f"{self.seed}-{step}-{rank}")
-        audio: list[Tensor] = []
-        ends, n_real, texts = [], [], []
-        while len(audio) < self.n_batch:
-            window = complete_window(
-                own,
-                self.voices,
-                self.items,
-                self.options,
-                late_start=self.late_start,
-                lead_s=0.5,
-            )
-            real = -(-len(window.audio) // FRAME_SAMPLES)
-            blocks = whole_block_ends(real, chunk, first, self.whisper.context_frames)
+        windows = self.windows(self.rng(step, rank), self.n_batch)
+        ends = [self.blocks(len(window.audio), chunk, first) for window in windows]
+        audio = []
+        for window, blocks in zip(windows, ends, strict=True):
             wanted = blocks[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
             samples = torch.from_numpy(window.audio[:wanted])
             audio.append(F.pad(samples, (0, wanted - len(samples))))
-            ends.append(blocks)
-            n_real.append(min(real, blocks[-1]))
-            text = "".join(f" {word}" for word, *_ in window.words)
-            ids = self.whisper.tokenizer(text, add_special_tokens=False).input_ids
-            room = self.whisper.max_tokens - len(self.prompt)
-            if len(ids) > room:
-                raise UserError(
-                    f"a window of {len(ids)} tokens, but this model's decoder has positions for "
-                    f"{room}; its transcript does not belong to its audio"
-                )
-            texts.append(ids)
+        n_real = [
+            min(-(-len(window.audio) // FRAME_SAMPLES), blocks[-1])
+            for window, blocks in zip(windows, ends, strict=True)
+        ]
         whole = self.rate is not None or not self.lookback
-        plain = self.stage == "plain"
         return Batch(
-            audio, ends, n_real, texts, None if whole else wait_k, stride if plain else None
+            audio,
+            ends,
+            n_real,
+            self.tokens(windows),
+            None if whole else wait_k,
+            stride if self.stage == "plain" else None,
         )
 
     # -- training -------------------------------------------------------------------------------
@@ -283,32 +238,14 @@ class StarRecipe:
             return nll, logs
         return nll + self.length_weight * error, logs
 
-    @torch.inference_mode()
     def evaluate(self) -> dict[str, float]:
         """WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate); vectors."""
 
-        with tempfile.TemporaryDirectory() as folder:
-            self.save(Path(folder))
-            method = new_method(
-                "star",
-                self.path,
-                weights=folder,
-                device=str(next(self.model.parameters()).device),
-                chunk_s=self.chunk_s,
-                first_chunk_s=self.first_chunk_s,
-                wait_k=self.dev_wait_k,
-                rate=self.rate,
-            )
-        texts, n_frames, n_vectors = [], 0, 0
-        for utterance in self.dev:
-            state = method.start(language=self.language)
-            audio = utterance.load()
-            update = method.step(state, audio, last=True)
-            texts.append("".join(word.text for word in update.committed).strip())
-            n_frames += -(-len(audio) // FRAME_SAMPLES)
-            n_vectors += state.cache.n_anchors
-        wer = dev_wer(self.dev, texts, self.language)
-        return {"score": wer, "wer": wer, "frames_per_vector": n_frames / max(1, n_vectors)}
+        recorder = StepRecorder()
+        figures = self.stream_dev("star", recorder, wait_k=self.dev_wait_k, rate=self.rate)
+        counts = recorder.drain()[1]
+        rate = counts["frames_real"] / max(1, counts["anchors"])
+        return {**figures, "frames_per_vector": rate}
 
     def save(self, folder: Path) -> None:
         """A folder that `method.weights` takes, in fp16, and training.json."""
@@ -318,21 +255,12 @@ class StarRecipe:
         told = {
             "method": "star",
             "stage": self.stage,
-            "start": self.start if self.start is None else published_name(self.start),
+            "start": self.begun_from,
             "waits": self.waits,
             "lookback": self.lookback,
             "length_weight": self.length_weight,
             "train_features": self.train_features,
             "chunk_s": [frames * FRAME_S for frames in CHUNK_FRAMES],
             "batch": self.n_batch,
-            "seed": self.seed,
         }
-        write_training(
-            folder,
-            told,
-            items=self.items,
-            train_data=self.train_data,
-            dev=self.dev,
-            dev_manifest=self.dev_manifest,
-            base=self.path,
-        )
+        self.write_card(folder, told, base=self.path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,11 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.errors import UserError
-from streaming_asr.whisper.adapters import add_lora
 from streaming_asr.whisper.encoder import encode_masked
-
-TARGET_MODULES = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"]
 
 
 @dataclass(frozen=True)
@@ -94,21 +89,3 @@ class TwoPassModel(nn.Module):
             torch.tensor(labels, device=logits[0].device),
             label_smoothing=label_smoothing,
         )
-
-
-def with_lora(model: nn.Module, rank: int, start: Path | None) -> Any:
-    """`model` wrapped by peft on all linear layers, with the adapter of `start` if any."""
-    from peft import set_peft_model_state_dict
-    from safetensors.torch import load_file
-
-    wrapped = add_lora(model, rank, TARGET_MODULES)
-    if start is not None and (file := start / "adapter_model.safetensors").is_file():
-        weights = {name: value.float() for name, value in load_file(file).items()}
-        try:
-            set_peft_model_state_dict(wrapped, weights)
-        except RuntimeError as error:
-            raise UserError(
-                f"start={start}: its adapter does not fit rank={rank} on this model "
-                f"({str(error).splitlines()[0]}); use the rank and model of that stage"
-            ) from error
-    return wrapped

@@ -15,13 +15,12 @@ import random
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from streaming_asr.config import new_method
-from streaming_asr.data import read_manifest
-from streaming_asr.data.shards import Item, by_speaker, read_timed_shards
+from streaming_asr.data.shards import Item
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.head import (
     HEAD_FILE,
@@ -31,24 +30,27 @@ from streaming_asr.methods.u2.head import (
     load_trained,
     save_head,
 )
-from streaming_asr.methods.u2.network import Batch, TwoPassModel, with_lora
+from streaming_asr.methods.u2.network import Batch, TwoPassModel
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
-from streaming_asr.training.loop import dev_wer, published_name, write_training
-from streaming_asr.training.windows import WindowOptions, complete_window
-from streaming_asr.whisper.adapters import save_lora
+from streaming_asr.training.recipe import (
+    CHUNK_FRAMES,
+    BlockRecipe,
+    dev_wer,
+    published_name,
+    random_chunk,
+    said,
+)
+from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_masked
-from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, SAMPLE_RATE, log_mel
+from streaming_asr.whisper.features import SAMPLE_RATE
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.masks import whole_block_ends
 from streaming_asr.whisper.window import FRAME_S, frames_of
 
 STAGES = ("attention", "ctc", "hybrid")
-CHUNK_FRAMES = (5, 50)  # 0.1 .. 1.0 s
-FIRST_CHUNK_FRAMES = 30  # the stream's first chunk: the smallest multiple of the chunk from here up
 
 
-class U2Recipe:
+class U2Recipe(BlockRecipe):
     """`train method=u2`: one stage, from a base model or from where another stage ended.
 
     start: folder of an earlier stage. rank: of the LoRA adapter; 0 trains the whole model.
@@ -57,28 +59,21 @@ class U2Recipe:
     Raises UserError where the corpus is missing or a setting is out of range.
     """
 
+    model: TwoPassModel
+
     def __init__(
         self,
-        model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
-        chunk_s: float,
-        first_chunk_s: float,
-        stage: str = "hybrid",
-        start: str | None = None,
-        ctc_tokens: int | None = None,
-        head_init: str = "random",
-        rank: int = 32,
-        ctc_weight: float = 0.3,
-        label_smoothing: float = 0.1,
-        batch: int = 8,
-        several: float = 0.4,
-        late_start: float = 0.2,
-        hours: float | None = None,
-        language: str | None = None,
-        n_dev: int = 24,
-        seed: int = 0,
+        stage: str,
+        start: str | None,
+        ctc_tokens: int | None,
+        head_init: str,
+        rank: int,
+        ctc_weight: float,
+        label_smoothing: float,
+        batch: int,
+        hours: float | None,
+        **shared: Any,
     ) -> None:
         for key, value, known in (
             ("stage", stage, STAGES),
@@ -91,24 +86,15 @@ class U2Recipe:
                 f"ctc_weight={ctc_weight}, rank={rank}, batch={batch}, hours={hours}: the weight "
                 "lies between 0 and 1, rank is 0 or more, batch 1 or more, hours positive or null"
             )
-        if start is not None and not Path(start).is_dir():
-            raise UserError(
-                f"start={start}: no such folder; give that of an earlier stage, or null"
-            )
-        self.path, self.stage, self.start = model_path, stage, start
-        self.rank, self.seed = rank, seed
-        self.chunk_s, self.first_chunk_s = chunk_s, first_chunk_s
-        self.ctc_weight, self.label_smoothing, self.n_batch = ctc_weight, label_smoothing, batch
-        self.late_start, self.language = late_start, language
-        self.train_data, self.dev_manifest = train_data, dev_manifest
+        super().__init__(lead_s=0.5, **shared)
+        begun = self.begin_from(start)
+        self.stage, self.rank, self.n_batch = stage, rank, batch
+        self.ctc_weight, self.label_smoothing = ctc_weight, label_smoothing
+        if hours is not None:
+            self.train_on(_subset(self.items, hours, self.seed))
 
-        self.items = _subset(read_timed_shards(Path(train_data)), hours, seed)
-        self.voices = by_speaker(self.items)
-        self.dev = read_manifest(Path(dev_manifest))[:n_dev]
-
-        torch.manual_seed(seed)
-        begun = Path(start) if start is not None else None
-        self.whisper = load_trained(model_path, begun) if rank == 0 else load_whisper(model_path)
+        torch.manual_seed(self.seed)
+        self.whisper = load_trained(self.path, begun) if rank == 0 else load_whisper(self.path)
         if begun is not None and (begun / HEAD_FILE).is_file():
             head = load_head(begun, self.whisper)
             ctc_tokens = head.out_features - 1
@@ -123,7 +109,7 @@ class U2Recipe:
             )
         network = self.whisper.model
         if rank:
-            network = with_lora(network, rank, begun)
+            network = with_lora(network, rank, LINEAR, start=begun)
         else:
             network.requires_grad_(stage != "ctc")
             network.model.encoder.embed_positions.requires_grad_(False)  # sinusoids stay
@@ -131,55 +117,23 @@ class U2Recipe:
             network.requires_grad_(False)
         head.requires_grad_(stage != "attention")
         self.network = network
-        self.prompt = self.whisper.prompt(language)
+        self.prompt = self.whisper.prompt(self.language)
         self.model = TwoPassModel(network, head, self.prompt, self.whisper.eot)
-        self.options = WindowOptions(
-            self.whisper.context_s,
-            several=several,
-            crop_end=0.0,
-            crop_start=0.0,
-            timestamps=0.0,
-            prompt=0.0,
-        )
 
     # -- data -----------------------------------------------------------------------------------
 
     def batch(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
         """Pure in (seed, step, rank)."""
-        shared = random.Random(f"{self.seed}-{step}")  # one chunk for all ranks: equal work
-        chunk = shared.randint(*CHUNK_FRAMES)
-        first = shared.choice((chunk, -(-FIRST_CHUNK_FRAMES // chunk) * chunk))
-        own = random.Random(f"{self.seed}-{step}-{rank}")
-        drawn = [
-            complete_window(
-                own,
-                self.voices,
-                self.items,
-                self.options,
-                late_start=self.late_start,
-                lead_s=0.5,
-            )
-            for _ in range(self.n_batch)
-        ]
-        ends = [self._blocks(len(window.audio), chunk, first) for window in drawn]
-        mels = [
-            log_mel(
-                torch.from_numpy(window.audio[: e[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES]),
-                self.whisper.n_mels,
-                block_ends=e,
-            )
-            for window, e in zip(drawn, ends, strict=True)
-        ]
-        texts = ["".join(f" {word}" for word, *_ in window.words) for window in drawn]
-        tokenizer = self.whisper.tokenizer
-        decoder_texts = [tokenizer(text, add_special_tokens=False).input_ids for text in texts]
-        room = self.whisper.max_tokens - len(self.prompt)
-        if (longest := max(map(len, decoder_texts))) > room:
-            raise UserError(
-                f"a window of {longest} tokens, but this model's decoder has positions for {room}; "
-                "its transcript does not belong to its audio"
-            )
-        return Batch(mels, ends, decoder_texts, [self.tokenizer.encode(text) for text in texts])
+        # one chunk for all ranks: equal work
+        chunk, first = random_chunk(self.rng(step))
+        windows = self.windows(self.rng(step, rank), self.n_batch)
+        ends = [self.blocks(len(window.audio), chunk, first) for window in windows]
+        return Batch(
+            [self.mel(window.audio, e) for window, e in zip(windows, ends, strict=True)],
+            ends,
+            self.tokens(windows),
+            [self.tokenizer.encode(said(window)) for window in windows],
+        )
 
     def precompute(self, batch: Batch) -> Batch:
         """In stage `ctc`, where only the head is trained, the frozen encoder's output in the place
@@ -189,11 +143,6 @@ class U2Recipe:
         with torch.no_grad():
             encoded = [frames.cpu() for frames in self.model.encode(batch)]
         return replace(batch, mels=[], encoded=encoded)
-
-    def _blocks(self, n_samples: int, chunk: int, first: int) -> list[int]:
-        """Ends of the window's blocks, all whole but where the context ends."""
-        n_frames = -(-n_samples // FRAME_SAMPLES)
-        return whole_block_ends(n_frames, chunk, first, self.whisper.context_frames)
 
     # -- training -------------------------------------------------------------------------------
 
@@ -217,23 +166,24 @@ class U2Recipe:
     def evaluate(self) -> dict[str, float]:
         """WER in percent on dev: of both passes, streaming; before there is a head, of the decoder
         on the causal encoding."""
-        texts = self._decoded() if self.stage == "attention" else self._streamed()
-        wer = dev_wer(self.dev, texts, self.language)
+        if self.stage != "attention":
+            return self.stream_dev("u2")
+        wer = dev_wer(self.dev, self._decoded(), self.language)
         return {"score": wer, "wer": wer}
 
     @torch.inference_mode()
     def _decoded(self) -> list[str]:
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
-            whisper = load_trained(self.path, folder, device=str(self._device))
+            whisper = load_trained(self.path, folder, device=str(self.device))
         decoder = Decoder(whisper)
         chunk = frames_of(self.chunk_s, "chunk_s")
         first = frames_of(self.first_chunk_s, "first_chunk_s")
         texts = []
         for utterance in self.dev:
             audio = utterance.load()[: int(whisper.context_s * SAMPLE_RATE)]
-            ends = self._blocks(len(audio), chunk, first)
-            mel = log_mel(torch.from_numpy(audio), whisper.n_mels, block_ends=ends)
+            ends = self.blocks(len(audio), chunk, first)
+            mel = self.mel(audio, ends)
             cache = DecoderCache(decoder)
             hidden = encode_masked(whisper.model, mel[None].to(whisper.device), ends=ends)
             decoder.append_frames(cache, hidden, 0)
@@ -248,28 +198,6 @@ class U2Recipe:
             texts.append(whisper.tokenizer.decode(tokens[len(self.prompt) :]).strip())
         return texts
 
-    def _streamed(self) -> list[str]:
-
-        with tempfile.TemporaryDirectory() as folder:
-            self.save(Path(folder))
-            method = new_method(
-                "u2",
-                self.path,
-                weights=folder,
-                device=str(self._device),
-                chunk_s=self.chunk_s,
-                first_chunk_s=self.first_chunk_s,
-            )
-        texts = []
-        for utterance in self.dev:
-            update = method.step(method.start(language=self.language), utterance.load(), last=True)
-            texts.append("".join(word.text for word in update.committed).strip())
-        return texts
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
-
     def save(self, folder: Path) -> None:
         """A folder that `method.weights` takes: head, adapter or model in fp16, training.json."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -283,29 +211,18 @@ class U2Recipe:
         told = {
             "method": "u2",
             "stage": self.stage,
-            "start": self.start if self.start is None else published_name(self.start),
+            "start": self.begun_from,
             "rank": self.rank,
             "ctc_tokens": self.tokenizer.n_tokens,
             "ctc_weight": self.ctc_weight,
             "chunk_s": [frames * FRAME_S for frames in CHUNK_FRAMES],
             "batch": self.n_batch,
-            "seed": self.seed,
         }
-        write_training(
-            folder,
-            told,
-            items=self.items,
-            train_data=self.train_data,
-            dev=self.dev,
-            dev_manifest=self.dev_manifest,
-            base=None if whole else self.path,
-        )
+        self.write_card(folder, told, base=None if whole else self.path)
 
 
-def _subset(items: list[Item], hours: float | None, seed: int) -> list[Item]:
-    """`items`, in an order of their own where only some `hours` are wanted."""
-    if hours is None:
-        return items
+def _subset(items: list[Item], hours: float, seed: int) -> list[Item]:
+    """`hours` of the items, in an order of their own."""
     drawn = list(items)
     random.Random(f"subset-{seed}").shuffle(drawn)
     wanted, taken = hours * 3600 * SAMPLE_RATE, 0

@@ -18,7 +18,7 @@ from transformers import AutoConfig, GenerationConfig
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Word
-from streaming_asr.methods.ufal.convert import HF, converted
+from streaming_asr.methods.ufal.convert import converted
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.recogniser import Hypothesis
 from streaming_asr.whisper.words import refuse_other_than_english
@@ -75,18 +75,18 @@ class Model(WhisperModel):  # type: ignore[misc]
     recorder: Recorder = NULL
     model: Any
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, settings_folder: Path, **options: Any) -> None:
         super().__init__(str(folder), local_files_only=True, **options)
         self._check_tokens()
-        self.config = AutoConfig.from_pretrained(folder / HF)
+        self.config = AutoConfig.from_pretrained(settings_folder)
         self.max_length = self.config.max_target_positions
         no_timestamps = self.hf_tokenizer.token_to_id("<|notimestamps|>")
         self.has_timestamps: bool = self.config.vocab_size > no_timestamps + 1
         self.feature_extractor = _Features(
             self.config.num_mel_bins, self.config.max_source_positions
         )
-        has_settings = (folder / HF / "generation_config.json").is_file()
-        settings = GenerationConfig.from_pretrained(folder / HF) if has_settings else None
+        has_settings = (settings_folder / "generation_config.json").is_file()
+        settings = GenerationConfig.from_pretrained(settings_folder) if has_settings else None
         suppressed = getattr(settings, "suppress_tokens", None)
         self.suppressed: list[int] = [-1] if suppressed is None else list(suppressed)
         if getattr(settings, "is_multilingual", False) and not self.model.is_multilingual:
@@ -160,11 +160,12 @@ class FasterWhisper:
 
         Raises UserError on a missing model, or a device or type that CTranslate2 lacks here.
         """
-        folder = converted(model_path, cache)
+        folder, settings_folder = converted(model_path, cache)
         name, _, index = device.partition(":")
         try:
             self.model = Model(
                 folder,
+                settings_folder,
                 device=name,
                 device_index=int(index or 0),
                 compute_type=compute_type,

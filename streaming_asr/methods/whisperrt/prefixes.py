@@ -16,11 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.errors import UserError
-from streaming_asr.whisper.adapters import add_lora
-from streaming_asr.whisper.encoder import encode_masked, merge_heads, split_heads
-
-TARGET_MODULES = ["q_proj", "k_proj", "v_proj", "out_proj"]  # of all three attentions
+from streaming_asr.whisper.encoder import encode, encode_padded, merge_heads, split_heads
+from streaming_asr.whisper.masks import visible_until
 
 
 @dataclass(frozen=True)
@@ -30,11 +27,16 @@ class Example:
     mel: Tensor  # (n_mels, 2F + 1), clamped at the running maximum of the blocks below
     ends: list[int]  # block ends in encoder frames, the last one F
     prefixes: list[tuple[int, list[int]]]  # (frames heard, text tokens that have ended by then)
+    offline: Tensor | None = None  # (n_mels, 2 * context) of the whole window, for a teacher
+    text: Sequence[int] = ()  # all its text tokens, for a teacher
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows, and per window the token rows of its prefixes packed end to end, (B, S) each."""
+    """Windows, and per window the token rows of its prefixes packed end to end, (B, S) each.
+
+    For distillation also what the offline model hears and reads: `offline` and `text`.
+    """
 
     mels: list[Tensor]
     ends: list[list[int]]
@@ -43,11 +45,14 @@ class Batch:
     positions: Tensor  # position in its row
     rows: Tensor  # which row of the window
     heard: Tensor  # encoder frames this row may see
+    offline: Tensor | None = None  # (B, n_mels, 2 * context)
+    text: Tensor | None = None  # (B, L): prompt and all text tokens of each window
 
     def to(self, device: torch.device) -> Batch:
-        moved = {
-            name: getattr(self, name).to(device)
-            for name in ("tokens", "labels", "positions", "rows", "heard")
+        names = ("tokens", "labels", "positions", "rows", "heard", "offline", "text")
+        tensors = {name: getattr(self, name) for name in names}
+        moved: dict[str, Any] = {
+            name: None if tensor is None else tensor.to(device) for name, tensor in tensors.items()
         }
         return Batch([mel.to(device) for mel in self.mels], self.ends, **moved)
 
@@ -75,7 +80,24 @@ def pack(examples: Sequence[Example], prompt: Sequence[int], eot: int) -> Batch:
         name: pad_sequence(values, batch_first=True, padding_value=padding[name])
         for name, values in columns.items()
     }
-    return Batch([e.mel for e in examples], [e.ends for e in examples], **padded)
+    offline = [e.offline for e in examples if e.offline is not None]
+    texts = [torch.tensor([*prompt, *e.text]) for e in examples]
+    return Batch(
+        [e.mel for e in examples],
+        [e.ends for e in examples],
+        offline=torch.stack(offline) if offline else None,
+        text=pad_sequence(texts, batch_first=True, padding_value=eot) if offline else None,
+        **padded,
+    )
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """What the offline model, which hears whole windows, says of a batch."""
+
+    frames: Tensor  # (B, context, d), its encoder's
+    chances: Tensor | None  # (B, L, k): of the k likeliest next tokens after each of `Batch.text`
+    tokens: Tensor | None  # (B, L, k): which these are
 
 
 class PrefixModel(nn.Module):
@@ -85,33 +107,73 @@ class PrefixModel(nn.Module):
         super().__init__()
         self.whisper = whisper
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits (n, V) of the positions that have a label, in the order of labels[labels >= 0]."""
-        # One window at a time: without padding, which costs a CPU more than the batch would save.
-        z = pad_sequence(
-            [
-                encode_masked(self.whisper, mel[None], ends=ends)[0]
-                for mel, ends in zip(batch.mels, batch.ends, strict=True)
-            ],
-            batch_first=True,
-        )
-        base: Any = self.whisper.get_base_model()  # type: ignore[operator]
-        decoder = base.model.decoder
+    def forward(
+        self, batch: Batch, teacher_tokens: int | None = None
+    ) -> tuple[Tensor, Tensor, Teaching | None]:
+        """Logits (n, V) of the positions that have a label, in the order of labels[labels >= 0],
+        encoder frames (B, F, d), of which row b has ends[b][-1], and what the offline model says,
+        its frames and so many of its likeliest tokens; None: it is not asked."""
+        taught = None if teacher_tokens is None else self._teach(batch, teacher_tokens)
+        z = encode_windows(self.whisper, batch.mels, batch.ends)
         n = batch.tokens.shape[1]
         causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
         own_row = (batch.rows[:, None, :, None] == batch.rows[:, None, None, :]) & causal
         heard = torch.arange(z.shape[1], device=z.device) < batch.heard[:, None, :, None]
-        x = decoder.embed_tokens(batch.tokens) + decoder.embed_positions.weight[batch.positions]
+        hidden = self._decode(z, batch.tokens, batch.positions, own_row, heard)
+        return self._project(hidden[batch.labels >= 0]), z, taught
+
+    @torch.no_grad()
+    def _teach(self, batch: Batch, k: int) -> Teaching:
+        """The offline model is the same network without its adapter."""
+        assert batch.offline is not None and batch.text is not None
+        with self.whisper.disable_adapter():  # type: ignore[operator]
+            z = encode_padded(self.whisper, batch.offline)
+            if not k:
+                return Teaching(z, None, None)
+            n = batch.text.shape[1]
+            causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
+            positions = torch.arange(n, device=z.device)
+            logits = self._project(self._decode(z, batch.text, positions, causal, None))
+            chances, tokens = logits.float().softmax(-1).topk(k)
+        return Teaching(z, chances / chances.sum(-1, keepdim=True), tokens)
+
+    def _decode(
+        self,
+        z: Tensor,
+        tokens: Tensor,
+        positions: Tensor,
+        own: Tensor,
+        heard: Tensor | None,
+    ) -> Tensor:
+        decoder = self.whisper.get_base_model().model.decoder  # type: ignore[operator]
+        x = decoder.embed_tokens(tokens) + decoder.embed_positions.weight[positions]
         for layer in decoder.layers:
             h = layer.self_attn_layer_norm(x)
-            x = x + _attend(layer.self_attn, h, h, own_row)
+            x = x + _attend(layer.self_attn, h, h, own)
             x = x + _attend(layer.encoder_attn, layer.encoder_attn_layer_norm(x), z, heard)
             x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
-        logits: Tensor = base.proj_out(decoder.layer_norm(x)[batch.labels >= 0])
+        hidden: Tensor = decoder.layer_norm(x)
+        return hidden
+
+    def _project(self, hidden: Tensor) -> Tensor:
+        logits: Tensor = self.whisper.get_base_model().proj_out(hidden)  # type: ignore[operator]
         return logits
 
 
-def _attend(attention: Any, x: Tensor, source: Tensor, mask: Tensor) -> Tensor:
+def encode_windows(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> Tensor:
+    """Block-causal encodings of windows of unequal lengths in one pass: (B, F, d).
+
+    What stands behind a window's last frame is padding that no frame of the window sees.
+    """
+    mel = pad_sequence([m.T for m in mels], batch_first=True).transpose(1, 2)
+    until = pad_sequence(
+        [visible_until(e, mel.device) for e in ends], batch_first=True, padding_value=1
+    )
+    frames = torch.arange(until.shape[1], device=mel.device)
+    return encode(model, mel, frames < until[:, None, :, None])
+
+
+def _attend(attention: Any, x: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
     q, k, v = (
         split_heads(project(h), attention.num_heads)
         for project, h in (
@@ -124,20 +186,3 @@ def _attend(attention: Any, x: Tensor, source: Tensor, mask: Tensor) -> Tensor:
         merge_heads(F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
     )
     return out
-
-
-def with_lora(model: nn.Module, rank: int, init: str, seed: int) -> Any:
-    """`model` wrapped by peft, its attentions' projections adapted.
-
-    init: `peft` draws A from U(±1/sqrt(d)); `paper`, as the authors' code does with A stored
-    transposed, from U(±1/sqrt(rank)), which is sqrt(d / rank) times wider.
-    """
-    if init not in ("paper", "peft"):
-        raise UserError(f"init={init!r}: the scale of lora_A is that of paper or of peft")
-    torch.manual_seed(seed)
-    wrapped = add_lora(model, rank, TARGET_MODULES)
-    if init == "paper":
-        for name, weight in wrapped.named_parameters():
-            if "lora_A" in name:
-                nn.init.uniform_(weight, -(rank**-0.5), rank**-0.5)
-    return wrapped

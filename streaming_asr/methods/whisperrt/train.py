@@ -11,6 +11,10 @@ have ended by t (eq. 18), then <|endoftext|>. Two modes:
          with a block, so one pass gives all points; one optimiser step takes the points of a whole
          batch. The same gradients, averaged over the points instead of taken one after the other.
 
+With `distil` the offline model, which hears the whole window, teaches as well: `frames`, the causal
+encoder's frames come near to its frames; `logits`, where a token has ended, the decoder comes near
+to its `TEACHER_TOKENS` likeliest ones; `both`. When to stop remains Algorithm 3's: <|endoftext|>.
+
 Windows are encoded as a stream encodes them: never padded to the context, the last block filled
 up with zeros. Only complete words are targets.
 """
@@ -19,9 +23,8 @@ from __future__ import annotations
 
 import json
 import random
-import tempfile
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -31,93 +34,82 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.config import new_method
-from streaming_asr.data import read_manifest
-from streaming_asr.data.shards import Item, by_speaker, read_timed_shards
 from streaming_asr.errors import UserError
-from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, pack, with_lora
-from streaming_asr.training.loop import dev_wer, length_buckets, published_name, write_training
-from streaming_asr.training.windows import Targets, Window, WindowOptions, complete_window
-from streaming_asr.whisper.adapters import save_lora
-from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, log_mel
+from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, Teaching, pack
+from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, published_name
+from streaming_asr.training.windows import Targets, Window, length_buckets
+from streaming_asr.whisper.adapters import ATTENTION, save_lora, with_lora
+from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.masks import block_ends, whole_block_ends
+from streaming_asr.whisper.masks import block_ends
 from streaming_asr.whisper.window import FRAME_S
 
 RANDOM_CHUNK_FRAMES = range(5, 51, 5)  # 0.1 .. 1.0 s
-FIRST_CHUNK_FRAMES = 30  # the first chunk: the smallest multiple of the chunk from here up
+TEACHER_TOKENS = 16  # of the vocabulary; the rest has next to no chance
+TEACHER_OF = {None: None, "frames": 0, "logits": TEACHER_TOKENS, "both": TEACHER_TOKENS}
 
 
-class WhisperRTRecipe:
+class WhisperRTRecipe(BlockRecipe):
     """`train method=whisperrt`: an adapter for one chunk, or for random chunks of 0.1-1.0 s.
 
     random_chunks: each batch has one chunk, 0.1, 0.2, ... or 1.0 s with equal chances (the paper:
     "uniformly sampled between 0.1 and 1.0 seconds"); `chunk_s` then is that of `evaluate` alone.
     token_ends: when token j of a word's m counts as ended: `spread`, at the share (j + 1) / m of
     the word (the paper); `word`, with the word.
+    augment: shares of the windows that get `WindowOptions`' treatments: speed, room, ...
+    distil: see the module; distil_weight: of the teacher's terms beside Algorithm 3's.
     Points per window: floor(point_fraction * blocks) + 1, at most `points_per_window`.
     Raises UserError where the corpus is missing or has no word times.
     """
 
     def __init__(
         self,
-        model_path: str,
-        train_data: str,
-        dev_manifest: str,
         *,
-        chunk_s: float,
-        first_chunk_s: float,
-        random_chunks: bool = False,
-        rank: int = 32,
-        init: str = "paper",
-        mode: str = "fast",
-        point_fraction: float = 0.25,
-        points_per_window: int = 6,
-        token_ends: str = "spread",
-        batch: int = 8,
-        buckets: int = 1,
-        several: float = 0.4,
-        late_start: float = 0.1,
-        language: str | None = None,
-        n_dev: int = 24,
-        seed: int = 0,
+        random_chunks: bool,
+        rank: int,
+        init: str,
+        mode: str,
+        point_fraction: float,
+        points_per_window: int,
+        token_ends: str,
+        batch: int,
+        buckets: int,
+        augment: Mapping[str, Any] | None,
+        distil: str | None,
+        distil_weight: float,
+        **shared: Any,
     ) -> None:
         if mode not in ("fast", "paper"):
             raise UserError(f"mode={mode!r}: fast (all points of a batch in one step) or paper")
         if token_ends not in ("spread", "word"):
             raise UserError(f"token_ends={token_ends!r}: spread (over the word) or word (its end)")
+        if distil not in TEACHER_OF:
+            raise UserError(f"distil={distil!r}: one of frames, logits, both, or null")
+        if distil_weight <= 0:
+            raise UserError(f"distil_weight={distil_weight}: more than 0; distil=null is without")
         if not 0 < point_fraction <= 1 or points_per_window < 1 or min(batch, buckets, rank) < 1:
             raise UserError(
                 f"point_fraction={point_fraction}, points_per_window={points_per_window}, "
                 f"batch={batch}, buckets={buckets}, rank={rank}: the fraction lies in (0, 1], "
                 "the others are 1 or more"
             )
-        self.path, self.seed, self.random_chunks = model_path, seed, random_chunks
-        self.chunk = round(chunk_s / FRAME_S)
-        self.first_chunk = round(first_chunk_s / FRAME_S)
-        self.mode, self.token_ends, self.n_batch = mode, token_ends, batch
+        super().__init__(lead_s=0.3, **shared)
+        self.random_chunks, self.rank, self.init = random_chunks, rank, init
+        self.chunk = round(self.chunk_s / FRAME_S)
+        self.first_chunk = round(self.first_chunk_s / FRAME_S)
+        self.mode, self.token_ends = mode, token_ends
+        self.n_batch, self.buckets = batch, buckets
         self.point_fraction, self.points_per_window = point_fraction, points_per_window
-        self.buckets = buckets
-        self.late_start, self.rank, self.init = late_start, rank, init
-        self.train_data, self.dev_manifest, self.language = train_data, dev_manifest, language
+        self.distil, self.distil_weight = distil, distil_weight
+        self.teacher_tokens = TEACHER_OF[distil]
+        self.augment = dict(augment or {})
 
-        self.items: list[Item] = read_timed_shards(Path(train_data))
-        self.voices = by_speaker(self.items)
-        self.dev = read_manifest(Path(dev_manifest))[:n_dev]
-
-        self.whisper = load_whisper(model_path)
-        self.prompt = self.whisper.prompt(language)
+        self.whisper = load_whisper(self.path)
+        self.prompt = self.whisper.prompt(self.language)
         self.targets = Targets(self.whisper.tokenizer)
-        self.peft = with_lora(self.whisper.model, rank, init, seed)
+        torch.manual_seed(self.seed)
+        self.peft = with_lora(self.whisper.model, rank, ATTENTION, init=init)
         self.model = PrefixModel(self.peft)
-        self.options = WindowOptions(
-            self.whisper.context_s,
-            several=several,
-            crop_end=0.0,
-            crop_start=0.0,
-            timestamps=0.0,
-            prompt=0.0,
-        )
         blocks = block_ends(self.whisper.context_frames, self.chunk, self.first_chunk)
         self.steps_per_batch = 1 if mode == "fast" else self._n_points(len(blocks))
         self._drawn: tuple[tuple[int, int], list[list[Window]]] | None = None
@@ -127,11 +119,11 @@ class WhisperRTRecipe:
     def batch(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
         """Pure in (seed, step, rank). In paper mode windows last for `steps_per_batch` steps."""
         index, point = divmod(step, self.steps_per_batch)
-        shared = random.Random(f"{self.seed}-{index}")  # one chunk for all ranks: equal work
-        own = random.Random(f"{self.seed}-{index}-{rank}-points")
+        shared = self.rng(index)  # one chunk for all ranks: equal work
+        own = self.rng(index, rank, "points")
         chunk, first = self._schedule(shared)
         windows = self._windows(index, rank)
-        ends = [self._blocks(window, chunk, first) for window in windows]
+        ends = [self.blocks(len(window.audio), chunk, first) for window in windows]
         if self.mode == "fast":
             points = [sorted(own.sample(e, self._n_points(len(e)))) for e in ends]
         else:
@@ -148,12 +140,7 @@ class WhisperRTRecipe:
         if not self.random_chunks:
             return self.chunk, self.first_chunk
         chunk = rng.choice(RANDOM_CHUNK_FRAMES)
-        return chunk, -(-FIRST_CHUNK_FRAMES // chunk) * chunk
-
-    def _blocks(self, window: Window, chunk: int, first: int) -> list[int]:
-        """Ends of the window's blocks, all whole but where the context ends."""
-        n_frames = -(-len(window.audio) // FRAME_SAMPLES)
-        return whole_block_ends(n_frames, chunk, first, self.whisper.context_frames)
+        return chunk, first_chunk_frames(chunk)
 
     def _n_points(self, n_blocks: int) -> int:
         return min(n_blocks, self.points_per_window, int(self.point_fraction * n_blocks) + 1)
@@ -163,18 +150,8 @@ class WhisperRTRecipe:
         `buckets` batches of alike lengths are drawn together."""
         pool, place = divmod(index, self.buckets)
         if self._drawn is None or self._drawn[0] != (pool, rank):
-            rng = random.Random(f"{self.seed}-{pool}-{rank}")
-            windows = [
-                complete_window(
-                    rng,
-                    self.voices,
-                    self.items,
-                    self.options,
-                    late_start=self.late_start,
-                    lead_s=0.3,
-                )
-                for _ in range(self.n_batch * self.buckets)
-            ]
+            n_windows = self.n_batch * self.buckets
+            windows = self.windows(self.rng(pool, rank), n_windows, **self.augment)
             key = f"{self.seed}-{pool}-order"
             batches = length_buckets(windows, self.buckets, lambda window: len(window.audio), key)
             self._drawn = ((pool, rank), batches)
@@ -195,9 +172,13 @@ class WhisperRTRecipe:
                 f"a window of {ends[-1] * FRAME_S:.1f} s has more than the {room} tokens this "
                 "model's decoder has positions for; its transcript does not belong to its audio"
             )
-        audio = window.audio[: ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES]
-        mel = log_mel(torch.from_numpy(audio), self.whisper.n_mels, block_ends=ends)
-        return Example(mel, ends, prefixes)
+        mel = self.mel(window.audio, ends)
+        if self.distil is None:
+            return Example(mel, ends, prefixes)
+        whole = np.zeros(self.whisper.context_frames * FRAME_SAMPLES, np.float32)
+        whole[: len(window.audio)] = window.audio
+        offline = log_mel(torch.from_numpy(whole), self.whisper.n_mels)
+        return Example(mel, ends, prefixes, offline, tokens[:room])
 
     def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
         """Text tokens and when each has ended, never before the one in front of it."""
@@ -214,9 +195,10 @@ class WhisperRTRecipe:
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Cross-entropy, the mean over the tokens and the <|endoftext|> of all rows."""
-        batch = batch.to(next(self.model.parameters()).device)
-        logits = model(batch)
+        """Cross-entropy, the mean over the tokens and the <|endoftext|> of all rows, and the
+        teacher's terms."""
+        batch = batch.to(self.device)
+        logits, frames, taught = model(batch, self.teacher_tokens)
         labels = batch.labels[batch.labels >= 0]
         right = logits.detach().argmax(-1) == labels
         ends = labels == self.whisper.eot
@@ -226,41 +208,38 @@ class WhisperRTRecipe:
             "audio_s": sum(e[-1] for e in batch.ends) * FRAME_S,
             "weight": float(len(labels)),
         }
-        return F.cross_entropy(logits, labels), logs
+        log_chances = logits.float().log_softmax(-1)
+        loss = F.nll_loss(log_chances, labels)
+        if taught is not None:
+            terms = self._distil(batch, log_chances, frames, taught)
+            loss = loss + self.distil_weight * sum(terms.values())
+            logs |= {name: float(term.detach()) for name, term in terms.items()}
+        return loss, logs
+
+    def _distil(
+        self, batch: Batch, log_chances: Tensor, frames: Tensor, taught: Teaching
+    ) -> dict[str, Tensor]:
+        """The teacher's terms: of the frames, their squared distance over the teacher's variance;
+        of the tokens that have ended, the cross-entropy with the teacher's likeliest ones."""
+        terms: dict[str, Tensor] = {}
+        if self.distil != "logits":
+            n = torch.tensor([ends[-1] for ends in batch.ends], device=frames.device)
+            known = torch.arange(frames.shape[1], device=frames.device) < n[:, None]
+            target = taught.frames[:, : frames.shape[1]][known].float()
+            terms["frames"] = F.mse_loss(frames[known].float(), target) / target.var()
+        if taught.chances is not None and taught.tokens is not None:
+            asked = batch.labels >= 0
+            ended = batch.labels[asked] != self.whisper.eot
+            window = asked.nonzero()[:, 0][ended]
+            position = batch.positions[asked][ended]
+            own = log_chances[ended].gather(-1, taught.tokens[window, position])
+            terms["logits"] = -(taught.chances[window, position] * own).sum() / len(ended)
+        return terms
 
     def evaluate(self) -> dict[str, float]:
         """WER in percent of greedy streaming on dev, with the adapter as `save` leaves it."""
 
-        with tempfile.TemporaryDirectory() as folder:
-            self.save(Path(folder))
-            method = new_method(
-                "whisperrt",
-                self.path,
-                weights=folder,
-                device=str(next(self.model.parameters()).device),
-                chunk_s=self.chunk * FRAME_S,
-                first_chunk_s=self.first_chunk * FRAME_S,
-            )
-        texts = self._stream(method, [u.load() for u in self.dev])
-        wer = dev_wer(self.dev, texts, self.language)
-        return {"score": wer, "wer": wer}
-
-    def _stream(self, method: Any, audio: Sequence[np.ndarray]) -> list[str]:
-        """Committed texts, the audio fed as the simulator feeds it, all streams in phase."""
-        states = method.start_many(len(audio), language=self.language)
-        texts = [""] * len(audio)
-        active = list(range(len(audio)))
-        begin, end = 0, self.first_chunk * FRAME_SAMPLES + method.lookahead_samples
-        while active:
-            last = [end >= len(audio[i]) for i in active]
-            updates = method.step_many(
-                [states[i] for i in active], [audio[i][begin:end] for i in active], last=last
-            )
-            for i, update in zip(active, updates, strict=True):
-                texts[i] += "".join(word.text for word in update.committed)
-            active = [i for i, ended in zip(active, last, strict=True) if not ended]
-            begin, end = end, end + self.chunk * FRAME_SAMPLES
-        return [text.strip() for text in texts]
+        return self.stream_dev("whisperrt")
 
     def save(self, folder: Path) -> None:
         """A peft adapter in fp16, and training.json: how it came about."""
@@ -276,20 +255,14 @@ class WhisperRTRecipe:
             "token_ends": self.token_ends,
             "point_fraction": self.point_fraction,
             "points_per_window": self.points_per_window,
+            "distil": self.distil,
+            "distil_weight": self.distil_weight,
+            "augment": self.augment,
             "batch": self.n_batch,
-            "seed": self.seed,
             # step, minutes and dev/wer of now, from the curve that `fit` keeps beside it
             "reached": _last_row(folder.parent / "curve.jsonl"),
         }
-        write_training(
-            folder,
-            told,
-            items=self.items,
-            train_data=self.train_data,
-            dev=self.dev,
-            dev_manifest=self.dev_manifest,
-            base=self.path,
-        )
+        self.write_card(folder, told, base=self.path)
 
 
 def _last_row(curve: Path) -> dict[str, float] | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments.bench.show import console, print_lines, verdict
+
 # Of the published code, ms per chunk of 300 ms at 1.2 tokens per chunk: encoder, decoder, all.
 # Random weights, rank 32; CPU time of one thread of a comparable machine, median of 3 chunks.
 PUBLISHED_MS = {
@@ -33,17 +35,11 @@ HARNESS_SHARE = 0.02  # below
 
 def show(result: dict[str, Any]) -> None:
     """Print everything."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=130)
-    for line in _head(result):
-        console.print(line)
-    console.print(_steps(result))
-    console.print(_batches(result))
-    for line in [*_notes(result), *verdicts(result)]:
-        console.print(line, soft_wrap=True)
+    out = console()
+    out.print(_head(result))
+    out.print(_steps(result))
+    out.print(_batches(result))
+    print_lines(out, [*_notes(result), *verdicts(result)])
 
 
 def published_ms(result: dict[str, Any], model: str, chunk: int) -> tuple[int, int, int] | None:
@@ -64,7 +60,7 @@ def verdicts(result: dict[str, Any]) -> list[str]:
                     if k in rows:
                         speed_up = rows[k]["naive"]["total"] / rows[k]["ours"]["total"]
                         lines.append(
-                            _verdict(
+                            verdict(
                                 speed_up >= least,
                                 f"base, chunk {k}: {speed_up:.2f} times as fast as the naive "
                                 f"baseline (target: at least {least:g})",
@@ -73,7 +69,7 @@ def verdicts(result: dict[str, Any]) -> list[str]:
                 if {5, 97} <= set(rows):
                     growth = rows[97]["ours"]["encode"] / rows[5]["ours"]["encode"]
                     lines.append(
-                        _verdict(
+                        verdict(
                             growth <= ENCODER_GROWTH,
                             f"base, encoder: chunk 97 takes {growth:.2f} times chunk 5 "
                             f"(target: at most {ENCODER_GROWTH:g})",
@@ -82,7 +78,7 @@ def verdicts(result: dict[str, Any]) -> list[str]:
             if name == "tiny":
                 gain = batch_gain(model)
                 lines.append(
-                    _verdict(
+                    verdict(
                         gain >= BATCH_GAIN,
                         f"tiny, 8 streams together: {gain:.2f} times the streams per second of "
                         f"one alone (target: at least {BATCH_GAIN:g})",
@@ -90,7 +86,7 @@ def verdicts(result: dict[str, Any]) -> list[str]:
                 )
         share = model["harness"]["share"]
         lines.append(
-            _verdict(
+            verdict(
                 share < HARNESS_SHARE,
                 f"{name}, harness: {100 * share:.2f} % of a simulated stream's time is not the "
                 f"method's (target: under {100 * HARNESS_SHARE:g} %)",
@@ -105,18 +101,14 @@ def batch_gain(model: dict[str, Any]) -> float:
     return float(batches[-1]["streams_per_s"] / batches[0]["streams_per_s"])
 
 
-def _verdict(reached: bool, text: str) -> str:
-    return f"{'[green]reached[/]' if reached else '[red]missed[/] '}  {text}"
-
-
-def _head(result: dict[str, Any]) -> list[str]:
+def _head(result: dict[str, Any]) -> str:
     settings, machine = result["settings"], result["machine"]
     device = machine.get("gpu", machine["cpu"])
     threads = f"{settings['threads']} thread{'s' if settings['threads'] > 1 else ''}"
-    return [
+    return (
         f"chunks of {settings['chunk_frames'] * 20} ms, {threads} of {device}, float32, "
-        f"{result['clock']}, median of {settings['repeats']}; 4 tokens per second of audio",
-    ]
+        f"{result['clock']}, median of {settings['repeats']}; 4 tokens per second of audio"
+    )
 
 
 def _steps(result: dict[str, Any]) -> Any:

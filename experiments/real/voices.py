@@ -1,0 +1,119 @@
+"""The clips of `data=voices`: 60 of the held-out voices, with exact word times.
+
+    python -m experiments.real.voices --out streaming_asr/data/voices
+
+The sentences are of addresses on the State of the Union since 1961 (public domain), kept for tests
+by one hash (`sentences.reserved`) and taken in the order of another. Each voice says ten clips,
+three of them of two sentences with a pause. What they say and how depends on this file and on the
+packages alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from experiments.real.packages import ADDRESSES, cache_root, obtain_all
+from experiments.real.sentences import addresses, reserved, words_of
+from experiments.real.speech import HELD_OUT, PAUSE_S
+from experiments.real.synthesis import Clip, Speaker, Unmatched, write
+from streaming_asr.errors import UserError
+
+FIRST_YEAR = 1961
+# A voice's clips: how many sentences, and the least and the most words of each.
+CLIPS = (
+    *((1, 10, 13), (1, 10, 13), (1, 14, 17), (1, 14, 17), (1, 18, 23), (1, 18, 23), (1, 24, 32)),
+    *((2, 8, 12), (2, 12, 17), (2, 18, 26)),
+)
+SPEED = (0.9, 1.1)
+SALT = "voices 5"
+
+YearAndSentence = tuple[int, str]
+
+
+def ordered(years: Mapping[int, Sequence[str]]) -> list[YearAndSentence]:
+    """What is kept for tests, each sentence once, by a hash of its words."""
+    found = {
+        words_of(sentence): (year, sentence)
+        for year, sentences in years.items()
+        if year >= FIRST_YEAR
+        for sentence in sentences
+        if reserved(sentence)
+    }
+    by_hash = sorted(found, key=lambda words: hashlib.sha256(f"{SALT} {words}".encode()).digest())
+    return [found[words] for words in by_hash]
+
+
+def take(left: list[YearAndSentence], n: int, least: int, most: int) -> tuple[str, ...]:
+    """The first `n` sentences of one year with so many words; removes them from `left`.
+
+    Raises UserError where there are none.
+    """
+    of_year: dict[int, list[YearAndSentence]] = {}
+    for each in left:
+        if least <= len(each[1].split()) <= most:
+            found = of_year.setdefault(each[0], [])
+            found.append(each)
+            if len(found) == n:
+                for taken in found:
+                    left.remove(taken)
+                return tuple(sentence for _, sentence in found)
+    raise UserError(f"fewer than {n} sentences of {least} to {most} words are left in every year")
+
+
+def make(out: Path) -> None:
+    """Writes out/audio and out/voices.jsonl."""
+    root = cache_root()
+    left = ordered(addresses(root / ADDRESSES.folder))
+    speaker = Speaker(root)
+    (out / "audio").mkdir(parents=True, exist_ok=True)
+    lines = []
+    for voice in json.loads(HELD_OUT.read_text("utf-8"))["test"]:
+        rng = random.Random(f"{SALT} {voice}")
+        for i, (n, least, most) in enumerate(CLIPS):
+            speed = round(rng.uniform(*SPEED), 3)
+            pauses_s = tuple(round(rng.uniform(*PAUSE_S), 2) for _ in range(n - 1))
+            while True:
+                said = Clip("kokoro", voice, speed, take(left, n, least, most), pauses_s)
+                try:
+                    samples, words = speaker.say(said)
+                    break
+                except Unmatched as error:
+                    print(f"left out, {error}: {said.text}")
+            name = f"{voice}-{i}"
+            duration_s, words = write(samples, words, out / f"audio/{name}.ogg")
+            row = {
+                "id": name,
+                "audio_filepath": f"audio/{name}.ogg",
+                "duration": round(duration_s, 4),
+                "text": said.text,
+                "speaker": voice,
+                "language": "en",
+                "words": words,
+            }
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+            print(f"{name}: {row['duration']:.1f} s")
+    (out / "voices.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the clips")
+    arguments = parser.parse_args(argv)
+    try:
+        obtain_all(cache_root())
+        make(arguments.out)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""What the tables of all experiments share: finished cells, how they are found, how they are shown.
+
+A page is the README.md beside a `tables` module. A block is what stands in a page between
+`<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from streaming_asr import papers
+from streaming_asr.errors import UserError
+from streaming_asr.report.cells import Cell, read_cells
+
+NOT_RUN = "not run"
+NONE = "–"
+"""Stands where there is nothing to show."""
+
+
+# -- finished cells -------------------------------------------------------------------------
+
+
+def read(*folders: Path) -> list[Cell]:
+    """The finished cells of these sweeps, in their order; none where nothing has run."""
+    there = [each for each in folders if each.is_dir() and any(each.glob("*/metrics.json"))]
+    return [cell for folder in there for cell in read_cells(folder) if cell.metrics]
+
+
+def method_name(cell: Cell) -> str:
+    """The method's name in the configuration, or that of the cell where it has none."""
+    return str(cell.document["config"]["method"].get("name") or cell.method)
+
+
+def weights_name(cell: Cell) -> str:
+    """The name of the folder of a method's weights (`any_chunk`, `300ms`), or `none`."""
+    weights = cell.document["config"]["method"].get("weights")
+    return "none" if weights in (None, "none") else Path(str(weights)).name
+
+
+def chunk_ms(cell: Cell) -> int | None:
+    return None if cell.chunk_s is None else round(1000 * cell.chunk_s)
+
+
+def find(cells: Iterable[Cell], **wanted: Any) -> Cell | None:
+    """The first cell with these values; None where there is none.
+
+    `method`, `weights` (the name of their folder), `chunk_ms`, `split` and `path` (a manifest's
+    name without its ending) are the cell's; any other name is a setting of its method.
+    """
+    readers: dict[str, Callable[[Cell], Any]] = {
+        "method": method_name,
+        "weights": weights_name,
+        "chunk_ms": chunk_ms,
+        "split": lambda cell: cell.document["config"]["data"].get("split"),
+        "path": lambda cell: Path(str(cell.document["config"]["data"].get("path"))).stem,
+    }
+    for cell in cells:
+        own = cell.document["config"]["method"]
+        if all(
+            (readers[name](cell) if name in readers else own.get(name)) == value
+            for name, value in wanted.items()
+        ):
+            return cell
+    return None
+
+
+def intervals(cell: Cell) -> Mapping[str, Any]:
+    """How the intervals of 95 % were drawn, and those of `metrics`; empty without any."""
+    return cell.document.get("intervals") or {}
+
+
+def caption(cells: Iterable[Cell]) -> str:
+    """When, where and on how much it was measured, over what intervals are, and what failed."""
+    cells = list(cells)
+    if not cells:
+        return "Not run yet."
+    made = [(cell.folder / "metrics.json").stat().st_mtime for cell in cells]
+    days = dict.fromkeys(str(date.fromtimestamp(at)) for at in (min(made), max(made)))
+    documents = [cell.document for cell in cells]
+    machines = {_machine(document) for document in documents}
+    counts = sorted({int(document["n_utterances"]) for document in documents})
+    drawn = {f"{i['n_drawn']} {i['drawn']}s" for c in cells if (i := intervals(c)).get("drawn")}
+    over = f"; intervals over {' or '.join(sorted(drawn))}" if drawn else ""
+    failed = sum(int(document.get("n_failed") or 0) for document in documents)
+    return (
+        f"Measured {' to '.join(days)} on {', '.join(sorted(machines))}, one thread, "
+        f"{' or '.join(map(str, counts))} recordings in a cell{over}."
+        + (f" {failed} recordings failed; they count as empty." if failed else "")
+    )
+
+
+def _machine(document: Mapping[str, Any]) -> str:
+    machine = document.get("machine") or {}
+    return str(machine.get("gpu") or machine.get("cpu") or "an unnamed machine")
+
+
+# -- one cell's figures -----------------------------------------------------------------------
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    return NONE if value is None else f"{value:.{digits}f}"
+
+
+def measure(cell: Cell | None, metric: str, digits: int = 1) -> str:
+    """The figure of a cell, or `not run`."""
+    return NOT_RUN if cell is None else number(cell.metrics.get(metric), digits)
+
+
+def with_interval(cell: Cell | None, metric: str, digits: int = 1) -> str:
+    """The figure, and in brackets its interval of 95 % where there is one."""
+    text = measure(cell, metric, digits)
+    bounds = cell and intervals(cell).get("metrics", {}).get(metric)
+    if not bounds:
+        return text
+    return f"{text} [{number(bounds[0], digits)}, {number(bounds[1], digits)}]"
+
+
+def duration(chunk_ms: int | None) -> str:
+    return "whole" if chunk_ms is None else f"{chunk_ms} ms"
+
+
+# -- pages ------------------------------------------------------------------------------------
+
+
+def paper_rows(paper: str, table: str) -> Sequence[papers.Row]:
+    """The rows of one of a paper's tables, as printed."""
+    (found,) = (t for t in papers.read_paper(paper).tables if t.name == table)
+    return found.rows
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], n_text: int = 1) -> str:
+    """A Markdown table; the first `n_text` columns are flush left, the others right."""
+    rule = ["---"] * n_text + ["---:"] * (len(header) - n_text)
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, rule, *rows))
+
+
+def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
+    """Puts each block into `path`. Raises UserError where one has no place, or several."""
+    text = path.read_text(encoding="utf-8")
+    for name, block in blocks.items():
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
+        if len(pattern.findall(text)) != 1:
+            raise UserError(
+                f"{path}: the table {name} has one place in a file; write the lines "
+                f"{begin} and {end} once, where it shall stand"
+            )
+        text = pattern.sub(lambda _: f"{begin}\n{block}\n{end}", text)  # noqa: B023
+    path.write_text(text, encoding="utf-8")
+
+
+def write(
+    argv: Sequence[str] | None,
+    about: str | None,
+    page: Path,
+    blocks: Callable[[Path], Mapping[str, str]],
+    *,
+    shared: str,
+    short: Callable[[Path], str] | None = None,
+) -> int:
+    """The command line of an experiment's tables; returns the exit status.
+
+    blocks: from the folder where `run` wrote, what stands in `page`. shared: the block that
+    `--readme` writes into another file too, there as `short` has it.
+    """
+    parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
+    parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
+    parser.add_argument("--here", type=Path, default=page, help="this folder's page")
+    parser.add_argument("--readme", type=Path, help=f"also the block `{shared}` of this file")
+    arguments = parser.parse_args(argv)
+    try:
+        written = blocks(arguments.output)
+        rewrite(arguments.here, written)
+        print(f"written: {arguments.here}")
+        if arguments.readme is not None:
+            block = written[shared] if short is None else short(arguments.output)
+            rewrite(arguments.readme, {shared: block})
+            print(f"written: {arguments.readme}")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,96 @@
+"""Word times made on the way: `data.align=auto` (see `data.corpora.loader`).
+
+One aligner model per corpus, whatever model and method run on it, so that latencies of all methods
+are against the same times: tiny.en for English, base for anything else. What is aligned is kept in
+<cache>/align/<aligner>-<hash of its settings>/<corpus>-<split>-<hash of the data>.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from streaming_asr.align.cache import Cache
+from streaming_asr.align.command import fill, label, safe, settings_of
+from streaming_asr.cache import cache_root
+from streaming_asr.config import CONF_DIR, compose_raw
+from streaming_asr.data.noise import Noisy
+from streaming_asr.data.utterance import Utterance
+from streaming_asr.errors import UserError
+from streaming_asr.text import light_key
+
+ENGLISH, OTHERS = "tiny.en", "base"
+
+
+@dataclass(frozen=True)
+class AutoAligner:
+    """An aligner of the `align` command, and what its results depend on."""
+
+    config: DictConfig
+    settings: dict[str, Any]
+
+    @classmethod
+    def choose(cls, wanted: str, languages: Iterable[str]) -> Self:
+        """The aligner that `data.align=wanted` names for a corpus in these languages.
+
+        wanted: auto, a model's name, or its path. Raises UserError where the model is not there.
+        """
+        from streaming_asr.whisper.source import locate
+
+        model = wanted
+        if wanted == "auto":
+            model = ENGLISH if set(languages) <= {"en"} else OTHERS
+        named = (CONF_DIR / "model" / f"{model}.yaml").is_file()
+        overrides = [f"model={model}"] if named else ["model=whisper", f"model.path={model}"]
+        config = compose_raw([*overrides, "aligner=whisper"], config_name="align")
+        with open_dict(config):
+            del config["hydra"], config["data"]
+        OmegaConf.resolve(config)
+        try:
+            config.aligner.path = locate(config.aligner.path)
+        except UserError as error:
+            raise UserError(f"data.align={wanted}: {error}") from error
+        return cls(config, settings_of(config))
+
+    @property
+    def name(self) -> str:
+        """As a result names it: the aligner, its model, the hash of its weights."""
+        return f"{label(self.config)} {self.settings['model']}"
+
+    def time(self, corpus: Any, clips: Sequence[Utterance]) -> list[Utterance]:
+        """The clips in their order, those without word times with them.
+
+        A clip that cannot be aligned stays as it is and is named on standard error.
+        """
+        lacking = [_clean(c) for c in clips if c.words is None and light_key(c.text)]
+        if not lacking:
+            return list(clips)
+        where = safe(f"{corpus.name}-{corpus.split}-{corpus.data_hash()[:12]}")
+        folder = cache_root() / "align" / safe(self.name) / where
+        with Cache(folder, self.settings, 1, 1) as cache:
+            fill(cache, lacking, self.config.aligner, _say(label(self.config)))
+            results = {result.utterance.id: result for result in cache.results(lacking)}
+        failed = [result.reason for result in results.values() if result.words is None]
+        for reason in failed[:3]:
+            print(f"no word times: {reason}", file=sys.stderr)
+        if len(failed) > 3:
+            print(f"no word times: {len(failed) - 3} more", file=sys.stderr)
+        timed = {name: result.words for name, result in results.items() if result.words}
+        return [replace(c, words=timed[c.id]) if c.id in timed else c for c in clips]
+
+
+def _clean(clip: Utterance) -> Utterance:
+    return replace(clip, audio=clip.audio.clean) if isinstance(clip.audio, Noisy) else clip
+
+
+def _say(aligner: str) -> Any:
+    def say(n_left: int, n_done: int) -> None:
+        if n_left:
+            kept = f", {n_done} are kept" if n_done else ""
+            print(f"{aligner} times the words of {n_left} clips{kept}", flush=True)
+
+    return say

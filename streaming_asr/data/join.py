@@ -1,0 +1,119 @@
+"""A speaker's clips joined into longer recordings, with pauses between them.
+
+Clips of two seconds hide what goes wrong in a stream: text that repeats, words lost at a boundary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from streaming_asr.data.noise import Noisy
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.utterance import TimedWord, Utterance
+
+PAUSE_S = (0.3, 0.8)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Clips and the times in seconds at which they begin in the joined recording."""
+
+    clips: tuple[Utterance, ...]
+    begins_s: tuple[float, ...]
+
+    def __call__(self) -> Samples:
+        """The clips at their places, silence between them."""
+        end_s = self.begins_s[-1] + self.clips[-1].duration_s
+        joined = np.zeros(round(end_s * SAMPLE_RATE), dtype=np.float32)
+        for clip, begin_s in zip(self.clips, self.begins_s, strict=True):
+            begin = round(begin_s * SAMPLE_RATE)
+            samples = clip.load()[: len(joined) - begin]
+            joined[begin : begin + len(samples)] = samples
+        return joined
+
+
+def clips_of(utterance: Utterance) -> tuple[Utterance, ...]:
+    """The clips that a joined utterance was made of; any other is its own only clip."""
+    return utterance.audio.clips if isinstance(utterance.audio, Joined) else (utterance,)
+
+
+def join(utterances: Sequence[Utterance], join_s: float) -> list[Utterance]:
+    """Recordings of at most `join_s` made of each speaker's clips; a longer clip stands alone.
+
+    The clips follow in the order of the hashes of their ids. The k-th recording of a speaker is
+    named <speaker>-<join_s>s-<k>; each speaker's last one holds what is left and may be short.
+    Raises UserError where an utterance names no speaker, or has no known duration or noise of its
+    own.
+    """
+    speakers: dict[str, list[Utterance]] = {}
+    for utterance in utterances:
+        if utterance.speaker is None:
+            raise UserError(
+                f"data.join_s={join_s:g}: {utterance.id} names no speaker, and the clips of one "
+                "speaker are joined; name the speakers, or leave data.join_s out"
+            )
+        if not utterance.duration_s:
+            raise UserError(
+                f"data.join_s={join_s:g}: the duration of {utterance.id} cannot be read "
+                f"({utterance.audio_path}); `python -m streaming_asr.data check` says why"
+            )
+        if isinstance(utterance.audio, Noisy):
+            raise UserError(
+                f"data.join_s={join_s:g}: {utterance.id} has noise of its own, which would stop in "
+                "the pauses; join a corpus without noise and add it with data.snr_db="
+            )
+        speakers.setdefault(utterance.speaker, []).append(utterance)
+    joined = []
+    for speaker, clips in speakers.items():
+        groups: list[list[Utterance]] = []
+        for clip in sorted(clips, key=lambda clip: _hash(clip.id)):
+            if groups and _end_s([*groups[-1], clip]) <= join_s:
+                groups[-1].append(clip)
+            else:
+                groups.append([clip])
+        joined += [joined_as(f"{speaker}-{join_s:g}s-{k:02d}", g) for k, g in enumerate(groups)]
+    return joined
+
+
+def joined_as(name: str, clips: Sequence[Utterance]) -> Utterance:
+    """The clips as one utterance; its words have times where those of all clips have."""
+    begins_s = _begins_s(clips)
+    words: list[TimedWord] | None = []
+    for clip, begin_s in zip(clips, begins_s, strict=True):
+        if clip.words is None and clip.text:
+            words = None
+            break
+        assert words is not None
+        words += [TimedWord(w, begin_s + a, begin_s + b) for w, a, b in clip.words or ()]
+    return replace(
+        clips[0],
+        id=name,
+        text=" ".join(clip.text for clip in clips if clip.text),
+        audio=Joined(tuple(clips), tuple(begins_s)),
+        duration_s=begins_s[-1] + clips[-1].duration_s,
+        words=None if words is None else tuple(words),
+        audio_path=None,
+    )
+
+
+def _begins_s(clips: Sequence[Utterance]) -> list[float]:
+    begins_s = [0.0]
+    for before, after in pairwise(clips):
+        share = int.from_bytes(_hash(f"{before.id}\0{after.id}")[:8]) / 2**64
+        pause_s = round(PAUSE_S[0] + share * (PAUSE_S[1] - PAUSE_S[0]), 3)
+        begins_s.append(begins_s[-1] + before.duration_s + pause_s)
+    return begins_s
+
+
+def _end_s(clips: Sequence[Utterance]) -> float:
+    return _begins_s(clips)[-1] + clips[-1].duration_s
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

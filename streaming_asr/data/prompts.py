@@ -1,0 +1,212 @@
+"""Debian's telephone prompts: human speech with transcripts that a package registry gives.
+
+The packages asterisk-core-sounds-<language> (transcripts) and -g722 (audio, 16 kHz) are downloaded
+by apt-get and unpacked by dpkg-deb, both without root and without a change to the system: the
+package lists are the system's, or read into a folder of their own. What is kept lies in
+<cache>/prompts/<language>: prompts.jsonl (a manifest), FLAC, the copyright file, source.json.
+
+Transcripts stand as they were shipped. Left out is a clip without a recording, one whose transcript
+has fewer than three words (between spaces), and one whose transcript begins with a bracket: it is a
+note on a tone or on silence. That leaves 272 English, 232 Spanish, 272 French, 300 Italian and
+260 Russian clips of 1.6.1-1, each language of one speaker.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from streaming_asr.cache import cache_root, kept
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
+
+LANGUAGES = ("en", "es", "fr", "it", "ru")
+VERSION = "1.6.1-1"
+MIN_WORDS = 3
+N_BYTES = 90_000_000  # while it is made
+SOUNDS = Path("usr/share/asterisk/sounds")
+MANIFEST, SOURCE, COPYRIGHT = "prompts.jsonl", "source.json", "copyright"
+
+
+def packages(language: str) -> tuple[str, str]:
+    """The Debian packages of a language: transcripts, audio. Raises UserError for no language."""
+    if language not in LANGUAGES:
+        raise UserError(
+            f"language={language}: the prompts are in {', '.join(LANGUAGES)}; choose one of them"
+        )
+    name = f"asterisk-core-sounds-{language}"
+    return name, f"{name}-g722"
+
+
+def place_of(language: str) -> Path:
+    """Where the prompts of a language are kept once they are there."""
+    return cache_root() / "prompts" / language
+
+
+def fetch_prompts(language: str) -> Path:
+    """The folder of the prompts, obtained on first use; nothing is left half made.
+
+    Taken from the packages unpacked in <cache>/prompts/unpacked, else from those installed, else
+    downloaded. Raises UserError where they cannot be had.
+    """
+    names = packages(language)
+    return kept(place_of(language), partial(_make, language, names), n_bytes=N_BYTES)
+
+
+def _make(language: str, names: Sequence[str], target: Path) -> None:
+    by_hand = cache_root() / "prompts" / "unpacked"
+    for root in (by_hand, Path("/")):
+        if _transcripts(root, language).is_file() and _audio(root, language):
+            write(root, language, target)
+            return
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        root = Path(scratch) / "root"
+        for file in _download(names, Path(scratch), by_hand):
+            done = _run("dpkg-deb", "-x", str(file), str(root))
+            if done.returncode:
+                raise UserError(
+                    f"{file.name}: is no whole Debian package ({_reason(done)}); give the command "
+                    "again, which downloads it anew"
+                )
+        write(root, language, target)
+
+
+def _download(names: Sequence[str], folder: Path, by_hand: Path) -> list[Path]:
+    """The .deb files. Without apt-get, or where it finds nothing, the error says what to do."""
+    instead = (
+        f"where there is a Debian or Ubuntu, `apt-get download {' '.join(names)}`, then "
+        f"`dpkg-deb -x FILE {by_hand}` with both files"
+    )
+    for program in ("apt-get", "dpkg-deb"):
+        if shutil.which(program) is None:
+            raise UserError(f"data=prompts: there is no {program} on this machine; {instead}")
+    cache = folder / "cache"
+    (cache / "archives" / "partial").mkdir(parents=True)
+    (folder / "lists" / "partial").mkdir(parents=True)
+    options = ["-o", f"Dir::Cache={cache}", "-o", "APT::Sandbox::User=root"]
+    options += ["-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=30"]
+    own_lists = ["-o", f"Dir::State::lists={folder / 'lists'}", "-o", "Debug::NoLocking=1"]
+    pinned = [f"{name}={VERSION}" for name in names]
+    done = _run("apt-get", *options, "download", *pinned, cwd=folder)
+    if done.returncode:  # no package lists, or old ones
+        options += own_lists
+        _run("apt-get", *options, "update")
+        done = _run("apt-get", *options, "download", *pinned, cwd=folder)
+    if done.returncode and "was not found" in done.stderr:  # another release of Debian
+        done = _run("apt-get", *options, "download", *names, cwd=folder)
+    files = sorted(folder.glob("*.deb"))
+    if done.returncode or len(files) != len(names):
+        raise UserError(f"data=prompts: apt-get cannot download it ({_reason(done)}); {instead}")
+    return files
+
+
+def _run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, errors="replace")
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line.strip() for line in done.stderr.split("\n") if line.strip()]
+    errors = [line for line in lines if line.startswith(("E:", "dpkg-deb:"))]
+    return (errors or lines or [f"status {done.returncode}"])[-1]
+
+
+def _transcripts(root: Path, language: str) -> Path:
+    name = packages(language)[0]
+    return root / "usr/share/doc" / name / f"core-sounds-{language}.txt.gz"
+
+
+def _audio(root: Path, language: str) -> Path | None:
+    """The folder of the voice, as en_US_f_Allison."""
+    found = sorted((root / SOUNDS).glob(f"{language}_*"))
+    return next((folder for folder in found if next(folder.rglob("*.g722"), None)), None)
+
+
+def texts(content: str) -> dict[str, str]:
+    """Name -> transcript of the clips that are kept, of a file of lines `name: transcript`."""
+    found = {}
+    for line in content.removeprefix("\ufeff").split("\n"):
+        name, colon, text = line.partition(":")
+        text = text.strip()
+        is_note = text.startswith(("(", "[", "<"))
+        if colon and not line.startswith(";") and not is_note and len(text.split()) >= MIN_WORDS:
+            found[name.strip()] = text
+    return found
+
+
+def write(root: Path, language: str, target: Path) -> None:
+    """The prompts of unpacked packages below `root` as a folder of FLAC with a manifest."""
+    import soundfile
+
+    transcripts, voice = _transcripts(root, language), _audio(root, language)
+    if not transcripts.is_file() or voice is None:
+        raise UserError(
+            f"{' and '.join(packages(language))}: hold no {transcripts.name} or no .g722 files; "
+            f"take version {VERSION}"
+        )
+    content = gzip.decompress(transcripts.read_bytes())
+    digest, rows = hashlib.sha256(content), []
+    for name, text in texts(content.decode("utf-8")).items():
+        recording = voice / f"{name}.g722"
+        if not recording.is_file():
+            continue
+        digest.update(recording.read_bytes())
+        samples = decode_g722(recording)
+        file = target / "audio" / f"{name}.flac"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(file, samples, SAMPLE_RATE, subtype="PCM_16")
+        row = {
+            "id": name,
+            "audio_filepath": f"audio/{name}.flac",
+            "duration": len(samples) / SAMPLE_RATE,
+            "text": text,
+            "speaker": voice.name.rpartition("_")[2],
+            "language": language,
+        }
+        rows.append(json.dumps(row, ensure_ascii=False) + "\n")
+    if not rows:
+        raise UserError(f"{voice}: has no recording of {transcripts.name}; take version {VERSION}")
+    shutil.copy(transcripts.with_name(COPYRIGHT), target / COPYRIGHT)
+    (target / MANIFEST).write_text("".join(rows), encoding="utf-8")
+    source = {"packages": packages(language), "sha256": digest.hexdigest(), "clips": len(rows)}
+    (target / SOURCE).write_text(json.dumps(source, indent=1) + "\n", encoding="utf-8")
+
+
+def decode_g722(path: Path) -> np.ndarray:
+    """The samples of a G.722 file of 64 kbit/s, (n,) int16 at 16 kHz. Raises UserError."""
+    import av
+
+    try:
+        with av.open(
+            str(path), format="g722", options={"sample_rate": str(SAMPLE_RATE)}
+        ) as container:
+            frames = [frame.to_ndarray()[0] for frame in container.decode(audio=0)]
+    except (av.FFmpegError, OSError) as error:
+        raise UserError(f"{path}: not readable as G.722 ({error}); unpack it again") from error
+    if not frames:
+        raise UserError(f"{path}: holds no sound; unpack it again")
+    return np.concatenate(frames)
+
+
+def licence(copyright_file: Path, language: str) -> str:
+    """Licence and attribution of a language, from the package's copyright file (DEP 5)."""
+    found: dict[str, dict[str, str]] = {}
+    for stanza in copyright_file.read_text(encoding="utf-8").split("\n\n"):
+        fields = dict(
+            line.split(": ", 1) for line in stanza.split("\n") if ": " in line and line[0] != " "
+        )
+        if "Files" in fields:
+            found[fields["Files"]] = fields
+    own = found.get(f"{language}-*") or found.get("*", {})
+    return (
+        f"{own.get('License', 'see the copyright file')}, copyright "
+        f"{own.get('Copyright', 'of its authors')} (Debian package {packages(language)[0]})"
+    )

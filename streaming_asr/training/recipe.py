@@ -1,0 +1,289 @@
+"""What the recipes share: corpus and dev, windows in blocks, the score on dev, the card.
+
+`CorpusRecipe` holds the corpus and writes training.json. `BlockRecipe` adds what every causal
+model needs: windows of complete words, encoded block by block as a stream encodes them, never
+padded to the context, the last block filled up with zeros.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from streaming_asr.config import new_method
+from streaming_asr.data import read_manifest
+from streaming_asr.data.shards import Item, by_speaker, read_shards, read_timed_shards
+from streaming_asr.durations import first_chunk_ms
+from streaming_asr.errors import UserError
+from streaming_asr.hashes import weights_hash
+from streaming_asr.method import (
+    NULL,
+    SAMPLE_RATE,
+    Batched,
+    Method,
+    Recorder,
+    Word,
+    display_text,
+)
+from streaming_asr.schedule import deliveries
+from streaming_asr.text import normaliser
+from streaming_asr.training.windows import Window, WindowOptions, complete_window, draw_window
+from streaming_asr.utterance import Utterance
+from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, log_mel
+from streaming_asr.whisper.load import Whisper
+from streaming_asr.whisper.masks import whole_block_ends
+from streaming_asr.whisper.window import FRAME_S, frames_of
+
+CHUNK_FRAMES = (5, 50)  # of a batch's random chunk: 0.1 .. 1.0 s
+NEIGHBOURS = 200  # utterances of alike lengths on either side
+
+
+class CorpusRecipe:
+    """Base of a recipe: what it trains on (`items`, `voices`), its `dev`, and its card.
+
+    n_dev: utterances of the manifest that are used, None for all. timed: only utterances with word
+    times are trained on. Raises UserError where the corpus is missing, or has none of these.
+    """
+
+    model: nn.Module
+
+    def __init__(
+        self,
+        *,
+        train_data: str,
+        dev_manifest: str,
+        n_dev: int | None,
+        seed: int,
+        timed: bool = True,
+    ) -> None:
+        self.seed = seed
+        self._sources = {"train_data": train_data, "dev": dev_manifest}
+        self.train_on((read_timed_shards if timed else read_shards)(Path(train_data)))
+        self.dev = read_manifest(Path(dev_manifest))[:n_dev]
+
+    def train_on(self, items: list[Item]) -> None:
+        """Takes `items` as the corpus."""
+        self.items = items
+        self.voices = by_speaker(items)
+
+    def rng(self, *key: object) -> random.Random:
+        """A generator that follows from the seed and `key` alone."""
+        return random.Random("-".join(map(str, (self.seed, *key))))
+
+    def window(self, rng: random.Random, options: WindowOptions) -> Window:
+        """A window that begins with any of the items."""
+        anchor = self.items[rng.randrange(len(self.items))]
+        return draw_window(rng, anchor, self.voices[anchor.speaker], options)
+
+    def near(self, where: float) -> list[Item]:
+        """Neighbours in `items`, which are sorted by length, at the share `where` of them."""
+        centre = int(where * len(self.items))
+        return self.items[max(0, centre - NEIGHBOURS) : centre + NEIGHBOURS]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the trained parameters are."""
+        return next(self.model.parameters()).device
+
+    def write_card(self, folder: Path, told: Mapping[str, Any], base: str | None = None) -> None:
+        """Writes `folder/training.json`: how the weights beside it came about.
+
+        told: what the recipe says of itself; seed and corpora are added. base: the model without
+        which the weights mean nothing; the hash of its weights is kept, so that
+        `method.weights=auto` does not put them on another.
+        """
+        n_samples = sum(item.n_samples for item in self.items)
+        content = {
+            **({} if base is None else {"base": weights_hash(base)}),
+            "seed": self.seed,
+            **told,
+            **{name: published_name(path) for name, path in self._sources.items()},
+            "train_hours": round(n_samples / SAMPLE_RATE / 3600, 2),
+            "n_dev": len(self.dev),
+        }
+        (folder / "training.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+
+class BlockRecipe(CorpusRecipe):
+    """Base of a recipe for a Whisper that hears block by block.
+
+    The subclass loads `whisper` before it draws. chunk_s, first_chunk_s: of the stream on dev.
+    several: share of the windows that hold several utterances. late_start: share of those that
+    begin between two words, at most `lead_s` seconds before the second.
+    """
+
+    whisper: Whisper
+
+    def __init__(
+        self,
+        *,
+        model_path: str,
+        chunk_s: float,
+        first_chunk_s: float,
+        several: float,
+        late_start: float,
+        lead_s: float,
+        language: str | None,
+        **corpus: Any,
+    ) -> None:
+        super().__init__(**corpus)
+        self.path, self.language = model_path, language
+        self.chunk_s, self.first_chunk_s = chunk_s, first_chunk_s
+        self.several, self.late_start, self.lead_s = several, late_start, lead_s
+
+    def begin_from(self, start: str | None) -> Path | None:
+        """The folder of an earlier stage. Raises UserError where there is none."""
+        if start is not None and not Path(start).is_dir():
+            raise UserError(
+                f"start={start}: no such folder; give that of an earlier stage, or null"
+            )
+        self.start, self.begun_from = start, None if start is None else published_name(start)
+        return None if start is None else Path(start)
+
+    def windows(self, rng: random.Random, n: int, **shares: float) -> list[Window]:
+        """`n` windows whose words are all complete; `shares`: further `WindowOptions`."""
+        options = WindowOptions(
+            self.whisper.context_s,
+            several=self.several,
+            crop_end=0.0,
+            crop_start=0.0,
+            timestamps=0.0,
+            prompt=0.0,
+            **shares,  # type: ignore[arg-type]
+        )
+        late_start, lead_s = self.late_start, self.lead_s
+        return [
+            complete_window(
+                rng, self.voices, self.items, options, late_start=late_start, lead_s=lead_s
+            )
+            for _ in range(n)
+        ]
+
+    def blocks(self, n_samples: int, chunk: int, first: int) -> list[int]:
+        """Ends in frames of the blocks that hold the samples, whole but where the context ends."""
+        n_frames = -(-n_samples // FRAME_SAMPLES)
+        return whole_block_ends(n_frames, chunk, first, self.whisper.context_frames)
+
+    def mel(self, audio: np.ndarray, ends: Sequence[int]) -> Tensor:
+        """(n_mels, 2F + 1) of blocks that end at `ends`, clamped at their running maximum."""
+        audio = audio[: ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES]
+        return log_mel(torch.from_numpy(audio), self.whisper.n_mels, block_ends=ends)
+
+    def tokens(self, windows: Sequence[Window]) -> list[list[int]]:
+        """Text tokens of each window. Raises UserError where the decoder has no room for them."""
+        tokenizer = self.whisper.tokenizer
+        room = self.whisper.max_tokens - len(self.whisper.prompt(self.language))
+        found = [tokenizer(said(w), add_special_tokens=False).input_ids for w in windows]
+        if (longest := max(map(len, found))) > room:
+            raise UserError(
+                f"a window of {longest} tokens, but this model's decoder has positions for {room}; "
+                "its transcript does not belong to its audio"
+            )
+        return found
+
+    def stream_dev(self, name: str, recorder: Recorder = NULL, **options: Any) -> dict[str, float]:
+        """`score` and `wer`, the WER in percent on dev of the method with the weights as they are.
+
+        name: the method's; options: settings of it beside model, weights and chunks."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(Path(folder))
+            method = new_method(
+                name,
+                self.path,
+                weights=folder,
+                device=str(self.device),
+                chunk_s=self.chunk_s,
+                first_chunk_s=self.first_chunk_s,
+                **options,
+            )
+        chunk, first_chunk = (
+            frames_of(seconds, name) * FRAME_SAMPLES
+            for seconds, name in ((self.chunk_s, "chunk_s"), (self.first_chunk_s, "first_chunk_s"))
+        )
+        wer = stream_dev_wer(
+            method, self.dev, chunk, first_chunk, language=self.language, recorder=recorder
+        )
+        return {"score": wer, "wer": wer}
+
+    def save(self, folder: Path) -> None:
+        """Leaves a folder that `method.weights` takes."""
+        raise NotImplementedError
+
+
+def random_chunk(rng: random.Random) -> tuple[int, int]:
+    """Frames of a chunk of 0.1 to 1.0 s and of the first chunk, which is one chunk, or as long as a
+    stream's by default."""
+    chunk = rng.randint(*CHUNK_FRAMES)
+    return chunk, rng.choice((chunk, first_chunk_frames(chunk)))
+
+
+def first_chunk_frames(chunk: int) -> int:
+    """Frames of a stream's first chunk where nothing else is asked for."""
+    frame_ms = round(1000 * FRAME_S)
+    return first_chunk_ms(f"{chunk * frame_ms}ms") // frame_ms
+
+
+def said(window: Window) -> str:
+    """The window's text, a blank before each word."""
+    return "".join(f" {word}" for word, *_ in window.words)
+
+
+def stream_dev_wer(
+    method: Method[Any],
+    dev: Sequence[Utterance],
+    chunk: int,
+    first_chunk: int,
+    *,
+    language: str | None = None,
+    recorder: Recorder = NULL,
+) -> float:
+    """WER in percent of what `method` commits, `dev` fed as the simulator feeds it.
+
+    chunk, first_chunk: samples. A batched method hears all of `dev` in phase. language: of all
+    utterances; None leaves it to the method. recorder: counts over all streams.
+    """
+    texts: list[str] = []
+    for group in [list(dev)] if isinstance(method, Batched) else [[one] for one in dev]:
+        audio = [utterance.load() for utterance in group]
+        if isinstance(method, Batched):
+            states = method.start_many(len(group), language=language, recorder=recorder)
+        else:
+            states = [method.start(language=language, recorder=recorder)]
+        feeds = [deliveries(len(a), chunk, first_chunk, method.lookahead_samples) for a in audio]
+        heard, words = [0] * len(group), [list[Word]() for _ in group]
+        while active := [i for i, samples in enumerate(audio) if heard[i] < len(samples)]:
+            begins = [heard[i] for i in active]
+            for i in active:
+                heard[i] = next(feeds[i])
+            pieces = [audio[i][begin : heard[i]] for i, begin in zip(active, begins, strict=True)]
+            last = [heard[i] == len(audio[i]) for i in active]
+            if isinstance(method, Batched):
+                updates = method.step_many([states[i] for i in active], pieces, last=last)
+            else:
+                updates = [method.step(states[0], pieces[0], last=last[0])]
+            for i, update in zip(active, updates, strict=True):
+                kept = len(words[i]) - update.retracted
+                words[i] = [*words[i][:kept], *update.committed]
+        texts += map(display_text, words)
+    return dev_wer(dev, texts, language)
+
+
+def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None = None) -> float:
+    """WER in percent of `texts` for the utterances of `dev`, normalised; `language` overrides."""
+    import jiwer
+
+    normalise = normaliser(language or dev[0].language)
+    return float(100 * jiwer.wer([normalise(u.text) for u in dev], [normalise(t) for t in texts]))
+
+
+def published_name(path: str) -> str:
+    """A path as it can stand in a published file: without what is of one machine only."""
+    return Path(path).name if Path(path).is_absolute() else path

@@ -1,0 +1,105 @@
+"""Where the trained weights of a method lie, and which of them a cell takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from streaming_asr.durations import duration_key, format_duration
+from streaming_asr.errors import MissingWeights
+from streaming_asr.hashes import weights_hash
+
+RENAMED_ENTRIES = {"random": "any_chunk"}  # names of earlier versions
+
+
+def own_network(config: DictConfig) -> str | None:
+    """Return `model.path` where it is a ChunkFormer's own network; None for a Whisper."""
+    path = OmegaConf.select(config, "model.path")
+    if path is None:
+        return None
+    folder = Path(path).expanduser()
+    is_whisper = (folder / "config.json").exists()
+    return path if not is_whisper and (folder / "config.yaml").is_file() else None
+
+
+def weights_folders(config: DictConfig, method_name: str) -> list[Path]:
+    """Return the folders that may hold weights of this method for this model, in search order."""
+    model = config.model
+    beside = model.get("weights") or str(Path(str(model.path)).expanduser() / "weights")
+    return [
+        Path(str(config.output)) / "train" / str(model.get("name", "model")) / method_name,
+        Path(beside) / method_name,
+    ]
+
+
+def find_weights(
+    method_name: str,
+    chunk_ms: int,
+    wanted: str,
+    folders: Sequence[Path],
+    *,
+    model: str | Path | None = None,
+    settings: str = "",
+) -> Path | None:
+    """Return the folder that `method.weights` names; None for `none`.
+
+    wanted: `none`; `auto` (one trained at exactly this chunk, in any of `folders`, else one trained
+    on random chunks); `auto_or_none` (the same, None where there is neither); the name of one in
+    `folders` (`any_chunk`, `300ms`); or a path.
+    model: its folder. Both `auto` pass over folders whose training.json names other weights than
+    its own; one that is asked for by name or path is taken.
+    settings: the user's own that a command for training needs too.
+    Raises MissingWeights, which says what exists and how to train one.
+    """
+    if wanted in ("none", "None"):
+        return None
+    auto = wanted in ("auto", "auto_or_none")
+    base = weights_hash(model) if auto and model is not None else None
+    present: dict[str, Path] = {}
+    strange: list[Path] = []
+    for folder in folders:
+        for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if not entry.is_dir() or not any(entry.iterdir()):
+                continue
+            if base is not None and training_of(entry).get("base") not in (None, base):
+                strange.append(entry)
+            else:
+                present.setdefault(duration_key(entry.name), entry)
+    if auto:
+        for key in (f"{chunk_ms}ms", "any_chunk"):
+            if key in present:
+                return present[key]
+        if wanted == "auto_or_none":
+            return None
+    elif duration_key(wanted) in present:
+        return present[duration_key(wanted)]
+    elif Path(wanted).expanduser().exists():  # a folder, or a checkpoint file of another project
+        return Path(wanted).expanduser()
+    chunk = format_duration(chunk_ms)
+    if wanted in RENAMED_ENTRIES:
+        now = RENAMED_ENTRIES[wanted]
+        raise MissingWeights(
+            f"method.weights={wanted}: {wanted} is called {now} now; give method.weights={now}"
+        )
+    there = ", ".join(str(path) for path in present.values()) or "none"
+    if strange:
+        there += f" (trained on other weights: {', '.join(map(str, strange))})"
+    asked = f"chunk={chunk}" if wanted == "auto" else f"method.weights={wanted}"
+    raise MissingWeights(
+        f"{asked}: no such weights of {method_name} for this model. There are: {there}. "
+        f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}"
+        f"{settings}` (or as conf/recipe/{method_name}.yaml says), "
+        f"name one with method.weights=<folder>, or do without with method.weights=none"
+    )
+
+
+def training_of(weights: Path) -> dict[str, Any]:
+    """Return the content of training.json in a folder of weights; {} where none can be read."""
+    try:
+        return dict(json.loads((weights / "training.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}

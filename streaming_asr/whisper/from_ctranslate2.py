@@ -1,0 +1,189 @@
+"""Makes a Hugging Face folder of a CTranslate2 Whisper folder, once, and keeps it in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streaming_asr.cache import cache_root, file_sha256, kept
+from streaming_asr.errors import UserError
+from streaming_asr.whisper.ctranslate2 import Variables, embeddings, tensors
+
+log = logging.getLogger(__name__)
+
+VERSION = 1  # raised where the same folder would be converted otherwise
+FILES = ("model.bin", "config.json", "tokenizer.json")
+MULTILINGUAL_TOKENS = 51865
+"""The smallest vocabulary of OpenAI's multilingual models; English-only ones have 51864 tokens."""
+
+
+def as_hugging_face(folder: Path) -> Path:
+    """Returns the Hugging Face folder of a CTranslate2 Whisper folder, made on first use.
+
+    float16 and bfloat16 weights keep their type, integer weights become float32. The cache's name
+    for it is a hash of the folder's content. Raises UserError where the folder is not whole.
+    """
+    for name in FILES:
+        if not (folder / name).is_file():
+            raise UserError(
+                f"{folder}: a CTranslate2 folder without {name}; copy it from where the model "
+                "comes from (tokenizer.json is the same for all models of one vocabulary)"
+            )
+    told = "\0".join([str(VERSION), *(file_sha256(folder / name) for name in FILES)])
+    hashed = hashlib.sha256(told.encode()).hexdigest()[:16]
+    size = (folder / "model.bin").stat().st_size
+    target = cache_root() / "from_ctranslate2" / hashed
+    if not target.is_dir():
+        kept(target, lambda made: convert(folder, made), n_bytes=4 * size)
+        log.info("converted %s for transformers: %s", folder, target)
+    return target
+
+
+def convert(folder: Path, target: Path) -> None:
+    """Writes the CTranslate2 folder `folder` as the Hugging Face folder `target`.
+
+    Raises UserError.
+    """
+    import torch
+    from transformers import (
+        GenerationConfig,
+        WhisperConfig,
+        WhisperFeatureExtractor,
+        WhisperForConditionalGeneration,
+    )
+    from transformers.utils import logging as transformers_logging
+
+    v = Variables(folder / "model.bin")
+    told, tokenizer = _json(folder / "config.json"), _json(folder / "tokenizer.json")
+    dtype = {"<f2": torch.float16, "bfloat16": torch.bfloat16}.get("".join(v.types), torch.float32)
+    state = {name: torch.from_numpy(np.array(values)) for name, values in tensors(v)}
+    vocabulary, width = v[embeddings(v)].shape
+    frames = len(state["model.encoder.embed_positions.weight"])
+    ids = _with_timestamps(folder, tokenizer, vocabulary, frames)
+    eot = ids["<|endoftext|>"]
+    ends: dict[str, Any] = {"bos_token_id": eot, "eos_token_id": eot, "pad_token_id": eot}
+    ends["decoder_start_token_id"] = ids["<|startoftranscript|>"]
+    sizes: dict[str, Any] = {}
+    for side in ("encoder", "decoder"):
+        if not v.layers(side):
+            raise UserError(f"{folder / 'model.bin'}: no {side} layers; it is not a whole Whisper")
+        sizes |= {
+            f"{side}_layers": v.layers(side),
+            f"{side}_attention_heads": int(v[f"{side}/num_heads"]),
+            f"{side}_ffn_dim": len(state[f"model.{side}.layers.0.fc1.weight"]),
+        }
+    config = WhisperConfig(
+        vocab_size=vocabulary,
+        d_model=width,
+        num_mel_bins=state["model.encoder.conv1.weight"].shape[1],
+        max_source_positions=frames,
+        max_target_positions=len(state["model.decoder.embed_positions.weight"]),
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+        **sizes,
+        **ends,
+    )
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        with torch.device("meta"):
+            model: Any = WhisperForConditionalGeneration(config)
+            model.to(dtype)
+        state = {name: value.to(dtype) for name, value in state.items()}
+        state["proj_out.weight"] = state["model.decoder.embed_tokens.weight"]
+        model.load_state_dict(state, assign=True)
+        model.tie_weights()
+        model.generation_config = GenerationConfig(
+            **ends, **_generation(told, ids, vocabulary), max_length=config.max_target_positions
+        )
+        target.mkdir()
+        model.save_pretrained(target)
+        WhisperFeatureExtractor(
+            feature_size=config.num_mel_bins, chunk_length=max(1, frames // 50)
+        ).save_pretrained(target)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise UserError(
+            f"{folder}: its parts do not make one Whisper ({reason}); convert the model again"
+        ) from error
+    finally:
+        if bars:
+            transformers_logging.enable_progress_bar()
+    _write_tokenizer(tokenizer, eot, target)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{file}: not readable as JSON ({error}); copy it again") from error
+
+
+def _with_timestamps(
+    folder: Path, tokenizer: dict[str, Any], vocabulary: int, frames: int
+) -> dict[str, int]:
+    """The ids of the added tokens, after adding the timestamps where the tokenizer has none.
+
+    Whisper has one for every frame of 20 ms and one for the window's end. CTranslate2's converter
+    leaves them out of tokenizer.json, since transformers' older tokenizers did not hold them.
+    """
+    added = tokenizer.get("added_tokens") or []
+    ids = {str(token["content"]): int(token["id"]) for token in added}
+    wanted = ("<|endoftext|>", "<|startoftranscript|>", "<|startofprev|>", "<|notimestamps|>")
+    if lacking := [token for token in wanted if token not in ids]:
+        raise UserError(
+            f"{folder / 'tokenizer.json'}: no token {lacking[0]}; take the tokenizer.json of a "
+            "Whisper with this vocabulary"
+        )
+    first = ids["<|notimestamps|>"] + 1
+    count = 0 if "<|0.00|>" in ids or vocabulary == first else frames + 1
+    if max(ids.values()) >= vocabulary or first + count > vocabulary:
+        raise UserError(
+            f"{folder / 'tokenizer.json'}: {max(first + count, max(ids.values()) + 1)} tokens with "
+            f"the timestamps, but the model has {vocabulary}; take the tokenizer.json of this model"
+        )
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    stamps = [{"id": first + i, "content": f"<|{i * 0.02:.2f}|>", **flags} for i in range(count)]
+    tokenizer["added_tokens"] = [*added, *stamps]
+    return ids
+
+
+def _generation(told: dict[str, Any], ids: dict[str, int], vocabulary: int) -> dict[str, Any]:
+    """What a Whisper's generation_config.json says beside the tokens of every text."""
+    settings: dict[str, Any] = {
+        "suppress_tokens": told.get("suppress_ids"),
+        "begin_suppress_tokens": told.get("suppress_ids_begin"),
+        "no_timestamps_token_id": ids["<|notimestamps|>"],
+        "prev_sot_token_id": ids["<|startofprev|>"],
+        "is_multilingual": vocabulary >= MULTILINGUAL_TOKENS,
+        "max_initial_timestamp_index": 50,
+        "return_timestamps": False,
+    }
+    if told.get("alignment_heads"):
+        settings["alignment_heads"] = told["alignment_heads"]
+    if settings["is_multilingual"]:
+        spelling = {i: token for token, i in ids.items()}
+        languages = [i for i in told.get("lang_ids") or () if i in spelling]
+        settings["lang_to_id"] = {spelling[i]: i for i in languages}
+        tasks = {name: ids.get(f"<|{name}|>") for name in ("transcribe", "translate")}
+        settings["task_to_id"] = {name: i for name, i in tasks.items() if i is not None}
+    return settings
+
+
+def _write_tokenizer(tokenizer: dict[str, Any], eot: int, target: Path) -> None:
+    text = json.dumps(tokenizer, ensure_ascii=False)
+    (target / "tokenizer.json").write_text(text, encoding="utf-8")
+    special = [t["content"] for t in tokenizer["added_tokens"] if t["special"] and t["id"] != eot]
+    end = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), "<|endoftext|>")
+    settings = {
+        **end,
+        "tokenizer_class": "WhisperTokenizer",
+        "add_prefix_space": False,
+        "extra_special_tokens": special,
+    }
+    (target / "tokenizer_config.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")

