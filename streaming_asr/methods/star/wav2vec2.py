@@ -22,10 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streaming_asr.errors import UserError
+from streaming_asr.method import FRAME_SAMPLES
 from streaming_asr.methods.star.decoder import Growing
 from streaming_asr.whisper.encoder import merge_heads, split_heads
 
-FRAME_SAMPLES = 320
 RECEPTIVE_SAMPLES = 400
 
 

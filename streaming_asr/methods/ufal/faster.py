@@ -17,13 +17,12 @@ from faster_whisper.feature_extractor import FeatureExtractor
 from transformers import AutoConfig, GenerationConfig
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Word
+from streaming_asr.method import FRAME_SAMPLES, NULL, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.methods.ufal.convert import converted
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.recogniser import Hypothesis
 from streaming_asr.whisper.words import refuse_other_than_english
 
-FRAME_SAMPLES = 320
 NO_SPEECH = 0.9
 """Segments whose probability of no speech is higher are left out, as the reference does."""
 
