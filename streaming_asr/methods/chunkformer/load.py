@@ -131,7 +131,8 @@ def read_vocabulary(path: Path) -> list[str]:
     """Return the tokens in the order of their ids. Raises UserError for gaps, other forms."""
     try:
         # not splitlines(): a token may be U+2028
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        text = path.read_text(encoding="utf-8").removesuffix("\n")
+        lines = text.split("\n") if text else []
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: not readable ({error}); a checkpoint needs its vocab.txt"

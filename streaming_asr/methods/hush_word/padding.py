@@ -21,7 +21,7 @@ from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.whisper.encoder import encode_short
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.load import Whisper
-from streaming_asr.whisper.tensors import load_tensors
+from streaming_asr.whisper.tensors import weights_at
 
 PADDINGS = ("full", "none", "zeros", "noise", "hush")
 FILE_NAME = "hush_word.safetensors"
@@ -97,15 +97,8 @@ def _plain(kind: str, n: int) -> torch.Tensor:
 
 def load_hush(path: str | Path, whisper: Whisper) -> Padding:
     """Load a folder that training left, or its file. Raises UserError where it does not fit."""
-    place = Path(path).expanduser()
-    if place.is_dir():
-        place = place / FILE_NAME
-    if not place.is_file():
-        raise UserError(
-            f"hush word {str(path)!r}: no {place.name} there; give the folder that "
-            "`python -m streaming_asr.train method=hush_word` made"
-        )
-    tensors = load_tensors(place)
+    remedy = "give the folder that `python -m streaming_asr.train method=hush_word` made"
+    tensors = weights_at(path, FILE_NAME, "hush word", remedy)
     samples, mel = tensors.get("samples"), tensors.get("mel")
     if samples is not None and samples.ndim == 1 and samples.numel() > 0:
         return Padding("hush", samples=samples.float().to(whisper.device))

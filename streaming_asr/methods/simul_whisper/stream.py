@@ -19,7 +19,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, HeadRows, Policy
 from streaming_asr.methods.simul_whisper.state import StreamState
-from streaming_asr.methods.simul_whisper.truncation import load_detector
+from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper, load_whisper
@@ -47,6 +47,7 @@ class SimulWhisper:
         chunk_s: float,
         first_chunk_s: float,
         truncation: str | None,
+        truncation_threshold: float | str | None,
         weights: str | None,
         frame_threshold: int,
         last_frame_threshold: int,
@@ -60,6 +61,8 @@ class SimulWhisper:
 
         truncation: drop the last word of a step's text `never`, `always`, or unless the detector
         finds that it ended (`cif`); None: cif where `weights` names one, else never.
+        truncation_threshold: a last word has ended where the detector's weight of the last two
+        frames reaches it, a number or `dev`, as chosen in training; None: the published rule.
         frame_threshold: a token taken from so few frames before the end of the audio waits;
         last_frame_threshold: the same at the end of the stream. rewind_frames: looking back
         further drops the step's text (default 4 s of 30 s of context).
@@ -90,6 +93,9 @@ class SimulWhisper:
         self._detector = None
         if truncation == "cif":
             self._detector = load_detector(str(weights), whisper.config.d_model, whisper.device)
+        self._threshold: float | None = None
+        if truncation_threshold is not None and self._detector is not None:
+            self._threshold = threshold_of(truncation_threshold, str(weights))
         self._chunk_samples = samples_of(chunk_s, "chunk_s")
         self._first_samples = samples_of(first_chunk_s, "first_chunk_s")
         self._buffer_samples = _buffer(buffer_s, whisper)
@@ -182,7 +188,7 @@ class SimulWhisper:
     def _cut_off(self, hidden: torch.Tensor) -> bool:
         """Return whether to drop the last word, from the frames heard (n, d)."""
         if self._detector is not None:
-            return not self._detector.ends_with_a_word(hidden)
+            return not self._detector.ends_with_a_word(hidden, self._threshold)
         return self._truncation == "always"
 
     # ---- room in the decoder ----------------------------------------------------------------

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from streaming_asr.whisper.encoder import StreamingEncoder, encode_masked
+from streaming_asr.whisper.batched import encode_windows
+from streaming_asr.whisper.encoder import StreamingEncoder
 from streaming_asr.whisper.features import (
     LOOKAHEAD_SAMPLES,
     StreamingLogMel,
@@ -48,6 +49,9 @@ class Extractor(Protocol):
 
     def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
         """Return a stream's frames (ends[-1], d) of a window of (n,) samples, in one pass."""
+
+    def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Those of several windows, of unequal lengths."""
 
 
 class _WhisperState:
@@ -95,5 +99,9 @@ class WhisperFeatures:
         return block_flops(self._whisper.config, start, ends)
 
     def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
-        mel = log_mel(audio, self._whisper.n_mels, block_ends=ends)
-        return encode_masked(self._whisper.model, mel[None], ends=ends)[0]
+        return self.windows([audio], [ends])[0]
+
+    def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
+        n_mels = self._whisper.n_mels
+        mels = [log_mel(each, n_mels, block_ends=e) for each, e in zip(audio, ends, strict=True)]
+        return encode_windows(self._whisper.model, mels, ends)

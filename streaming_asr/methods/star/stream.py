@@ -56,6 +56,7 @@ class Star:
         compressor: str | None,
         mask: str | None,
         carry: bool | None,
+        select: str | None,
         stride_s: float | None,
         keep_all: bool,
         rate: float | None,
@@ -65,10 +66,11 @@ class Star:
         """Load the model and the network in `weights`; None: untrained, for trials.
 
         wait_k: anchors before the first token. compressor: star | cif | cnn | none, checked against
-        the network's. mask (compact | history), carry: as trained where None; see `StarConfig`.
+        the network's. mask (compact | history), carry, select (accumulate | top_k): as trained
+        where None; see `StarConfig`.
         stride_s: segments of this length in place of the learned ones (fixed decision). keep_all:
         the decoder attends to all frames (STAR-ALL, CIF-ALL). rate: not streaming, frames per
-        anchor of the audio as a whole, its best ones (equation 3); everything is committed at the
+        anchor of the audio as a whole; everything is committed at the
         end. early_end: what is done where the end of the text is predicted before that of the
         audio, suppress (the next best token) or wait (for one more anchor; of this project).
         Raises UserError on settings out of range and where the network does not fit.
@@ -96,6 +98,7 @@ class Star:
             wanted=compressor,
             mask=mask,
             carry=carry,
+            select=select,
         )
         self._compressor, self._extractor = network.compressor, network.extractor
         if (stride is not None or keep_all) and self._compressor.name == "cnn":

@@ -121,6 +121,10 @@ class CausalWav2Vec2(nn.Module):
         state = _State(self)
         return self._transform(self._convolve(audio, state), state, grow=False)
 
+    def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Those of several windows, one after the other."""
+        return [self.whole(each, e) for each, e in zip(audio, ends, strict=True)]
+
     def attention_only(self, audio: Tensor) -> Tensor:
         """Return the published form: transformers' network with a causal mask in attention alone.
 

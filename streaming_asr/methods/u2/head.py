@@ -13,7 +13,7 @@ from torch import nn
 
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.tensors import load_tensors
+from streaming_asr.whisper.tensors import weights_at
 
 HEAD_FILE = "ctc_head.safetensors"
 MODEL_FOLDER = "model"
@@ -49,13 +49,11 @@ def save_head(head: nn.Linear, folder: Path) -> None:
 def load_head(folder: str | Path, whisper: Whisper) -> nn.Linear:
     """Return the head in `folder`, float32. Raises UserError where none is or it does not fit."""
     path = Path(folder) / HEAD_FILE
-    if not path.is_file():
-        raise UserError(
-            f"{folder}: no {HEAD_FILE} there, so no CTC head for this model; train one with "
-            "`python -m streaming_asr.train method=u2` and name its folder with method.weights=, "
-            "or try the method untrained with method.head=embedding"
-        )
-    tensors = load_tensors(path)
+    remedy = (
+        "train one with `python -m streaming_asr.train method=u2` and name its folder with "
+        "method.weights=, or try the method untrained with method.head=embedding"
+    )
+    tensors = weights_at(path, HEAD_FILE, "CTC head", remedy)
     weight, bias = tensors.get("weight"), tensors.get("bias")
     width, most = whisper.config.d_model, whisper.eot + 1
     if weight is None or bias is None or weight.shape[1] != width or len(weight) > most:
