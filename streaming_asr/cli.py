@@ -20,7 +20,7 @@ COMMANDS = {
     "export": "an adapter merged into its model, for transformers and CTranslate2",
     "profile": "how the hush word's encoder and decoder best share this machine's cores",
     "list": "methods, models, corpora and metrics there are",
-    "get": "obtain weights: tiny.en, base",
+    "get": "obtain weights and recordings: tiny.en, base, prompts",
     "doctor": "what works on this machine",
 }
 
@@ -61,7 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    module = importlib.import_module(f"streaming_asr.{command}")
+    # The package `data` is below what its commands need, so these lie beside it.
+    name = "data_command" if command == "data" else command
+    module = importlib.import_module(f"streaming_asr.{name}")
     before = sys.argv
     sys.argv = [f"streaming-asr {command}", *argv]
     try:
