@@ -43,7 +43,7 @@ SHORT = (ROWS[0], *((system, 300) for system in list(SYSTEMS)[1:3]), *ROWS[5:10]
 COLUMNS = {
     "WER %": ("wer", 1),
     "ARWER grid %": ("arwer_grid_ca", 1),
-    "first shown s": ("word_latency_first_shown_p50_ca_s", 2),
+    "first shown s": ("word_latency_shown_p50_ca_s", 2),
     "committed p50 s": ("word_latency_committed_p50_ca_s", 2),
     "committed p90 s": ("word_latency_committed_p90_ca_s", 2),
     "erasure": ("normalised_erasure", 2),
