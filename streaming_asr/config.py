@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.schedule import check_feed
+from streaming_asr.text import NORMALISERS
 from streaming_asr.weights import find_weights, own_network, weights_folders
 
 HERE = Path(__file__).resolve().parent
@@ -53,6 +54,7 @@ class RunConfig:
     language: str | None = None  # of all utterances; null: the corpus's; detect: by Whisper
     device: str = "cpu"
     dtype: str = "float32"
+    normaliser: str = "whisper"  # of error rates: whisper or identity
     seed: int = 0
     threads: int | None = None  # of torch; default: torch's own choice
 
@@ -197,6 +199,7 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
         config.chunk = format_duration(chunk_ms)
         config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
     _one_of("dtype", config.dtype, DTYPES)
+    _one_of("normaliser", config.normaliser, NORMALISERS)
     check_feed(config.feed, config.batch)
     for key in ("limit", "threads"):
         value = config[key]
