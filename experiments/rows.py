@@ -35,7 +35,7 @@ METRICS = (
     ("word_latency_committed_p50_ca_s", 2),
     ("word_latency_committed_p90_ca_s", 2),
     ("rtf_total", 3),
-    ("normalised_erasure", 2),
+    ("light_erasure", 2),
 )
 LEGEND = (
     "Rates in percent, latencies in seconds from a word's end until it is committed, compute "

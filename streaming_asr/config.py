@@ -29,6 +29,7 @@ from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.models.find import find_here, is_local
 from streaming_asr.paths import CONF_DIR, HERE
 from streaming_asr.schedule import check_feed
+from streaming_asr.text import NORMALISERS
 from streaming_asr.weights import find_weights, own_network, weights_folders
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -54,6 +55,7 @@ class RunConfig:
     language: str | None = None  # of all utterances; null: the corpus's; detect: by Whisper
     device: str = "cpu"
     dtype: str = "float32"
+    normaliser: str = "whisper"  # of error rates: whisper or identity
     seed: int = 0
     threads: int | None = None  # of torch; default: torch's own choice
 
@@ -220,6 +222,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> Dict
         config.chunk = format_duration(chunk_ms)
         config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
     _one_of("dtype", config.dtype, DTYPES)
+    _one_of("normaliser", config.normaliser, NORMALISERS)
     check_feed(config.feed, config.batch)
     for key, least, most in (("limit", 1, math.inf), ("threads", 1, 1024), ("seed", 0, 2**32 - 1)):
         value = config[key]

@@ -27,6 +27,8 @@ def config_hash(config: Mapping[str, Any]) -> str:
     """Return the hash of the settled configuration (plain containers), leaving out the settings
     that cannot change a result."""
     kept = {key: value for key, value in config.items() if key not in NEUTRAL}
+    if kept.get("normaliser") == "whisper":  # the default, as if it were not there
+        del kept["normaliser"]
     model = kept.get("model")
     if isinstance(model, Mapping) and model.get("attention") is None:  # as if it were not there
         kept["model"] = {key: value for key, value in model.items() if key != "attention"}

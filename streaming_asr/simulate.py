@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
 from typing import Any
 
 from streaming_asr.errors import UserError
@@ -245,12 +245,13 @@ class _Run:
         while True:
             audio, last = row.take(end), end == total
             self.synchronise()
-            begin = perf_counter_ns()
+            begin, begin_cpu = perf_counter_ns(), process_time_ns()
             update = method.step(state, audio, last=last)
             self.synchronise()
-            wall_ns = perf_counter_ns() - begin
+            wall_ns, cpu_ns = perf_counter_ns() - begin, process_time_ns() - begin_cpu
             parts_ns, counts = recorder.drain()
-            yield row.note(update, {"wall": wall_ns, **parts_ns}, counts, last)
+            times_ns = {"wall": wall_ns, "cpu": cpu_ns, **parts_ns}
+            yield row.note(update, times_ns, counts, last)
             if last:
                 return
             finished_ns = max(finished_ns, end * NS_PER_SAMPLE) + wall_ns
@@ -277,15 +278,15 @@ class _Run:
             audio = [row.take(next(schedule)) for row, _, schedule in active]
             last = [row.received == row.audio.n for row, _, _ in active]
             self.synchronise()
-            begin = perf_counter_ns()
+            begin, begin_cpu = perf_counter_ns(), process_time_ns()
             updates = method.step_many([state for _, state, _ in active], audio, last=last)
             self.synchronise()
-            wall_ns = perf_counter_ns() - begin
+            wall_ns, cpu_ns = perf_counter_ns() - begin, process_time_ns() - begin_cpu
             parts_ns, counts = recorder.drain()
             for i, ((row, _, _), update) in enumerate(zip(active, updates, strict=True)):
                 times_ns = {
                     name: int(_share(ns, i, len(active)))
-                    for name, ns in {"wall": wall_ns, **parts_ns}.items()
+                    for name, ns in {"wall": wall_ns, "cpu": cpu_ns, **parts_ns}.items()
                 }
                 shares = {name: _share(value, i, len(active)) for name, value in counts.items()}
                 yield row, row.note(update, times_ns, shares, last[i])

@@ -13,6 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib.metadata import version
 
+from streaming_asr.errors import UserError
+
+NORMALISERS = ("whisper", "identity")
 ENGLISH = frozenset({"en", "english"})
 # Written without spaces: every letter counts as a word (Whisper paper, appendix C).
 UNSPACED = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
@@ -25,30 +28,41 @@ class Normaliser:
     """
 
     def __init__(
-        self, name: str, package_version: str, words: Callable[[str], tuple[str, ...]]
+        self,
+        name: str,
+        package_version: str,
+        words: Callable[[str], tuple[str, ...]],
+        *,
+        keeps_case: bool = False,
     ) -> None:
         self.name = name
         self.version = package_version
         self._words = lru_cache(maxsize=16_384)(words)
+        self._keeps_case = keeps_case
 
     def words(self, text: str) -> tuple[str, ...]:
         """Return the normalised words of `text`; empty text has none."""
-        # Every normaliser here starts by lower-casing, so texts that differ in case share an entry.
-        return self._words(text.lower()) if text else ()
+        # Whisper's start by lower-casing, so texts that differ in case share an entry.
+        return self._words(text if self._keeps_case else text.lower()) if text else ()
 
     def __call__(self, text: str) -> str:
         """Return `text` normalised, its words joined by one space."""
         return " ".join(self.words(text))
 
 
-@cache
-def normaliser(language: str | None) -> Normaliser:
+@cache  # so that one kind of one language is one object
+def normaliser(language: str | None, kind: str = "whisper") -> Normaliser:
     """Return the normaliser of a language; a corpus that names no language is taken as English.
 
-    English gets Whisper's EnglishTextNormalizer, every other language its BasicTextNormalizer.
-    A missing package is an ImportError, never a silent second choice: scores under two
-    normalisers cannot be compared.
+    With `kind` whisper, English gets Whisper's EnglishTextNormalizer, every other language its
+    BasicTextNormalizer. A missing package is an ImportError, never a silent second choice: scores
+    under two normalisers cannot be compared. With `kind` identity, words are whitespace tokens as
+    written. Raises UserError for another `kind`.
     """
+    if kind not in NORMALISERS:
+        raise UserError(f"normaliser={kind}: must be one of {', '.join(NORMALISERS)}")
+    if kind == "identity":
+        return Normaliser("identity", "1", lambda text: tuple(text.split()), keeps_case=True)
     package_version = version("whisper-normalizer")
     code = (language or "en").lower()
     if code in ENGLISH:

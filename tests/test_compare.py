@@ -147,7 +147,7 @@ def test_what_cannot_be_compared_is_answered_with_a_remedy(
     with open(b / "events.jsonl", "a") as log:
         log.write(b"".join((a / "events.jsonl").read_bytes().splitlines(True)[1:]).decode())
     assert main(["compare", str(a), str(b)]) == 2
-    assert "utterance u0 is in it twice" in capsys.readouterr().err
+    assert "utterance 'u0' stands in the log already" in capsys.readouterr().err
     (b / "events.jsonl").write_text('{"kind":"header","schema":2}\n')
     assert main(["compare", str(a), str(b)]) == 2
     assert "written in schema 2" in capsys.readouterr().err
@@ -159,7 +159,7 @@ def test_a_latency_that_an_imported_log_cannot_tell_is_not_compared(
     cells = [a_cell(tmp_path / name, wrong=3) for name in "ab"]
     log = cells[1] / "events.jsonl"
     header, _, rest = log.read_text().partition("\n")
-    lost = unmeasured(["audio clock"])
+    lost = unmeasured(["audio clock", "commits"])
     log.write_text(json.dumps(json.loads(header) | {"unmeasured": lost}) + "\n" + rest)
     assert {metric for metric, _ in rows_of(*cells)} == {"wer"}
     by_audio = compare(read_runs([str(cell) for cell in cells], clock="cu"))

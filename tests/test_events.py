@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import resource
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 from streaming_asr.data import TimedWord
 from streaming_asr.errors import UserError
 from streaming_asr.events import (
-    SCHEMA_FILE,
     EventWriter,
     Step,
     UtteranceLog,
@@ -19,6 +19,7 @@ from streaming_asr.events import (
     read_log,
     resume,
 )
+from streaming_asr.log_check import SCHEMA_FILE, InvalidLog
 from streaming_asr.method import COUNTS
 
 HEADER: dict[str, Any] = {
@@ -75,7 +76,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 def test_every_line_obeys_the_published_schema(tmp_path: Path) -> None:
     write(tmp_path / "events.jsonl", example(), UtteranceLog("u2", "", 0, error="x"))
-    check = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
+    check = jsonschema.Draft7Validator(json.loads(SCHEMA_FILE.read_text()))
     lines = (tmp_path / "events.jsonl").read_bytes().split(b"\n")[:-1]
     assert len(lines) == 1 + 4 + 2
     for line in lines:
@@ -136,9 +137,9 @@ def test_resume_starts_afresh_where_the_header_is_torn(tmp_path: Path) -> None:
         (b"[1]\n", "no header"),
         (b'{"kind":"header","schema":1}\n{"kind"\n', "line 2: not JSON"),
         (b'{"kind":"header","schema":1}\n\xff\n', "line 2: not JSON"),
-        (b'{"kind":"header","schema":1}\n{"kind":"end","utt":"u"}\n', "line 2: the end of an"),
-        (b'{"kind":"header","schema":1}\n{"kind":"audio","utt":"u"}\n', "line 2: a step of an"),
-        (b'{"kind":"header","schema":1}\n{"kind":"dance"}\n', "unknown kind 'dance'"),
+        (b'{"kind":"header","schema":1}\n{"kind":"end","utt":"u"}\n', "line 2: .*'status'"),
+        (b'{"kind":"header","schema":1}\n{"kind":"audio","utt":"u"}\n', "'audio_samples'"),
+        (b'{"kind":"header","schema":1}\n{"kind":"dance"}\n', "line 2: no line of a log"),
         (b'{"kind":"header","schema":1}\n{"kind":"utterance","utt":"u"}\n', "duration_samples"),
     ],
 )
@@ -149,6 +150,72 @@ def test_a_damaged_log_is_refused_with_the_place(
     path.write_bytes(content)
     with pytest.raises(UserError, match=message):
         read_log(path)
+
+
+def lines_of(*utterances: UtteranceLog) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "events.jsonl"
+        write(path, *utterances)
+        return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+def violations(path: Path, rows: list[dict[str, Any]]) -> list[str]:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with pytest.raises(InvalidLog) as caught:
+        read_log(path)
+    assert all(each in str(caught.value) for each in caught.value.violations)
+    return caught.value.violations
+
+
+# The lines of a log: 0 header, 1 utterance, 2 to 4 steps, 5 end; each case changes one of them.
+@pytest.mark.parametrize(
+    ("number", "change", "said"),
+    [
+        (1, {"duration_samples": 10**12}, "line 2: duration_samples must be smaller"),
+        (1, {"duration_samples": "9"}, "line 2: duration_samples must be integer: '9'"),
+        (1, {"words": [["a", 0.5, 0.1]]}, "line 2: the word 'a' ends at 0.1 s before it starts"),
+        (1, {"words": [["a", 0.5, 1e308]]}, "line 2: words[0][2] must be smaller"),
+        (2, {"audio_samples": 10**12}, "line 3: audio_samples must be smaller"),
+        (2, {"audio_samples": 4800.0}, "line 3: `audio_samples` and `retracted` are whole numbers"),
+        (2, {"compute_ns": {"wall": -1}}, "line 3: compute_ns.wall must be bigger"),
+        (2, {"compute_ns": {"wall": 1, "sleep": 1}}, "line 3: compute_ns must not contain"),
+        (2, {"committed": "a"}, "line 3: committed must be array"),
+        (2, {"frames_real": 1e308}, "line 3: frames_real must be smaller"),
+        (2, {"mood": 1}, "line 3: mood: no such count"),
+        (2, {"words": [[0.1, 0.2, 0.5]]}, "line 3: 1 `words` for 2 committed ones"),
+        (3, {"audio_samples": 4799}, "line 4: `audio_samples` goes back from 4800 to 4799"),
+        (3, {"kind": "flush"}, "line 5: a step after the flush, which is the last"),
+        (3, {"utt": "u2"}, "line 4: a step of an utterance that is not open"),
+        (3, {"retracted": 1000}, "line 4: 1000 words are retracted where 2 were committed"),
+        (5, {"status": "maybe"}, "line 6: status must be one of ['ok', 'failed']"),
+        (5, {"text": "better"}, "line 6: the line must not contain {'text'} properties"),
+        (5, {"error": "x"}, "line 6: `status` is ok beside an `error`"),
+    ],
+)
+def test_a_line_that_breaks_the_schema_or_an_invariant_is_listed(
+    number: int, change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    rows = lines_of(example(n_steps=3))
+    rows[number] |= change
+    assert any(each.startswith(said) for each in violations(tmp_path / "e.jsonl", rows))
+
+
+def test_reversed_steps_and_an_utterance_twice_are_listed_line_by_line(tmp_path: Path) -> None:
+    header, opening, first, second, end = lines_of(example())
+    log = [header, opening, first, second, end, opening, second, first, end]
+    assert violations(tmp_path / "e.jsonl", log) == [
+        "line 6: utterance 'u1' stands in the log already",
+        "line 8: `audio_samples` goes back from 9600 to 4800",
+    ]
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", '"\\ud800"', "[" * 100_000])
+def test_what_is_no_json_is_an_invalid_log(value: str, tmp_path: Path) -> None:
+    write(tmp_path / "e.jsonl", example())
+    text = (tmp_path / "e.jsonl").read_text(encoding="utf-8")
+    (tmp_path / "e.jsonl").write_text(text.replace("1000000000.0", value, 1), encoding="utf-8")
+    with pytest.raises(InvalidLog, match="line 3: not JSON"):
+        read_log(tmp_path / "e.jsonl")
 
 
 def test_a_missing_log_is_a_user_error(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def finished(folder: Path, name: str, method: dict[str, Any], split: str, wer: f
             "word_latency_committed_p50_ca_s": 0.5,
             "word_latency_committed_p90_ca_s": 1.25,
             "rtf_total": 0.0625,
-            "normalised_erasure": 0.125,
+            "light_erasure": 0.125,
         },
         "intervals": {
             "drawn": "speaker",

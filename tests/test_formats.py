@@ -17,7 +17,7 @@ from streaming_asr.formats import FORMATS, nist, simuleval, simulstream, simulst
 from streaming_asr.formats import whisper_online as lines
 from streaming_asr.formats.stream import EVERYTHING, Stream, meet, reference, unmeasured
 from streaming_asr.metrics import METRICS, compute, trace
-from streaming_asr.metrics.longform import stream_laal
+from streaming_asr.metrics.longform import long_yaal, stream_laal
 from streaming_asr.score import main
 from streaming_asr.utterance import Utterance
 
@@ -84,7 +84,7 @@ def test_simuleval_and_omnisteval_give_our_lagging_for_the_exported_log() -> Non
 def test_a_log_that_went_through_simuleval_keeps_its_scores() -> None:
     log = the_log()
     streams, known = simuleval.read(FIXTURES / "written" / "simuleval" / "instances.jsonl")
-    assert known == {"audio clock", "compute clock"}
+    assert known == {"audio clock", "compute clock", "commits"}
     # Failed and silent look alike in instances.log: both are silent when read back.
     ours = compute([trace(utterance) for utterance in log.utterances])
     theirs = figures(streams, references_of(log))
@@ -111,7 +111,7 @@ def test_simulevals_elapsed_is_taken_apart_into_audio_and_compute(tmp_path: Path
     }
     streams, known = simuleval.read(a_file(tmp_path, "instances.log", json.dumps(row) + "\n"))
     (utterance,) = meet(streams, None, tmp_path).utterances
-    assert utterance.utt == "talk 1" and known == {"audio clock", "compute clock"}
+    assert utterance.utt == "talk 1" and known == {"audio clock", "compute clock", "commits"}
     assert [step.finished_s for step in trace(utterance).steps] == [2.5, 4.0, 5.5, 7.0]
     assert [step.kind for step in utterance.steps] == ["audio", "audio", "audio", "flush"]
 
@@ -119,7 +119,7 @@ def test_simulevals_elapsed_is_taken_apart_into_audio_and_compute(tmp_path: Path
 def test_an_instances_log_without_compute_has_no_compute_clock(tmp_path: Path) -> None:
     row = {"prediction": "ab", "delays": [500, 700], "reference": "ab", "source_length": 900}
     streams, known = simuleval.read(a_file(tmp_path, "i.log", json.dumps(row) + "\n"))
-    assert known == {"audio clock"}
+    assert known == {"audio clock", "commits"}
     (utterance,) = meet(streams, None, tmp_path).utterances
     # Latency unit char: two delays for one word.
     assert [step.committed for step in utterance.steps] == [["a"], ["b"], []]
@@ -129,17 +129,64 @@ def test_an_instances_log_without_compute_has_no_compute_clock(tmp_path: Path) -
 def test_simulstream_gives_our_figures_for_the_exported_log() -> None:
     log = the_log()
     streams, known = simulstream.read(FIXTURES / "written" / "simulstream" / "metrics.jsonl")
-    assert known == EVERYTHING
+    assert known == EVERYTHING - {"method"}
     imported = meet(streams, references_of(log), LOG).utterances
     traces = [trace(utterance) for utterance in imported]
     theirs = parity()["simulstream"]
-    # Its delay of a word is when it was last shown anew, which is how it is read.
     assert {t.utt: t.hypothesis for t in traces} == theirs["final_text"]
+    figures = compute(traces)
+    assert figures["normalised_erasure"] == pytest.approx(theirs["normalized_erasure"])
+    # It counts the audio of the failed utterance, 2 of 17 s, which we leave out.
+    assert figures["rtf_total"] == pytest.approx(theirs["real_time_factor"] * 17 / 15)
     pytest.importorskip("mweralign")
+    of_commits = {"cu": "stream_laal_of_commits_s", "fbk": "stream_laal_ca_of_commits_s"}
     assert stream_laal(traces, ["cu", "fbk"]) == pytest.approx(
-        {"cu": theirs["stream_laal_s"] * 1000, "fbk": theirs["stream_laal_ca_s"] * 1000}
+        {clock: theirs[name] * 1000 for clock, name in of_commits.items()}
     )
-    assert compute(traces)["rtf_total"] == pytest.approx(theirs["real_time_factor"])
+
+
+def test_a_log_that_went_through_simulstream_has_each_figure_as_before_or_none_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    cell = tmp_path / "ours"
+    cell.mkdir()
+    shutil.copy(LOG, cell)
+    assert main([str(cell)]) == 0 and main(["export", "simulstream", str(cell)]) == 0
+    file, into = cell / "simulstream" / "metrics.jsonl", tmp_path / "theirs"
+    rivals = tmp_path / "rivals.jsonl"  # the same without the key that simulstream does not write
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        row.pop("committed_tokens", None)
+    rivals.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    ours = json.loads((cell / "metrics.json").read_text(encoding="utf-8"))["metrics"]
+    lost: list[set[str]] = []
+    for log in (file, rivals):
+        command = ["import", "simulstream", str(log), "--manifest", str(cell)]
+        assert main([*command, "--into", str(into / log.stem)]) == 0
+        header = read_log(into / log.stem / "events.jsonl").header
+        reasons = header["unmeasured"]
+        theirs = json.loads((into / log.stem / "metrics.json").read_text("utf-8"))["metrics"]
+        for name, value in ours.items():
+            if name in reasons:
+                assert theirs[name] is None and reasons[name] in ("method", "commits"), name
+            else:
+                assert theirs[name] == (value if value is None else pytest.approx(value)), name
+        lost.append(set(reasons))
+    commits = {"al_cu_ms", "laal_ca_ms", "word_latency_committed_mean_ca_s", "rwer_committed"}
+    assert not commits & lost[0] and commits < lost[1]
+    shown = {"normalised_erasure", "rwer", "word_latency_shown_p50_ca_s", "rtf_total", "wer"}
+    assert not shown & lost[1]
+
+
+def test_omnistevals_yaal_is_ours_and_its_long_yaal_too() -> None:
+    traces = [trace(utterance) for utterance in the_log().utterances]
+    theirs, ours = parity()["omnisteval"], compute(traces)
+    assert ours["yaal_cu_ms"] == pytest.approx(theirs["yaal"])
+    assert ours["yaal_ca_ms"] == pytest.approx(theirs["ca_yaal"])
+    pytest.importorskip("mweralign")
+    assert long_yaal(traces) == pytest.approx(
+        {"cu": theirs["LongYAAL (CU)"], "ca": theirs["LongYAAL (CA)"]}, abs=1e-4
+    )
 
 
 def test_omnistevals_long_laal_is_our_stream_laal() -> None:
@@ -170,13 +217,11 @@ def test_simulstreams_subwords_become_whole_words(tmp_path: Path) -> None:
         _chunk(3.0, ["▁was", "▁red"], ["▁is"]),
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    streams, _ = simulstream.read(a_file(tmp_path, "log.jsonl", text))
-    assert [emission.committed for emission in streams[0].emissions] == [
-        (" the",),
-        (" garden",),
-        (" was", " red"),
-    ]
-    assert [emission.partial for emission in streams[0].emissions] == [(" ga",), (" is",), ()]
+    streams, known = simulstream.read(a_file(tmp_path, "log.jsonl", text))
+    assert "commits" not in known  # nothing says which words are final before the end
+    emissions = streams[0].emissions
+    assert [each.partial for each in emissions] == [(" the", " ga"), (" the", " garden", " is"), ()]
+    assert emissions[-1].committed == (" the", " garden", " was", " red")
 
 
 def _chunk(audio_s: float, new: list[str], gone: list[str]) -> dict[str, Any]:
@@ -209,7 +254,7 @@ def test_whisper_onlines_own_lines_are_read(tmp_path: Path) -> None:
     text = "2691.4399 300 1380  And so, my\n6914.5501 1940 4960  fellow Americans.\n"
     a_file(tmp_path, "jfk.txt", text)
     streams, known = lines.read(tmp_path)
-    assert known == {"compute clock"}
+    assert known == {"compute clock", "commits"}
     given = [reference("jfk", "And so, my fellow Americans.", 5.0)]
     (utterance,) = meet(streams, given, tmp_path).utterances
     seen = trace(utterance)
@@ -242,7 +287,7 @@ def test_simulstreamings_lines_are_read_with_their_words(tmp_path: Path) -> None
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     streams, known = simulstreaming.read(a_file(tmp_path, "jfk.jsonl", text), comp_unaware=True)
-    assert known == {"audio clock"}
+    assert known == {"audio clock", "commits"}
     (utterance,) = meet(streams, [reference("jfk", "And so,", 3.0)], tmp_path).utterances
     assert trace(utterance).hypothesis == "And so,"
     assert utterance.steps[0].words == [[0.5, 0.5, None], [1.2, 1.2, None]]
@@ -299,7 +344,9 @@ def test_import_scores_a_rivals_log_and_leaves_null_what_it_does_not_tell(
     into = tmp_path / "rivals" / "ufal"
     command = ["import", "whisper_online", str(cell / "whisper_online"), "--manifest", str(cell)]
     assert main([*command, "--into", str(into), "--name", "ufal"]) == 0
-    assert "4 utterances; knows compute clock; WER" in capsys.readouterr().out.replace("\n", " ")
+    assert "4 utterances; knows commits, compute clock; WER" in capsys.readouterr().out.replace(
+        "\n", " "
+    )
     result = json.loads((into / "metrics.json").read_text(encoding="utf-8"))
     assert result["config"]["method"] == {"name": "ufal"}
     metrics = result["metrics"]
@@ -428,10 +475,56 @@ def test_a_flag_that_means_nothing_for_a_format_is_refused(
 
 
 def test_every_metric_is_measured_by_a_log_that_knows_everything() -> None:
-    assert unmeasured(EVERYTHING) == []
+    assert unmeasured(EVERYTHING) == {}
     # A trace of nothing but text leaves exactly the metrics of text and of what a log counts.
     left = set(METRICS) - set(unmeasured([]))
     assert {"wer", "cer", "wer_formatted", "word_latency_coverage"} <= left
     timed = {name for name in left if METRICS[name].unit in ("s", "ms")}
     assert timed == set()
     assert compute([a_trace("a", [(1.0, 0.0, "a", "")])])["wer"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("format_name", "rows"),
+    [
+        ("simulstream", [{"id": [], "metadata": {"wav_name": "u1.wav"}}]),
+        ("simulstream", [{"id": 7, "metadata": {"wav_name": "u1.wav"}}, _chunk(1e308, ["a"], [])]),
+        (
+            "simulstream",
+            [
+                {"id": 7, "metadata": {"wav_name": "u1.wav"}},
+                _chunk(2.0, ["a"], []),
+                _chunk(1e9, ["b"], []),
+            ],
+        ),
+        ("simuleval", [{"prediction": "a", "delays": [10**400], "source": "u1"}]),
+        ("simuleval", [{"prediction": "a", "delays": [1], "reference": {}, "source": "u1"}]),
+        ("simulstreaming", [{"text": "a", "emission_time": 1e300}]),
+    ],
+)
+def test_a_failed_import_leaves_nothing_and_the_next_one_goes_through(
+    format_name: str, rows: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    file = a_file(tmp_path, "u1.jsonl", text)
+    stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 the cat\n")
+    into = tmp_path / "into"
+    end = ["--manifest", str(stm), "--into", str(into)]
+    assert main(["import", format_name, str(file), *end]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert not into.exists()
+    ctm = a_file(tmp_path, "hyp.ctm", "u1 1 0.1 0.3 the\nu1 1 0.4 0.5 cat\n")
+    assert main(["import", "ctm", str(ctm), *end]) == 0
+
+
+def test_the_normaliser_of_an_import_stands_in_its_result(tmp_path: Path) -> None:
+    ctm = a_file(tmp_path, "hyp.ctm", "u1 1 0.1 0.3 twelve\n")
+    stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 one two\n")
+    found = {}
+    for kind in ("whisper", "identity"):
+        end = ["--manifest", str(stm), "--into", str(tmp_path / kind), "--normaliser", kind]
+        assert main(["import", "ctm", str(ctm), *end]) == 0
+        found[kind] = json.loads((tmp_path / kind / "metrics.json").read_text("utf-8"))
+    # Whisper's normaliser makes "12" of both.
+    assert [each["metrics"]["wer"] for each in found.values()] == [0.0, 100.0]
+    assert found["identity"]["normaliser"] == ["identity 1"]

@@ -26,7 +26,9 @@ def test_erasure_counts_words_behind_the_first_difference_and_lost_words_only_th
 def test_a_text_that_only_grows_has_no_erasure_whatever_its_case_and_commas() -> None:
     steps = [(1.0, 0.0, "", "one"), (2.0, 0.0, "", "One, oh"), (3.0, 0.0, "One oh one.", "")]
     figures = compute([a_trace("One oh one.", steps)])
-    assert figures["normalised_erasure"] == 0.0
+    assert figures["light_erasure"] == 0.0
+    # As published, words are compared as written: "one", then "oh", then both again.
+    assert figures["normalised_erasure"] == 3 / 3
     assert figures["unstable_words_per_word"] == 0.0
 
 
@@ -47,6 +49,22 @@ def test_three_real_time_factors_each_by_its_name() -> None:
     assert figures["rtf_total"] == pytest.approx(0.5)
     assert figures["rtfx"] == pytest.approx(2.0)
     assert figures["rtf_chunk"] == pytest.approx((0.5 + 0.2 + 1.0) / 3)
+    assert figures["rtf_cpu"] is None
+
+
+def test_the_real_time_factor_in_cpu_time_needs_the_cpu_time_of_every_step() -> None:
+    trace = a_trace("a", [(1.0, 0.3, "", ""), (2.0, 0.1, "a", "")])
+    times_ns = (
+        {"wall": 300_000_000, "cpu": 900_000_000},
+        {"wall": 100_000_000, "cpu": 100_000_000},
+    )
+    steps = [
+        replace(step, step=replace(step.step, compute_ns=each))
+        for step, each in zip(trace.steps, times_ns, strict=True)
+    ]
+    assert compute([replace(trace, steps=tuple(steps))])["rtf_cpu"] == pytest.approx(0.5)
+    part = replace(trace, steps=(steps[0], trace.steps[1]))
+    assert compute([part])["rtf_cpu"] is None
 
 
 def test_step_times_are_in_milliseconds_over_all_steps() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from streaming_asr.metrics.latency import (
     differentiable_average_lagging,
     length_adaptive_average_lagging,
     summary,
+    yet_another_average_lagging,
 )
 from streaming_asr.utterance import TimedWord
 
@@ -249,3 +251,32 @@ def test_words_of_pure_punctuation_in_the_reference_are_not_spoken() -> None:
     step = a_trace("x", [(1.0, 0.0, "Well, yes", "")]).steps
     trace = Trace("u1", "Well - yes.", 1.0, step, words=words)
     assert compute([trace])["word_latency_coverage"] == 100.0
+
+
+@pytest.mark.parametrize(
+    ("delays", "n_reference", "recording_end", "expected"),
+    [
+        ([1000.0, 2000.0, 4000.0], 4, None, (1000.0 + 2000.0 - 1000.0) / 2),  # 4000 is at the end
+        ([4000.0], 4, None, None),
+        ([], 4, None, None),
+        ([1000.0, 5000.0, 9000.0], 2, 8000.0, (1000.0 + 5000.0 - 4000.0 / 3) / 2),
+        ([1000.0, 5000.0], 2, math.inf, (1000.0 + 5000.0 - 2000.0) / 2),
+    ],
+)
+def test_yaal_counts_the_words_before_the_end_as_omnisteval_does(
+    delays: list[float], n_reference: int, recording_end: float | None, expected: float | None
+) -> None:
+    ours = yet_another_average_lagging(delays, n_reference, 4000.0, recording_end)
+    assert ours == (None if expected is None else pytest.approx(expected))
+    scoring = pytest.importorskip("omnisteval.scoring")
+    theirs = scoring.YAALScorer(is_longform=recording_end is not None).compute(
+        SimpleNamespace(
+            emission_cu=delays,
+            reference="x",
+            reference_length=n_reference,
+            source_length=4000.0,
+            longform=None,
+            time_to_recording_end=recording_end,
+        )
+    )
+    assert ours == (None if theirs is None else pytest.approx(theirs))

@@ -74,9 +74,9 @@ def test_another_schema_and_a_damaged_file_are_marked_rows_without_numbers(tmp_p
 
 def test_what_speaks_against_comparing_rows_is_noted(tmp_path: Path) -> None:
     for name, old, new in (
-        ("a", '"metrics_version": 1', '"metrics_version": 1'),
-        ("b", '"metrics_version": 1', '"metrics_version": 1'),
-        ("c", '"metrics_version": 1', '"metrics_version": 0'),
+        ("a", '"metrics_version": 2', '"metrics_version": 2'),
+        ("b", '"metrics_version": 2', '"metrics_version": 2'),
+        ("c", '"metrics_version": 2', '"metrics_version": 0'),
         ("d", '"abacus"', '"slide rule"'),
         ("e", '"n_failed": 0', '"n_failed": 2'),
     ):

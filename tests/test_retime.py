@@ -113,7 +113,9 @@ def untold(cell: Path, *known: str) -> Path:
     path = cell / "events.jsonl"
     header, _, rest = path.read_text().partition("\n")
     path.write_text(
-        json.dumps(json.loads(header) | {"unmeasured": unmeasured(known)}) + "\n" + rest
+        json.dumps(json.loads(header) | {"knows": known, "unmeasured": unmeasured(known)})
+        + "\n"
+        + rest
     )
     return cell
 

@@ -14,7 +14,9 @@ import pytest
 
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
+from streaming_asr.log_check import InvalidLog
 from streaming_asr.metrics import METRICS, METRICS_VERSION
+from streaming_asr.report.cells import read_cells
 from streaming_asr.score import find_cells, main, score_folder
 from streaming_asr.utterance import TimedWord
 
@@ -196,6 +198,40 @@ def test_a_damaged_log_is_an_error_and_the_others_are_scored(
     captured = capsys.readouterr()
     assert f"{tmp_path.name}/a" in captured.out and f"{tmp_path.name}/b" not in captured.out
     assert "written in schema 2" in captured.err
+
+
+def test_an_invalid_log_loses_its_numbers_and_its_row_says_why(tmp_path: Path) -> None:
+    cell = a_cell(tmp_path / "exp" / "a", an_utterance())
+    score_folder(cell)
+    log = cell / "events.jsonl"
+    log.write_text(log.read_text().replace('"retracted":0', '"retracted":9', 1))
+    with pytest.raises(InvalidLog, match="9 words are retracted where 0 were committed"):
+        score_folder(cell)
+    assert not (cell / "utterances.jsonl").exists()
+    (row,) = read_cells(tmp_path)
+    assert row.metrics == {} and row.error is not None
+    assert row.error.startswith("invalid log: line 3: 9 words are retracted")
+
+
+def test_the_normaliser_of_error_rates_is_chosen_and_stands_in_the_result(tmp_path: Path) -> None:
+    # "one two" alone is "12" to Whisper's normaliser: one word where two were said by then.
+    words = [TimedWord("one", 0.1, 0.4), TimedWord("two", 0.5, 0.8), TimedWord("three", 1.2, 1.5)]
+    steps = [
+        Step("audio", 16_000, {"wall": 0}, committed=["one"]),
+        Step("flush", 32_000, {"wall": 0}, committed=[" two", " three"]),
+    ]
+    log = UtteranceLog("u", "one two three", 32_000, words=words, language="en", steps=steps)
+    cell = a_cell(tmp_path, log)
+    by_whisper, as_written = (
+        score_folder(cell, normaliser=kind) for kind in ("whisper", "identity")
+    )
+    assert by_whisper["normaliser"][0].startswith("whisper_normalizer.EnglishTextNormalizer")
+    assert as_written["normaliser"] == ["identity 1"]
+    # By a_k: "one" against "one two", then all of it: 1 error of 2 + 3 words, or of 1 + 1.
+    assert as_written["metrics"]["arwer_cu"] == pytest.approx(100 / 5)
+    assert by_whisper["metrics"]["arwer_cu"] == pytest.approx(100 / 2)
+    with pytest.raises(UserError, match="must be one of whisper, identity"):
+        score_folder(cell, normaliser="mine")
 
 
 def test_two_cells_of_one_name_are_told_apart_by_their_folders(

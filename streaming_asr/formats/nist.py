@@ -17,7 +17,7 @@ from pathlib import Path
 from streaming_asr.errors import UserError
 from streaming_asr.events import Log, UtteranceLog, committed_words
 from streaming_asr.formats.rows import numbers, text_rows, write_lines
-from streaming_asr.formats.stream import PARTIAL, Emission, Stream, names_of, reference
+from streaming_asr.formats.stream import Emission, Stream, names_of, reference
 from streaming_asr.utterance import Utterance
 
 CTM_FILE, STM_FILE = "hyp.ctm", "ref.stm"
@@ -73,7 +73,7 @@ def read_ctm(path: Path) -> tuple[list[Stream], set[str]]:
             words=tuple((start_s, end_s, confidence) for start_s, end_s, _, confidence in rows),
         )
         streams.append(Stream(names_of(name), (emission,)))
-    return streams, {PARTIAL}
+    return streams, set()
 
 
 def write_stm(log: Log, folder: Path) -> list[Path]:
@@ -96,7 +96,7 @@ def read_stm(path: Path) -> tuple[list[Stream], set[str]]:
         )
         for name, found in segments(path).items()
     ]
-    return streams, {PARTIAL}
+    return streams, set()
 
 
 def references(path: Path) -> list[Utterance]:

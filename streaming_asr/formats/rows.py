@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
+
+MOST = 1e9  # the largest time that is read: 31 years in seconds, 11 days in milliseconds
 
 
 def text_rows(path: Path) -> Iterator[tuple[str, str]]:
@@ -32,7 +33,9 @@ def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for where, line in text_rows(path):
         try:
             row = json.loads(line)
-        except ValueError as error:
+            if "\\u" in line:  # half of a UTF-16 pair is JSON, but no text
+                json.dumps(row, ensure_ascii=False).encode()
+        except (ValueError, RecursionError) as error:
             raise UserError(
                 f"{where}: not JSON ({error}): {line[:60]!r}; cut a torn last line off, or name "
                 "the format it is in."
@@ -43,14 +46,16 @@ def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def numbers(values: Any, where: str) -> list[float]:
-    """Return `values` as finite numbers that are not negative."""
+    """Return `values` as numbers from 0 to MOST."""
     try:
         found = [float(value) for value in values]
+    except OverflowError as error:
+        raise UserError(f"{where}: a number is too large; times are {MOST:g} at most.") from error
     except (TypeError, ValueError) as error:
         raise UserError(f"{where}: {str(values)[:60]} is no list of numbers.") from error
     for value in found:
-        if not (math.isfinite(value) and value >= 0.0):
-            raise UserError(f"{where}: {value} is no time; times are finite and not negative.")
+        if not 0.0 <= value <= MOST:  # nor NaN
+            raise UserError(f"{where}: {value} is no time; times are from 0 to {MOST:g}.")
     return found
 
 

@@ -20,7 +20,7 @@ from streaming_asr import clocks
 from streaming_asr.errors import UserError
 from streaming_asr.events import Log
 from streaming_asr.formats.rows import json_rows, numbers, write_lines
-from streaming_asr.formats.stream import CA, CU, Emission, Stream, known_of, names_of
+from streaming_asr.formats.stream import CA, COMMITS, CU, Emission, Stream, known_of, names_of
 from streaming_asr.metrics import trace
 from streaming_asr.metrics.latency import commit_steps
 
@@ -72,6 +72,9 @@ def read(path: Path) -> tuple[list[Stream], set[str]]:
     with_compute = True
     for where, row in json_rows(path):
         prediction, delays = row.get("prediction"), row.get("delays")
+        said = row.get("reference")
+        if not isinstance(said, str | None):
+            raise UserError(f"{where}: `reference` is {repr(said)[:60]}; it must be a text.")
         if not isinstance(prediction, str) or delays is None:
             raise UserError(
                 f"{where}: no `prediction` with `delays`; this reads text-output instances.log."
@@ -97,11 +100,11 @@ def read(path: Path) -> tuple[list[Stream], set[str]]:
             Stream(
                 (*names_of(str(name or row.get("index", len(streams)))),),
                 _emissions(words, delays_ms, times_ms, queued=key == "elapsed_fifo"),
-                row.get("reference"),
+                said,
                 None if length_ms is None else numbers([length_ms], where)[0] / 1000.0,
             )
         )
-    return streams, {CU, CA} if with_compute else {CU}
+    return streams, {CU, CA, COMMITS} if with_compute else {CU, COMMITS}
 
 
 def _emissions(

@@ -4,8 +4,10 @@
     {"id": 0, "total_audio_processed": 1.0, "computation_time": 0.2,
      "generated_tokens": ["the", "hat"], "deleted_tokens": []}
 
-Times are in seconds; the tokens deleted are the last ones shown. This is what a screen shows, so a
-log is written from the displayed text. Its own tools need to know how tokens become text and where
+Times are in seconds; the tokens deleted are the last ones shown. This is what a screen shows, and
+nothing in it says which words are final. Written logs carry two keys more, which simulstream
+ignores: `committed_tokens`, how many of the tokens shown are committed, and in the metadata
+`failed`, why a recording has no text. Its own tools need to know how tokens become text and where
 the sentences lie: `write` puts evaluation.yaml, segments.yaml and references.txt beside it.
 """
 
@@ -14,13 +16,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from streaming_asr.errors import UserError
 from streaming_asr.events import Log
 from streaming_asr.formats.rows import json_rows, numbers, write_lines
 from streaming_asr.formats.stream import (
-    EVERYTHING,
+    CA,
+    COMMITS,
+    CU,
+    DISPLAY,
+    STEPS,
     Emission,
     Stream,
     known_of,
@@ -32,6 +38,7 @@ from streaming_asr.text import common_prefix
 
 FILE = "metrics.jsonl"
 BLANK = "▁"  # SentencePiece's sign for the blank before a word
+KINDS = ("generated", "deleted")
 BYTE_BLANK = "Ġ"  # the same in byte-level BPE
 
 
@@ -40,7 +47,8 @@ def write(log: Log, folder: Path) -> list[Path]:
 
     Raises UserError for a log that does not know every step and both clocks.
     """
-    if not EVERYTHING.issubset(known_of(log.header)) or any(u.batch > 1 for u in log.utterances):
+    needed = {CU, CA, STEPS, DISPLAY, COMMITS}
+    if needed - known_of(log.header) or any(u.batch > 1 for u in log.utterances):
         raise UserError(
             "simulstream's log holds every step with its compute, which this log does not tell; "
             "run with batch=1, or export it as simuleval."
@@ -49,14 +57,21 @@ def write(log: Log, folder: Path) -> list[Path]:
     for number, utterance in enumerate(log.utterances):
         seen = trace(utterance)
         wav = f"{seen.utt}.wav"
-        named = {"id": number, "metadata": {"wav_name": wav}}
+        metadata = {"wav_name": wav} | ({"failed": seen.error} if seen.error is not None else {})
+        named = {"id": number, "metadata": metadata}
         lines.append(json.dumps(named, ensure_ascii=False))
         shown: list[str] = []
         if not seen.steps:  # failed: its readers need a line for every recording
             silent: dict[str, Any] = {"id": number, "total_audio_processed": seen.duration_s}
             silent |= {"computation_time": 0.0, "generated_tokens": [], "deleted_tokens": []}
             lines.append(json.dumps(silent))
-        for step in seen.steps:
+        commits = [step.committed.split() for step in seen.steps]
+        # A partial text may run into the last committed word: then no number of tokens says it.
+        tells_commits = all(
+            step.displayed.split()[: len(words)] == words
+            for step, words in zip(seen.steps, commits, strict=True)
+        )
+        for step, words in zip(seen.steps, commits, strict=True):
             now = step.displayed.split()
             kept = common_prefix(shown, now)
             row: dict[str, Any] = {
@@ -66,6 +81,8 @@ def write(log: Log, folder: Path) -> list[Path]:
                 "generated_tokens": now[kept:],
                 "deleted_tokens": shown[kept:],
             }
+            if tells_commits:
+                row["committed_tokens"] = len(words)
             lines.append(json.dumps(row, ensure_ascii=False))
             shown = now
         whole = Sentence(" ".join(seen.reference.split()), 0.0, seen.duration_s)
@@ -85,97 +102,122 @@ def write(log: Log, folder: Path) -> list[Path]:
     ]
 
 
-def read(path: Path) -> tuple[list[Stream], set[str]]:
-    """Return the recordings of a simulstream log, which knows everything.
+class Chunk(NamedTuple):
+    """One line: times in seconds, tokens added and taken back, tokens committed if it tells."""
 
-    A token that is never taken back counts as committed when it was last shown anew, with all
-    before it: the delay simulstream's own scorers use. Others are partial text.
+    audio_s: float
+    compute_s: float
+    generated: list[str]
+    deleted: list[str]
+    n_committed: int | None
+
+
+def read(path: Path) -> tuple[list[Stream], set[str]]:
+    """Return the recordings of a simulstream log, which knows both clocks, every step and what was
+    displayed.
+
+    It knows when words were committed only where every line has `committed_tokens`. Otherwise all
+    text is partial until the last line, and no figure of commits is to be taken from it.
     """
-    names: dict[Any, str] = {}
-    rows: dict[str, list[tuple[float, float, list[str], list[str]]]] = {}
+    names: dict[int | str, str] = {}
+    failed: dict[str, str] = {}
+    found: dict[str, list[Chunk]] = {}
     for where, row in json_rows(path):
+        key = row.get("id")
+        if not isinstance(key, int | str | None):
+            raise UserError(f"{where}: `id` is {repr(key)[:60]}; it must be a number or a text.")
         if "metadata" in row:
-            name = row["metadata"].get("wav_name") if isinstance(row["metadata"], dict) else None
-            if not isinstance(name, str):
-                raise UserError(f"{where}: `metadata` without `wav_name`; whose lines are these?")
-            names[row.get("id")] = name
-        elif "id" in row:
-            if row["id"] not in names:
+            metadata = row["metadata"] if isinstance(row["metadata"], dict) else {}
+            name = metadata.get("wav_name")
+            if not isinstance(name, str) or key is None:
+                raise UserError(f"{where}: no `id` with `wav_name`; whose lines are these?")
+            names[key] = name
+            if "failed" in metadata:
+                failed[name] = str(metadata["failed"])
+        elif key is not None:
+            if key not in names:
                 raise UserError(
-                    f"{where}: id {row['id']!r} has no `metadata` line before it; the recording is "
+                    f"{where}: id {key!r} has no `metadata` line before it; the recording is "
                     "unknown."
                 )
-            audio_s, compute_s = numbers(
-                [row.get("total_audio_processed"), row.get("computation_time")], where
-            )
-            rows.setdefault(names[row["id"]], []).append(
-                (
-                    audio_s,
-                    compute_s,
-                    _tokens(row.get("generated_tokens"), where),
-                    _tokens(row.get("deleted_tokens"), where),
-                )
-            )
+            found.setdefault(names[key], []).append(_chunk(row, where))
+    tells_commits = all(
+        chunk.n_committed is not None
+        for name, chunks in found.items()
+        for chunk in chunks
+        if name not in failed
+    )
     streams = [
-        Stream(names_of(name), _emissions(lines, path, name)) for name, lines in rows.items()
+        Stream(
+            names_of(name),
+            () if name in failed else _emissions(chunks, path, name, tells_commits=tells_commits),
+            error=failed.get(name),
+        )
+        for name, chunks in found.items()
     ]
-    return streams, set(EVERYTHING)
+    return streams, {CU, CA, STEPS, DISPLAY} | ({COMMITS} if tells_commits else set())
+
+
+def _chunk(row: dict[str, Any], where: str) -> Chunk:
+    audio_s, compute_s = numbers(
+        [row.get("total_audio_processed"), row.get("computation_time")], where
+    )
+    n_committed = row.get("committed_tokens")
+    if n_committed is not None and not (type(n_committed) is int and n_committed >= 0):
+        raise UserError(f"{where}: `committed_tokens` must be a whole number from 0.")
+    generated, deleted = (_tokens(row.get(f"{name}_tokens"), where) for name in KINDS)
+    return Chunk(audio_s, compute_s, generated, deleted, n_committed)
 
 
 def _emissions(
-    lines: Sequence[tuple[float, float, list[str], list[str]]], path: Path, name: str
+    chunks: Sequence[Chunk], path: Path, name: str, *, tells_commits: bool
 ) -> tuple[Emission, ...]:
-    shown: list[list[str]] = []  # the tokens after each line
     tokens: list[str] = []
-    for _, _, generated, deleted in lines:
-        kept = len(tokens) - len(deleted)
-        if kept < 0 or tokens[kept:] != deleted:
+    committed: list[str] = []
+    emissions = []
+    with_blanks = any(BLANK in token for chunk in chunks for token in chunk.generated)
+    for k, chunk in enumerate(chunks):
+        kept = len(tokens) - len(chunk.deleted)
+        if kept < 0 or tokens[kept:] != chunk.deleted:
             raise UserError(
-                f"{path}: {name}: the tokens {deleted} are deleted but are not the last ones "
+                f"{path}: {name}: the tokens {chunk.deleted} are deleted but are not the last ones "
                 f"shown, {tokens[-5:]}; the log is damaged."
             )
-        tokens = tokens[:kept] + generated
-        shown.append(tokens)
-    # How many tokens stay for ever: never cut below by a later line.
-    stable = [0] * len(lines)
-    low = len(tokens)
-    for k in range(len(lines) - 1, -1, -1):
-        low = min(low, len(shown[k]))
-        stable[k] = low
-        low = min(low, len(shown[k]) - len(lines[k][2]))
-    with_blanks = any(BLANK in token for _, _, generated, _ in lines for token in generated)
-    words = _words(tokens, with_blanks)
-    ends = [end for _, end in words]
-    n_before = 0
-    emissions = []
-    for k, (audio_s, compute_s, _, _) in enumerate(lines):
-        n_words = n_before
-        while n_words < len(words) and ends[n_words] <= stable[k]:
-            n_words += 1
-        rest = shown[k][ends[n_words - 1] if n_words else 0 :]
+        tokens = tokens[:kept] + chunk.generated
+        n_final = chunk.n_committed if tells_commits else 0
+        if k == len(chunks) - 1 and not tells_commits:
+            n_final = len(tokens)
+        if n_final is None or n_final > len(tokens):
+            raise UserError(
+                f"{path}: {name}: {n_final} tokens are committed where {len(tokens)} are shown; "
+                "the log is damaged."
+            )
+        words = _words(tokens[:n_final], with_blanks)
+        same = common_prefix(committed, words)
         emissions.append(
             Emission(
-                tuple(text for text, _ in words[n_before:n_words]),
-                tuple(text for text, _ in _words(rest, with_blanks)),
-                audio_s=audio_s,
-                compute_s=compute_s,
+                tuple(words[same:]),
+                tuple(_words(tokens[n_final:], with_blanks)),
+                audio_s=chunk.audio_s,
+                compute_s=chunk.compute_s,
+                retracted=len(committed) - same,
             )
         )
-        n_before = n_words
+        committed = words
     return tuple(emissions)
 
 
-def _words(tokens: Sequence[str], with_blanks: bool) -> list[tuple[str, int]]:
-    """Return (word with its blank, number of tokens up to its end)."""
+def _words(tokens: Sequence[str], with_blanks: bool) -> list[str]:
+    """Return the words of these tokens, each with its blank."""
     if not with_blanks:
-        return [(f" {token}", i + 1) for i, token in enumerate(tokens)]
-    words: list[tuple[str, int]] = []
-    for i, token in enumerate(tokens):
+        return [f" {token}" for token in tokens]
+    words: list[str] = []
+    for token in tokens:
         text = token.replace(BLANK, " ")
         if text.startswith(" ") or not words:
-            words.append((text, i + 1))
+            words.append(text)
         else:
-            words[-1] = (words[-1][0] + text, i + 1)
+            words[-1] += text
     return words
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.formats.rows import files, json_rows, numbers
-from streaming_asr.formats.stream import CA, CU, Emission, Stream, file_name, pieces
+from streaming_asr.formats.stream import CA, COMMITS, CU, Emission, Stream, file_name, pieces
 
 
 def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[Stream], set[str]]:
@@ -42,7 +42,7 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[Stream], set[s
                 )
             )
         streams.append(Stream((file_name(file),), tuple(emissions)))
-    return streams, {CU} if comp_unaware else {CA}
+    return streams, {CU if comp_unaware else CA, COMMITS}
 
 
 def _words(
@@ -53,9 +53,14 @@ def _words(
     if not isinstance(text, str):
         raise UserError(f"{where}: `text` is {text!r}; it must be a text.")
     try:
-        words = [(str(w["text"]), float(w["start"]), float(w["end"])) for w in listed or ()]
-    except (KeyError, TypeError, ValueError) as error:
+        words = [_word(w, where) for w in listed or ()]
+    except (KeyError, TypeError) as error:
         raise UserError(f"{where}: `words` must hold text, start and end ({error}).") from error
     if "".join(word for word, _, _ in words) != text:
         return pieces(text), None  # the words are another view of the text: the text counts
     return tuple(word for word, _, _ in words), tuple((s, e, None) for _, s, e in words)
+
+
+def _word(word: dict[str, Any], where: str) -> tuple[str, float, float]:
+    start_s, end_s = numbers([word["start"], word["end"]], where)
+    return str(word["text"]), start_s, end_s

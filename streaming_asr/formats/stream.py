@@ -25,8 +25,10 @@ AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
 CU = "audio clock"  # a_k
 CA = "compute clock"  # f_k
 STEPS = "steps"  # every step, also those that say nothing
-PARTIAL = "partial"  # what was shown before it was committed
-EVERYTHING = frozenset({CU, CA, STEPS, PARTIAL})
+DISPLAY = "display"  # what stood on the screen, committed or not
+COMMITS = "commits"  # when each word became final
+INSIDE = "method"  # what a method counts and declares, which no other tool's format carries
+EVERYTHING = frozenset({CU, CA, STEPS, DISPLAY, COMMITS, INSIDE})
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Emission:
     finished_s: float | None = None  # f_k, the time it was seen
     compute_s: float | None = None  # c_k, where the file gives that instead of f_k
     words: tuple[tuple[float | None, float | None, float | None], ...] | None = None
+    retracted: int = 0  # words taken back before `committed` was added
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Stream:
     emissions: tuple[Emission, ...]
     reference: str | None = None
     duration_s: float | None = None
+    error: str | None = None  # why it failed, where the file tells
 
 
 @dataclass
@@ -88,26 +92,53 @@ def pieces(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\s*\S+", text))
 
 
-def unmeasured(known: Iterable[str]) -> list[str]:
-    """Return the metrics that a file which knows only `known` (of EVERYTHING) cannot give."""
+def unmeasured(known: Iterable[str]) -> dict[str, str]:
+    """Return the metrics that a file which knows only `known` (of EVERYTHING) cannot give, each
+    with what is missing for it."""
     lacks = EVERYTHING - set(known)
-    compute = ("rtf", "step_", "queue_", "headroom", "finalise_compute_s", "finalise_tail_s")
-    per_step = ("rwer", "arwer_cu", "arwer_ca", "arwer_committed", *compute)
-    # Parts of a word's latency: they need both clocks and every step.
-    parts = ("fill", "lookahead", "policy", "queue", "compute")
-    split = tuple(f"word_latency_{part}_" for part in parts)
-    changes = ("normalised_erasure", "unstable_words_per_word")
-    lost = []
-    for name in METRICS:
-        if (
-            (CU in lacks and "_cu" in name)
-            or (CA in lacks and ("_ca" in name or name.startswith(compute)))
-            or (STEPS in lacks and name.startswith(per_step))
-            or (lacks & {CU, CA, STEPS} and name.startswith(split))
-            or (PARTIAL in lacks and name.startswith(changes))
-        ):
-            lost.append(name)
-    return lost
+    return {
+        name: ", ".join(missing) for name in METRICS if (missing := sorted(_needs(name) & lacks))
+    }
+
+
+def _needs(name: str) -> set[str]:
+    """Return what a metric is computed from, beside the final text and the references."""
+    if name in ("wer", "cer", "wer_formatted", "word_latency_coverage"):
+        return set()
+    if name in ("normalised_erasure", "light_erasure", "unstable_words_per_word"):
+        return {DISPLAY}
+    needed = next((each for start, each in _NEEDS.items() if name.startswith(start)), {INSIDE})
+    return needed | ({CU} if "_cu" in name else {CA} if "_ca" in name else set())
+
+
+# By how a metric's name begins, the first that fits; others count what happened inside a method.
+_NEEDS: dict[str, set[str]] = {
+    "rwer_committed": {STEPS, COMMITS},
+    "rwer": {STEPS, DISPLAY},
+    "arwer_committed": {STEPS, COMMITS},
+    "arwer_grid": {DISPLAY},
+    "arwer": {STEPS, DISPLAY},
+    "first_": {DISPLAY},
+    "word_latency_shown": {DISPLAY},
+    "word_latency_stable": {DISPLAY},
+    "word_latency_committed": {COMMITS},
+    "word_latency_lookahead": {INSIDE},
+    "word_latency_policy": {INSIDE},
+    "word_latency_": {CU, CA, STEPS, COMMITS},  # its other parts
+    "finalise_last_word": {COMMITS},
+    "finalise_tail": {CU, CA, STEPS},
+    "al_": {COMMITS},
+    "laal_": {COMMITS},
+    "yaal_": {COMMITS},
+    "dal_tokens": {INSIDE},
+    "dal_": {COMMITS},
+    "ap_": {COMMITS},
+    "rtf_cpu": {INSIDE},
+    "rtf": {CU, CA, STEPS},
+    "step_": {CA, STEPS},
+    "queue_": {CU, CA, STEPS},
+    "headroom": {CU, CA, STEPS},
+}
 
 
 def meet(streams: Sequence[Stream], references: Sequence[Utterance] | None, path: Path) -> Imported:
@@ -149,6 +180,8 @@ def meet(streams: Sequence[Stream], references: Sequence[Utterance] | None, path
 
 def _utterance(stream: Stream, said: Utterance) -> UtteranceLog:
     n_samples = round(said.duration_s * SAMPLE_RATE)
+    if stream.error is not None:
+        return UtteranceLog.of(said, status="failed", error=stream.error)
     return UtteranceLog.of(said, steps=_steps(stream.emissions, n_samples))
 
 
@@ -185,9 +218,12 @@ def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
                 committed=list(emission.committed),
                 partial=list(emission.partial),
                 words=None if emission.words is None else [list(word) for word in emission.words],
+                retracted=emission.retracted,
             )
         )
-    if not steps or steps[-1].audio_samples < n_samples or steps[-1].partial:
+    # Where the file tells the compute of every step, a step more would count among them.
+    is_whole = bool(emissions) and emissions[-1].compute_s is not None
+    if not steps or steps[-1].partial or (heard < n_samples and not is_whole):
         last = max(n_samples, heard)
         steps.append(Step("flush", last, {"wall": 0}))
     steps[-1].kind = "flush"
@@ -196,8 +232,5 @@ def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
 
 def known_of(header: Mapping[str, object]) -> frozenset[str]:
     """Return what a log knows: everything, unless it was itself imported."""
-    lost = header.get("unmeasured")
-    if not isinstance(lost, list):
-        return EVERYTHING
-    signs = {CU: "al_cu_ms", CA: "al_ca_ms", STEPS: "rwer", PARTIAL: "normalised_erasure"}
-    return frozenset(what for what, metric in signs.items() if metric not in lost)
+    knows = header.get("knows", () if "unmeasured" in header else EVERYTHING)
+    return EVERYTHING & set(knows)  # type: ignore[call-overload]

@@ -16,8 +16,17 @@ from urllib.parse import quote
 from streaming_asr import clocks
 from streaming_asr.errors import UserError
 from streaming_asr.events import Log
-from streaming_asr.formats.rows import files, text_rows, write_lines
-from streaming_asr.formats.stream import CA, CU, Emission, Stream, file_name, known_of, pieces
+from streaming_asr.formats.rows import files, numbers, text_rows, write_lines
+from streaming_asr.formats.stream import (
+    CA,
+    COMMITS,
+    CU,
+    Emission,
+    Stream,
+    file_name,
+    known_of,
+    pieces,
+)
 
 LINE = re.compile(r"(\d+(?:\.\d+)?) (-?\d+) (-?\d+) ?(.*)")
 
@@ -73,7 +82,7 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[Stream], set[s
                     f"{where}: {line[:60]!r} is not `emission_ms beg_ms end_ms text`; keep the "
                     "program's standard output alone."
                 )
-            rows.append((float(match[1]) / 1000.0, match[4]))
+            rows.append((numbers([match[1]], where)[0] / 1000.0, match[4]))
         # Some back ends write the blank before a word, others leave it to the reader.
         between = "" if any(text.startswith(" ") for _, text in rows) else " "
         emissions = tuple(
@@ -85,4 +94,4 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[Stream], set[s
             for seen_s, text in rows
         )
         streams.append(Stream((file_name(file),), emissions))
-    return streams, {CU} if comp_unaware else {CA}
+    return streams, {CU if comp_unaware else CA, COMMITS}

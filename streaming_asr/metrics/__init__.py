@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streaming_asr.metrics.corpus import compute, utterance_line
 from streaming_asr.metrics.table import METRICS, METRICS_VERSION, Metric
-from streaming_asr.metrics.trace import Trace, TraceStep, queued, trace
+from streaming_asr.metrics.trace import Trace, TraceStep, queued, trace, traces
 
 __all__ = [
     "METRICS",
@@ -15,5 +15,6 @@ __all__ = [
     "compute",
     "queued",
     "trace",
+    "traces",
     "utterance_line",
 ]

@@ -9,7 +9,6 @@ from streaming_asr.metrics.accuracy import AlignedWordErrors
 from streaming_asr.metrics.latency import SEEN, WordLatency
 from streaming_asr.metrics.table import METRICS
 from streaming_asr.metrics.trace import Trace, mean, ratio
-from streaming_asr.text import normaliser
 
 CLOCKS = ("cu", "ca")
 Figures = dict[str, float | None]
@@ -46,7 +45,17 @@ def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
 
 def needs_batch_1(name: str) -> bool:
     """Return whether a metric means nothing where several streams shared a step."""
-    times = ("first_", "word_latency_", "finalise_", "al_", "laal_", "dal_", "ap_", "step_")
+    times = (
+        "first_",
+        "word_latency_",
+        "finalise_",
+        "al_",
+        "laal_",
+        "yaal_",
+        "dal_",
+        "ap_",
+        "step_",
+    )
     queues = ("queue_", "headroom", "rtf_chunk")
     return (name.startswith(times + queues) or "_ca" in name) and name != "word_latency_coverage"
 
@@ -56,7 +65,7 @@ def _accuracy(traces: Sequence[Trace]) -> Figures:
         name: [] for name in METRICS if name.startswith(("wer", "cer", "rwer", "arwer"))
     }
     for trace in traces:
-        normalise = normaliser(trace.language)
+        normalise = trace.normalise
         totals["wer"].append(accuracy.word_errors(trace, normalise))
         totals["cer"].append(accuracy.character_errors(trace, normalise))
         totals["wer_formatted"].append(accuracy.formatted_word_errors(trace))
@@ -134,7 +143,8 @@ def _word_latency_parts(traces: Sequence[Trace], timed: Sequence[WordLatency | N
 def _lagging(traces: Sequence[Trace]) -> Figures:
     figures: Figures = {}
     for clock in CLOCKS:
-        found: dict[str, list[float | None]] = {"al": [], "laal": [], "dal": [], "ap": []}
+        names = ("al", "laal", "yaal", "dal", "ap")
+        found: dict[str, list[float | None]] = {name: [] for name in names}
         for trace in traces:
             delays = latency.commit_delays_ms(trace, clock)
             n_words, duration_ms = len(trace.reference.split()), trace.duration_s * 1000.0
@@ -142,6 +152,7 @@ def _lagging(traces: Sequence[Trace]) -> Figures:
             found["laal"].append(
                 latency.length_adaptive_average_lagging(delays, n_words, duration_ms)
             )
+            found["yaal"].append(latency.yet_another_average_lagging(delays, n_words, duration_ms))
             found["dal"].append(latency.differentiable_average_lagging(delays, duration_ms))
             found["ap"].append(latency.average_proportion(delays, n_words, duration_ms))
         for name, values in found.items():
@@ -161,14 +172,18 @@ def _stability(traces: Sequence[Trace]) -> Figures:
     counts = [stability.flicker(trace) for trace in traces]
     final = sum(count.final for count in counts)
     return {
-        "normalised_erasure": ratio(sum(count.erased for count in counts), final),
+        "normalised_erasure": ratio(
+            sum(count.erased_as_written for count in counts),
+            sum(count.final_as_written for count in counts),
+        ),
+        "light_erasure": ratio(sum(count.erased for count in counts), final),
         "unstable_words_per_word": ratio(sum(count.lost for count in counts), final),
     }
 
 
 def utterance_line(trace: Trace) -> dict[str, object]:
     """Return what utterances.jsonl says of one utterance."""
-    normalise = normaliser(trace.language)
+    normalise = trace.normalise
     errors = accuracy.word_errors(trace, normalise)
     times: dict[str, float | None] = {}
     parts: dict[str, float | None] = {}

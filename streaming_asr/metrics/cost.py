@@ -22,14 +22,19 @@ def compute_s(trace: Trace) -> float:
 
 
 def real_time_factors(traces: Sequence[Trace]) -> dict[str, float | None]:
-    """Return rtf_total = sum c / sum T, its inverse rtfx, rtf_chunk = mean c_k / (a_k - a_{k-1}).
+    """Return rtf_total = sum c / sum T, its inverse rtfx, rtf_chunk = mean c_k / (a_k - a_{k-1}),
+    and rtf_cpu, which is rtf_total in CPU time.
 
     Only utterances with steps count. Steps that received no audio are left out of rtf_chunk.
+    rtf_cpu is None where a step does not tell its CPU time.
     """
     done = [trace for trace in traces if trace.steps]
     compute = sum(compute_s(trace) for trace in done)
     audio = sum(trace.duration_s for trace in done)
+    cpu_ns = [step.step.compute_ns.get("cpu") for trace in done for step in trace.steps]
+    known_ns = [ns for ns in cpu_ns if ns is not None]
     return {
+        "rtf_cpu": ratio(sum(known_ns), audio, 1e-9) if len(known_ns) == len(cpu_ns) else None,
         "rtf_total": ratio(compute, audio),
         "rtfx": ratio(audio, compute),
         "rtf_chunk": mean(pooled(done, _chunk_factors)),

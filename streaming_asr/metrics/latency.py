@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 from rapidfuzz.distance import LCSseq, Levenshtein
@@ -187,6 +188,28 @@ def length_adaptive_average_lagging(
 ) -> float | None:
     """Return LAAL (Papi et al. 2022; Polak et al. 2022), AL at the pace of the longer text."""
     return _lagging(delays, max(len(delays), n_reference), duration)
+
+
+def yet_another_average_lagging(
+    delays: Sequence[float],
+    n_reference: int,
+    duration: float,
+    recording_end: float | None = None,
+) -> float | None:
+    """Return YAAL (Polak et al. 2025, arXiv 2509.17349) as OmniSTEval's YAALScorer computes it.
+
+    This is LAAL over the words emitted before the end alone, `duration`; for a sentence of a long
+    recording (LongYAAL) that is the end of the recording, `recording_end`, seen from the
+    sentence's start. None where no word came before it.
+    """
+    if duration <= 0:
+        return None
+    end = duration if recording_end is None else recording_end
+    pace = duration / max(len(delays), n_reference, 1)
+    lags = [
+        delay - i * pace for i, delay in enumerate(takewhile(lambda delay: delay < end, delays))
+    ]
+    return sum(lags) / len(lags) if lags else None
 
 
 def _lagging(delays: Sequence[float], n_words: int, duration: float) -> float | None:

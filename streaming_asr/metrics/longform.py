@@ -1,4 +1,4 @@
-"""Long recordings (docs/longform.md): StreamLAAL per sentence, error rate by hour, lag over time.
+"""Long recordings (docs/longform.md): lagging by sentence, errors by hour, lag by minute.
 
 AL and its kin divide by the length of a recording, so on ten minutes they say nothing. StreamLAAL
 (Papi et al. 2024, StreamAtt) cuts the text at the reference's sentences, by the
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -19,7 +19,12 @@ from rapidfuzz.distance import Levenshtein
 from streaming_asr import clocks
 from streaming_asr.errors import UserError
 from streaming_asr.metrics.accuracy import Errors
-from streaming_asr.metrics.latency import commit_steps, length_adaptive_average_lagging, timed
+from streaming_asr.metrics.latency import (
+    commit_steps,
+    length_adaptive_average_lagging,
+    timed,
+    yet_another_average_lagging,
+)
 from streaming_asr.metrics.trace import Trace, arrays, mean
 from streaming_asr.text import Normaliser
 
@@ -93,18 +98,39 @@ def stream_laal(
     "fbk" gives simulstream's computation-aware figure, which knows no queue. Raises UserError where
     mweralign is not installed.
     """
+    return _over_sentences(traces, clock_names, sentence_lagging_ms)
+
+
+def long_yaal(
+    traces: Sequence[Trace], clock_names: Sequence[str] = ("cu", "ca")
+) -> dict[str, float | None]:
+    """Return LongYAAL (Polak et al. 2025) in milliseconds on each clock, as OmniSTEval computes it:
+    the mean over the sentences with a word that came before the last sentence's end.
+
+    Raises UserError where mweralign is not installed.
+    """
+    return _over_sentences(traces, clock_names, sentence_yaal_ms)
+
+
+def _over_sentences(
+    traces: Sequence[Trace],
+    clock_names: Sequence[str],
+    lagging_ms: Callable[[Sequence[float], Sequence[Sentence], Sequence[int]], list[float]],
+) -> dict[str, float | None]:
     found: dict[str, list[float]] = {clock: [] for clock in clock_names}
     for trace in traces:
         parts = sentences(trace)
         if not trace.steps or not parts:
             continue
-        counts = resegment(trace.hypothesis.split(), [part.text for part in parts])
+        if "resegmented" not in trace.derived:
+            texts = [part.text for part in parts]
+            trace.derived["resegmented"] = resegment(trace.hypothesis.split(), texts)
         a, c = arrays(trace.steps)
         of_token = commit_steps(trace)
         for clock in clock_names:
             times_ms = clocks.CLOCKS[clock](a, c) * 1000.0
             delays_ms = [float(times_ms[k]) for k in of_token]
-            found[clock] += sentence_lagging_ms(delays_ms, parts, counts)
+            found[clock] += lagging_ms(delays_ms, parts, trace.derived["resegmented"])
     return {clock: mean(values) for clock, values in found.items()}
 
 
@@ -115,16 +141,37 @@ def sentence_lagging_ms(
 
     `counts` are the tokens of each sentence; `delays_ms` belong to all tokens in order.
     """
-    found: list[float] = []
+    found = [
+        length_adaptive_average_lagging(own, len(part.text.split()), length_ms)
+        for part, own, length_ms in _own_delays(delays_ms, parts, counts)
+    ]
+    return [lagging for lagging in found if lagging is not None]
+
+
+def sentence_yaal_ms(
+    delays_ms: Sequence[float], parts: Sequence[Sentence], counts: Sequence[int]
+) -> list[float]:
+    """Return YAAL of each sentence, as `sentence_lagging_ms`: its words count until the end of the
+    last sentence."""
+    end_s = max(part.end_s for part in parts)
+    found = [
+        yet_another_average_lagging(
+            own, len(part.text.split()), length_ms, (end_s - part.start_s) * 1000.0
+        )
+        for part, own, length_ms in _own_delays(delays_ms, parts, counts)
+    ]
+    return [lagging for lagging in found if lagging is not None]
+
+
+def _own_delays(
+    delays_ms: Sequence[float], parts: Sequence[Sentence], counts: Sequence[int]
+) -> Iterator[tuple[Sentence, list[float], float]]:
+    """Yield each sentence, the delays of its tokens from its start, and its length in ms."""
     first = 0
     for part, n_tokens in zip(parts, counts, strict=True):
         own = [delay - part.start_s * 1000.0 for delay in delays_ms[first : first + n_tokens]]
         first += n_tokens
-        length_ms = (part.end_s - part.start_s) * 1000.0
-        lagging = length_adaptive_average_lagging(own, len(part.text.split()), length_ms)
-        if lagging is not None:
-            found.append(lagging)
-    return found
+        yield part, own, (part.end_s - part.start_s) * 1000.0
 
 
 def errors_by_time(trace: Trace, normalise: Normaliser, bucket_s: float = 3600.0) -> list[Errors]:

@@ -1,6 +1,7 @@
 """How much of what was displayed was taken away again.
 
-Displays are compared as raw words under the light key, never normalised.
+Displays are compared as raw words, never normalised: as written for the published figure, under
+the light key (without case and punctuation at the edges) for ours.
 """
 
 from __future__ import annotations
@@ -19,22 +20,30 @@ class Flicker(NamedTuple):
     erased: int  # words behind the first difference of one display and the next, shown anew or not
     lost: int  # words of one display that the next does not hold
     final: int
+    erased_as_written: int  # as `erased`, but of whitespace tokens as they are written
+    final_as_written: int
 
 
 def flicker(trace: Trace) -> Flicker:
-    """Return normalised erasure (Arivazhagan et al. 2020) and lost words of one utterance, as
-    counts.
+    """Return erased and lost words of one utterance.
+
+    The words as written give normalised erasure as published (Arivazhagan et al. 2020) and as
+    simulstream computes it: its deleted tokens over its final ones.
 
     erased = sum_k len D_{k-1} - LCP(D_{k-1}, D_k), the words a reader sees rewritten;
     lost = sum_k len D_{k-1} - LCS(D_{k-1}, D_k), which forgives a word that only moved.
     """
-    erased = lost = 0
+    erased = lost = erased_as_written = 0
     before: tuple[str, ...] = ()
+    written: list[str] = []
     for _, text in trace.displays:
+        tokens = text.split()
+        erased_as_written += len(written) - common_prefix(written, tokens)
+        written = tokens
         words = light_words(text)
         n_kept = common_prefix(before, words)
         if n_kept < len(before):
             erased += len(before) - n_kept
             lost += len(before) - n_kept - LCSseq.similarity(before[n_kept:], words[n_kept:])
         before = words
-    return Flicker(erased, lost, len(before))
+    return Flicker(erased, lost, len(before), erased_as_written, len(written))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 # Raised whenever a change can alter any score of an existing log.
-METRICS_VERSION = 1
+METRICS_VERSION = 2
 
 Better = Literal["lower", "higher"] | None
 
@@ -109,6 +109,11 @@ def _latency() -> list[Metric]:
     lagging = {
         "al": ("ms", "average lagging behind an even emission of the reference", "Ma et al. 2019"),
         "laal": ("ms", "AL at the pace of the longer of text and reference", "Papi et al. 2022"),
+        "yaal": (
+            "ms",
+            "LAAL of the words emitted before the end of the audio",
+            "Polak et al. 2025",
+        ),
         "dal": ("ms", "differentiable AL: a word takes its time", "Arivazhagan et al. 2019"),
         "ap": ("", "mean delay as a share of the duration", "Cho and Esipova 2016"),
     }
@@ -122,6 +127,7 @@ def _latency() -> list[Metric]:
 def _cost() -> list[Metric]:
     rows: list[tuple[str, str, Better, str, str]] = [
         ("rtf_total", "", "lower", "all compute / all audio", COMMON),
+        ("rtf_cpu", "", "lower", "all CPU time of steps / all audio, not of a GPU", COMMON),
         ("rtf_chunk", "", "lower", "mean of step compute / audio received in it", WHISPERRT),
         ("rtfx", "", "higher", "all audio / all compute", COMMON),
         ("step_mean_ms", "ms", "lower", "mean compute of a step", COMMON),
@@ -132,7 +138,20 @@ def _cost() -> list[Metric]:
         ("queue_final_s", "s", "lower", "wait at the last step, mean over utterances", OURS),
         ("queue_growth", "s/s", "lower", "growth of the wait over the last half, mean", OURS),
         ("headroom", "x", "higher", "how many times slower a machine every queue bears", OURS),
-        ("normalised_erasure", "", "lower", "words rewritten / final words", "Arivazhagan 2020"),
+        (
+            "normalised_erasure",
+            "",
+            "lower",
+            "words rewritten / final words, as written (simulstream's figure)",
+            "Arivazhagan 2020",
+        ),
+        (
+            "light_erasure",
+            "",
+            "lower",
+            "the same without case and punctuation at the edges",
+            OURS,
+        ),
         ("unstable_words_per_word", "", "lower", "words shown, then lost / final words", OURS),
         ("encoder_gflops_per_s", "GFLOP/s", "lower", "encoder work per second of audio", OURS),
         ("reencoding", "x", "lower", "encoded seconds / audio seconds", OURS),

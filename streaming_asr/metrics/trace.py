@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streaming_asr import clocks
-from streaming_asr.events import Step, UtteranceLog
+from streaming_asr.events import Log, Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.text import Normaliser, normaliser
 from streaming_asr.utterance import TimedWord
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class Trace:
     lookahead_s: float = 0.0  # audio past a chunk's end that the method waits for
     memory_peak_bytes: int | None = None
     commit_violations: int = 0
+    normaliser: str = "whisper"  # of text.NORMALISERS
     # What metrics derive from this trace once and read again.
     derived: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
@@ -73,6 +75,11 @@ class Trace:
     def hypothesis(self) -> str:
         """The committed text after the last step; empty without steps."""
         return self.steps[-1].committed if self.steps else ""
+
+    @property
+    def normalise(self) -> Normaliser:
+        """The normaliser of this utterance's language, by which its words are compared."""
+        return normaliser(self.language, self.normaliser)
 
     @cached_property
     def displays(self) -> tuple[tuple[int, str], ...]:
@@ -109,7 +116,13 @@ def queued(steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
     )
 
 
-def trace(log: UtteranceLog) -> Trace:
+def traces(log: Log, normaliser: str | None = None) -> list[Trace]:
+    """Return the trace of every utterance; `normaliser` is by default that of the log's run."""
+    kind = normaliser or (log.header.get("config") or {}).get("normaliser") or "whisper"
+    return [trace(utterance, kind) for utterance in log.utterances]
+
+
+def trace(log: UtteranceLog, normaliser: str = "whisper") -> Trace:
     """Return the trace of one logged utterance; that of a failed one has no steps."""
     steps: list[TraceStep] = []
     committed: list[str] = []
@@ -133,6 +146,7 @@ def trace(log: UtteranceLog) -> Trace:
         lookahead_s=log.lookahead_samples / SAMPLE_RATE,
         memory_peak_bytes=log.memory_peak_bytes,
         commit_violations=log.commit_violations,
+        normaliser=normaliser,
     )
 
 

@@ -100,7 +100,9 @@ def _read_cell(folder: Path, root: Path) -> Cell:
             document, metrics = {}, {}
             error = f"metrics.json is unreadable ({type(reason).__name__}: {reason}); score again"
         else:
-            if (schema := document.get("schema")) != SCHEMA:
+            if document.get("invalid"):
+                error = "invalid log: " + "; ".join(document["invalid"][:3])
+            elif (schema := document.get("schema")) != SCHEMA:
                 error = f"metrics.json has schema {schema}, this report reads {SCHEMA}; score again"
                 metrics = {}
             elif failure:
@@ -186,6 +188,12 @@ def _marked(cells: list[Cell]) -> list[Cell]:
     ):
         marked = _unlike_most(marked, what, value, lambda cell: None)
     marked = _unlike_most(marked, "of other data:", _corpus, lambda cell: cell.split)
+    marked = _unlike_most(
+        marked,
+        "normalised by",
+        lambda cell: ", ".join(cell.document.get("normaliser") or ()),
+        lambda cell: cell.split,
+    )
     shown = [(cell.label, cell.split, cell.chunk_s) for cell in marked]
     return [
         replace(cell, notes=(*cell.notes, f"folder {cell.name}")) if shown.count(row) > 1 else cell

@@ -13,6 +13,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.metrics import METRICS
 from streaming_asr.score.folder import find_cells, score_folder
 from streaming_asr.terminal import console, exit_status
+from streaming_asr.text import NORMALISERS
 
 # `score NAME ...`: where its `main(arguments) -> exit status` lies, and what it does. What it
 # raises as UserError is printed here, and the status is 2.
@@ -31,6 +32,7 @@ HEADLINE = (
     "word_latency_committed_p90_ca_s",
     "word_latency_coverage",
     "rtf_total",
+    "rtf_cpu",
     "normalised_erasure",
 )
 
@@ -77,6 +79,9 @@ def _score(argv: Sequence[str]) -> int:
     shown.add_argument("--metrics", metavar="NAMES", help="columns of the table, comma-separated")
     shown.add_argument("--all", action="store_true", help="show every metric")
     shown.add_argument("--list", action="store_true", help="list the metrics and stop")
+    parser.add_argument(
+        "--normaliser", choices=NORMALISERS, help="of error rates; default: that of the run"
+    )
     arguments = parser.parse_args(argv)
     if arguments.list:
         print_definitions()
@@ -88,7 +93,7 @@ def _score(argv: Sequence[str]) -> int:
     refused = []
     for cell in find_cells(arguments.folder):
         try:
-            results[cell] = score_folder(cell)
+            results[cell] = score_folder(cell, normaliser=arguments.normaliser)
         except UserError as error:  # one damaged log does not keep the others from their numbers
             refused.append(error)
     if results:

@@ -15,11 +15,12 @@ from typing import Any
 from streaming_asr.errors import UserError
 from streaming_asr.events import UtteranceLog, read_log
 from streaming_asr.files import write_text
-from streaming_asr.metrics import METRICS, trace
+from streaming_asr.metrics import METRICS, traces
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.score.sample import LATENCY, Sample, differences
 from streaming_asr.statistics import LEVEL, N_RESAMPLES, Clusters, Estimate, holm
 from streaming_asr.terminal import console
+from streaming_asr.text import NORMALISERS
 
 EPILOG = """\
 how to read it
@@ -73,9 +74,10 @@ def main(argv: Sequence[str]) -> int:
         help="the baseline of each corpus is the one cell whose name contains TEXT",
     )
     parser.add_argument("--clock", choices=("ca", "cu"), default="ca", help="of the latency")
+    parser.add_argument("--normaliser", choices=NORMALISERS, help="of WER; default: each run's own")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the comparison there")
     arguments = parser.parse_args(argv)
-    runs = read_runs(arguments.runs, clock=arguments.clock)
+    runs = read_runs(arguments.runs, clock=arguments.clock, normaliser=arguments.normaliser)
     comparisons = compare(runs, against=arguments.against)
     rows = table(comparisons)
     if arguments.json is not None:
@@ -85,7 +87,9 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def read_runs(paths: Sequence[str], *, clock: str = "ca") -> list[Run]:
+def read_runs(
+    paths: Sequence[str], *, clock: str = "ca", normaliser: str | None = None
+) -> list[Run]:
     """Return every cell at or below each path, in order. Raises UserError for one cell twice."""
     folders = [folder for path in paths for folder in find_cells(path)]
     seen: set[Path] = set()
@@ -95,22 +99,18 @@ def read_runs(paths: Sequence[str], *, clock: str = "ca") -> list[Run]:
         seen.add(folder.resolve())
     names = [folder.resolve().name for folder in folders]
     return [
-        _read(folder, str(folder) if names.count(name) > 1 else name, clock)
+        _read(folder, str(folder) if names.count(name) > 1 else name, clock, normaliser)
         for folder, name in zip(folders, names, strict=True)
     ]
 
 
-def _read(folder: Path, name: str, clock: str) -> Run:
+def _read(folder: Path, name: str, clock: str, normaliser: str | None) -> Run:
     log = read_log(folder / EVENTS)
     if not log.utterances:
         raise UserError(f"{folder}: no utterance is finished; run it before comparing it")
-    utts = [utterance.utt for utterance in log.utterances]
-    if len(set(utts)) < len(utts):
-        twice = next(utt for utt in utts if utts.count(utt) > 1)
-        raise UserError(f"{folder}: utterance {twice} is in it twice; give each its own id")
-    traces = [trace(utterance) for utterance in log.utterances]
+    made = traces(log, normaliser)
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-    sample = Sample.of(traces, clock=clock, recordings=recordings)
+    sample = Sample.of(made, clock=clock, recordings=recordings)
     lost = log.header.get("unmeasured") or ()  # of an imported log: what its source cannot tell
     if any(name.format(clock=clock) in lost for name in LATENCY.values()):
         sample = replace(sample, latencies=None)
@@ -121,8 +121,8 @@ def _read(folder: Path, name: str, clock: str) -> Run:
         name=name,
         utterances={utterance.utt: utterance for utterance in log.utterances},
         sample=sample,
-        n_failed=sum(made.error is not None for made in traces),
-        n_silent=sum(not made.hypothesis for made in traces),
+        n_failed=sum(one.error is not None for one in made),
+        n_silent=sum(not one.hypothesis for one in made),
         cpu=str((log.header.get("machine") or {}).get("cpu")),
         is_best_effort=any(utterance.feed != "fixed" for utterance in log.utterances),
     )

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, read_log
+from streaming_asr.events import EventWriter, UtteranceLog, read_log
 from streaming_asr.formats import FORMATS
 from streaming_asr.formats.nist import references as stm_references
 from streaming_asr.formats.stream import meet, reference, unmeasured
+from streaming_asr.log_check import N_LISTED, InvalidLog
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.score.folder import EVENTS, find_cells, score_folder
+from streaming_asr.text import NORMALISERS
 from streaming_asr.utterance import Utterance
 
 IMPORT_EPILOG = """\
@@ -56,6 +61,9 @@ def import_command(argv: Sequence[str]) -> int:
         help="the times were made without waiting for the compute (whisper_online and "
         "SimulStreaming with --comp_unaware)",
     )
+    parser.add_argument(
+        "--normaliser", choices=NORMALISERS, default="whisper", help="of error rates; whisper"
+    )
     arguments = parser.parse_args(argv)
     if not arguments.file.exists():
         raise UserError(f"{arguments.file}: no such file; correct the path.")
@@ -75,16 +83,16 @@ def import_command(argv: Sequence[str]) -> int:
     header = {
         "config": {
             "method": {"name": name},
+            "normaliser": arguments.normaliser,
             "imported": {"format": arguments.format, "file": str(arguments.file)},
         },
         "versions": {},
         "machine": {},
         "metrics_version": METRICS_VERSION,
+        "knows": sorted(known),
         "unmeasured": unmeasured(known),
     }
-    with EventWriter(folder / EVENTS, header) as writer:
-        for utterance in imported.utterances:
-            writer.write_utterance(utterance)
+    _write(folder, header, imported.utterances)
     result = score_folder(folder)
     wer = result["metrics"]["wer"]
     print(
@@ -94,6 +102,27 @@ def import_command(argv: Sequence[str]) -> int:
         + ("" if wer is None else f"; WER {wer:.2f} %")
     )
     return 0
+
+
+def _write(folder: Path, header: dict[str, Any], utterances: Sequence[UtteranceLog]) -> None:
+    """Write folder/events.jsonl, or nothing where the log would be invalid or the disk is full."""
+    beside = folder / f".{EVENTS}.{os.getpid()}.tmp"
+    try:
+        with EventWriter(beside, header) as writer:
+            for utterance in utterances:
+                writer.write_utterance(utterance)
+        read_log(beside)
+        os.replace(beside, folder / EVENTS)
+    except InvalidLog as error:
+        listed = "\n  ".join(error.violations[:N_LISTED])
+        raise UserError(
+            f"{header['config']['imported']['file']}: gives no valid log, so nothing was imported; "
+            f"by the line of {EVENTS}:\n  {listed}"
+        ) from error
+    finally:
+        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            folder.rmdir()  # where this made it, and it is empty
 
 
 def export_command(argv: Sequence[str]) -> int:

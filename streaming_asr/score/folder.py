@@ -10,9 +10,9 @@ from typing import Any
 from streaming_asr.errors import UserError
 from streaming_asr.events import Log, is_set_aside, read_log
 from streaming_asr.files import write_text
-from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, trace, utterance_line
+from streaming_asr.log_check import InvalidLog
+from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
 from streaming_asr.score.sample import Sample, intervals, shares
-from streaming_asr.text import normaliser
 
 SCHEMA = 1  # of metrics.json
 EVENTS, RESULT, UTTERANCES = "events.jsonl", "metrics.json", "utterances.jsonl"
@@ -25,41 +25,52 @@ def score_folder(
     hashes: Mapping[str, Any] | None = None,
     experiment: str | None = None,
     cell: str | None = None,
+    normaliser: str | None = None,
 ) -> dict[str, Any]:
     """Score folder/events.jsonl, write metrics.json and utterances.jsonl beside it, return the
     content of metrics.json.
 
     What is not given is taken from the log's header (`config`), from an earlier metrics.json
-    (`hashes`, `experiment`, `cell`), else from the folder's name. Raises UserError where the log is
-    missing or damaged or the folder cannot be written.
+    (`hashes`, `experiment`, `cell`), else from the folder's name. `normaliser` is by default that
+    of the log's run. Raises UserError where the log is missing or the folder cannot be written, and
+    InvalidLog for a log that must not be scored: then metrics.json says why and holds no number.
     """
     folder = Path(folder)
-    log = read_log(folder / EVENTS)
     earlier = _read_result(folder)
-    traces = [trace(utterance) for utterance in log.utterances]
-    normalisers = [normaliser(language) for language in sorted({t.language or "" for t in traces})]
-    # What an imported log cannot tell: these stay null, whatever the formulas make of its gaps.
-    unmeasured = frozenset(log.header.get("unmeasured") or ()) & METRICS.keys()
     place = folder.resolve()
-    result = {
+    names = {
         "schema": SCHEMA,
         "metrics_version": METRICS_VERSION,
         "experiment": experiment or earlier.get("experiment") or place.parent.name,
         "cell": cell or earlier.get("cell") or place.name,
+    }
+    try:
+        log = read_log(folder / EVENTS)
+    except InvalidLog as error:
+        told = {"config": earlier.get("config") or {}, "invalid": error.violations, "metrics": {}}
+        write_text(folder / RESULT, _json({**names, **told}, indent=1) + "\n")
+        (folder / UTTERANCES).unlink(missing_ok=True)
+        raise
+    seen = traces(log, normaliser)
+    normalisers = {each.normalise for each in seen}
+    # What an imported log cannot tell: these stay null, whatever the formulas make of its gaps.
+    unmeasured = frozenset(log.header.get("unmeasured") or ()) & METRICS.keys()
+    result = {
+        **names,
         "config": dict(config if config is not None else log.header.get("config") or {}),
         "hashes": dict(hashes if hashes is not None else earlier.get("hashes") or {}),
         "versions": log.header.get("versions") or {},
         "machine": log.header.get("machine") or {},
         "normaliser": sorted({f"{each.name} {each.version}" for each in normalisers}),
-        "n_utterances": len(traces),
-        "n_failed": sum(t.error is not None for t in traces),
+        "n_utterances": len(seen),
+        "n_failed": sum(t.error is not None for t in seen),
         # Lagging (AL, LAAL, DAL, AP) is a mean over the others, as in SimulEval.
-        "n_silent": sum(not t.hypothesis for t in traces),
-        "failed": [{"utt": t.utt, "error": t.error} for t in traces if t.error is not None],
-        "metrics": (metrics := compute(traces) | dict.fromkeys(unmeasured)),
-        "intervals": _intervals(log, traces, metrics),
+        "n_silent": sum(not t.hypothesis for t in seen),
+        "failed": [{"utt": t.utt, "error": t.error} for t in seen if t.error is not None],
+        "metrics": (metrics := compute(seen) | dict.fromkeys(unmeasured)),
+        "intervals": _intervals(log, seen, metrics),
     }
-    lines = "".join(_json(_line(t, unmeasured)) + "\n" for t in traces)
+    lines = "".join(_json(_line(t, unmeasured)) + "\n" for t in seen)
     write_text(folder / UTTERANCES, lines)
     write_text(folder / RESULT, _json(result, indent=1) + "\n")
     return result

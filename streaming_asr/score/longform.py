@@ -13,20 +13,27 @@ from streaming_asr.errors import UserError
 from streaming_asr.events import read_log
 from streaming_asr.formats.rows import write_lines
 from streaming_asr.formats.stream import CA, CU, known_of
-from streaming_asr.metrics import Trace, trace
+from streaming_asr.metrics import Trace, traces
 from streaming_asr.metrics.accuracy import total
 from streaming_asr.metrics.latency import summary
-from streaming_asr.metrics.longform import errors_by_time, lag_over_time, sentences, stream_laal
+from streaming_asr.metrics.longform import (
+    errors_by_time,
+    lag_over_time,
+    long_yaal,
+    sentences,
+    stream_laal,
+)
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.terminal import console, shown
-from streaming_asr.text import normaliser
 
 RESULT = "longform.json"
 CLOCKS = {"cu": CU, "ca": CA}
+LAGGING = {"stream_laal": stream_laal, "long_yaal": long_yaal}
 
 EPILOG = """\
 what it computes, per cell, into longform.json
   stream_laal   LAAL of each reference sentence from its own start (needs mweralign)
+  long_yaal     YAAL of the same, over the words that came before the recording's end
   wer           word error rate by the hour of the recording, or by --wer-every
   lag           latency of committed words by the minute they ended in, or by --lag-every
 
@@ -68,39 +75,42 @@ def longform(
     so is StreamLAAL where mweralign is missing. Raises UserError for a corpus without word times.
     """
     log = read_log(cell / EVENTS)
-    traces = [trace(utterance) for utterance in log.utterances]
-    if not any(one.words for one in traces):
+    seen = traces(log)
+    if not any(one.words for one in seen):
         raise UserError(
             f"{cell}: its corpus has no word times, and sentences and lag need them; align it "
             "first."
         )
     known = known_of(log.header)
-    batched = any(one.batch > 1 for one in traces)
+    batched = any(one.batch > 1 for one in seen)
     clocks = [clock for clock, needs in CLOCKS.items() if needs in known and not batched]
-    lagging = _stream_laal(traces, clocks)
+    lagging = _of_sentences(seen, clocks)
     result: dict[str, Any] = {
-        "n_sentences": sum(len(sentences(one)) for one in traces),
+        "n_sentences": sum(len(sentences(one)) for one in seen),
         "wer_every_s": wer_every_s,
-        "wer": _error_rates(traces, wer_every_s),
+        "wer": _error_rates(seen, wer_every_s),
         "lag_every_s": lag_every_s,
     }
     for clock in CLOCKS:
-        result[f"stream_laal_{clock}_ms"] = lagging.get(clock)
-        result[f"lag_{clock}"] = _lags(traces, clock, lag_every_s) if clock in clocks else None
+        for name in LAGGING:
+            result[f"{name}_{clock}_ms"] = lagging.get(name, {}).get(clock)
+        result[f"lag_{clock}"] = _lags(seen, clock, lag_every_s) if clock in clocks else None
     write_lines(cell / RESULT, [json.dumps(result, indent=1, allow_nan=False)])
     return result
 
 
-def _stream_laal(traces: Sequence[Trace], clocks: Sequence[str]) -> dict[str, float | None]:
+def _of_sentences(
+    traces: Sequence[Trace], clocks: Sequence[str]
+) -> dict[str, dict[str, float | None]]:
     try:
-        return stream_laal(traces, clocks)
+        return {name: lagging(traces, clocks) for name, lagging in LAGGING.items()}
     except UserError as error:
         print(f"note: {error}", file=sys.stderr)
         return {}
 
 
 def _error_rates(traces: Sequence[Trace], every_s: float) -> list[dict[str, float | None]]:
-    by_trace = [errors_by_time(one, normaliser(one.language), every_s) for one in traces]
+    by_trace = [errors_by_time(one, one.normalise, every_s) for one in traces]
     found = []
     for i in range(max(map(len, by_trace))):
         pooled = total([errors[i] for errors in by_trace if i < len(errors)])

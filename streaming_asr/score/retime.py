@@ -17,10 +17,11 @@ import numpy as np
 
 from streaming_asr.clocks import Times, compute_times, median_trace
 from streaming_asr.errors import UserError
-from streaming_asr.events import UtteranceLog, read_log
+from streaming_asr.events import Log, UtteranceLog, read_log
 from streaming_asr.files import write_text
 from streaming_asr.formats.stream import CA, STEPS, known_of
-from streaming_asr.metrics import METRICS, Trace, compute, queued, trace
+from streaming_asr.metrics import METRICS, Trace, compute, queued
+from streaming_asr.metrics import traces as traces_of
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.terminal import console, shown
 
@@ -111,10 +112,11 @@ def retime(
     if not slowdown > 0 or not np.isfinite(slowdown):
         raise UserError(f"--slowdown {slowdown}: must be above 0; 2 is a machine half as fast")
     read = [_read(Path(path)) for path in (folder, *traces)]
-    logs, lost = [log for log, _ in read], {name for _, names in read for name in names}
+    logs = [{each.utt: each for each in log.utterances} for log, _ in read]
+    lost = {name for _, names in read for name in names}
     for path, log in zip(traces, logs[1:], strict=True):
         _check_same_steps(logs[0], log, Path(folder), Path(path))
-    made = [trace(utterance) for utterance in logs[0].values()]
+    made = traces_of(read[0][0])
     times = [[compute_times(log[each.utt].steps) for each in made] for log in logs]
     medians = [median_trace([trace_of[k] for trace_of in times]) for k in range(len(made))]
     untold = dict.fromkeys(lost)
@@ -127,8 +129,8 @@ def retime(
     )
 
 
-def _read(folder: Path) -> tuple[dict[str, UtteranceLog], list[str]]:
-    """Return the utterances by id, and the metrics that the log of another tool cannot tell."""
+def _read(folder: Path) -> tuple[Log, list[str]]:
+    """Return the log, and the metrics that the log of another tool cannot tell."""
     (cell, *others) = find_cells(folder)
     if others:
         raise UserError(f"{folder}: holds {len(others) + 1} cells; name one of them, {cell} say")
@@ -150,7 +152,7 @@ def _read(folder: Path) -> tuple[dict[str, UtteranceLog], list[str]]:
             "time is known; only a log of every step and its compute can be retimed"
         )
     lost = [name for name in log.header.get("unmeasured") or () if name in METRICS]
-    return {utterance.utt: utterance for utterance in log.utterances}, lost
+    return log, lost
 
 
 def _check_same_steps(

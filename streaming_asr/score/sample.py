@@ -11,7 +11,6 @@ from streaming_asr.metrics import Trace
 from streaming_asr.metrics.accuracy import AlignedWordErrors, Errors, word_errors
 from streaming_asr.metrics.latency import timed
 from streaming_asr.statistics import Clusters, Counts, Estimate, Pool, Statistics, Values
-from streaming_asr.text import normaliser
 
 LATENCY = {0.5: "word_latency_committed_p50_{clock}_s", 0.9: "word_latency_committed_p90_{clock}_s"}
 
@@ -51,7 +50,7 @@ class Sample:
             utts=[trace.utt for trace in traces],
             speakers=[trace.speaker for trace in traces],
             recordings=[(recordings or {}).get(trace.utt) for trace in traces],
-            errors=[word_errors(trace, normaliser(trace.language)) for trace in traces],
+            errors=[word_errors(trace, trace.normalise) for trace in traces],
             latencies=latencies if has_latency else None,
             coverage=sum(map(len, latencies)) / n_spoken if n_spoken else None,
             clock=clock,
@@ -111,7 +110,7 @@ def shares(traces: Sequence[Trace]) -> dict[str, list[tuple[float, float]]]:
     for trace in traces:
         grid, spoken = (0.0, 0.0), (0.0, 0.0)
         if (words := timed(trace)) is not None:
-            aligned = AlignedWordErrors(trace, normaliser(trace.language)).on_grid("ca")
+            aligned = AlignedWordErrors(trace, trace.normalise).on_grid("ca")
             grid = (aligned.errors, aligned.words)
             spoken = (len(words.hits), len(words.spoken))
         found["arwer_grid_ca"].append(grid)
