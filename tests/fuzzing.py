@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 # The tests' shares add up to 200; `make fuzz` multiplies them.
@@ -38,6 +38,8 @@ def cases(share: int) -> Callable[[Any], Any]:
         database=None,
         deadline=None,
         print_blob=True,
+        # A fault is worth more now than a smaller one in ten minutes.
+        phases=(Phase.explicit, Phase.generate),
         suppress_health_check=list(HealthCheck),
     )
 
