@@ -11,7 +11,7 @@ WORKERS ?= 2
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench mini debug sweep report clean
+.PHONY: help run test fuzz check bench mini debug sweep report clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ run: $(VENV)/.installed  ## WhisperRT on real speech with real Whisper: prints t
 
 test: $(VENV)/.installed-dev  ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+fuzz: $(VENV)/.installed-dev  ## 2,000 spoiled inputs; `make test` has 200 of them
+	FUZZ_FACTOR=10 OMP_NUM_THREADS=1 timeout 20m $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/test_fuzz_*.py
 
 check: $(VENV)/.installed-dev  ## linter, formatter, import order and type checker; changes nothing
 	$(BIN)/ruff check .

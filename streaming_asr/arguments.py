@@ -40,6 +40,8 @@ def check_arguments(node: Any) -> None:
                 f"{key}={value}: {target.__name__} has no such setting"
                 f"{did_you_mean(key, parameters)}; it has {', '.join(parameters)}"
             )
+        if value is None and parameters[key].default in (None, ""):
+            continue  # as if it were left out
         stated = parameters[key].annotation
         if not _fits(value, _hint(stated, target)):
             raise UserError(f"{key}={value}: must be {stated}, as {target.__name__} states")

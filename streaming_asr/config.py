@@ -240,6 +240,10 @@ def _settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> Dict
     for key in sorted(OmegaConf.missing_keys(config)):
         raise UserError(f"{key}: has no default; give {key}=<value>")
     OmegaConf.resolve(config)
+    for group in ("method", "data"):
+        target = OmegaConf.select(config, f"{group}._target_")
+        if not isinstance(target, str):
+            raise UserError(f"{group}._target_={target}: must be the name of a class, module.Class")
     _check_model(config)
     check_attention(config)
     own = own_network(config)

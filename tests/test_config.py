@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from run_fakes import arguments
 from safetensors.numpy import save_file
 
+from streaming_asr.arguments import check_arguments
 from streaming_asr.config import build, compose, compose_raw
 from streaming_asr.data.corpora import MINI
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
@@ -248,6 +249,7 @@ def test_a_configuration_file_binds_to_its_constructor(group: str, name: str) ->
     """Nothing it does not take, nothing it needs left out, nothing a method offers hidden."""
     full = compose_raw([f"{group}={name}"])
     node = OmegaConf.to_container(full[group], resolve=True)
+    check_arguments({key: value for key, value in node.items() if value != "???"})
     parameters = inspect.signature(get_object(node.pop("_target_"))).parameters
     assert set(node) <= set(parameters)
     required = {n for n, p in parameters.items() if p.default is inspect.Parameter.empty}

@@ -280,7 +280,7 @@ def test_the_best_by_score_is_kept_and_the_last_evaluation_logged(tmp_path):
     recipe = Line(scores=[3.0, 1.0, 2.0])
     kept = []
     save = recipe.save
-    recipe.save = lambda folder: (kept.append(folder.name), save(folder))
+    recipe.save = lambda folder: (kept.append(folder.name.split(".")[1]), save(folder))
     figures = fit(recipe, settings(tmp_path, evaluate_every=4))
     assert [name.split(".")[1] if name.startswith(".") else name for name in kept] == [
         "best",

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,9 @@ def _read_cell(folder: Path, root: Path) -> Cell:
     path = folder / "metrics.json"
     if path.is_file():
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = _document(path)
             metrics = {str(key): value for key, value in document["metrics"].items()}
-        except (ValueError, KeyError, AttributeError, TypeError) as reason:
+        except (ValueError, RecursionError) as reason:
             document, metrics = {}, {}
             error = f"metrics.json is unreadable ({type(reason).__name__}: {reason}); score again"
         else:
@@ -176,6 +177,65 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
             "sample rate, and at whether the weights fit the method"
         )
     return doubts
+
+
+_NUMBER = {"type": ["number", "null"]}
+_OBJECT = {"type": ["object", "null"]}
+_NAME = {"type": ["string", "null"]}
+_CHOICE = {"type": ["object", "null"], "properties": {"name": _NAME, "split": _NAME}}
+# What the report relies on; what else a result holds is shown as it is.
+_RESULT = {
+    "type": "object",
+    "required": ["metrics"],
+    "properties": {
+        "metrics": {"type": "object", "additionalProperties": _NUMBER},
+        "experiment": _NAME,
+        "hashes": _OBJECT,
+        "config": {
+            "type": "object",
+            "properties": {
+                "method": _CHOICE,
+                "data": _CHOICE | {"properties": _CHOICE["properties"] | {"snr_db": _NUMBER}},
+                "batch": _NUMBER,
+            },
+        },
+        "intervals": {
+            "type": ["object", "null"],
+            "properties": {
+                "metrics": {
+                    "type": "object",
+                    "additionalProperties": {
+                        "type": ["array", "null"],
+                        "items": {"type": "number"},
+                        "minItems": 2,
+                        "maxItems": 2,
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+@cache
+def _validator() -> Callable[[Any], Any]:
+    import fastjsonschema
+
+    compiled: Callable[[Any], Any] = fastjsonschema.compile(_RESULT)
+    return compiled
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """Return a metrics.json. Raises ValueError for one that the report cannot show."""
+
+    def refuse(name: str) -> float:
+        raise ValueError(f"{name} is no number in JSON")
+
+    text = path.read_text(encoding="utf-8")
+    document: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    json.dumps(document, ensure_ascii=False).encode()  # half of a UTF-16 pair is no text
+    _validator()(document)
+    return document
 
 
 def _marked(cells: list[Cell]) -> list[Cell]:

@@ -1,0 +1,141 @@
+"""Fuzz: our own logs, results and checkpoints, damaged after they were written."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fuzzing import assert_finite, cases, edited, spoiled, spoiled_lines, watched
+from hypothesis import given
+from hypothesis import strategies as st
+from report_cells import write_cell
+
+from streaming_asr.errors import UserError
+from streaming_asr.events import resume
+from streaming_asr.report import build, table
+from streaming_asr.report.tables import write_table
+from streaming_asr.score import score_folder
+
+
+@functools.cache
+def cell(name: str) -> str:
+    """The text of one file of a cell."""
+    with tempfile.TemporaryDirectory() as place:
+        return (write_cell(Path(place) / "method=ufal,chunk=300ms") / name).read_text()
+
+
+# -- logs ---------------------------------------------------------------------------------------
+
+
+@cases(25)
+@given(st.deferred(lambda: spoiled_lines(cell("events.jsonl"))))
+def test_a_damaged_log_is_scored_or_refused(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as place, watched():
+        path = Path(place) / "cell" / "events.jsonl"
+        path.parent.mkdir()
+        path.write_bytes(content)
+        with suppress(UserError):
+            score_folder(path.parent)
+            assert_finite(path.with_name("metrics.json"))
+            build(path.parent)
+        with suppress(UserError):
+            resume(path)
+
+
+def steps_of(rows: list[dict[str, Any]]) -> list[int]:
+    """Places of the steps that follow another one of their utterance."""
+    kinds = [row["kind"] for row in rows]
+    return [i for i, k in enumerate(kinds) if k in ("audio", "flush") and kinds[i - 1] == "audio"]
+
+
+def invalid(rows: list[dict[str, Any]], what: str, at: int) -> None:
+    """Break one rule of the log at its step `at`."""
+    step, before = rows[at], rows[at - 1]
+    opening = max(i for i in range(at) if rows[i]["kind"] == "utterance")
+    end = min(i for i in range(at, len(rows)) if rows[i]["kind"] == "end")
+    if what == "audio goes back":
+        step["audio_samples"] = before["audio_samples"] - 1
+    elif what == "steps are swapped":
+        rows[at], rows[at - 1] = before | {"kind": "audio"}, step | {"kind": "audio"}
+        rows[at], rows[at - 1] = rows[at - 1], rows[at]
+        rows[at]["audio_samples"] = before["audio_samples"] // 2
+    elif what == "negative compute":
+        step["compute_ns"] = {"wall": -1}
+    elif what == "an utterance twice":
+        rows += copy.deepcopy(rows[opening : end + 1])
+    elif what == "retracts what was never committed":
+        step["retracted"] = 1000
+    elif what == "another status":
+        rows[end]["status"] = "maybe"
+    elif what == "an end with a text of its own":
+        rows[end]["text"] = "other"
+    elif what == "more audio than there can be":
+        rows[at]["audio_samples"] = 10**12
+        rows[opening]["duration_samples"] = 10**12 - 1
+    else:
+        step["committed"] = [1.5]
+
+
+RULES = (
+    *("audio goes back", "steps are swapped", "negative compute", "an utterance twice"),
+    *("retracts what was never committed", "another status", "an end with a text of its own"),
+    *("more audio than there can be", "words that are no text"),
+)
+
+
+@cases(15)
+@given(st.sampled_from(RULES), st.data())
+def test_no_number_comes_of_a_log_that_breaks_a_rule(what: str, data: st.DataObject) -> None:
+    rows = [json.loads(line) for line in cell("events.jsonl").splitlines()]
+    invalid(rows, what, data.draw(st.sampled_from(steps_of(rows))))
+    with tempfile.TemporaryDirectory() as place, watched():
+        (Path(place) / "events.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+        try:
+            result = score_folder(place)
+        except UserError:
+            return
+        assert set(result["metrics"].values()) == {None}, what
+
+
+# -- results ------------------------------------------------------------------------------------
+
+
+@cases(10)
+@given(st.deferred(lambda: edited(json.loads(cell("metrics.json")))))
+def test_a_damaged_result_is_a_row_that_says_so_or_is_refused(result: Any) -> None:
+    with tempfile.TemporaryDirectory() as place, watched():
+        folder = Path(place) / "method=ufal,chunk=300ms"
+        folder.mkdir()
+        (folder / "metrics.json").write_text(json.dumps(result))
+        (folder / "utterances.jsonl").write_text(cell("utterances.jsonl"))
+        (folder / "events.jsonl").write_text(cell("events.jsonl"))
+        for shows in (table, build, lambda root: write_table(root, root / "t.md")):
+            with suppress(UserError):
+                shows(Path(place))
+
+
+# -- checkpoints --------------------------------------------------------------------------------
+
+
+@functools.cache
+def weights() -> bytes:
+    from safetensors.numpy import save
+
+    return save({"a.weight": np.ones((2, 3), np.float32), "b": np.zeros(4, np.float16)})
+
+
+@cases(10)
+@given(st.deferred(lambda: spoiled(weights())))
+def test_damaged_weights_are_read_as_numbers_or_refused(content: bytes) -> None:
+    from streaming_asr.whisper.tensors import hash_of, of_folder
+
+    with tempfile.TemporaryDirectory() as place, watched():
+        (Path(place) / "model.safetensors").write_bytes(content)
+        with suppress(UserError):
+            hash_of(of_folder(Path(place)))
