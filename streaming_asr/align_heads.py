@@ -25,16 +25,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import hydra
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from streaming_asr.align.auto import timed_utterances
+from streaming_asr.config import program
 from streaming_asr.durations import first_chunk_ms, parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES
-from streaming_asr.paths import CONF_DIR
 from streaming_asr.weights import find_weights, weights_folders
 
 if TYPE_CHECKING:
@@ -309,18 +308,10 @@ def write_heads(folder: Path, heads: Sequence[tuple[int, int]]) -> Path:
     return write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-@hydra.main(config_path=str(CONF_DIR), config_name="align_heads", version_base="1.3")
-def _program(config: DictConfig) -> None:
-    try:
-        find(config)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-def main() -> None:
-    _program()
+def main() -> int:
+    """Run the command line and return its exit status."""
+    return program("align_heads", lambda config: find(config) and None)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

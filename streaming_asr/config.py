@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -29,6 +30,7 @@ from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.models.find import find_here, is_local
 from streaming_asr.paths import CONF_DIR, HERE
 from streaming_asr.schedule import check_feed
+from streaming_asr.terminal import exit_status
 from streaming_asr.text import NORMALISERS
 from streaming_asr.weights import find_weights, own_network, weights_folders
 
@@ -319,6 +321,20 @@ def _for_training(overrides: Sequence[str], model: str) -> str:
     if model != "mini":
         kept += ["train_data=<shards>", "dev_manifest=<manifest>"]
     return "".join(f" {override}" for override in kept)
+
+
+def program(config_name: str, job: Callable[[DictConfig], Any]) -> int:
+    """Run `job` on the configuration that the command line makes of conf/<config_name>.yaml and
+    return the exit status: the job's own where it returns one, 2 for a UserError, which is told."""
+    status = 0
+
+    @hydra.main(config_path=str(CONF_DIR), config_name=config_name, version_base="1.3")
+    def run(config: DictConfig) -> None:
+        nonlocal status
+        status = exit_status(lambda: job(config))
+
+    run()
+    return status
 
 
 # -- building -------------------------------------------------------------------------------

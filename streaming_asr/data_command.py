@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from streaming_asr.align.auto import timed_utterances
-from streaming_asr.config import build
-from streaming_asr.errors import UserError
-from streaming_asr.paths import CONF_DIR
+from streaming_asr.config import build, program
+from streaming_asr.errors import UserError, did_you_mean
 
 HELP = """\
 python -m streaming_asr.data check data=librispeech data.path=/corpora/LibriSpeech
@@ -92,8 +91,6 @@ COMMANDS = {"check": run_check, "shards": run_shards, "manifest": run_manifest}
 
 def main() -> int:
     """Run the command line and return its exit status."""
-    from streaming_asr.errors import did_you_mean
-
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP)
@@ -106,24 +103,16 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    status = 0
-
-    @hydra.main(config_path=str(CONF_DIR), config_name="data_command", version_base="1.3")
-    def program(config: DictConfig) -> None:
-        nonlocal status
-        try:
-            for key in sorted(OmegaConf.missing_keys(config)):
-                raise UserError(f"{key}: has no default; give {key}=<value>")
-            OmegaConf.resolve(config)
-            status = COMMANDS[command](config)
-        except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
-            status = 2
-
     before = sys.argv
     sys.argv = [f"{sys.argv[0]} {command}", *arguments[1:]]
     try:
-        program()
+        return program("data_command", partial(_run, command))
     finally:
         sys.argv = before
-    return status
+
+
+def _run(command: str, config: DictConfig) -> int:
+    for key in sorted(OmegaConf.missing_keys(config)):
+        raise UserError(f"{key}: has no default; give {key}=<value>")
+    OmegaConf.resolve(config)
+    return COMMANDS[command](config)

@@ -164,7 +164,7 @@ def test_all_forms_of_one_model_have_one_hash():
 
 
 def test_local_agreement_takes_the_folder_as_it_is(tmp_path):
-    method = new_method("ufal", str(converted("float16")), cache=str(tmp_path / "unused"), beam=1)
+    method = new_method("ufal", converted("float16"), cache=str(tmp_path / "unused"), beam=1)
     same = new_method("ufal", locate(converted("float16")), cache=str(tmp_path / "used"), beam=1)
     assert not (tmp_path / "unused").exists() and (tmp_path / "used").exists()
     audio = noise(4.0)

@@ -1,5 +1,7 @@
 """`python -m streaming_asr.align`."""
 
+import sys
+
 from streaming_asr.align import main
 
-main()
+sys.exit(main())

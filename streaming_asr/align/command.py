@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from streaming_asr.align.cache import Cache
 from streaming_asr.align.quality import Quality, lines, measure
-from streaming_asr.config import DTYPES, build
+from streaming_asr.config import DTYPES, build, program
 from streaming_asr.data.corpora import Mini
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import write_text
-from streaming_asr.paths import CONF_DIR
 from streaming_asr.utterance import Utterance
 
 # Settings of aligners that cannot change a result.
@@ -158,14 +155,6 @@ def safe(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name)
 
 
-@hydra.main(config_path=str(CONF_DIR), config_name="align", version_base="1.3")
-def _program(config: DictConfig) -> None:
-    try:
-        align(config)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-def main() -> None:
-    _program()
+def main() -> int:
+    """Run the command line and return its exit status."""
+    return program("align", lambda config: align(config) and None)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming_asr.align.result import Aligned, loud_frames, words_of
+from streaming_asr.align.result import Aligned, loud_frames, one_by_one, words_of
 from streaming_asr.align.viterbi import ANYTHING, align
 from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.errors import UserError
@@ -68,11 +68,7 @@ class CtcAligner:
 
     def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
         """One by one, in order."""
-        for utterance in utterances:
-            try:
-                yield Aligned(utterance, self.words(utterance))
-            except UserError as error:
-                yield Aligned(utterance, None, str(error))
+        return one_by_one(self.words, utterances)
 
     def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
         """The words of the transcript with their times. UserError where they do not fit in."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,17 @@ class Aligner(Protocol):
 
     def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
         """One answer per utterance, in any order; an utterance that fails does not stop it."""
+
+
+def one_by_one(
+    words: Callable[[Utterance], tuple[TimedWord, ...]], utterances: Sequence[Utterance]
+) -> Iterator[Aligned]:
+    """What `words` finds of each utterance, in order, or why it fails."""
+    for utterance in utterances:
+        try:
+            yield Aligned(utterance, words(utterance))
+        except UserError as error:
+            yield Aligned(utterance, None, str(error))
 
 
 def words_of(utterance: Utterance) -> list[str]:

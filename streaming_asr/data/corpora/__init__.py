@@ -11,7 +11,6 @@ from typing import Protocol
 from streaming_asr.data.audio import SUFFIXES, File, duration_s
 from streaming_asr.data.corpora.loader import Loader, choose
 from streaming_asr.data.manifest import audio_files, manifest_text, scan_manifest
-from streaming_asr.data.noise import noise_files
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -50,9 +49,7 @@ class Manifest(Loader):
         yield from scan_manifest(self.path)
 
     def data_hash(self) -> str:
-        files = audio_files(self.path) + (noise_files(self.noise) if self.noise else [])
-        found = self._alignments
-        return hash_of(manifest_text(self.path), [*files, *(found.files if found else ())])
+        return hash_of(manifest_text(self.path), [*audio_files(self.path), *self._beside()])
 
 
 @dataclass(eq=False)
@@ -109,10 +106,8 @@ class Folder(Loader):
     def data_hash(self) -> str:
         files = self._files()
         texts = [file.with_suffix(".txt") for file in files]
-        noise = noise_files(self.noise) if self.noise else []
         said = "\0".join(manifest_text(text) for text in texts if text.is_file())
-        found = self._alignments
-        return hash_of(said, [*files, *noise, *(found.files if found else ())])
+        return hash_of(said, [*files, *self._beside()])
 
     def _files(self) -> list[Path]:
         if not self.path.is_dir():

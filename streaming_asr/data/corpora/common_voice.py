@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from streaming_asr.data.audio import File
-from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.data.corpora.loader import Loader, need_folder, need_split, recorded
 from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
@@ -41,26 +40,19 @@ class CommonVoice(Loader):
         lengths_s = _lengths_s(root / "clip_durations.tsv")
         table = root / f"{self.split}.tsv"
         for number, row in enumerate(_rows(table), start=2):
-            where = f"{table}, line {number}"
-            clip, text = row.get("path"), " ".join((row.get("sentence") or "").split())
+            where, clip = f"{table}, line {number}", row.get("path")
             if not clip:
                 yield UserError(f"{where}: no path; extract the archive again")
                 continue
             file = root / "clips" / (clip if clip.endswith(".mp3") else f"{clip}.mp3")
-            if not is_there(file):
-                yield missing(file, where)
-            elif not text:
-                yield UserError(f"{where}: {clip} has no sentence; remove the line")
-            else:
-                yield Utterance(
-                    id=file.stem,
-                    text=text,
-                    audio=File(file),
-                    duration_s=lengths_s.get(file.name, 0.0),
-                    speaker=row.get("client_id") or None,
-                    language=(row.get("locale") or self.language or root.name).partition("-")[0],
-                    audio_path=str(file),
-                )
+            yield recorded(
+                file,
+                row.get("sentence") or "",
+                where,
+                duration_s=lengths_s.get(file.name, 0.0),
+                speaker=row.get("client_id") or None,
+                language=(row.get("locale") or self.language or root.name).partition("-")[0],
+            )
 
 
 def _rows(table: Path) -> Iterator[dict[str, str]]:

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streaming_asr.data.audio import File
-from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.data.corpora.loader import Loader, need_folder, need_split, recorded
 from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
@@ -58,17 +57,8 @@ class Fleurs(Loader):
             if len(fields) < 6 or not fields[5].isdigit():
                 yield UserError(f"{where}: {len(fields)} fields; FLEURS has 7, the 6th the samples")
                 continue
-            file, text = audio / fields[1], " ".join(fields[2].split())
-            if not is_there(file):
-                yield missing(file, where)
-            elif not text:
-                yield UserError(f"{where}: {fields[1]} has no text; remove the line")
-            else:
-                yield Utterance(
-                    id=file.stem,
-                    text=text,
-                    audio=File(file),
-                    duration_s=int(fields[5]) / SAMPLE_RATE,
-                    language=CODES.get(code, code),
-                    audio_path=str(file),
-                )
+            length_s = int(fields[5]) / SAMPLE_RATE
+            language = CODES.get(code, code)
+            yield recorded(
+                audio / fields[1], fields[2], where, duration_s=length_s, language=language
+            )

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from streaming_asr.data.audio import SUFFIXES, Cut, File
-from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder
+from streaming_asr.data.audio import SUFFIXES, Cut
+from streaming_asr.data.corpora.loader import Loader, need_folder, recorded
 from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
@@ -69,20 +69,17 @@ class Kaldi(Loader):
                     f"{self.path / 'wav.scp'}: {recording} is a pipe, {source!r}, and pipes are "
                     "not run; write its audio to a file and name that"
                 )
-            elif not is_there(file):
-                yield missing(file, f"{self.path / 'wav.scp'}, {recording}")
-            elif not text:
-                yield UserError(f"{self.path / 'text'}: {name} has no text; remove the line")
-            else:
-                yield Utterance(
-                    id=name,
-                    text=text,
-                    audio=File(file) if times is None else Cut(file, *times),
-                    duration_s=0.0 if times is None else times[1] - times[0],
-                    speaker=speakers.get(name),
-                    language=languages.get(name) or self.language,
-                    audio_path=str(file),
-                )
+                continue
+            cut = {"audio": Cut(file, *times), "duration_s": times[1] - times[0]} if times else {}
+            yield recorded(
+                file,
+                text,
+                f"{self.path / 'wav.scp'}, {recording}",
+                name=name,
+                speaker=speakers.get(name),
+                language=languages.get(name) or self.language,
+                **cut,
+            )
         for name in (cuts or recordings).keys() - texts.keys():
             yield UserError(f"{self.path / 'text'}: has no line for {name}")
 

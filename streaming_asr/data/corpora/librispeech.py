@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from streaming_asr.data.audio import File
-from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.data.corpora.loader import Loader, need_folder, need_split, recorded
 from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
@@ -56,20 +55,7 @@ class LibriSpeech(Loader):
                 name, _, text = line.strip().partition(" ")
                 file = chapter / f"{name}.flac"
                 spoken.add(file.name)
-                if not text:
-                    yield UserError(f"{transcripts}: {name} has no text; extract it again")
-                elif not is_there(file):
-                    yield missing(file, transcripts.name)
-                else:
-                    yield Utterance(
-                        id=name,
-                        text=text,
-                        audio=File(file),
-                        duration_s=0.0,
-                        speaker=speaker,
-                        language=LANGUAGE,
-                        audio_path=str(file),
-                    )
+                yield recorded(file, text, transcripts.name, speaker=speaker, language=LANGUAGE)
             for file in sorted(chapter.glob("*.flac")):
                 if file.name not in spoken:
                     yield UserError(f"{file}: {transcripts.name} has no text for it")
@@ -106,17 +92,7 @@ class LibriSpeechPC(Loader):
                 yield UserError(f"{where}: no JSON with audio_filepath, duration, text ({error!r})")
                 continue
             file = root / name
-            if not is_there(file):
-                yield missing(file, where)
-            elif not text.strip():
-                yield UserError(f"{where}: {file.stem} has no text; download the manifest again")
-            else:
-                yield Utterance(
-                    id=file.stem,
-                    text=" ".join(text.split()),
-                    audio=File(file),
-                    duration_s=length_s,
-                    speaker=file.stem.partition("-")[0],
-                    language=LANGUAGE,
-                    audio_path=str(file),
-                )
+            speaker = file.stem.partition("-")[0]
+            yield recorded(
+                file, text, where, duration_s=length_s, speaker=speaker, language=LANGUAGE
+            )

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from streaming_asr.data.alignments import Alignments, with_words
-from streaming_asr.data.audio import duration_s
+from streaming_asr.data.audio import File, duration_s
 from streaming_asr.data.join import clips_of, join, joined_as
 from streaming_asr.data.noise import noise_files, with_noise
 from streaming_asr.errors import UserError
@@ -125,8 +126,7 @@ class Loader(ABC):
             file = Path(each.audio_path) if each.audio_path else None
             size = file.stat().st_size if file is not None and file.is_file() else 0
             digest.update(f"{each.id}\0{each.text}\0{each.duration_s}\0{size}\0".encode())
-        noise = noise_files(self.noise) if self.noise else []
-        for file in [*noise, *(self._alignments.files if self._alignments else ())]:
+        for file in self._beside():
             digest.update(f"{file.name}\0{file.stat().st_size}\0".encode())
         return digest.hexdigest()
 
@@ -144,6 +144,11 @@ class Loader(ABC):
         if not found:
             raise UserError(f"{self.path}: no utterance in split {self.split!r} of {self.name}")
         return found
+
+    def _beside(self) -> list[Path]:
+        """The files of noise and of word times that were named."""
+        noise = noise_files(self.noise) if self.noise else []
+        return [*noise, *(self._alignments.files if self._alignments else ())]
 
     @cached_property
     def _alignments(self) -> Alignments | None:
@@ -192,6 +197,20 @@ def need_split(folder: Path, split: str, there: Iterable[str], what: str) -> Non
 def missing(file: Path, where: str) -> UserError:
     """The error for a recording that the transcripts name and the folder lacks."""
     return UserError(f"{where}: {file} is missing or empty; extract or download the archive again")
+
+
+def recorded(
+    file: Path, text: str, where: str, *, name: str | None = None, **fields: Any
+) -> Utterance | UserError:
+    """The utterance of a recording, named as its file or `name`; where the recording or its text is
+    not there, the error that says so. fields: of the utterance, as `Utterance` has them."""
+    if not is_there(file):
+        return missing(file, where)
+    text = " ".join(text.split())
+    if not text:
+        return UserError(f"{where}: {name or file.stem} has no text; mend or remove the line")
+    given = {"audio": File(file), "duration_s": 0.0, **fields}
+    return Utterance(id=name or file.stem, text=text, audio_path=str(file), **given)
 
 
 def is_there(file: Path) -> bool:

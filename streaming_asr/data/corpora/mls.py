@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streaming_asr.data.audio import File
-from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.data.corpora.loader import Loader, is_there, need_folder, need_split, recorded
 from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
@@ -64,16 +63,11 @@ class Mls(Loader):
                 continue
             speaker, book, _ = name.split("_")
             stem = folder / "audio" / speaker / book / name
-            file = next((f for s in (".flac", ".opus") if is_there(f := stem.with_suffix(s))), None)
-            if file is None:
-                yield missing(stem.with_suffix(".flac"), f"{transcripts}, line {number}")
-                continue
-            yield Utterance(
-                id=name,
-                text=" ".join(text.split()),
-                audio=File(file),
-                duration_s=0.0,
+            flac, opus = stem.with_suffix(".flac"), stem.with_suffix(".opus")
+            yield recorded(
+                opus if is_there(opus) and not is_there(flac) else flac,
+                text,
+                f"{transcripts}, line {number}",
                 speaker=speaker,
                 language=CODES[self.language],
-                audio_path=str(file),
             )

@@ -10,7 +10,6 @@ from pathlib import Path
 from streaming_asr.data import prompts
 from streaming_asr.data.corpora import Manifest, hash_of
 from streaming_asr.data.manifest import manifest_text
-from streaming_asr.data.noise import noise_files
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -37,9 +36,7 @@ class Prompts(Manifest):
     def data_hash(self) -> str:
         """Of what was read of the packages, and of noise and alignments where they are given."""
         source = json.loads(manifest_text(self._folder() / prompts.SOURCE))
-        found = self._alignments
-        others = noise_files(self.noise) if self.noise else []
-        return hash_of(str(source["sha256"]), [*others, *(found.files if found else ())])
+        return hash_of(str(source["sha256"]), self._beside())
 
     def licence(self) -> str:
         """Licence and attribution, as the package states them."""
