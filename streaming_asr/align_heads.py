@@ -32,6 +32,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from streaming_asr.config import CONF_DIR, build
 from streaming_asr.durations import first_chunk_ms, parse_duration
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES
 from streaming_asr.weights import find_weights, weights_folders
 
@@ -304,10 +305,7 @@ def write_heads(folder: Path, heads: Sequence[tuple[int, int]]) -> Path:
         )
     content = json.loads(path.read_text("utf-8"))
     content["alignment_heads"] = [list(head) for head in heads]
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
-    temporary.replace(path)
-    return path
+    return write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 @hydra.main(config_path=str(CONF_DIR), config_name="align_heads", version_base="1.3")

@@ -93,9 +93,9 @@ def weights_hash(path: str | Path) -> str | None:
 
 
 def _file_of(target: str) -> Path:
-    from hydra.utils import get_object
+    from streaming_asr.arguments import target_of
 
-    return Path(inspect.getfile(get_object(target)))
+    return Path(inspect.getfile(target_of(target)))
 
 
 def _files_hash(files: Iterable[Path], names: Iterable[str] = ()) -> str:

@@ -284,7 +284,7 @@ def test_ctm_and_stm_comments_labels_and_confidences_are_understood(tmp_path: Pa
 
 def test_stm_gives_back_the_references() -> None:
     read = nist.references(FIXTURES / "written" / "stm" / "ref.stm")
-    assert [(r.utt, r.text, r.duration_s, r.speaker) for r in read] == [
+    assert [(r.id, r.text, r.duration_s, r.speaker) for r in read] == [
         (u.utt, u.text, u.duration_s, u.speaker) for u in the_log().utterances
     ]
 

@@ -19,9 +19,9 @@ from streaming_asr.align.command import fill, label, safe, settings_of
 from streaming_asr.cache import cache_root
 from streaming_asr.config import CONF_DIR, compose_raw
 from streaming_asr.data.noise import Noisy
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.text import light_key
+from streaming_asr.utterance import Utterance
 
 ENGLISH, OTHERS = "tiny.en", "base"
 

@@ -20,6 +20,7 @@ from streaming_asr.config import CONF_DIR, DTYPES, build
 from streaming_asr.data.corpora import Mini
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.files import write_text
 from streaming_asr.utterance import Utterance
 
 # Settings of aligners that cannot change a result.
@@ -85,7 +86,7 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
     for line in lines(quality):
         say(line)
     report = folder / f"quality-{shard:03d}-of-{of:03d}.json"
-    report.write_text(json.dumps(quality.row(), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    write_text(report, json.dumps(quality.row(), indent=1, ensure_ascii=False) + "\n")
     say(f"written to {folder}; use it with data.alignments={folder}")
     return quality
 

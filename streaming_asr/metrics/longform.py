@@ -14,14 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from streaming_asr import clocks
 from streaming_asr.errors import UserError
 from streaming_asr.metrics.accuracy import Errors
 from streaming_asr.metrics.latency import commit_steps, length_adaptive_average_lagging, timed
-from streaming_asr.metrics.trace import Trace, mean
+from streaming_asr.metrics.trace import Trace, arrays, mean
 from streaming_asr.text import Normaliser
 
 PAUSE_S = 1.0  # a silence this long ends a sentence that has no closing mark
@@ -100,8 +99,7 @@ def stream_laal(
         if not trace.steps or not parts:
             continue
         counts = resegment(trace.hypothesis.split(), [part.text for part in parts])
-        a = np.array([step.audio_s for step in trace.steps])
-        c = np.array([step.compute_s for step in trace.steps])
+        a, c = arrays(trace.steps)
         of_token = commit_steps(trace)
         for clock in clock_names:
             times_ms = clocks.CLOCKS[clock](a, c) * 1000.0

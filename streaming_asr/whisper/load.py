@@ -44,13 +44,13 @@ class Whisper:
         return self.context_frames * self.frame_samples / self.sample_rate
 
     def _id(self, token: str) -> int:
-        found = self.tokenizer.convert_tokens_to_ids(token)
-        unknown = found == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token
-        if found is None or unknown:
+        number = self.tokenizer.convert_tokens_to_ids(token)
+        unknown = number == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token
+        if number is None or unknown:
             raise UserError(
                 f"the tokenizer has no token {token!r}; a Whisper tokenizer has all control tokens"
             )
-        return int(found)
+        return int(number)
 
     def _is_multilingual(self) -> bool:
         declared = getattr(self.generation, "is_multilingual", None)
@@ -112,10 +112,6 @@ class Whisper:
         from streaming_asr.whisper.words import Detokenizer
 
         return Detokenizer(self.tokenizer, self.eot)
-
-    def decode_words(self, ids: Sequence[int]) -> list[str]:
-        """Texts of the words that `ids` spell, spaces included."""
-        return [word.text for word in self.detokenizer.words(ids)]
 
 
 def load_whisper(

@@ -122,7 +122,7 @@ def _what_is(folder: Path, spec: str | None) -> str:
 
 
 def is_local(path: str) -> bool:
-    """Whether `path` means a folder: it looks like one, or is one."""
+    """Return whether `path` means a folder: it looks like one, or is one."""
     return path.startswith((".", "/", "~")) or path.count("/") > 1 or Path(path).exists()
 
 

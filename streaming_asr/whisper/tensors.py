@@ -38,6 +38,19 @@ def load_tensors(file: Path) -> dict[str, torch.Tensor]:
     return found
 
 
+def weights_at(path: str | Path, name: str, what: str, remedy: str) -> dict[str, torch.Tensor]:
+    """Return the tensors of a safetensors file, or of the file `name` in a folder.
+
+    Raises UserError, naming `what` and the `remedy`, where there is no such file, and as
+    `load_tensors` does.
+    """
+    place = Path(path).expanduser()
+    place = place / name if place.is_dir() else place
+    if not place.is_file():
+        raise UserError(f"{what} {str(path)!r}: no {place.name} there; {remedy}")
+    return load_tensors(place)
+
+
 def refuse_not_finite(source: object, named: Iterable[tuple[str, torch.Tensor]]) -> None:
     """Raises UserError that names the tensors with a number that is not finite."""
     wrong = [n for n, value in named if value.is_floating_point() and not value.isfinite().all()]
