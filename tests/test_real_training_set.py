@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from safetensors import safe_open
 
+import streaming_asr
 from experiments.real.training_set import as_sentence, main, voices_of, well_aligned
 from streaming_asr.data.corpora.speechocean762 import frozen_speakers
 from streaming_asr.data.shards import read_shards
@@ -65,3 +68,18 @@ def test_held_out_voices_and_dev_speakers_are_not_trained_on(tmp_path, capsys):
     rows = [json.loads(row) for row in (tmp_path / "out" / "dev.jsonl").read_text().splitlines()]
     assert [row["speaker"] for row in rows] == [dev_speaker, "af_sky*0.5+am_adam"]
     assert rows[0]["text"] == "So it is. So it is." and 12.3 <= rows[0]["duration"] <= 12.8
+
+
+def committed():
+    return sorted((Path(streaming_asr.__file__).parent / "data/weights").rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("file", committed(), ids=lambda file: "-".join(file.parts[-4:-1]))
+def test_committed_weights_are_low_rank_updates_alone_in_float16(file):
+    with safe_open(file, "np") as tensors:
+        names = list(tensors.keys())
+        assert all(".lora_A." in name or ".lora_B." in name for name in names)
+        assert {tensors.get_slice(name).get_dtype() for name in names} == {"F16"}
+    assert 100_000 < file.stat().st_size < 16e6
+    card = json.loads(file.with_name("training.json").read_text())
+    assert len(card["base"]) == 16 and card["reached"]["dev/wer"]
