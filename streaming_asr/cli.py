@@ -62,7 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    module = importlib.import_module(f"streaming_asr.{command}")
+    # The package `data` is below what its commands need, so these lie beside it.
+    name = "data_command" if command == "data" else command
+    module = importlib.import_module(f"streaming_asr.{name}")
     before = sys.argv
     sys.argv = [f"streaming-asr {command}", *argv]
     try:

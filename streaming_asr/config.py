@@ -26,11 +26,10 @@ from omegaconf.errors import OmegaConfBaseException
 from streaming_asr.arguments import check_arguments
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.models.find import find_here, is_local
+from streaming_asr.paths import CONF_DIR, HERE
 from streaming_asr.schedule import check_feed
 from streaming_asr.weights import find_weights, own_network, weights_folders
-
-HERE = Path(__file__).resolve().parent
-CONF_DIR = next(p for p in (HERE / "conf", HERE.parent / "conf") if p.is_dir())
 
 DTYPES = ("float32", "float16", "bfloat16")
 ATTENTIONS = ("eager", "sdpa")
@@ -276,8 +275,6 @@ def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:
 
 def _check_model(config: DictConfig) -> None:
     """A local folder must hold a Whisper or a ChunkFormer; the loader answers for hub names."""
-    from streaming_asr.whisper.source import find_here, is_local
-
     path = OmegaConf.select(config, "model.path")
     if path is not None and not isinstance(path, str):
         raise UserError(f"model.path={path}: must be a folder or a name, or null for no model")

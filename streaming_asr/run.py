@@ -28,12 +28,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr import cells, memory
-from streaming_asr.config import CONF_DIR, build, settle
+from streaming_asr.align.auto import give_times
+from streaming_asr.config import build, settle
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.hashes import code_hash, config_hash, model_hash
 from streaming_asr.method import SAMPLE_RATE, LongForm
+from streaming_asr.models.find import find_here, is_english_only
+from streaming_asr.paths import CONF_DIR
 from streaming_asr.screen import Progress, report_page, show, show_segments
 from streaming_asr.terminal import stoppable, stopped
 from streaming_asr.weights import own_network
@@ -111,13 +114,11 @@ def run_cell(
 def _speech(corpus: Any, say: Callable[[str], None]) -> dict[str, str]:
     """What a result says of its corpus: what timed its words, its licence, where there is any."""
     told = {}
-    if getattr(corpus, "align", None) is not None:
-        try:
-            if (aligner := corpus.word_times()) is not None:
-                told["word_times"] = aligner.name
-        except UserError as error:  # everything but latency can still be measured
-            say(f"no word times, so latency columns stay empty. {error}")
-            corpus.align = None
+    try:
+        if (aligner := give_times(corpus)) is not None:
+            told["word_times"] = aligner.name
+    except UserError as error:  # everything but latency can still be measured
+        say(f"no word times, so latency columns stay empty. {error}")
     if (licence := getattr(corpus, "licence", None)) is not None:
         told["licence"] = f"{corpus.name}: {licence()}"
     return told
@@ -201,8 +202,7 @@ def _simulate(
 
 def _weights(config: DictConfig) -> dict[str, str | None] | None:
     """Where the Whisper of this run was found and its weights' hash; None without a Whisper."""
-    from streaming_asr.hashes import weights_hash
-    from streaming_asr.whisper.source import find_here
+    from streaming_asr.models.hash import weights_hash
 
     path = config.model.get("path")
     found = None if path is None or own_network(config) else find_here(path)
@@ -211,7 +211,8 @@ def _weights(config: DictConfig) -> dict[str, str | None] | None:
 
 def _check_languages(config: DictConfig, corpus: Any) -> None:
     """Raises UserError, before weights load, where an English-only Whisper is to hear others."""
-    if not _is_english_only(config.model):
+    path = config.model.get("path")
+    if path is None or own_network(config) or not is_english_only(path):
         return
     found = {config.language} if config.language else getattr(corpus, "languages", set)()
     if others := sorted(found - {"en", "detect"}):
@@ -219,16 +220,6 @@ def _check_languages(config: DictConfig, corpus: Any) -> None:
             f"model={config.model.get('name')}: knows English only, and the utterances are in "
             f"{', '.join(others)}; take a multilingual model, as model=base"
         )
-
-
-def _is_english_only(model: DictConfig) -> bool:
-    """By the folder's generation config, or the model's name where it is not on this disk."""
-    path = Path(str(model.get("path"))).expanduser()
-    try:
-        stated = json.loads((path / "generation_config.json").read_text(encoding="utf-8"))
-        return stated.get("is_multilingual") is False
-    except (OSError, ValueError, AttributeError):
-        return str(path).partition("@")[0].endswith(".en")
 
 
 def _attention(name: str | None) -> AbstractContextManager[None]:

@@ -27,11 +27,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
 from streaming_asr import cells
-from streaming_asr.config import CONF_DIR, build, check_attention
+from streaming_asr.config import build, check_attention
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside
 from streaming_asr.memory import ran_out
+from streaming_asr.paths import CONF_DIR
 from streaming_asr.terminal import stoppable, stopped
 
 

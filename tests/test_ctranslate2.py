@@ -19,11 +19,11 @@ from safetensors.torch import load_file
 from streaming_asr import cache
 from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
+from streaming_asr.models.hash import weights_hash
+from streaming_asr.models.packages import find_packaged, packaged
 from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.packages import find_packaged, packaged
-from streaming_asr.whisper.source import locate
 from tests.tiny import noise, tiny_folder
 
 KINDS = ("float32", "float16", "bfloat16", "int8", "int8_float16", "int8_bfloat16", "int16")

@@ -13,9 +13,9 @@ from toy_corpus import toy_corpus
 import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
 from streaming_asr.config import compose_raw, new_method
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
 from streaming_asr.methods.star.network import load_star
 from streaming_asr.methods.star.train import StarRecipe, shift_to_sum
+from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.loop import FitConfig, fit
 
 

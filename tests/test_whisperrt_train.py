@@ -15,9 +15,9 @@ from toy_corpus import toy_corpus
 
 from streaming_asr.data.shards import by_speaker, read_shards
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
 from streaming_asr.methods.whisperrt.prefixes import pack
 from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
+from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.training.windows import Window
 from streaming_asr.whisper.batched import encode_together

@@ -24,7 +24,6 @@ from streaming_asr.data.shards import Item, by_speaker, read_shards, read_timed_
 from streaming_asr.durations import first_chunk_ms
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
-from streaming_asr.hashes import weights_hash
 from streaming_asr.method import (
     NULL,
     SAMPLE_RATE,
@@ -34,6 +33,7 @@ from streaming_asr.method import (
     Word,
     display_text,
 )
+from streaming_asr.models.hash import weights_hash
 from streaming_asr.schedule import deliveries
 from streaming_asr.text import normaliser
 from streaming_asr.training.windows import Window, WindowOptions, complete_window, draw_window

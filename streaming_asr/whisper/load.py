@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from streaming_asr.errors import UserError
+from streaming_asr.models.find import MULTILINGUAL_TOKENS
 from streaming_asr.whisper.attention import loading
-from streaming_asr.whisper.source import locate
+from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.tensors import refuse_not_finite
 from streaming_asr.whisper.words import refuse_other_than_english
 
@@ -54,7 +55,7 @@ class Whisper:
 
     def _is_multilingual(self) -> bool:
         declared = getattr(self.generation, "is_multilingual", None)
-        return bool(self.config.vocab_size >= 51865 if declared is None else declared)
+        return bool(self.config.vocab_size >= MULTILINGUAL_TOKENS if declared is None else declared)
 
     def prompt(
         self,
