@@ -16,7 +16,7 @@ import run_fakes
 import soundfile
 import yaml
 from fuzzing import assert_finite, cases, spoiled, spoiled_lines, watched
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streaming_asr import run
@@ -118,6 +118,8 @@ MANIFEST = "".join(json.dumps(row) + "\n" for row in ROWS)
 
 @cases(35)
 @given(spoiled_lines(MANIFEST))
+@example(b'"\\ud800"\n')
+@example(b"[" * 100_000)
 def test_a_spoiled_manifest_is_a_corpus_or_an_error(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as place, watched():
         (Path(place) / "a.wav").write_bytes(recording("a.wav"))

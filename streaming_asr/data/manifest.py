@@ -214,12 +214,12 @@ def _row(line: str, where: str) -> dict[str, Any]:
 
     try:
         row = json.loads(line, parse_constant=str)  # NaN, Infinity: no numbers in JSON
-        line.encode()
-        json.dumps(row, ensure_ascii=False).encode()  # \ud800 is JSON, but no text
         if not isinstance(row, dict):
             raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
+        line.encode()
+        json.dumps(row, ensure_ascii=False).encode()  # \ud800 is JSON, but no text
         _validator()(row)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise UserError(
             f"{where}: not JSON ({error}): {line[:60]!r}; write one JSON object per line."
         ) from error

@@ -179,10 +179,13 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
     return doubts
 
 
-_NUMBER = {"type": ["number", "null"]}
+_NUMBER: dict[str, Any] = {"type": ["number", "null"]}
 _OBJECT = {"type": ["object", "null"]}
-_NAME = {"type": ["string", "null"]}
-_CHOICE: dict[str, Any] = {"type": ["object", "null"], "properties": {"name": _NAME, "split": _NAME}}
+_NAME: dict[str, Any] = {"type": ["string", "null"]}
+_CHOICE: dict[str, Any] = {
+    "type": ["object", "null"],
+    "properties": {"name": _NAME, "split": _NAME},
+}
 # What the report relies on; what else a result holds is shown as it is.
 _RESULT = {
     "type": "object",
