@@ -27,8 +27,8 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
-run: $(VENV)/.installed  ## WhisperRT on 60 utterances of mini: prints the table, writes the HTML report
-	$(BIN)/python -m streaming_asr.run method=whisperrt chunk=300ms limit=60
+run: $(VENV)/.installed  ## WhisperRT on real speech with real Whisper: prints the table, writes the HTML report
+	$(BIN)/python -m streaming_asr.demo
 
 test: $(VENV)/.installed-dev  ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

@@ -29,10 +29,12 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from streaming_asr.config import CONF_DIR, build
+from streaming_asr.align.auto import timed_utterances
 from streaming_asr.durations import first_chunk_ms, parse_duration
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES
+from streaming_asr.paths import CONF_DIR
 from streaming_asr.weights import find_weights, weights_folders
 
 if TYPE_CHECKING:
@@ -233,7 +235,7 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
     adapter = find_weights(
         "whisperrt", chunk_ms, str(config.weights), folders, model=config.model.path
     )
-    utterances = build(config.data).utterances(config.limit)
+    utterances = timed_utterances(config.data, config.limit)
     if sum(bool(utterance.words) for utterance in utterances) < 2:
         raise UserError(
             f"data: {sum(bool(u.words) for u in utterances)} of {len(utterances)} utterances have "
@@ -304,10 +306,7 @@ def write_heads(folder: Path, heads: Sequence[tuple[int, int]]) -> Path:
         )
     content = json.loads(path.read_text("utf-8"))
     content["alignment_heads"] = [list(head) for head in heads]
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
-    temporary.replace(path)
-    return path
+    return write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 @hydra.main(config_path=str(CONF_DIR), config_name="align_heads", version_base="1.3")

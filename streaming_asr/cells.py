@@ -6,8 +6,8 @@ import itertools
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,25 +147,48 @@ def set_aside(folder: Path) -> Path:
     while (old := folder.with_name(f"{folder.name}.old-{n}")).exists():
         n += 1
     folder.rename(old)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)  # another process may have been as fast
     return old
 
 
+class Busy(UserError):
+    """Another process is writing the cell, which is then none of this process's business."""
+
+
 @contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """Keep a second process out of the cell. The system frees the lock when the process dies."""
+def lock(folder: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Keep a second process out of the cell. The system frees the lock when the process dies.
+
+    Where another process holds it, `on_wait` is called and this one waits; without `on_wait`, Busy
+    is raised.
+    """
     try:
         import fcntl
     except ImportError:  # not on Windows, where the second writer fails to open the log anyway
         yield
         return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise UserError(
-            f"{folder}: another process is writing this cell; wait for it or stop it"
-        ) from error
-    finally:
-        os.close(descriptor)
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if on_wait is None:
+                    raise Busy(
+                        f"{folder}: another process is writing there; wait for it or stop it"
+                    ) from error
+                on_wait()
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _is_at(descriptor, folder):
+                continue  # the other process set the folder aside
+            yield
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, folder: Path) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
+    return False

@@ -10,6 +10,7 @@ from streaming_asr.errors import did_you_mean
 from streaming_asr.terminal import exit_status
 
 COMMANDS = {
+    "demo": "real speech through real Whisper, or what this machine has of both",
     "run": "one method over one corpus, or a sweep (the default)",
     "train": "train what a method needs: an adapter, a model",
     "align_heads": "find the attention heads of a model that follow the audio",
@@ -20,7 +21,7 @@ COMMANDS = {
     "export": "an adapter merged into its model, for transformers and CTranslate2",
     "profile": "how the hush word's encoder and decoder best share this machine's cores",
     "list": "methods, models, corpora and metrics there are",
-    "get": "obtain weights: tiny.en, base",
+    "get": "obtain weights and speech: tiny.en, base, prompts",
     "doctor": "what works on this machine",
 }
 
@@ -61,7 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    module = importlib.import_module(f"streaming_asr.{command}")
+    # The package `data` is below what its commands need, so these lie beside it.
+    name = "data_command" if command == "data" else command
+    module = importlib.import_module(f"streaming_asr.{name}")
     before = sys.argv
     sys.argv = [f"streaming-asr {command}", *argv]
     try:

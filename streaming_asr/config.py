@@ -6,9 +6,10 @@ answered with a `UserError`: the value, the rule, the remedy.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,14 @@ from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
+from streaming_asr.arguments import check_arguments
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.models.find import find_here, is_local
+from streaming_asr.paths import CONF_DIR, HERE
 from streaming_asr.schedule import check_feed
 from streaming_asr.text import NORMALISERS
 from streaming_asr.weights import find_weights, own_network, weights_folders
-
-HERE = Path(__file__).resolve().parent
-CONF_DIR = next(p for p in (HERE / "conf", HERE.parent / "conf") if p.is_dir())
 
 DTYPES = ("float32", "float16", "bfloat16")
 ATTENTIONS = ("eager", "sdpa")
@@ -119,7 +120,9 @@ def compose_raw(
     try:
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
             return hydra_compose(config_name, [*overrides, *extra], return_hydra_config=True)
-    except (HydraException, OmegaConfBaseException) as error:
+    except UserError:
+        raise
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise explain(error, overrides, config_name, config_dir) from error
     finally:
         restore_gh_from_backup(before)
@@ -165,6 +168,18 @@ def explain(
         return UserError(
             f"{given[0] if given else key}: no such key{did_you_mean(last, names)}{known}"
         )
+    if text.startswith("Config group override"):  # what Hydra says of method=null
+        return UserError(
+            "method, model, data and tracker: each takes the name of one file in conf/<group>/, "
+            f"as tracker=none ({text.strip()})"
+        )
+    if "nterpolation" in text:
+        reason = text.partition("resolving interpolation: ")[2] or text
+        place = re.search(r"full_key: (\S+)", text)
+        return UserError(
+            f"{place[1] + ': ' if place else ''}{reason.strip().splitlines()[0]}; ${{...}} names "
+            "another setting, or an environment variable as ${oc.env:NAME,default}"
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [f"{line.partition(': ')[2]}: " for line in lines if line.startswith("full_key")]
     told = [
@@ -188,6 +203,14 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
     Raises UserError. No weights are loaded, so this is done for every cell of a sweep before the
     first one runs.
     """
+    try:
+        return _settle(config, choices)
+    except OmegaConfBaseException as error:
+        raise _cause(error) or explain(error) from error
+
+
+def _settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictConfig:
+    _check_top(config)
     config = config.copy()
     for group in ("method", "model", "data", "tracker"):
         if OmegaConf.is_missing(config, group) or choices.get(group) is None:
@@ -201,10 +224,11 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
     _one_of("dtype", config.dtype, DTYPES)
     _one_of("normaliser", config.normaliser, NORMALISERS)
     check_feed(config.feed, config.batch)
-    for key in ("limit", "threads"):
+    for key, least, most in (("limit", 1, math.inf), ("threads", 1, 1024), ("seed", 0, 2**32 - 1)):
         value = config[key]
-        if value is not None and value < 1:
-            raise UserError(f"{key}={value}: must be 1 or more; leave {key} out for its default")
+        if value is not None and not least <= value <= most:
+            limits = f"{least} or more" if most == math.inf else f"{least} to {most}"
+            raise UserError(f"{key}={value}: must be {limits}; leave {key} out for its default")
     if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", config.device):
         raise UserError(f"device={config.device}: the device is cpu, cuda, cuda:<n> or mps")
     if choices["model"] == "mini" and choices["data"] in NATURAL:
@@ -215,28 +239,34 @@ def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictC
     method_name = str(choices["method"])
     for key in sorted(OmegaConf.missing_keys(config)):
         raise UserError(f"{key}: has no default; give {key}=<value>")
-    try:
-        OmegaConf.resolve(config)
-        _check_model(config)
-        check_attention(config)
-        own = own_network(config)
-        if own is not None and config.method.get("weights") == "auto":
-            with read_write(config):
-                config.method.weights = own
-        elif "weights" in config.method:
-            found = find_weights(
-                method_name,
-                chunk_ms,
-                str(config.method.weights),
-                weights_folders(config, method_name),
-                model=OmegaConf.select(config, "model.path"),
-                settings=_for_training(given, str(choices["model"])),
-            )
-            with read_write(config):
-                config.method.weights = None if found is None else str(found)
-    except OmegaConfBaseException as error:
-        raise _cause(error) or explain(error) from error
+    OmegaConf.resolve(config)
+    _check_model(config)
+    check_attention(config)
+    own = own_network(config)
+    if own is not None and config.method.get("weights") == "auto":
+        with read_write(config):
+            config.method.weights = own
+    elif "weights" in config.method:
+        found = find_weights(
+            method_name,
+            chunk_ms,
+            str(config.method.weights),
+            weights_folders(config, method_name),
+            model=OmegaConf.select(config, "model.path"),
+            settings=_for_training(given, str(choices["model"])),
+        )
+        with read_write(config):
+            config.method.weights = None if found is None else str(found)
     return config
+
+
+def _check_top(config: DictConfig) -> None:
+    """Raise UserError for a key that `+key=value` put beside those of the schema."""
+    known = {field.name for field in fields(RunConfig)}
+    for key in sorted(set(map(str, config)) - known - {"hydra"}):
+        raise UserError(
+            f"{key}: no such key{did_you_mean(key, known)}; there are {', '.join(sorted(known))}"
+        )
 
 
 def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:
@@ -248,9 +278,9 @@ def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:
 
 def _check_model(config: DictConfig) -> None:
     """A local folder must hold a Whisper or a ChunkFormer; the loader answers for hub names."""
-    from streaming_asr.whisper.source import find_here, is_local
-
     path = OmegaConf.select(config, "model.path")
+    if path is not None and not isinstance(path, str):
+        raise UserError(f"model.path={path}: must be a folder or a name, or null for no model")
     if path is not None and is_local(path) and own_network(config) is None:
         find_here(path)
 
@@ -294,8 +324,11 @@ def build(node: DictConfig | Mapping[str, Any], **extra: Any) -> Any:
     """Return the object that a node with `_target_` describes; only here configuration becomes
     code.
 
-    Raises what the target raises, not Hydra's wrapping of it.
+    Raises UserError for settings that do not fit the target (`check_arguments`), and what the
+    target raises, not Hydra's wrapping of it.
     """
+    plain = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    check_arguments(plain)
     try:
         return instantiate(node, _convert_="all", **extra)
     except InstantiationException as error:

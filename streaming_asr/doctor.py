@@ -134,8 +134,8 @@ def _mini() -> Check:
 def _models() -> list[Check]:
     """Whether the models that packages carry are on this machine."""
     from streaming_asr.errors import UserError
-    from streaming_asr.whisper.packages import packaged
-    from streaming_asr.whisper.source import find_here
+    from streaming_asr.models.find import find_here
+    from streaming_asr.models.packages import packaged
 
     checks = []
     for hub, model in packaged().items():

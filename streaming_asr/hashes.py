@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 # The code that can change what a method answers. Scoring is not in it: it can be repeated from
 # the log, and METRICS_VERSION says when it must be. Nor is training: its result is hashed.
 SIMULATOR = ("method.py", "recorder.py", "schedule.py", "simulate.py")
-CODE = ("methods", "whisper", "data/audio.py", "data/noise.py", *SIMULATOR)
+CODE = ("methods", "models", "whisper", "data/audio.py", "data/noise.py", *SIMULATOR)
 
 # Settings that cannot change a result.
 NEUTRAL = ("tracker", "name", "output")
@@ -71,33 +71,10 @@ def model_hash(config: Mapping[str, Any]) -> str:
     return _files_hash(files, hub)
 
 
-def weights_hash(path: str | Path) -> str | None:
-    """Returns the hash of a Whisper's tensors, rounded to float16; None where there are none here.
-
-    path: a folder or a hub name. Hugging Face's and CTranslate2's forms of one model, in any
-    floating-point type, have one hash. Raises UserError on damaged files.
-    """
-    from streaming_asr.cache import remembered
-    from streaming_asr.whisper import ctranslate2
-    from streaming_asr.whisper.ctranslate2 import Variables
-    from streaming_asr.whisper.source import find_here
-    from streaming_asr.whisper.tensors import hash_of, of_folder, weight_files
-
-    found = find_here(path)
-    if found is None:
-        return None
-    folder = found.folder
-    if found.is_ctranslate2:
-        file = folder / "model.bin"
-        return remembered("weights", [file], lambda: hash_of(ctranslate2.tensors(Variables(file))))
-    files = weight_files(folder)
-    return remembered("weights", files, lambda: hash_of(of_folder(folder))) if files else None
-
-
 def _file_of(target: str) -> Path:
-    from hydra.utils import get_object
+    from streaming_asr.arguments import target_of
 
-    return Path(inspect.getfile(get_object(target)))
+    return Path(inspect.getfile(target_of(target)))
 
 
 def _files_hash(files: Iterable[Path], names: Iterable[str] = ()) -> str:

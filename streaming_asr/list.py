@@ -44,7 +44,7 @@ def _print(what: str | None) -> None:
 
 
 def _print_group(name: str, group: str) -> None:
-    from streaming_asr.config import CONF_DIR
+    from streaming_asr.paths import CONF_DIR
 
     print(f"{name} ({group}=NAME)")
     files = sorted((CONF_DIR / group).glob("*.yaml"))

@@ -43,6 +43,7 @@ def measure(overrides: Sequence[str], pipeline: str, n_cores: int, limit: int) -
     """Run `limit` utterances; None where no word with a time came out right."""
     import torch
 
+    from streaming_asr.align.auto import timed_utterances
     from streaming_asr.config import build, compose
     from streaming_asr.events import EventWriter, read_log
     from streaming_asr.metrics.corpus import compute
@@ -59,7 +60,7 @@ def measure(overrides: Sequence[str], pipeline: str, n_cores: int, limit: int) -
             with EventWriter(log, {"config": {}}) as writer:
                 simulate(
                     method,
-                    build(config.data).utterances(limit),
+                    timed_utterances(config.data, limit),
                     writer=writer,
                     feed="best_effort",
                     chunk_samples=320,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -28,15 +28,23 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr import cells, memory
-from streaming_asr.config import CONF_DIR, build, settle
+from streaming_asr.align.auto import give_times
+from streaming_asr.config import build, settle
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 from streaming_asr.hashes import code_hash, config_hash, model_hash
 from streaming_asr.method import SAMPLE_RATE, LongForm
+from streaming_asr.models.find import find_here, is_english_only
+from streaming_asr.paths import CONF_DIR
 from streaming_asr.screen import Progress, report_page, show, show_segments
+from streaming_asr.terminal import stoppable, stopped
 from streaming_asr.weights import own_network
 
-EXIT_BAD_INPUT, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
+if TYPE_CHECKING:
+    from streaming_asr.utterance import Utterance
+
+EXIT_BAD_INPUT, EXIT_FAILED = 2, 1
 MULTIRUN = ("-m", "--multirun")
 
 
@@ -46,13 +54,15 @@ def run_cell(
     *,
     hydra_node: Any,
     launcher: str = "basic",
+    waits: bool = True,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Run, resume or skip one cell; return the content of its metrics.json.
 
     config: settled (`config.settle`). folder: where its results lie. hydra_node: Hydra's own
-    configuration, which says what was chosen. Raises UserError for bad input and
-    KeyboardInterrupt; what was logged until then stays and is resumed.
+    configuration, which says what was chosen. waits: for another process that is writing the cell.
+    Raises UserError for bad input, cells.Busy where it does not wait, and KeyboardInterrupt; what
+    was logged until then stays and is resumed.
     """
     from streaming_asr.metrics import METRICS_VERSION
 
@@ -70,23 +80,24 @@ def run_cell(
         "model": model_hash(plain),
         "data": corpus.data_hash(),
     }
+    on_wait = (lambda: say(f"{cell}: another process is writing it; waiting")) if waits else None
     with ExitStack() as stack:
-        stack.enter_context(cells.lock(folder))
+        stack.enter_context(cells.lock(folder, on_wait))
+        with suppress(FileNotFoundError):
+            (folder / "failed.json").unlink()
         header = cells.header_of(folder)
         begun_with = hashes if header is None else header.get("hashes") or {}
         if begun_with != hashes:
             changed = [key for key in hashes if begun_with.get(key) != hashes[key]]
             old = cells.set_aside(folder)
             say(f"{cell}: {' and '.join(changed)} changed; the old results are now {old}")
-            stack.enter_context(cells.lock(folder))
+            stack.enter_context(cells.lock(folder, on_wait))
         elif cells.finished(folder, hashes, METRICS_VERSION):
             say(f"{cell}: finished earlier, skipped")
             result = dict(json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
             if "WANDB_SWEEP_ID" in os.environ:  # an agent waits for the numbers of every cell
                 _track(plain, folder, result, cell)
             return result
-        with suppress(FileNotFoundError):
-            (folder / "failed.json").unlink()
         _save_configuration(folder, config, hydra_node)
         with _attention(config.model.get("attention")):
             _simulate(config, plain, folder, corpus, hashes, launcher, say, cell)
@@ -95,19 +106,19 @@ def run_cell(
             from streaming_asr.segments import write_segments
 
             write_segments(folder)
+        with suppress(FileNotFoundError):  # of a process that gave up on it meanwhile
+            (folder / "failed.json").unlink()
         return result
 
 
 def _speech(corpus: Any, say: Callable[[str], None]) -> dict[str, str]:
     """What a result says of its corpus: what timed its words, its licence, where there is any."""
     told = {}
-    if getattr(corpus, "align", None) is not None:
-        try:
-            if (aligner := corpus.word_times()) is not None:
-                told["word_times"] = aligner.name
-        except UserError as error:  # everything but latency can still be measured
-            say(f"no word times, so latency columns stay empty. {error}")
-            corpus.align = None
+    try:
+        if (aligner := give_times(corpus)) is not None:
+            told["word_times"] = aligner.name
+    except UserError as error:  # everything but latency can still be measured
+        say(f"no word times, so latency columns stay empty. {error}")
     if (licence := getattr(corpus, "licence", None)) is not None:
         told["licence"] = f"{corpus.name}: {licence()}"
     return told
@@ -158,6 +169,15 @@ def _simulate(
         if weights["found"] != "model.path":
             say(f"{cell}: weights of {config.model.path} from {weights['found']}")
     with EventWriter(path, header) as writer, Progress(cell, utterances) as progress:
+
+        def closed_now(utterance: Utterance, error: str | None) -> None:
+            progress.closed(utterance, error)
+            if not path.exists():
+                raise UserError(
+                    f"{path}: was removed or moved during the run, so nothing of it can be kept; "
+                    "give the same command again, and leave the folder until it ends"
+                )
+
         for utterance in utterances:
             if utterance.id in closed:
                 progress.closed(utterance)
@@ -171,21 +191,18 @@ def _simulate(
                 first_chunk_samples=_samples(config.first_chunk),
                 batch=config.batch,
                 synchronise=synchronise,
-                on_utterance=progress.closed,
+                on_utterance=closed_now,
                 on_heard=progress.heard,
             )
         except KeyboardInterrupt:
-            say(
-                f"stopped after {len(writer.closed)} of {len(utterances)} utterances; "
-                "the same command goes on from there"
-            )
+            with suppress(OSError):
+                say(f"{cell}: {len(writer.closed)} of {len(utterances)} utterances are done")
             raise
 
 
 def _weights(config: DictConfig) -> dict[str, str | None] | None:
     """Where the Whisper of this run was found and its weights' hash; None without a Whisper."""
-    from streaming_asr.hashes import weights_hash
-    from streaming_asr.whisper.source import find_here
+    from streaming_asr.models.hash import weights_hash
 
     path = config.model.get("path")
     found = None if path is None or own_network(config) else find_here(path)
@@ -194,7 +211,8 @@ def _weights(config: DictConfig) -> dict[str, str | None] | None:
 
 def _check_languages(config: DictConfig, corpus: Any) -> None:
     """Raises UserError, before weights load, where an English-only Whisper is to hear others."""
-    if not _is_english_only(config.model):
+    path = config.model.get("path")
+    if path is None or own_network(config) or not is_english_only(path):
         return
     found = {config.language} if config.language else getattr(corpus, "languages", set)()
     if others := sorted(found - {"en", "detect"}):
@@ -202,16 +220,6 @@ def _check_languages(config: DictConfig, corpus: Any) -> None:
             f"model={config.model.get('name')}: knows English only, and the utterances are in "
             f"{', '.join(others)}; take a multilingual model, as model=base"
         )
-
-
-def _is_english_only(model: DictConfig) -> bool:
-    """By the folder's generation config, or the model's name where it is not on this disk."""
-    path = Path(str(model.get("path"))).expanduser()
-    try:
-        stated = json.loads((path / "generation_config.json").read_text(encoding="utf-8"))
-        return stated.get("is_multilingual") is False
-    except (OSError, ValueError, AttributeError):
-        return str(path).partition("@")[0].endswith(".en")
 
 
 def _attention(name: str | None) -> AbstractContextManager[None]:
@@ -301,9 +309,12 @@ def job(config: DictConfig) -> dict[str, Any] | None:
         print(f"[{node.job.num + 1}] {folder.name}", flush=True)
     try:
         settled = settle(config, node.runtime.choices)
-        result = run_cell(settled, folder, hydra_node=node, launcher=launcher)
-    except KeyboardInterrupt:
-        raise SystemExit(EXIT_INTERRUPTED) from None
+        result = run_cell(settled, folder, hydra_node=node, launcher=launcher, waits=not sweeping)
+    except KeyboardInterrupt as error:
+        raise SystemExit(stopped(error)) from None
+    except cells.Busy:
+        print(f"{folder.name}: another process is writing it; passed over", flush=True)
+        return None
     except Exception as error:
         if memory.ran_out(error):
             told = memory.remedy(
@@ -332,10 +343,9 @@ def job(config: DictConfig) -> dict[str, Any] | None:
 
 
 def _save_failure(folder: Path, error: str) -> None:
-    with suppress(OSError):  # a full disk may be what failed
-        folder.mkdir(parents=True, exist_ok=True)
+    with suppress(UserError):  # a full disk may be what failed
         text = json.dumps({"status": "failed", "error": error}, ensure_ascii=False)
-        (folder / "failed.json").write_text(text + "\n", encoding="utf-8")
+        write_text(folder / "failed.json", text + "\n")
 
 
 class ReportSweep(Callback):  # type: ignore[misc]
@@ -349,7 +359,7 @@ class ReportSweep(Callback):  # type: ignore[misc]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0; 1 where a cell failed; 2 for bad input;
-    130 where it was interrupted."""
+    128 and the number of the signal that stopped it, which is 130 for Ctrl-C."""
     argv = list(sys.argv[1:] if argv is None else argv)
     # Hydra's parser refuses -m between overrides; a stable sort moves nothing else.
     argv.sort(key=lambda argument: argument not in MULTIRUN)
@@ -359,18 +369,19 @@ def main(argv: Sequence[str] | None = None) -> int:
                 argument.encode()
             except UnicodeEncodeError as error:
                 raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
-        planned = _plan(argv)
-        for folder in {cell.folder.parent for cell in planned}:
-            cells.check_writable(folder)
-        for cell in planned:
-            with suppress(FileNotFoundError):
-                (cell.folder / "failed.json").unlink()
-        _hydra(argv)
+        with stoppable():
+            planned = _plan(argv)
+            for folder in {cell.folder.parent for cell in planned}:
+                cells.check_writable(folder)
+            for cell in planned:
+                with suppress(FileNotFoundError):
+                    (cell.folder / "failed.json").unlink()
+            _hydra(argv)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+    except KeyboardInterrupt as error:
+        return stopped(error)
     failed = [cell.folder for cell in planned if (cell.folder / "failed.json").exists()]
     if failed:
         print(f"{len(failed)} of {len(planned)} cells failed:", file=sys.stderr)

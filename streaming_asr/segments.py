@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.events import committed_words, read_log
+from streaming_asr.files import write_text
 from streaming_asr.method import Word
 
 SILENCE_S = 0.5  # a gap of this length between two words ends a segment
@@ -51,6 +52,4 @@ def write_segments(folder: Path) -> Path:
     for log in read_log(folder / "events.jsonl").utterances:
         words = [Word(text, *times) for text, times in committed_words(log.steps)]
         lines += [f"{log.utt}\t{s.start:.2f}\t{s.end:.2f}\t{s.text}" for s in segments(words)]
-    path = folder / FILE
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+    return write_text(folder / FILE, "\n".join(lines) + "\n")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from streaming_asr.errors import UserError
@@ -12,15 +15,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 BAD_INPUT = 2  # the exit status
+STOPPING = ("SIGTERM", "SIGHUP")
 
 
 def console(width: int = 100) -> Console:
-    """Return a console, `width` columns wide where the output is no terminal, since rich would cut
-    a pipe or a file at 80."""
+    """Return a console, at least `width` columns wide where the output is no terminal, since rich
+    would cut a pipe or a file at 80."""
     from rich.console import Console
 
     made = Console()
-    return made if made.is_terminal else Console(width=width)
+    return made if made.is_terminal else Console(width=max(made.width, width))
 
 
 def shown(value: float | None, digits: int = 3) -> str:
@@ -28,10 +32,47 @@ def shown(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def exit_status(program: Callable[[], int | None]) -> int:
-    """Run a program and return its exit status; print a UserError and return 2 for it."""
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Within it SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, with their number.
+
+    A signal that is ignored, as under nohup, or handled elsewhere stays so.
+    """
+
+    def stop(number: int, _: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    found = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
+    taken = [s for s in found if signal.getsignal(s) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        taken = []
+    for each in taken:
+        signal.signal(each, stop)
     try:
-        return program() or 0
+        yield
+    finally:
+        for each in taken:
+            signal.signal(each, signal.SIG_DFL)
+
+
+def stopped(error: KeyboardInterrupt) -> int:
+    """Say which signal ended the program and how to go on; return the exit status, as a shell
+    counts it: 128 and the signal's number."""
+    number = signal.Signals(error.args[0] if error.args else signal.SIGINT)
+    with suppress(OSError):  # after a SIGHUP there may be no terminal to say it to
+        told = "the same command goes on from what is done"
+        print(f"stopped by {number.name}; {told}", file=sys.stderr, flush=True)
+    return 128 + number
+
+
+def exit_status(program: Callable[[], int | None]) -> int:
+    """Run a program and return its exit status; print a UserError and return 2 for it, and what
+    stopped it."""
+    try:
+        with stoppable():
+            return program() or 0
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
+    except KeyboardInterrupt as error:
+        return stopped(error)

@@ -14,7 +14,6 @@ The tracker's files lie in `folder`/wandb.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,13 +119,12 @@ def tracker(
 ) -> Iterator[Tracker]:
     """Yield the tracker that `config.tracker` names and close it on every way out.
 
-    config: the resolved configuration of the run (mapping, dataclass or OmegaConf node); its
-    `tracker` holds name (none | wandb), project, mode (offline | online), entity and tags.
+    config: the resolved configuration of the run in plain containers; its `tracker` holds
+    name (none | wandb), project, mode (offline | online), entity and tags.
     experiment: the group the run belongs to; default the configuration's `name`.
     cell: the run's name; default the folder's.
     """
-    plain = _plain(config)
-    settings = plain.get("tracker") or {}
+    settings = config.get("tracker") or {}
     if isinstance(settings, str):
         settings = {"name": settings}
     name = settings.get("name") or "none"
@@ -136,7 +134,7 @@ def tracker(
         raise UserError(f"tracker={name}: a tracker is none or wandb; pass tracker=none")
     folder = Path(folder)
     started = (
-        _start(plain, settings, folder, experiment or plain.get("name"), cell or folder.name)
+        _start(config, settings, folder, experiment or config.get("name"), cell or folder.name)
         if name == "wandb"
         else None
     )
@@ -152,7 +150,7 @@ def tracker(
 
 
 def _start(
-    config: dict[str, Any],
+    config: Mapping[str, Any],
     settings: Mapping[str, Any],
     folder: Path,
     group: str | None,
@@ -179,7 +177,7 @@ def _start(
                 group=group,
                 name=name,
                 dir=str(folder),
-                config=config,
+                config=dict(config),
                 reinit="finish_previous",
                 settings=wandb.Settings(
                     init_timeout=INIT_TIMEOUT_S,
@@ -216,18 +214,6 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + name] = str(value) if isinstance(value, (list, tuple)) else value
     return flat
-
-
-def _plain(config: Any) -> dict[str, Any]:
-    if isinstance(config, Mapping):
-        return dict(config)
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        return dataclasses.asdict(config)
-    from omegaconf import OmegaConf
-
-    plain = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
 
 
 def _warn(what: str, error: Exception) -> None:

@@ -27,10 +27,13 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
 from streaming_asr import cells
-from streaming_asr.config import CONF_DIR, build, check_attention
+from streaming_asr.config import build, check_attention
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError
+from streaming_asr.files import beside
 from streaming_asr.memory import ran_out
+from streaming_asr.paths import CONF_DIR
+from streaming_asr.terminal import stoppable, stopped
 
 
 @dataclass
@@ -57,7 +60,10 @@ ConfigStore.instance().store(name="train_schema", node=TrainConfig)
 @hydra.main(config_path=str(CONF_DIR), config_name="train", version_base="1.3")
 def _program(config: DictConfig) -> None:
     try:
-        train(config, HydraConfig.get().runtime.choices["method"])
+        with stoppable():
+            train(config, HydraConfig.get().runtime.choices["method"])
+    except KeyboardInterrupt as error:
+        sys.exit(stopped(error))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -164,9 +170,8 @@ def _hand_over(trained: Path, done: Path) -> None:
             f"{trained}: no evaluation gave a score, so that none is the best; see curve.jsonl "
             "beside it, and begin anew under another entry= with a lower recipe.fit.lr"
         )
-    if done.exists():
-        shutil.rmtree(done)
-    shutil.copytree(trained, done)
+    with beside(done) as scratch:
+        shutil.copytree(trained, scratch)
 
 
 def doubtful(figures: Mapping[str, float]) -> str | None:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.durations import duration_key, format_duration
 from streaming_asr.errors import MissingWeights
-from streaming_asr.hashes import weights_hash
+from streaming_asr.models.hash import weights_hash
 
 RENAMED_ENTRIES = {"random": "any_chunk"}  # names of earlier versions
 

@@ -61,6 +61,9 @@ class Parrot:
         if Parrot.steps == self.kill_at:
             if os.environ.get("KILL_BY") == "INT":
                 raise KeyboardInterrupt
+            if os.environ.get("KILL_BY") in ("SIGTERM", "SIGHUP"):
+                signal.raise_signal(getattr(signal, os.environ["KILL_BY"]))
+                return Update((), ())
             if os.environ.get("KILL_BY") == "MEMORY":
                 raise MemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nSee the manual.")
             os.kill(os.getpid(), signal.SIGKILL)
@@ -159,20 +162,21 @@ def arguments(folder: Path, *overrides: str) -> list[str]:
 RUN = "import sys; from streaming_asr.run import main; sys.exit(main())"
 
 
+def environment(**given: str) -> dict[str, str]:
+    """The environment in which a process of its own finds these fakes."""
+    here = Path(__file__).parent
+    paths = f"{here.parent}{os.pathsep}{here}"
+    return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **given}
+
+
 def program(
-    folder: Path, code: str, *arguments: str, **environment: str
+    folder: Path, code: str, *arguments: str, **given: str
 ) -> subprocess.CompletedProcess[str]:
     """`python -c code arguments` in `folder`, as a process of its own."""
-    here = Path(__file__).parent
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": f"{here.parent}{os.pathsep}{here}",
-            "OMP_NUM_THREADS": "1",
-            **environment,
-        },
+        env=environment(**given),
         capture_output=True,
         text=True,
         timeout=120,

@@ -1,4 +1,4 @@
-"""Recordings that are cut off, damaged or claim the impossible: each fails alone, by name."""
+"""Recordings that are cut off, damaged, or claim what cannot be: each fails alone, by name."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from corpora_layouts import sound, write
 from streaming_asr.data import Folder, Manifest
 from streaming_asr.data.audio import Composed, Reader, load_audio
 from streaming_asr.data.manifest import read_manifest
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, read_log
 from streaming_asr.simulate import simulate
+from streaming_asr.utterance import Utterance
 
 SEPARATORS = "one\u2028two\x85three\x1cfour"  # what splitlines() takes for ends of lines
 

@@ -125,7 +125,7 @@ def test_random_weights_load_as_a_multilingual_whisper(
     assert whisper.eot == 50257
     assert whisper.prompt() == [50258, 50259, 50359, 50363]
     assert (whisper.n_mels, whisper.context_frames, whisper.max_tokens) == (80, 1500, 448)
-    assert whisper.decode_words([7, 50256]) == [" w7", " w50256"]
+    assert [w.text for w in whisper.detokenizer.words([7, 50256])] == [" w7", " w50256"]
 
 
 def test_the_command_measures_prints_and_writes(

@@ -31,7 +31,7 @@ SHORT = {"mode": "longform", "chunk_frames": 4, "left_frames": 8, "right_frames"
 
 
 def method(**options) -> ChunkFormer:
-    return new_method("chunkformer", str(tiny_folder()), **{"chunk_s": 0.32, **options})
+    return new_method("chunkformer", **{"weights": str(tiny_folder()), "chunk_s": 0.32, **options})
 
 
 def setting() -> Setting:
@@ -221,7 +221,7 @@ def test_settings_out_of_range_are_refused(options, text: str) -> None:
 
 def test_without_a_network_the_refusal_says_how_to_train_one() -> None:
     with pytest.raises(UserError, match=r"streaming_asr\.train method=chunkformer"):
-        new_method("chunkformer", None)
+        new_method("chunkformer")
 
 
 def test_the_tiny_network_hears_enough_to_tell_mistakes_apart() -> None:

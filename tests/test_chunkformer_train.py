@@ -212,6 +212,22 @@ def test_a_few_steps_teach_and_leave_a_network_that_loads_and_can_be_gone_on_fro
     assert load(tmp_path / "again").network.shape == made.network.shape
 
 
+def test_the_attention_decoder_goes_on_from_where_the_run_before_left_it(
+    recipe: Make, tmp_path: Path
+) -> None:
+    made = recipe()
+    for weight in made.model.parameters():
+        torch.nn.init.normal_(weight, std=0.1)
+    made.save(tmp_path)
+    again = recipe(initial=str(tmp_path))
+    batch = made.batch(0, rank=0, world=1, progress=1.0)
+    wanted, found = (r.loss(r.model, batch)[1] for r in (made, again))
+    assert found["decoder_loss"] == pytest.approx(wanted["decoder_loss"], rel=1e-2)  # 16 bits
+    assert found["frame_loss"] == pytest.approx(wanted["frame_loss"], rel=1e-2)
+    with pytest.raises(UserError, match=r"decoder\..* does not fit; give the decoder_layers"):
+        recipe(initial=str(tmp_path), decoder_layers=2)
+
+
 def test_a_network_of_others_has_no_tokenizer_to_go_on_with(recipe: Make) -> None:
     from chunkformer_tiny import tiny_folder
 

@@ -10,7 +10,7 @@ import pytest
 from run_fakes import arguments, program
 
 from streaming_asr import cli
-from streaming_asr.config import CONF_DIR
+from streaming_asr.paths import CONF_DIR
 
 HEAVY = ("torch", "transformers", "peft", "matplotlib", "wandb", "faster_whisper", "jiwer")
 

@@ -13,11 +13,12 @@ from omegaconf import OmegaConf
 from run_fakes import arguments
 from safetensors.numpy import save_file
 
-from streaming_asr.config import CONF_DIR, build, compose, compose_raw
+from streaming_asr.config import build, compose, compose_raw
 from streaming_asr.data.corpora import MINI
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
+from streaming_asr.models.hash import weights_hash
+from streaming_asr.paths import CONF_DIR
 from streaming_asr.weights import find_weights, weights_folders
 
 GROUPS = [

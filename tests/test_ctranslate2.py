@@ -17,13 +17,13 @@ from ctranslate2.converters import TransformersConverter
 from safetensors.torch import load_file
 
 from streaming_asr import cache
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
-from streaming_asr.methods.ufal import Ufal
+from streaming_asr.models.hash import weights_hash
+from streaming_asr.models.packages import find_packaged, packaged
 from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.packages import find_packaged, packaged
-from streaming_asr.whisper.source import locate
 from tests.tiny import noise, tiny_folder
 
 KINDS = ("float32", "float16", "bfloat16", "int8", "int8_float16", "int8_bfloat16", "int16")
@@ -164,8 +164,8 @@ def test_all_forms_of_one_model_have_one_hash():
 
 
 def test_local_agreement_takes_the_folder_as_it_is(tmp_path):
-    method = Ufal(str(converted("float16")), cache=str(tmp_path / "unused"), beam=1)
-    same = Ufal(locate(converted("float16")), cache=str(tmp_path / "used"), beam=1)
+    method = new_method("ufal", str(converted("float16")), cache=str(tmp_path / "unused"), beam=1)
+    same = new_method("ufal", locate(converted("float16")), cache=str(tmp_path / "used"), beam=1)
     assert not (tmp_path / "unused").exists() and (tmp_path / "used").exists()
     audio = noise(4.0)
     texts = []

@@ -20,6 +20,7 @@ from streaming_asr.events import (
     resume,
 )
 from streaming_asr.log_check import SCHEMA_FILE, InvalidLog
+from streaming_asr.method import COUNTS
 
 HEADER: dict[str, Any] = {
     "config": {"chunk": "300ms"},
@@ -82,6 +83,16 @@ def test_every_line_obeys_the_published_schema(tmp_path: Path) -> None:
         check.validate(json.loads(line))
     with pytest.raises(jsonschema.ValidationError):
         check.validate({**json.loads(lines[2]), "audio_samples": 0.5})
+
+
+def test_every_count_that_is_declared_comes_back_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    counts = {name: n + 0.5 for n, name in enumerate(COUNTS)}
+    write(path, UtteranceLog("u", "", 1, steps=[Step("flush", 1, {"wall": 0}, counts=counts)]))
+    assert read_log(path).utterances[0].steps[0].counts == counts
+    path.write_text(path.read_text().replace("anchors", "rudders"))
+    with pytest.raises(UserError, match=r"line 3.*rudders"):
+        read_log(path)
 
 
 def test_each_line_is_on_disk_at_once(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from experiments.tables import (
     with_interval,
 )
 from experiments.whisperrt import tables
-from streaming_asr.config import CONF_DIR, compose_raw, new_method
+from streaming_asr.config import compose_raw, new_method
 from streaming_asr.errors import UserError
+from streaming_asr.paths import CONF_DIR
 
 EXPERIMENTS = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
 

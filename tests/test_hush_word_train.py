@@ -13,9 +13,9 @@ from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
 from streaming_asr.methods.hush_word.padding import FILE_NAME, load_hush
 from streaming_asr.methods.hush_word.train import Example, HushWordRecipe, HushWords
+from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper

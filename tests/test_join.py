@@ -15,7 +15,7 @@ from tiny import tiny_folder
 
 from streaming_asr.align import auto
 from streaming_asr.config import build, compose_raw
-from streaming_asr.data import Manifest, TimedWord
+from streaming_asr.data import Manifest, TimedWord, Utterance
 from streaming_asr.data.corpora.speechocean762 import frozen_speakers
 from streaming_asr.data.manifest import read_manifest, write_manifest
 from streaming_asr.errors import UserError
@@ -207,20 +207,26 @@ def filled(cache: Any, utterances: Any, node: Any, *rest: Any) -> None:
     fill(cache, utterances, {"_target_": "align_fake.FakeAligner"}, *rest)  # type: ignore[arg-type]
 
 
+def timed(path: Path, limit: int | None = None, **settings: Any) -> list[Utterance]:
+    corpus = Manifest(path, **settings)
+    auto.give_times(corpus)
+    return corpus.utterances(limit)
+
+
 def test_words_without_times_are_timed_once(tmp_path: Path, aligner: str) -> None:
     path = clips(tmp_path, words=None)
-    (few,) = Manifest(path, align=aligner).utterances(limit=1)
+    (few,) = timed(path, limit=1, align=aligner)
     assert few.words is not None and [w.text for w in few.words] == few.text.split()
     assert few.words[1] == TimedWord("yes", 0.25, 0.5)
     assert FakeAligner.asked == [few.id]
-    assert all(u.words for u in Manifest(path, align=aligner).utterances())
+    assert all(u.words for u in timed(path, align=aligner))
     assert sorted(FakeAligner.asked) == [f"c{i}" for i in range(6)]  # each once
     assert Manifest(path).utterances()[0].words is None  # only where it is asked for
 
 
 def test_the_times_of_joined_clips_are_those_of_the_clips(tmp_path: Path, aligner: str) -> None:
     path = clips(tmp_path, words=None)
-    for utterance in Manifest(path, align=aligner, join_s=20, snr_db=10).utterances():
+    for utterance in timed(path, align=aligner, join_s=20, snr_db=10):
         assert utterance.words is not None and len(utterance.words) == 6
         assert utterance.words[-1].end == pytest.approx(utterance.duration_s)
 
@@ -229,12 +235,12 @@ def test_a_clip_that_cannot_be_aligned_is_named_and_stays(
     tmp_path: Path, aligner: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = clips(tmp_path, 2, text="bad word", words=None)
-    assert [u.words for u in Manifest(path, align=aligner).utterances()] == [None, None]
+    assert [u.words for u in timed(path, align=aligner)] == [None, None]
     assert "no word times: c0: bad" in capsys.readouterr().err
 
 
 def test_times_that_a_corpus_brings_stay(tmp_path: Path, aligner: str) -> None:
-    found = Manifest(clips(tmp_path), align=aligner).utterances()
+    found = timed(clips(tmp_path), align=aligner)
     assert found[0].words == (TimedWord("word0", 0.1, 0.2), TimedWord("yes", 0.3, 0.4))
     assert FakeAligner.asked == []
 
@@ -245,11 +251,11 @@ def test_times_that_a_corpus_brings_stay(tmp_path: Path, aligner: str) -> None:
 def test_the_aligner_follows_the_languages_of_the_corpus(
     monkeypatch: pytest.MonkeyPatch, languages: set[str], model: str
 ) -> None:
-    monkeypatch.setattr("streaming_asr.whisper.source.locate", lambda path: str(tiny_folder()))
+    monkeypatch.setattr(auto, "locate", lambda path: str(tiny_folder()))
     chosen = auto.AutoAligner.choose("auto", languages)
     assert chosen.name.startswith(f"whisper-{model} ")
 
 
 def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data.align=/nowhere/model: "):
-        Manifest(clips(tmp_path, words=None), align="/nowhere/model").utterances()
+        timed(clips(tmp_path, words=None), align="/nowhere/model")

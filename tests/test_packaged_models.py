@@ -10,15 +10,17 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tiny import tiny_folder
 
 from streaming_asr import get
 from streaming_asr.config import compose
 from streaming_asr.doctor import _models
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
-from streaming_asr.whisper import packages, source
+from streaming_asr.models import find, packages
+from streaming_asr.models.hash import weights_hash
+from streaming_asr.models.packages import Packaged, Wheel, packaged
+from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.packages import Packaged, Wheel, packaged
 from tests.test_ctranslate2 import converted
 
 HUB = "me/whisper-nano"
@@ -44,7 +46,7 @@ def nano(tmp_path, monkeypatch):
     hashes = {name: digest(content) for name, content in files.items()}
     model = Packaged("nano", HUB, "nano", "MIT", wheels, hashes)
     monkeypatch.setattr(packages, "packaged", lambda: {HUB: model})
-    for module in (source, get):
+    for module in (find, get):
         monkeypatch.setattr(module, "packaged", lambda: {HUB: model})
     whole = files.pop("model.bin")
     parts = [{"model.bin.part1": whole[:5000], **files}, {"model.bin.part2": whole[5000:]}]
@@ -85,12 +87,12 @@ def kept(tmp_path) -> list[str]:
 
 def test_the_parts_of_installed_packages_make_the_model(nano, install):
     install(1, 2)
-    found = source.find(HUB)
+    found = find.find(HUB)
     assert found.folder == nano.place and found.is_ctranslate2
     assert found.where == "the installed nano-part1 1.0.0 and nano-part2 1.0.0"
     assert weights_hash(HUB) == weights_hash(converted())
     assert load_whisper(HUB).config.d_model == 32
-    assert source.find(HUB).where.endswith("in this project's cache")
+    assert find.find(HUB).where.endswith("in this project's cache")
 
 
 def test_the_hubs_cache_comes_before_a_package_and_a_revision_is_never_a_packages(
@@ -98,19 +100,19 @@ def test_the_hubs_cache_comes_before_a_package_and_a_revision_is_never_a_package
 ):
     install(1, 2)
     there = tmp_path / "hub" / "models--me--whisper-nano"
-    shutil.copytree(source.locate(converted()), there / "snapshots" / ("a" * 40))
+    shutil.copytree(locate(converted()), there / "snapshots" / ("a" * 40))
     (there / "refs").mkdir()
     (there / "refs" / "main").write_text("a" * 40)
-    assert source.find(HUB).where == "the hub's cache"
+    assert find.find(HUB).where == "the hub's cache"
     shutil.rmtree(there)
-    assert "nano-part1" in source.find(HUB).where
-    assert source.find_here(f"{HUB}@main") is None
+    assert "nano-part1" in find.find(HUB).where
+    assert find.find_here(f"{HUB}@main") is None
 
 
 def test_half_of_a_split_package_is_one_sentence(nano, install, tmp_path):
     install(1)
     with pytest.raises(UserError, match=r"nano-part2 is not installed.*streaming_asr\.get nano"):
-        source.find(HUB)
+        find.find(HUB)
     assert kept(tmp_path) == []
 
 
@@ -119,16 +121,16 @@ def test_files_of_another_hash_are_refused_and_nothing_is_left(nano, install, tm
     part = site / "nano_part2" / "data" / "model.bin.part2"
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     with pytest.raises(UserError, match=r"model\.bin has the sha256 .*only the pinned files"):
-        source.find(HUB)
+        find.find(HUB)
     assert kept(tmp_path) == []
     part.unlink()
     with pytest.raises(UserError, match=r"model\.bin is not in .*install the packages again"):
-        source.find(HUB)
+        find.find(HUB)
 
 
 def test_where_nothing_works_one_error_names_every_remedy(nano):
     with pytest.raises(UserError) as told:
-        source.find(HUB)
+        find.find(HUB)
     for remedy in (
         "python -m streaming_asr.get nano",
         'pip install "streaming-asr[nano]"',
@@ -181,3 +183,32 @@ def test_doctor_says_which_models_are_there(nano, install, monkeypatch):
     install(2)
     (check,) = _models()
     assert check.state == "ok" and str(nano.place) in check.found
+
+
+@pytest.mark.parametrize("asked", ["prompts", "prompts:en"])
+def test_get_says_where_the_prompts_lie_and_their_licence(asked, monkeypatch, tmp_path, capsys):
+    licence = "Files: *\nLicense: CC-BY-SA-3.0\nCopyright: 2006 Someone\n"
+    (tmp_path / "copyright").write_text(licence)
+    monkeypatch.setattr(get, "fetch_prompts", lambda language: tmp_path)
+    assert get.main([asked]) == 0
+    out = capsys.readouterr().out
+    assert f"{asked}: {tmp_path}" in out and "use: data=prompts language=en" in out
+    assert "CC-BY-SA-3.0, copyright 2006 Someone" in out
+
+
+@pytest.mark.parametrize("form", ["CTranslate2", "Hugging Face"])
+def test_french_is_refused_by_what_the_files_of_a_model_say(form, tmp_path, monkeypatch):
+    monkeypatch.setattr(find, "MULTILINGUAL_TOKENS", 10**6)  # none is, unless it says so
+    folder = converted() if form == "CTranslate2" else Path(tiny_folder())
+    place = tmp_path / "some_model"
+    shutil.copytree(folder, place)
+    if form == "Hugging Face":
+        (place / "generation_config.json").unlink(missing_ok=True)
+    assert find.is_english_only(place)
+    monkeypatch.setattr(find, "MULTILINGUAL_TOKENS", 1)
+    assert not find.is_english_only(place)
+    if form == "Hugging Face":
+        (place / "generation_config.json").write_text('{"is_multilingual": false}')
+        assert find.is_english_only(place)
+    assert find.is_english_only("me/whisper-nothing.en@main")
+    assert not find.is_english_only("me/whisper-nothing")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_asr.whisper.packages import packaged
+from streaming_asr.models.packages import packaged
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

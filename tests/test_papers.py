@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from streaming_asr.config import CONF_DIR, compose_raw
+from streaming_asr.config import compose_raw
 from streaming_asr.errors import UserError
 from streaming_asr.papers import NONE, papers, read_paper
+from streaming_asr.paths import CONF_DIR
 from streaming_asr.report import main
 from streaming_asr.report.cells import read_cells
 from streaming_asr.report.paper import agrees, compare

@@ -203,6 +203,36 @@ def test_the_page_holds_the_numbers_of_metrics_json(tmp_path: Path) -> None:
     assert (cell["chunk_s"], cell["method"], cell["split"]) == (0.3, "whisperrt", "mini clean")
 
 
+@pytest.mark.parametrize(
+    ("method", "settings", "said", "told"),
+    [
+        ("hush_word", {"padding": "zeros"}, "a b", "padding=zeros: the model never heard"),
+        ("whisperrt", {"weights": None}, "a b", "weights=none: unless they are merged"),
+        ("star", {}, "x y z", "WER 150 %, more errors than words"),
+        ("hush_word", {"padding": "hush"}, "a b", None),
+        ("whisperrt", {"weights": "any_chunk"}, "a b", None),
+        ("whisperrt", {}, "a b", None),  # an imported log does not say
+        ("star", {"weights": None}, "x y", None),  # 100 %, as an empty text has
+    ],
+)
+def test_a_row_that_is_no_result_of_its_method_says_why_in_the_table_and_in_the_page(
+    method: str, settings: dict[str, Any], said: str, told: str | None, tmp_path: Path
+) -> None:
+    folder = write_cell(tmp_path / f"method={method},chunk=300ms", texts={"u": ("a b", said)})
+    result = json.loads((folder / "metrics.json").read_text())
+    result["config"]["method"] |= settings
+    (folder / "metrics.json").write_text(json.dumps(result))
+    (cell,) = page_data(tmp_path)["cells"]
+    warnings = [note for note in cell["notes"] if note.startswith("warning: ")]
+    caption = str(table(tmp_path).caption or "")
+    if told is None:
+        assert not warnings
+        assert "warning" not in caption
+    else:
+        assert [told in warning for warning in warnings] == [True]
+        assert f"[1] {warnings[0]}" in caption
+
+
 def test_the_page_fetches_nothing(tmp_path: Path) -> None:
     text = build(write_grid(tmp_path / "grid", tone(tmp_path / "a.ogg"))).read_text()
     addresses = set(re.findall(r"(?:https?:)?//[\w.]+\.[a-z]{2,}[^\s'\"]*", text))

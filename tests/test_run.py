@@ -148,8 +148,9 @@ def test_ctrl_c_says_how_to_go_on_and_exits_with_130(
     with pytest.raises(SystemExit) as left:
         run.main(arguments(tmp_path, "method.kill_at=17"))
     assert left.value.code == 130
-    out = capsys.readouterr().out
-    assert "of 5 utterances; the same command goes on from there" in out
+    told = capsys.readouterr()
+    assert "of 5 utterances are done" in told.out
+    assert told.err == "stopped by SIGINT; the same command goes on from what is done\n"
 
 
 def test_a_log_scored_by_older_metrics_is_scored_again_without_running(
@@ -210,7 +211,7 @@ def test_on_a_full_disk_the_events_so_far_survive_and_the_run_goes_on_later(
 def test_two_processes_cannot_write_one_cell(tmp_path: Path) -> None:
     with (
         cells.lock(tmp_path),
-        pytest.raises(UserError, match="another process is writing this cell"),
+        pytest.raises(UserError, match="another process is writing there"),
         cells.lock(tmp_path),
     ):
         pass

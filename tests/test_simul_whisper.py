@@ -308,7 +308,7 @@ def test_a_word_is_committed_with_its_successor_and_shown_before():
         update = simul.step(state, noise(3.0, seed=1)[i : i + CHUNK], last=False)
         said += "".join(word.text for word in update.committed)
         shown = said + "".join(word.text for word in update.partial)
-        whole = "".join(simul._whisper.decode_words(state.tokens))
+        whole = "".join(w.text for w in simul._whisper.detokenizer.words(state.tokens))
         assert shown.endswith(whole) and len(update.partial) <= 1
     assert said
 

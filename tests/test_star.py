@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from star_tiny import model_folder, star_folder
-from tiny import noise
+from tiny import noise, tiny_folder
 from traces import a_step
 
 from streaming_asr.config import new_method
@@ -55,6 +55,19 @@ def stream(star, audio, samples=None, recorder=None):
         words += update.committed
     assert update.partial == ()
     return [w.text for w in words], state
+
+
+@pytest.mark.parametrize(("early_end", "said"), [("suppress", True), ("wait", False)])
+def test_words_on_silence_are_anchors_that_want_a_token_and_may_not_have_the_end(early_end, said):
+    """An anchor stands for a token. Where the model finds that nothing was said, `suppress` takes
+    its next best token, and `wait` none."""
+    folder = tiny_folder(seed=3, eot_logit=60.0)
+    star = new_method(
+        "star", str(folder), chunk_s=0.1, first_chunk_s=0.2, early_end=early_end, wait_k=1
+    )
+    words, state = stream(star, np.zeros(48_000, np.float32), 1600)
+    assert state.cache.n_anchors > 5
+    assert bool(words) == said
 
 
 NETWORKS = {

@@ -133,6 +133,33 @@ def joined(parts: list[Compressed]) -> Compressed:
     )
 
 
+def test_neighbours_with_like_scores_do_not_all_become_anchors_unless_ranked():
+    made = make("star")
+    bumps = torch.full((60,), -6.0)
+    for centre in (7, 22, 37, 52):
+        bumps[centre - 2 : centre + 3] = torch.tensor([2.9, 3.1, 3.0, 3.2, 2.8])
+    bumps[5:10] += 0.5  # one of them a little higher
+    made.segmenter.forward = lambda x: bumps
+    at = {}
+    for made.select in ("accumulate", "top_k"):
+        at[made.select] = made.compress(features(60), rate=15.0).ends
+    gaps = {kind: [b - a for a, b in itertools.pairwise(ends)] for kind, ends in at.items()}
+    assert gaps["top_k"][:-1] == [1, 1]  # three frames of that one, none of the others
+    assert min(gaps["accumulate"][:-1]) > 5 and len(at["accumulate"]) in (4, 5)
+    assert at["accumulate"][-1] == at["top_k"][-1] == 60
+
+
+def test_a_shift_changes_a_streams_segments_and_no_training():
+    made = make("star")
+    x = features(40)
+    trained, streamed = made.compress(x, 5.0).ends, made.compress(x).ends
+    made.shift = 2.0
+    assert made.compress(x, 5.0).ends == trained
+    shifted = made.compress(x).ends
+    assert len(shifted) > len(streamed)
+    assert made.push(made.start(), x, last=True).ends == shifted
+
+
 KINDS = {
     "star": {"name": "star"},
     "star, residual": {"name": "star", "carry": True},

@@ -13,8 +13,9 @@ from toy_corpus import toy_corpus
 import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
 from streaming_asr.config import compose_raw, new_method
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
-from streaming_asr.methods.star.train import StarRecipe
+from streaming_asr.methods.star.network import load_star
+from streaming_asr.methods.star.train import StarRecipe, shift_to_sum
+from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.loop import FitConfig, fit
 
 
@@ -113,6 +114,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(recipe, tmp_path):
         {"lookback": False},
         {"stage": "plain"},
         {"stage": "frozen"},
+        {"compressor": "star", "rate": 12.0, "select": "top_k"},
         {"mask": "history", "types": "all", "carry": True, "train_features": True},
     ],
     ids=str,
@@ -135,6 +137,38 @@ def test_every_compressor_and_option_learns(recipe, options):
         assert (weight.grad is not None) == weight.requires_grad, name
 
 
+def test_the_shift_makes_scores_sum_up_to_the_number_of_tokens():
+    scores = torch.linspace(-6, 2, 200)
+    for total in (3.0, 17.0, 120.0):
+        shift = shift_to_sum(scores, total)
+        assert float((scores.double() + shift).sigmoid().sum()) == pytest.approx(total, rel=1e-6)
+    assert abs(shift_to_sum(scores, float(scores.double().sigmoid().sum()))) < 1e-6
+
+
+def test_scores_are_shifted_where_that_does_better_on_dev(recipe, tmp_path):
+    made = recipe(stage="segmenter")
+    wers = {0.0: 30.0}
+    made._streamed = lambda shift: {"score": wers.get(shift, 20.0), "wer": wers.get(shift, 20.0)}
+    assert made.evaluate()["wer"] == 20.0 and made.shift != 0
+    made.save(tmp_path)
+    network = load_star(str(tiny_folder()), tmp_path)[1]
+    assert network.compressor.shift == pytest.approx(made.shift)
+    text = made.whisper.tokenizer(" the quick fox", add_special_tokens=False)
+    n_tokens = len(text.input_ids) + 1
+    audio = made._filled_up(made.dev[0].load(), [75])
+    scores = network.compressor.segmenter(network.extractor.whole(audio, [30, 45, 60, 75]))
+    assert float(network.compressor.alphas(scores).sum()) == pytest.approx(n_tokens, rel=0.02)
+    wers[0.0] = 10.0
+    assert made.evaluate()["wer"] == 10.0 and made.shift == 0
+    assert recipe(rate=12.0)._calibrated() == 0  # scaled to T / rate in any case
+
+
+def test_audio_heard_as_a_whole_is_encoded_without_the_streams_mask(recipe):
+    assert recipe(rate=12.0).config.mask == "history"
+    assert recipe().config.mask == "compact"
+    assert recipe(rate=12.0, mask="compact").config.mask == "compact"
+
+
 def test_bad_settings_are_refused(recipe, tmp_path, corpus):
     for options, message in [
         ({"stage": "last"}, "plain, segmenter, frozen"),
@@ -155,4 +189,4 @@ def test_bad_settings_are_refused(recipe, tmp_path, corpus):
 def test_the_recipe_is_configured_in_full():
     config = compose_raw(["method=star", "entry=any_chunk"], config_name="train")
     assert config.recipe.target._target_ == "streaming_asr.methods.star.train.StarRecipe"
-    assert config.recipe.target.compressor == "star" and config.recipe.target.carry is False
+    assert config.recipe.target.compressor == "star" and config.recipe.target.carry is True

@@ -282,7 +282,11 @@ def test_the_best_by_score_is_kept_and_the_last_evaluation_logged(tmp_path):
     save = recipe.save
     recipe.save = lambda folder: (kept.append(folder.name), save(folder))
     figures = fit(recipe, settings(tmp_path, evaluate_every=4))
-    assert kept == ["best", "best", "final"]
+    assert [name.split(".")[1] if name.startswith(".") else name for name in kept] == [
+        "best",
+        "best",
+        "final",
+    ]  # each written beside its place, under a name with a dot, and renamed
     assert figures == {"score": 2.0}
     assert [row["dev/score"] for row in curve(tmp_path) if "dev/score" in row] == [3.0, 1.0, 2.0]
 

@@ -137,8 +137,8 @@ def test_the_truncation_detectors_frozen_encoder_runs_once_for_each_batch(tmp_pa
 def test_u2s_head_alone_is_trained_on_kept_encodings(tmp_path, monkeypatch):
     corpus = toy_corpus(tmp_path)
     encoded = []
-    encode = u2.encode_masked
-    monkeypatch.setattr(u2, "encode_masked", lambda *a, **k: encoded.append(1) or encode(*a, **k))
+    encode = u2.encode_windows
+    monkeypatch.setattr(u2, "encode_windows", lambda *a, **k: encoded.append(1) or encode(*a, **k))
 
     def recipe(stage="ctc"):
         made = U2Recipe(
@@ -154,11 +154,11 @@ def test_u2s_head_alone_is_trained_on_kept_encodings(tmp_path, monkeypatch):
     kept = recipe()
     before = kept.model.head.weight.detach().clone()
     fit(kept, settings(tmp_path / "cached", max_steps=5, cached_batches=2))
-    assert len(encoded) == 4  # 2 batches of 2 windows
+    assert len(encoded) == 2  # 2 batches
     drawn = recipe()
     drawn.__class__ = InTurn
     fit(drawn, settings(tmp_path / "drawn", max_steps=5))
-    assert len(encoded) == 4 + 5 * 2
+    assert len(encoded) == 2 + 5
     assert torch.allclose(kept.model.head.weight, drawn.model.head.weight, atol=1e-5)
     assert not torch.allclose(kept.model.head.weight, before, atol=1e-2)
     place = {"rank": 0, "world": 1, "progress": 0.0}

@@ -12,15 +12,20 @@ import torch
 from recipes import settings_of
 from tiny import noise, tiny_folder
 
+from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.methods.simul_whisper import SimulWhisper
 from streaming_asr.methods.simul_whisper.train import (
     TruncationRecipe,
+    best_threshold,
     count_words,
     cuts_a_word,
     dev_clips,
 )
-from streaming_asr.methods.simul_whisper.truncation import load_detector
+from streaming_asr.methods.simul_whisper.truncation import (
+    TruncationDetector,
+    load_detector,
+    threshold_of,
+)
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.whisper.encoder import encode_padded
 from streaming_asr.whisper.features import log_mel
@@ -71,7 +76,40 @@ def test_a_word_counts_when_all_of_it_is_in_the_clip():
 def test_a_clip_that_ends_in_a_word_cuts_it_and_one_that_ends_in_a_pause_does_not():
     spans = [(0.1, 0.4), (0.5, 0.95)]
     cut = [stop for stop in range(60) if cuts_a_word(spans, stop)]
-    assert cut == [*range(6, 20), *range(26, 48)]
+    assert cut == [*range(7, 20), *range(27, 48)]  # of one frame of it nobody hears a word
+
+
+def test_a_clip_that_ends_with_a_word_does_not_cut_the_next_one_that_begins_in_its_last_frame():
+    spans = [(0.1, 0.405), (0.405, 0.95)]  # the first ends in the 21st frame, so does the clip
+    assert not cuts_a_word(spans, 21)
+    assert cuts_a_word(spans, 22)
+    contiguous = [(0.3 * i + 0.007, 0.3 * i + 0.307) for i in range(9)]
+    labels = [dev_clips(random.Random(seed), contiguous, 140) for seed in range(20)]
+    assert all(len(clips) == 2 and clips[0][1] and not clips[1][1] for clips in labels)
+
+
+def test_the_threshold_is_the_one_that_tells_whole_from_cut_words_best():
+    assert best_threshold([0.17, 0.2, 0.08], [0.05, 0.07]) == (0.08, 1.0)
+    assert best_threshold([0.17, 0.2, 0.08], [0.05, 0.1, 0.12, 0.3]) == (
+        0.17,
+        pytest.approx(17 / 24),
+    )
+    assert best_threshold([0.3, 0.4], [0.1, 0.2]) == (0.3, 1.0)
+    assert best_threshold([0.1], [0.1]) == (1.0, 0.5)  # nothing is told apart
+
+
+def test_a_threshold_on_the_last_two_frames_decides_in_place_of_the_published_rule(tmp_path):
+    detector = TruncationDetector(1)
+    torch.nn.init.ones_(detector.linear.weight)
+    torch.nn.init.zeros_(detector.linear.bias)
+    hidden = torch.tensor([0.0] * 8 + [0.08, 0.09]).logit(1e-6)[:, None]
+    assert not detector.ends_with_a_word(hidden)  # the sum does not reach a word
+    assert detector.ends_with_a_word(hidden, 0.16) and not detector.ends_with_a_word(hidden, 0.18)
+    assert not detector.ends_with_a_word(hidden[-1:], 0.01)
+    assert threshold_of(0.2, tmp_path) == 0.2
+    for wanted in ("dev", "high"):
+        with pytest.raises(UserError, match=f"truncation_threshold={wanted}: a number, or dev"):
+            threshold_of(wanted, tmp_path)
 
 
 def test_the_loss_is_that_of_the_sum_and_of_the_last_two_frames(corpus):
@@ -136,7 +174,8 @@ def test_a_few_steps_lower_the_loss_and_leave_a_detector_that_run_can_load(corpu
         evaluate_every=30,
     )  # fmt: skip
     figures = fit(trained, settings)
-    assert set(figures) == {"score", "whole_words_kept", "cut_words_dropped", "rmse_words"}
+    names = {"score", "whole_words_kept", "cut_words_dropped", "rmse_words"}
+    assert set(figures) == names | {"threshold", "right_at_threshold"}
     assert 0 <= figures["score"] <= 100 and figures["rmse_words"] > 0
     curve = (tmp_path / "curve.jsonl").read_text().splitlines()
     losses = [row["loss"] for row in map(json.loads, curve) if "loss" in row]
@@ -147,7 +186,9 @@ def test_a_few_steps_lower_the_loss_and_leave_a_detector_that_run_can_load(corpu
     assert not told["model"].startswith("/") and told["base"]
     loaded = load_detector(folder, 32, "cpu")
     assert torch.equal(loaded.linear.weight, trained.model.linear.weight)
-    simul = SimulWhisper(FOLDER, truncation="cif", weights=str(folder))
+    assert threshold_of("dev", folder) == figures["threshold"]
+    weights = {"weights": str(folder), "truncation_threshold": "dev"}
+    simul = new_method("simul_whisper", FOLDER, truncation="cif", **weights)
     assert simul.step(simul.start(), noise(1.5, seed=1), last=True).partial == ()
 
 

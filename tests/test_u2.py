@@ -437,7 +437,7 @@ def test_a_wrong_setting_is_refused(options, answer) -> None:
 
 
 def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_path) -> None:
-    with pytest.raises(UserError, match=r"no CTC head for this model"):
+    with pytest.raises(UserError, match=r"no ctc_head.safetensors there; train one"):
         new_method("u2", str(tiny_folder()), weights=str(tmp_path))
     save_head(embedding_head(load_whisper(tiny_folder(d_model=64, layers=1)), 300), tmp_path)
     with pytest.raises(UserError, match="use the model that the head was trained on"):

@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
+from streaming_asr.models.hash import weights_hash
+from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.source import locate
 from tests.tiny import tiny_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")

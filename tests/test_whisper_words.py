@@ -56,5 +56,5 @@ def test_languages_without_spaces_break_at_characters(whisper):
 
 def test_control_tokens_spell_nothing(whisper):
     ids = [*whisper.prompt(), *encode(whisper, " dog"), whisper.eot]
-    assert whisper.decode_words(ids) == [" dog"]
-    assert whisper.decode_words([]) == []
+    assert [w.text for w in whisper.detokenizer.words(ids)] == [" dog"]
+    assert whisper.detokenizer.words([]) == []

@@ -15,11 +15,12 @@ from toy_corpus import toy_corpus
 
 from streaming_asr.data.shards import by_speaker, read_shards
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
-from streaming_asr.methods.whisperrt.prefixes import encode_windows, pack
+from streaming_asr.methods.whisperrt.prefixes import pack
 from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
+from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.training.windows import Window
+from streaming_asr.whisper.batched import encode_together
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.load import load_whisper
 
@@ -351,7 +352,7 @@ def test_windows_encoded_together_equal_windows_encoded_alone(recipe):
     batch = batch_of(recipe)
     assert len({mel.shape[-1] for mel in batch.mels}) > 1
     with torch.no_grad():
-        together = encode_windows(recipe.peft, batch.mels, batch.ends)
+        together = encode_together(recipe.peft, batch.mels, batch.ends)
         for row, mel, ends in zip(together, batch.mels, batch.ends, strict=True):
             alone = encode_masked(recipe.peft, mel[None], ends=ends)[0]
             assert torch.allclose(row[: ends[-1]], alone, atol=1e-5)

@@ -52,7 +52,11 @@ def stream_from_disk(
     path = folder / "recording.wav"
     make_recording(path, hours * 3600)
     method = new_method(
-        "chunkformer", str(folder), device=device, mode="longform", total_duration_s=BLOCK_S
+        "chunkformer",
+        weights=str(folder),
+        device=device,
+        mode="longform",
+        total_duration_s=BLOCK_S,
     )
     process = psutil.Process()
     readings: list[tuple[float, int]] = []  # seconds heard, bytes resident

@@ -1,4 +1,4 @@
-"""Word times made on the way: `data.align=auto` (see `data.corpora.loader`).
+"""Word times made on the way: `data.align=auto`.
 
 One aligner model per corpus, whatever model and method run on it, so that latencies of all methods
 are against the same times: tiny.en for English, base for anything else. What is aligned is kept in
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -17,11 +18,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from streaming_asr.align.cache import Cache
 from streaming_asr.align.command import fill, label, safe, settings_of
 from streaming_asr.cache import cache_root
-from streaming_asr.config import CONF_DIR, compose_raw
+from streaming_asr.config import build, compose_raw
 from streaming_asr.data.noise import Noisy
-from streaming_asr.data.utterance import Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.paths import CONF_DIR
 from streaming_asr.text import light_key
+from streaming_asr.utterance import Utterance
+from streaming_asr.whisper.from_ctranslate2 import locate
 
 ENGLISH, OTHERS = "tiny.en", "base"
 
@@ -39,8 +42,6 @@ class AutoAligner:
 
         wanted: auto, a model's name, or its path. Raises UserError where the model is not there.
         """
-        from streaming_asr.whisper.source import locate
-
         model = wanted
         if wanted == "auto":
             model = ENGLISH if set(languages) <= {"en"} else OTHERS
@@ -81,6 +82,26 @@ class AutoAligner:
             print(f"no word times: {len(failed) - 3} more", file=sys.stderr)
         timed = {name: result.words for name, result in results.items() if result.words}
         return [replace(c, words=timed[c.id]) if c.id in timed else c for c in clips]
+
+
+def give_times(corpus: Any) -> AutoAligner | None:
+    """Hands the aligner of `data.align` to the corpus and returns it; None where it asks for none.
+
+    Raises UserError where the aligner's model is not there.
+    """
+    wanted = getattr(corpus, "align", None)
+    if wanted in (None, "none"):
+        return None
+    aligner = AutoAligner.choose(str(wanted), corpus.languages())
+    corpus.time = partial(aligner.time, corpus)
+    return aligner
+
+
+def timed_utterances(data: DictConfig, limit: int | None) -> list[Utterance]:
+    """The utterances of the corpus that `data` describes, with the times that it asks for."""
+    corpus = build(data)
+    give_times(corpus)
+    return list(corpus.utterances(limit))
 
 
 def _clean(clip: Utterance) -> Utterance:

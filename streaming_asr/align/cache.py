@@ -21,6 +21,7 @@ from streaming_asr.align.result import Aligned
 from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 
 
 class Cache:
@@ -34,7 +35,7 @@ class Cache:
             folder.mkdir(parents=True, exist_ok=True)
             before = json.loads(stands.read_text("utf-8")) if stands.is_file() else None
             if before is None:
-                stands.write_text(json.dumps(dict(settings), indent=2) + "\n", encoding="utf-8")
+                write_text(stands, json.dumps(dict(settings), indent=2) + "\n")
             self._mend()
             self._file = (folder / f"part-{shard:03d}-of-{of:03d}.jsonl").open(
                 "a", encoding="utf-8"

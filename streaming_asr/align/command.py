@@ -16,10 +16,12 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from streaming_asr.align.cache import Cache
 from streaming_asr.align.quality import Quality, lines, measure
-from streaming_asr.config import CONF_DIR, DTYPES, build
+from streaming_asr.config import DTYPES, build
 from streaming_asr.data.corpora import Mini
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.files import write_text
+from streaming_asr.paths import CONF_DIR
 from streaming_asr.utterance import Utterance
 
 # Settings of aligners that cannot change a result.
@@ -60,8 +62,6 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
         near = did_you_mean(config.dtype, DTYPES)
         raise UserError(f"dtype={config.dtype}: one of {', '.join(DTYPES)}{near}")
     OmegaConf.resolve(config)
-    if "align" in config.data:
-        config.data.align = None  # what is to be made here
     corpus = build(config.data)
     utterances = corpus.utterances(config.limit)[shard - 1 :: of]
     if not utterances:
@@ -85,7 +85,7 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
     for line in lines(quality):
         say(line)
     report = folder / f"quality-{shard:03d}-of-{of:03d}.json"
-    report.write_text(json.dumps(quality.row(), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    write_text(report, json.dumps(quality.row(), indent=1, ensure_ascii=False) + "\n")
     say(f"written to {folder}; use it with data.alignments={folder}")
     return quality
 

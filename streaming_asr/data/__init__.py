@@ -17,10 +17,3 @@ __all__ = [
     "load_audio",
     "read_manifest",
 ]
-
-
-def main() -> int:
-    """Run `python -m streaming_asr.data` (see `command.py`) and return its exit status."""
-    from streaming_asr.data.command import main as program
-
-    return program()

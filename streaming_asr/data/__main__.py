@@ -2,6 +2,6 @@
 
 import sys
 
-from streaming_asr.data import main
+from streaming_asr.data_command import main
 
 sys.exit(main())

@@ -6,9 +6,9 @@ Clips of two seconds hide what goes wrong in a stream: text that repeats, words 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def joined_as(name: str, clips: Sequence[Utterance]) -> Utterance:
 
 def _begins_s(clips: Sequence[Utterance]) -> list[float]:
     begins_s = [0.0]
-    for before, after in pairwise(clips):
+    for before, after in itertools.pairwise(clips):
         share = int.from_bytes(_hash(f"{before.id}\0{after.id}")[:8]) / 2**64
         pause_s = round(PAUSE_S[0] + share * (PAUSE_S[1] - PAUSE_S[0]), 3)
         begins_s.append(begins_s[-1] + before.duration_s + pause_s)

@@ -23,6 +23,7 @@ from typing import Any
 from streaming_asr.data.audio import MAX_S, Composed, File, duration_s
 from streaming_asr.data.noise import Noisy
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord, Utterance
 
@@ -55,7 +56,7 @@ _PART = {
     "required": ["audio_filepath"],
     "description": "`parts` must be a list of objects with an `audio_filepath`",
 }
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "audio_filepath": _FILE,
@@ -192,7 +193,7 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
         lines.append(json.dumps(kept, ensure_ascii=False) + "\n")
     if not lines:
         raise UserError("data: no utterance to write; choose another split")
-    path.write_text("".join(lines), encoding="utf-8")
+    write_text(path, "".join(lines))
     return len(lines)
 
 
@@ -232,7 +233,7 @@ def _row(line: str, where: str) -> dict[str, Any]:
         remedy = SCHEMA["properties"][field]["description"]
         what = f"no `{field}`"
         if field in row:
-            what = f"`{error.name.removeprefix('data.')}` is {repr(error.value)[:60]}"
+            what = f"`{str(error.name).removeprefix('data.')}` is {repr(error.value)[:60]}"
         raise UserError(f"{where}: {what}; {remedy}.") from error
     return row
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
+from streaming_asr.files import beside, write_text
 from streaming_asr.utterance import Utterance
 
 
@@ -95,8 +96,9 @@ def write_shards(
     def close() -> None:
         nonlocal n_shards, offset
         stem = Path(folder) / f"shard-{n_shards:03d}"
-        np.save(stem.with_suffix(".npy"), np.concatenate(pieces))
-        stem.with_suffix(".jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with beside(stem.with_suffix(".npy")) as scratch, scratch.open("wb") as file:
+            np.save(file, np.concatenate(pieces))
+        write_text(stem.with_suffix(".jsonl"), "\n".join(lines) + "\n")
         pieces.clear()
         lines.clear()
         n_shards, offset = n_shards + 1, 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 
 MOST = 1e9  # the largest time that is read: 31 years in seconds, 11 days in milliseconds
 
@@ -70,12 +71,4 @@ def files(path: Path, suffixes: Sequence[str]) -> list[Path]:
 
 def write_lines(path: Path, lines: Iterable[str]) -> Path:
     """Write `lines`; raises UserError where that fails."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror}); make room, change its permissions or "
-            "choose another folder."
-        ) from error
-    return path
+    return write_text(path, "".join(f"{line}\n" for line in lines))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from streaming_asr import clocks
-from streaming_asr.metrics.trace import Trace, mean, pooled, ratio
+from streaming_asr.metrics.trace import Trace, arrays, mean, pooled, ratio
 
 MIB = 2**20
 
@@ -54,14 +54,7 @@ def queue(traces: Sequence[Trace]) -> dict[str, float | None]:
     """Return how long audio waits for the step before it: the longest wait, the mean of the last
     step's, the mean growth (clocks.queue_growth); and headroom, how many times slower a machine
     still keeps up with every utterance (clocks.headroom; None where nothing bounds it)."""
-    times = [
-        (
-            np.array([step.audio_s for step in trace.steps]),
-            np.array([step.compute_s for step in trace.steps]),
-        )
-        for trace in traces
-        if trace.steps
-    ]
+    times = [arrays(trace.steps) for trace in traces if trace.steps]
     if not times:
         return dict.fromkeys(("queue_max_s", "queue_final_s", "queue_growth", "headroom"))
     room = clocks.headroom(times)

@@ -36,17 +36,10 @@ class Parts(NamedTuple):
     compute: float
 
 
-def decompose(trace: Trace, end_s: float, k: int) -> Parts:
-    """Return the parts of a word that ended at `end_s` and was committed by step `k`."""
-    a = [step.audio_s for step in trace.steps]
-    return _decompose(trace, a, end_s, k)
-
-
 def word_parts(trace: Trace, words: WordLatency) -> list[Parts]:
     """Return the parts of every hit of `words`, which are `trace`'s, in their order."""
-    a = [step.audio_s for step in trace.steps]
     committed = words.steps.committed
-    return [_decompose(trace, a, hit.end_s, committed[hit.word]) for hit in words.hits]
+    return [decompose(trace, hit.end_s, committed[hit.word]) for hit in words.hits]
 
 
 def means(parts: Sequence[Parts]) -> dict[str, float | None]:
@@ -54,8 +47,9 @@ def means(parts: Sequence[Parts]) -> dict[str, float | None]:
     return {name: mean([getattr(each, name) for each in parts]) for name in Parts._fields}
 
 
-def _decompose(trace: Trace, a: Sequence[float], end_s: float, k: int) -> Parts:
-    step = trace.steps[k]
+def decompose(trace: Trace, end_s: float, k: int) -> Parts:
+    """Return the parts of a word that ended at `end_s` and was committed by step `k`."""
+    a, step = trace.audio_times, trace.steps[k]
     # No step has the end of a word that outlasts the audio: then it was committed before it ended.
     k_end = bisect_left(a, end_s - TOLERANCE_S)
     k_ahead = min(bisect_left(a, end_s + trace.lookahead_s - TOLERANCE_S), len(a) - 1)

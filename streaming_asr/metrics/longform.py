@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from streaming_asr import clocks
@@ -26,7 +25,7 @@ from streaming_asr.metrics.latency import (
     timed,
     yet_another_average_lagging,
 )
-from streaming_asr.metrics.trace import Trace, mean
+from streaming_asr.metrics.trace import Trace, arrays, mean
 from streaming_asr.text import Normaliser
 
 PAUSE_S = 1.0  # a silence this long ends a sentence that has no closing mark
@@ -126,8 +125,7 @@ def _over_sentences(
         if "resegmented" not in trace.derived:
             texts = [part.text for part in parts]
             trace.derived["resegmented"] = resegment(trace.hypothesis.split(), texts)
-        a = np.array([step.audio_s for step in trace.steps])
-        c = np.array([step.compute_s for step in trace.steps])
+        a, c = arrays(trace.steps)
         of_token = commit_steps(trace)
         for clock in clock_names:
             times_ms = clocks.CLOCKS[clock](a, c) * 1000.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 # Raised whenever a change can alter any score of an existing log.
@@ -30,6 +30,14 @@ COMMON = "common use"
 _AT = {"cu": "on the audio clock a_k", "ca": "on the compute clock f_k"}
 
 
+def _both(name: str, unit: str, definition: str, source: str = OURS) -> list[Metric]:
+    """Return a metric on each clock: `{clock}` in its name, `{at}` in its definition."""
+    return [
+        Metric(name.format(clock=clock), unit, "lower", definition.format(at=at), source)
+        for clock, at in _AT.items()
+    ]
+
+
 def _accuracy() -> list[Metric]:
     rows = [
         ("wer", "(S+D+I)/N of normalised words, pooled over the corpus", COMMON),
@@ -42,40 +50,33 @@ def _accuracy() -> list[Metric]:
         ),
         ("rwer_committed", "RWER of the committed text alone", OURS),
     ]
-    for form, what in (("arwer", "displayed"), ("arwer_committed", "committed")):
-        for clock, at in _AT.items():
-            rows.append(
-                (
-                    f"{form}_{clock}",
-                    f"{what} text at every step against the words that ended before it, {at}",
-                    WHISPERRT if (form, clock) == ("arwer", "cu") else OURS,
-                )
-            )
-    for clock, at in _AT.items():
-        rows.append(
-            (
-                f"arwer_grid_{clock}",
-                f"ARWER of the displayed text sampled every 100 ms, {at}; compares chunk sizes",
-                OURS,
-            )
-        )
-    return [Metric(name, "%", "lower", definition, source) for name, definition, source in rows]
+    against = "text at every step against the words that ended before it, {at}"
+    grid = "ARWER of the displayed text sampled every 100 ms, {at}; compares chunk sizes"
+    cu, ca = _both("arwer_{clock}", "%", f"displayed {against}")
+    return [
+        *(Metric(name, "%", "lower", definition, source) for name, definition, source in rows),
+        replace(cu, source=WHISPERRT),
+        ca,
+        *_both("arwer_committed_{clock}", "%", f"committed {against}"),
+        *_both("arwer_grid_{clock}", "%", grid),
+    ]
 
 
 def _latency() -> list[Metric]:
     found = []
-    zeros = {"start": "the start of the audio", "word_start": "the start of the first spoken word"}
-    zeros["word_end"] = "the end of the first spoken word"
+    zeros = {
+        "start": "the start of the audio",
+        "word_start": "the start of the first spoken word",
+        "word_end": "the end of the first spoken word",
+    }
     events = {
         "first_token": "first time anything is displayed",
         "first_correct_word": "first time a word is displayed that the final text holds rightly",
     }
     for event, what in events.items():
         for zero, since in zeros.items():
-            for clock, at in _AT.items():
-                name = f"{event}_{zero}_{clock}_s"
-                definition = f"{what}, minus {since}, {at}; mean over utterances"
-                found.append(Metric(name, "s", "lower", definition, OURS))
+            definition = f"{what}, minus {since}, {{at}}; mean over utterances"
+            found += _both(f"{event}_{zero}_{{clock}}_s", "s", definition)
     kinds = {
         "shown": "first displayed",
         "stable": "displayed ever since",
@@ -83,10 +84,8 @@ def _latency() -> list[Metric]:
     }
     for kind, what in kinds.items():
         for figure in ("mean", "p50", "p90", "p95", "p99"):
-            for clock, at in _AT.items():
-                name = f"word_latency_{kind}_{figure}_{clock}_s"
-                definition = f"{figure} over right words of: {what}, minus its spoken end, {at}"
-                found.append(Metric(name, "s", "lower", definition, OURS))
+            definition = f"{figure} over right words of: {what}, minus its spoken end, {{at}}"
+            found += _both(f"word_latency_{kind}_{figure}_{{clock}}_s", "s", definition)
     parts = {
         "fill": "the chunk that holds the word's end fills up",
         "lookahead": "the method waits for the audio past it that it declared",
@@ -95,42 +94,18 @@ def _latency() -> list[Metric]:
         "compute": "the step computes",
     }
     for part, what in parts.items():
-        name = f"word_latency_{part}_mean_ca_s"
         definition = f"part of word_latency_committed_mean_ca_s: {what}; the five sum to it"
-        found.append(Metric(name, "s", "lower", definition, OURS))
+        found.append(Metric(f"word_latency_{part}_mean_ca_s", "s", "lower", definition, OURS))
+    covered = "share of spoken words that word latency covers: those the final text holds rightly"
+    flush = "compute of the flush after the last audio, mean over utterances"
+    tail = "end of the last step on the compute clock minus the audio's duration, mean"
+    last = "commit of the last word minus the end of the last spoken word, {at}, mean"
     found += [
-        Metric(
-            "word_latency_coverage",
-            "%",
-            "higher",
-            "share of spoken words that word latency covers: those the final text holds rightly",
-            OURS,
-        ),
-        Metric(
-            "finalise_compute_s",
-            "s",
-            "lower",
-            "compute of the flush after the last audio, mean over utterances",
-            OURS,
-        ),
-        Metric(
-            "finalise_tail_s",
-            "s",
-            "lower",
-            "end of the last step on the compute clock minus the audio's duration, mean",
-            OURS,
-        ),
+        Metric("word_latency_coverage", "%", "higher", covered, OURS),
+        Metric("finalise_compute_s", "s", "lower", flush, OURS),
+        Metric("finalise_tail_s", "s", "lower", tail, OURS),
+        *_both("finalise_last_word_{clock}_s", "s", last),
     ]
-    for clock, at in _AT.items():
-        found.append(
-            Metric(
-                f"finalise_last_word_{clock}_s",
-                "s",
-                "lower",
-                f"commit of the last word minus the end of the last spoken word, {at}, mean",
-                OURS,
-            )
-        )
     lagging = {
         "al": ("ms", "average lagging behind an even emission of the reference", "Ma et al. 2019"),
         "laal": ("ms", "AL at the pace of the longer of text and reference", "Papi et al. 2022"),
@@ -143,14 +118,10 @@ def _latency() -> list[Metric]:
         "ap": ("", "mean delay as a share of the duration", "Cho and Esipova 2016"),
     }
     for name, (unit, what, source) in lagging.items():
-        suffix = f"_{unit}" if unit else ""
-        for clock, at in _AT.items():
-            definition = f"{what}, of commit times {at}; mean over utterances with words"
-            found.append(Metric(f"{name}_{clock}{suffix}", unit, "lower", definition, source))
-    for clock, at in _AT.items():
-        definition = f"DAL over tokens, of the times they became final {at}; mean"
-        found.append(Metric(f"dal_tokens_{clock}_ms", "ms", "lower", definition, STAR))
-    return found
+        definition = f"{what}, of commit times {{at}}; mean over utterances with words"
+        found += _both(f"{name}_{{clock}}{'_' * bool(unit)}{unit}", unit, definition, source)
+    definition = "DAL over tokens, of the times they became final {at}; mean"
+    return found + _both("dal_tokens_{clock}_ms", "ms", definition, STAR)
 
 
 def _cost() -> list[Metric]:

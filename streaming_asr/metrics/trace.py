@@ -86,17 +86,27 @@ class Trace:
         """(step index, displayed text) of the steps that changed what is displayed."""
         return _changes([step.displayed for step in self.steps])
 
+    @cached_property
+    def audio_times(self) -> list[float]:
+        """a_k of every step, in seconds."""
+        return [step.audio_s for step in self.steps]
+
     def times(self, clock: str) -> list[float]:
         """Return when each step happened: a_k on the clock "cu", f_k on the clock "ca"."""
         if clock == "cu":
-            return [step.audio_s for step in self.steps]
+            return self.audio_times
         return [step.finished_s for step in self.steps]
+
+
+def arrays(steps: Sequence[TraceStep]) -> tuple[clocks.Times, clocks.Times]:
+    """Return (a_k, c_k) of the steps, float64 (K,) each."""
+    a, c = np.array([(step.audio_s, step.compute_s) for step in steps]).reshape(-1, 2).T
+    return a, c
 
 
 def queued(steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
     """Return `steps` with the `finished_s` and `wait_s` of the first-in first-out queue."""
-    a = np.array([step.audio_s for step in steps], dtype=np.float64)
-    c = np.array([step.compute_s for step in steps], dtype=np.float64)
+    a, c = arrays(steps)
     if not len(a):
         return ()
     finished, waits = clocks.fifo(a, c).tolist(), clocks.queue_wait(a, c).tolist()

@@ -117,10 +117,12 @@ def _read_cell(folder: Path, root: Path) -> Cell:
         notes.append("feed best_effort: the text depends on the machine")
     if (config.get("batch") or 1) != 1:
         notes.append(f"batch {config['batch']}: no latency")
+    method = overrides.get("method") or _method(config) or name
+    notes += _doubts(method, config, metrics)
     return Cell(
         folder=folder,
         name=name,
-        method=overrides.get("method") or _method(config) or name,
+        method=method,
         variant=" ".join(
             f"{key.rsplit('.', 1)[-1]}={value}"
             for key, value in overrides.items()
@@ -134,6 +136,46 @@ def _read_cell(folder: Path, root: Path) -> Cell:
         document=document,
         config=config,
     )
+
+
+# Settings with which a method is a baseline and nothing to report: method, key, value, why.
+_UNTRAINED = (
+    (
+        "hush_word",
+        "padding",
+        "zeros",
+        "padding=zeros: the model never heard audio that ends this early, and may say words that "
+        "nobody said; take padding=hush, or full, which it was trained on",
+    ),
+    (
+        "whisperrt",
+        "weights",
+        None,
+        "weights=none: unless they are merged into the model, it was never trained to hear block "
+        "by block; take weights=auto, or train them with streaming_asr.train",
+    ),
+)
+
+
+def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[str]:
+    """Return why these numbers should not be reported as the method's, and what to do."""
+    settings = config.get("method")
+    doubts = [
+        f"warning: {why}"
+        for name, key, value, why in _UNTRAINED
+        if name == method
+        and isinstance(settings, Mapping)
+        and settings.get(key, "unknown") == value
+        and metrics
+    ]
+    wer = metrics.get("wer")
+    if isinstance(wer, int | float) and wer > 100:
+        doubts.append(
+            f"warning: WER {wer:.4g} %, more errors than words: the model says words that nobody "
+            "said, often again and again; look at the texts in the page, at model, language and "
+            "sample rate, and at whether the weights fit the method"
+        )
+    return doubts
 
 
 def _marked(cells: list[Cell]) -> list[Cell]:

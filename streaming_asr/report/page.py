@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 from streaming_asr.report.cells import Cell, ceiling, front, read_cells
 from streaming_asr.report.marks import read_marks
 from streaming_asr.report.terminal import HEADLINE
@@ -55,9 +56,7 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
         audio=audio,
     )
     path = Path(out) if out is not None else root / "report.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
-    return path
+    return write_text(path, page)
 
 
 def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 from streaming_asr.report.cells import Cell, read_cells
 from streaming_asr.report.terminal import HEADLINE, heading_of
 from streaming_asr.terminal import shown
@@ -68,9 +71,7 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
         for cell in cells
     ]
     lines = _latex(heads, rows) if is_tex else _piped(heads, rows)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return out
+    return write_text(out, "\n".join(lines) + "\n")
 
 
 def _best(cells: Sequence[Cell], columns: Sequence[str]) -> dict[tuple[str, str], float]:
@@ -116,4 +117,6 @@ def _tex(text: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    return text.replace("|", r"\|")
+    """Return the text as it is to show, where readers of Markdown see HTML, bars and links."""
+    text = html.escape(" ".join(text.split()), quote=False)
+    return re.sub(r"([|\[\]\\`])", r"\\\1", text)

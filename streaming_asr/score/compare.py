@@ -14,6 +14,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.events import UtteranceLog, read_log
+from streaming_asr.files import write_text
 from streaming_asr.metrics import METRICS, traces
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.score.sample import LATENCY, Sample, differences
@@ -81,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
     rows = table(comparisons)
     if arguments.json is not None:
         text = json.dumps({"level": LEVEL, "n_draws": N_RESAMPLES, "rows": rows}, indent=1)
-        arguments.json.write_text(text + "\n", encoding="utf-8")
+        write_text(arguments.json, text + "\n")
     _print(comparisons, rows)
     return 0
 

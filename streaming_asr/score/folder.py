@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.events import Log, is_set_aside, read_log
+from streaming_asr.files import write_text
 from streaming_asr.log_check import InvalidLog
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
 from streaming_asr.score.sample import Sample, intervals, shares
@@ -48,7 +48,7 @@ def score_folder(
         log = read_log(folder / EVENTS)
     except InvalidLog as error:
         told = {"config": earlier.get("config") or {}, "invalid": error.violations, "metrics": {}}
-        _write(folder / RESULT, _json({**names, **told}, indent=1) + "\n")
+        write_text(folder / RESULT, _json({**names, **told}, indent=1) + "\n")
         (folder / UTTERANCES).unlink(missing_ok=True)
         raise
     seen = traces(log, normaliser)
@@ -71,8 +71,8 @@ def score_folder(
         "intervals": _intervals(log, seen, metrics),
     }
     lines = "".join(_json(_line(t, unmeasured)) + "\n" for t in seen)
-    _write(folder / UTTERANCES, lines)
-    _write(folder / RESULT, _json(result, indent=1) + "\n")
+    write_text(folder / UTTERANCES, lines)
+    write_text(folder / RESULT, _json(result, indent=1) + "\n")
     return result
 
 
@@ -133,16 +133,3 @@ def _read_result(folder: Path) -> dict[str, Any]:
 
 def _json(value: Mapping[str, Any], indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write all of `text` or nothing, so that a reader never sees half a file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror}); make room or change its permissions"
-        ) from error

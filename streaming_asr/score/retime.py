@@ -18,6 +18,7 @@ import numpy as np
 from streaming_asr.clocks import Times, compute_times, median_trace
 from streaming_asr.errors import UserError
 from streaming_asr.events import Log, UtteranceLog, read_log
+from streaming_asr.files import write_text
 from streaming_asr.formats.stream import CA, STEPS, known_of
 from streaming_asr.metrics import METRICS, Trace, compute, queued
 from streaming_asr.metrics import traces as traces_of
@@ -94,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
             "retimed": found.retimed,
             "traces": found.traces,
         }
-        arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_text(arguments.json, json.dumps(content, indent=1) + "\n")
     _print(found, is_all=arguments.all)
     return 0
 

@@ -24,6 +24,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from streaming_asr.errors import UserError
+from streaming_asr.files import beside, write_text
 from streaming_asr.training.cache import BatchCache
 
 Log = Callable[[Mapping[str, float], int], None]
@@ -330,7 +331,7 @@ class _Training:
         if evaluated or (self.n_steps % self.config.log_every == 0 and self.sums):
             self._write_row(progress, self.figures if evaluated else {})
         if evaluated and self.best_figures is self.figures:
-            self.recipe.save(self.out / "best")
+            self._save("best")
         late = time.monotonic() - self.saved_at > 60 * self.config.checkpoint_minutes
         if self.ended or late:
             self._write_checkpoint()
@@ -361,9 +362,13 @@ class _Training:
             "figures": self.figures,
             "best_figures": self.best_figures,
         }
-        torch.save(state, self.checkpoint.with_suffix(".tmp"))
-        self.checkpoint.with_suffix(".tmp").replace(self.checkpoint)
+        with beside(self.checkpoint) as scratch:
+            torch.save(state, scratch)
         self.saved_at = time.monotonic()
+
+    def _save(self, name: str) -> None:
+        with beside(self.out / name) as folder:
+            self.recipe.save(folder)
 
     def finish(self, keep: str) -> dict[str, float]:
         """Leaves `out/final`; returns the figures of `out/<keep>`."""
@@ -371,7 +376,7 @@ class _Training:
             self.cache.clear()
         trained = self.n_steps > self.restored_at
         if self.accelerator.is_main_process and (trained or not (self.out / "final").exists()):
-            self.recipe.save(self.out / "final")
+            self._save("final")
         self.accelerator.end_training()
         return self.figures if keep == "final" else self.best_figures
 
@@ -385,7 +390,7 @@ def _cut_curve(path: Path, step: int) -> None:
     """Drops what was logged after the checkpoint: these steps are taken again."""
     if path.exists():
         lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join(line for line in lines if json.loads(line)["step"] <= step))
+        write_text(path, "".join(line for line in lines if json.loads(line)["step"] <= step))
 
 
 def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:

@@ -23,7 +23,7 @@ from streaming_asr.data import read_manifest
 from streaming_asr.data.shards import Item, by_speaker, read_shards, read_timed_shards
 from streaming_asr.durations import first_chunk_ms
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import weights_hash
+from streaming_asr.files import write_text
 from streaming_asr.method import (
     NULL,
     SAMPLE_RATE,
@@ -33,6 +33,7 @@ from streaming_asr.method import (
     Word,
     display_text,
 )
+from streaming_asr.models.hash import weights_hash
 from streaming_asr.schedule import deliveries
 from streaming_asr.text import normaliser
 from streaming_asr.training.windows import Window, WindowOptions, complete_window, draw_window
@@ -109,7 +110,7 @@ class CorpusRecipe:
             "train_hours": round(n_samples / SAMPLE_RATE / 3600, 2),
             "n_dev": len(self.dev),
         }
-        (folder / "training.json").write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+        write_text(folder / "training.json", json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 class BlockRecipe(CorpusRecipe):

@@ -278,7 +278,7 @@ class Targets:
         labels = np.full(n_frames, self.eot, np.int64)
         for w, start, end, _ in window.words:
             tokens = self.word(w)
-            _place(labels, tokens, [self._size(t) for t in tokens], start, end)
+            place(labels, tokens, [self._size(t) for t in tokens], start, end)
         return labels
 
     def letters(self, window: Window, n_frames: int) -> np.ndarray:
@@ -290,11 +290,11 @@ class Targets:
         for w, start, end, _ in window.words:
             plain = [ord(c) - 96 for c in w.lower() if "a" <= c <= "z"]
             said = plain if w.strip(".,?!").replace("'", "").isalpha() else [-100]
-            _place(labels, said, [1] * len(said), start, end)
+            place(labels, said, [1] * len(said), start, end)
         return labels
 
 
-def _place(
+def place(
     labels: np.ndarray, units: Sequence[int], sizes: Sequence[int], start: float, end: float
 ) -> None:
     """Writes `units` into the frames of [start, end) seconds, in proportion to their sizes."""

@@ -76,8 +76,6 @@ def with_lora(
 def _load_lora(wrapped: Any, start: Path, rank: int) -> None:
     from peft import set_peft_model_state_dict
 
-    from streaming_asr.whisper.tensors import load_tensors
-
     weights = {name: value.float() for name, value in load_tensors(start / WEIGHTS_FILE).items()}
     try:
         set_peft_model_state_dict(wrapped, weights)

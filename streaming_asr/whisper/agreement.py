@@ -39,7 +39,7 @@ class Agreement(Protocol):
 
 
 def key(text: str) -> str:
-    """What of a word must agree: its letters and digits, whatever their case.
+    """Return the part of a word that must agree: its letters and digits, whatever their case.
 
     A word of neither (a dash, a note) is compared as it is.
     """
@@ -47,7 +47,7 @@ def key(text: str) -> str:
 
 
 def n_said(hypothesis: Sequence[Word], committed: Sequence[Word]) -> int:
-    """How many words at the hypothesis' start are the committed ones, said again.
+    """Return how many words at the hypothesis' start are the committed ones, said again.
 
     The prefix of the smallest edit distance to them; among equals one that ends with the same
     word, then the one that leaves the least time of words on the wrong side of where that ended.
@@ -95,7 +95,7 @@ class LocalAgreement:
         return tuple(self._tails[-1]) if self._tails else ()
 
     def observe(self, hypothesis: Sequence[Word]) -> list[Word]:
-        """The newest spelling is the one committed."""
+        """Return the words that became final, in their newest spelling."""
         new = list(hypothesis[n_said(hypothesis, self.committed) if self.committed else 0 :])
         tails = [*self._tails, new][-self.n :]
         n_agreed = 0

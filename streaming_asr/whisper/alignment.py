@@ -22,7 +22,7 @@ MEDIAN_FRAMES = 7
 
 
 def median_filter(x: torch.Tensor, width: int = MEDIAN_FRAMES) -> torch.Tensor:
-    """Running median over the last axis, mirrored at the edges."""
+    """Return the running median over the last axis, mirrored at the edges."""
     half = width // 2
     if x.shape[-1] <= half:
         return x
@@ -32,7 +32,7 @@ def median_filter(x: torch.Tensor, width: int = MEDIAN_FRAMES) -> torch.Tensor:
 
 
 def warp(cost: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """First frame of each token on the cheapest monotone path through cost (tokens, frames).
+    """Return each token's first frame on the cheapest monotone path through cost (tokens, frames).
 
     From one cell the path goes to the next frame, the next token, or both.
     """
@@ -71,7 +71,7 @@ def alignment_map(
     row: int = 0,
     stream: int | None = None,
 ) -> torch.Tensor:
-    """Mean attention of `heads`, standardised and smoothed, (len(tokens) + 1, n_frames) float32.
+    """Return the mean attention of `heads`, standardised, smoothed: (tokens + 1, n_frames) float32.
 
     Line i belongs to the query that predicts token i; the last one predicts what follows.
     Overwrites the row's self-attention cache with the same tokens.
@@ -115,7 +115,7 @@ def alignment_times(
     row: int = 0,
     stream: int | None = None,
 ) -> list[tuple[float, float]]:
-    """(start, end) of each token in seconds from the start of the window, monotone."""
+    """Return (start, end) of each token in seconds of the window, monotone."""
     if not tokens or n_frames == 0:
         return [(0.0, 0.0)] * len(tokens)
     weights = alignment_map(decoder, cache, heads, prompt, tokens, n_frames, row, stream)

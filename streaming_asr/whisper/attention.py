@@ -39,6 +39,6 @@ def attention(name: str | None) -> Iterator[None]:
 
 
 def loading() -> dict[str, Any]:
-    """What transformers' `from_pretrained` is told beside the model."""
+    """Return what transformers' `from_pretrained` is told beside the model."""
     name = _chosen.get()
     return {} if name is None else {"attn_implementation": name}

@@ -193,7 +193,7 @@ class Decoder:
 
     @torch.inference_mode()
     def log_probs(self, hidden: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """Log-probabilities (..., vocabulary) float32, control and timestamp tokens left out."""
+        """Return log-probabilities (..., vocabulary) float32, none for control tokens."""
         logits = F.linear(hidden, self.output).float()
         logits += self.suppressed if bias is None else bias
         return logits.log_softmax(-1)

@@ -48,7 +48,7 @@ class DetectsLanguage:
         self._bias = bias
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Undecided:
-        """A new stream; `language` is not looked at."""
+        """Return the state of a new stream; `language` is not looked at."""
         return Undecided(recorder)
 
     def step(self, state: Undecided, audio: Samples, *, last: bool) -> Update:
@@ -63,7 +63,7 @@ class DetectsLanguage:
 
     @torch.inference_mode()
     def detect(self, audio: Samples, recorder: Recorder = NULL) -> str:
-        """The language code of (n,) samples, of which the model's context is heard."""
+        """Return the language code of (n,) samples, of which the model's context is heard."""
         whisper = self.whisper
         n_context = whisper.context_frames * FRAME_SAMPLES
         cache = DecoderCache(self._decoder, rows=1, streams=1)

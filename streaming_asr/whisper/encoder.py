@@ -27,7 +27,7 @@ Rows = slice | torch.Tensor
 
 
 def encoder_of(model: Any) -> Any:
-    """The WhisperEncoder inside a WhisperForConditionalGeneration, wrapped by peft or not."""
+    """Return the encoder of a WhisperForConditionalGeneration, wrapped by peft or not."""
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     return base.model.encoder
 
@@ -133,12 +133,12 @@ def encode_masked(
 
 
 def encode_short(model: Any, mel: torch.Tensor) -> torch.Tensor:
-    """The bidirectional encoder on exactly the frames given, unpadded: (batch, mel // 2, d)."""
+    """Run the bidirectional encoder on the frames given, unpadded: (batch, mel // 2, d)."""
     return encode(model, mel, None)
 
 
 def encode_padded(model: Any, mel: torch.Tensor) -> torch.Tensor:
-    """The offline encoder on mel of exactly its context, (batch, n_mels, 2 * context)."""
+    """Run the offline encoder on mel of exactly its context, (batch, n_mels, 2 * context)."""
     context = encoder_of(model).embed_positions.weight.shape[0]
     if mel.shape[-1] != 2 * context:
         raise UserError(

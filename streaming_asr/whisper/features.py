@@ -19,12 +19,10 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 
 N_FFT = 400
 HOP_SAMPLES = 160
-FRAME_SAMPLES = 2 * HOP_SAMPLES
-"""One encoder frame: two mel frames."""
 FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 FRAMES_PER_S = SAMPLE_RATE // FRAME_SAMPLES
 LOOKAHEAD_SAMPLES = 200

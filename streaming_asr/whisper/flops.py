@@ -12,7 +12,7 @@ from typing import Any
 
 
 def encoder_flops(config: Any, n_frames: int, n_keys: int | None = None, batch: int = 1) -> float:
-    """FLOPs of encoding `n_frames` new frames that attend to `n_keys` (default: themselves).
+    """Return the FLOPs of encoding `n_frames` frames that attend to `n_keys` (default: themselves).
 
     config: a WhisperConfig. `n_keys` counts the frames seen, cached and new.
     """

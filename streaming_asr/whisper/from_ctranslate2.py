@@ -12,14 +12,25 @@ import numpy as np
 
 from streaming_asr.cache import cache_root, file_sha256, kept
 from streaming_asr.errors import UserError
-from streaming_asr.whisper.ctranslate2 import Variables, embeddings, tensors
+from streaming_asr.models.ctranslate2 import Variables, embeddings, tensors
+from streaming_asr.models.find import MULTILINGUAL_TOKENS, find
 
 log = logging.getLogger(__name__)
 
 VERSION = 1  # raised where the same folder would be converted otherwise
 FILES = ("model.bin", "config.json", "tokenizer.json")
-MULTILINGUAL_TOKENS = 51865
-"""The smallest vocabulary of OpenAI's multilingual models; English-only ones have 51864 tokens."""
+
+
+def locate(path: str | Path) -> str:
+    """The local folder of `path` in Hugging Face's form.
+
+    path: a folder in Hugging Face's or CTranslate2's form, or a hub name, as in
+    openai/whisper-base.en or openai/whisper-base.en@<branch, tag or commit>. A CTranslate2 folder
+    is converted once into the cache. Raises UserError where there is no model, with all that can
+    be done about it.
+    """
+    found = find(path)
+    return str(as_hugging_face(found.folder) if found.is_ctranslate2 else found.folder)
 
 
 def as_hugging_face(folder: Path) -> Path:

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from streaming_asr.errors import UserError
+from streaming_asr.models.find import MULTILINGUAL_TOKENS
 from streaming_asr.whisper.attention import loading
-from streaming_asr.whisper.source import locate
+from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.tensors import refuse_not_finite
 from streaming_asr.whisper.words import refuse_other_than_english
 
@@ -44,17 +45,17 @@ class Whisper:
         return self.context_frames * self.frame_samples / self.sample_rate
 
     def _id(self, token: str) -> int:
-        found = self.tokenizer.convert_tokens_to_ids(token)
-        unknown = found == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token
-        if found is None or unknown:
+        number = self.tokenizer.convert_tokens_to_ids(token)
+        unknown = number == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token
+        if number is None or unknown:
             raise UserError(
                 f"the tokenizer has no token {token!r}; a Whisper tokenizer has all control tokens"
             )
-        return int(found)
+        return int(number)
 
     def _is_multilingual(self) -> bool:
         declared = getattr(self.generation, "is_multilingual", None)
-        return bool(self.config.vocab_size >= 51865 if declared is None else declared)
+        return bool(self.config.vocab_size >= MULTILINGUAL_TOKENS if declared is None else declared)
 
     def prompt(
         self,
@@ -112,10 +113,6 @@ class Whisper:
         from streaming_asr.whisper.words import Detokenizer
 
         return Detokenizer(self.tokenizer, self.eot)
-
-    def decode_words(self, ids: Sequence[int]) -> list[str]:
-        """Texts of the words that `ids` spell, spaces included."""
-        return [word.text for word in self.detokenizer.words(ids)]
 
 
 def load_whisper(

@@ -15,7 +15,7 @@ from streaming_asr.errors import UserError
 
 
 def block_ends(n_frames: int, chunk_frames: int, first_chunk_frames: int) -> list[int]:
-    """Ends (exclusive) of the blocks that cover `n_frames`; the last one may be cut short."""
+    """Return the ends (exclusive) of blocks that cover `n_frames`; the last may be cut short."""
     if chunk_frames < 1 or first_chunk_frames < 1:
         raise UserError(
             f"chunk_frames={chunk_frames}, first_chunk_frames={first_chunk_frames}: a block holds "
@@ -30,7 +30,7 @@ def block_ends(n_frames: int, chunk_frames: int, first_chunk_frames: int) -> lis
 def whole_block_ends(
     n_frames: int, chunk_frames: int, first_chunk_frames: int, context_frames: int
 ) -> list[int]:
-    """Ends of the blocks that hold `n_frames`, all whole but where the context ends."""
+    """Return the ends of the blocks that hold `n_frames`, all whole but where the context ends."""
     n_later = max(0, -(-(n_frames - first_chunk_frames) // chunk_frames))
     whole = min(first_chunk_frames + n_later * chunk_frames, context_frames)
     return block_ends(whole, chunk_frames, first_chunk_frames)
@@ -46,15 +46,3 @@ def mask_from_ends(ends: Sequence[int], device: torch.device | str = "cpu") -> t
     """Boolean mask (n_frames, n_frames) of blocks that end at `ends`; True where i may see j."""
     until = visible_until(ends, device)
     return torch.arange(until.numel(), device=device)[None, :] < until[:, None]
-
-
-def block_causal_mask(
-    n_frames: int,
-    chunk_frames: int,
-    first_chunk_frames: int,
-    device: torch.device | str = "cpu",
-) -> torch.Tensor:
-    """WhisperRT's mask M(k, tau, tau0) (eq. 37), (n_frames, n_frames) bool, True = visible."""
-    if n_frames == 0:
-        return torch.zeros(0, 0, dtype=torch.bool, device=device)
-    return mask_from_ends(block_ends(n_frames, chunk_frames, first_chunk_frames), device)

@@ -156,7 +156,7 @@ class OnlineBuffer:
         return cut_s
 
     def _segment_end(self, ends_s: tuple[float, ...]) -> float | None:
-        """The last segment end but one, or an earlier one, that is not after the committed text."""
+        """Return the last segment end but one, or an earlier one, within the committed text."""
         said_until_s = end_of(self._said[-1]) if self._said else -1.0
         for end_s in reversed(ends_s[:-1]):
             if end_s <= said_until_s:
@@ -164,14 +164,14 @@ class OnlineBuffer:
         return None
 
     def _sentence_end(self) -> float | None:
-        """Where the last committed sentence ends after which something else was committed."""
+        """Return the end of the last committed sentence that committed text follows."""
         for word in reversed(self._said[:-1]):
             if ends_sentence(word.text):
                 return self._advancing(end_of(word))
         return None
 
     def _word_end(self) -> float | None:
-        """The end of a committed word: the last one in the older half of `trim_s`, or the last."""
+        """Return a committed word's end: the last in the older half of `trim_s`, or the last."""
         ends_s = [end_of(word) for word in self._agreement.committed]
         older = [end for end in ends_s if end <= self.end_s - self._policy.trim_s / 2]
         return self._advancing(max(older or ends_s)) if ends_s else None

@@ -21,7 +21,7 @@ class Hypothesis:
     """Where the segments end that the recogniser divides its text into."""
 
     def shifted(self, offset_s: float) -> Hypothesis:
-        """The same, `offset_s` later."""
+        """Return the hypothesis `offset_s` later."""
         words = tuple(
             replace(w, start=(w.start or 0.0) + offset_s, end=(w.end or 0.0) + offset_s)
             for w in self.words
@@ -29,7 +29,7 @@ class Hypothesis:
         return Hypothesis(words, tuple(end + offset_s for end in self.segment_ends_s))
 
     def in_whole_words(self, language: str | None) -> Hypothesis:
-        """The same with pieces joined: faster-whisper divides 5:43 into " 5" and ":43".
+        """Return it with pieces joined: faster-whisper divides 5:43 into " 5" and ":43".
 
         A word begins with a space, in languages that write them; it is as probable as its least
         probable piece.
@@ -64,16 +64,16 @@ class Recogniser(Protocol):
     def transcribe(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
     ) -> Hypothesis:
-        """Words of (n,) samples, times from the buffer's start; `prompt` is the text before it."""
+        """Return the words of (n,) samples, timed from the buffer's start, after text `prompt`."""
 
 
 def ends_sentence(text: str) -> bool:
-    """Whether a sentence ends with this word, closing quotes and brackets aside."""
+    """Return whether a sentence ends with this word, closing quotes and brackets aside."""
     return text.rstrip("\"'”’)]» ").endswith(SENTENCE_ENDS)
 
 
 def sentence_ends_s(words: Sequence[Word]) -> tuple[float, ...]:
-    """Ends of the sentences, and of the text where it breaks off in mid-sentence."""
+    """Return the ends of the sentences, and of the text where it breaks off in mid-sentence."""
     last = len(words) - 1
     return tuple(
         w.end

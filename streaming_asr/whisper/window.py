@@ -24,7 +24,7 @@ from streaming_asr.whisper.words import Emitter
 
 
 def frames_of(duration_s: float, name: str) -> int:
-    """Encoder frames in a duration; raises UserError where it is not a whole number of them."""
+    """Return the encoder frames in a duration. Raises UserError where it is no whole number."""
     frames = round(duration_s / FRAME_S)
     if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
         raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
@@ -32,7 +32,7 @@ def frames_of(duration_s: float, name: str) -> int:
 
 
 def samples_of(duration_s: float, name: str) -> int:
-    """Samples in a duration; raises UserError where it is not a whole number of encoder frames."""
+    """Return the samples in a duration. Raises UserError where it is no whole encoder frames."""
     return frames_of(duration_s, name) * FRAME_SAMPLES
 
 
@@ -86,7 +86,7 @@ class BlockAudio:
         self.ended = self.ended or last
 
     def block_is_there(self) -> bool:
-        """Whether another block can be encoded; at the end of the stream zeros fill it up."""
+        """Return whether another block can be encoded; zeros fill up the last of a stream."""
         if self.ended:
             begun = self.next_end - self.chunk_frames if self.n_taken else 0
             return begun * FRAME_SAMPLES < self.n_samples

@@ -62,7 +62,7 @@ class Detokenizer:
         return self._bytes[token] if token < len(self._bytes) else b""
 
     def words(self, ids: Sequence[int], *, language: str | None = None) -> list[TokenWord]:
-        """Words in order; the last one may still be growing (see `complete_words`)."""
+        """Return the words in order; the last one may still be growing (see `complete_words`)."""
         spaced = language not in LANGUAGES_WITHOUT_SPACES
         words: list[TokenWord] = []
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -81,7 +81,7 @@ class Detokenizer:
     def complete_words(
         self, ids: Sequence[int], n_final: int, *, language: str | None = None
     ) -> list[TokenWord]:
-        """Words that can no longer grow when ids[:n_final] are final and the rest may change."""
+        """Return the words that can no longer grow when only ids[:n_final] are final."""
         return [word for word in self.words(ids, language=language) if word.stop < n_final]
 
 

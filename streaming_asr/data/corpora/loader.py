@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from streaming_asr.data.alignments import Alignments, with_words
 from streaming_asr.data.audio import duration_s
@@ -20,9 +19,6 @@ from streaming_asr.data.join import clips_of, join, joined_as
 from streaming_asr.data.noise import noise_files, with_noise
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
-
-if TYPE_CHECKING:
-    from streaming_asr.align.auto import AutoAligner
 
 CHECK = "`python -m streaming_asr.data check` names every one"
 
@@ -50,7 +46,8 @@ class Loader(ABC):
     limit: takes so many, the same ones whatever their order (`choose`).
     alignments: a file or folder of word times; without it they are taken from beside the audio.
     align: where words still have no times, `auto` makes them once with the aligner model of the
-    corpus's language, a model's name or folder with that model (`align.auto`); None leaves them.
+    corpus's language, a model's name or folder with that model; None leaves them. Who reads the
+    corpus hands in what makes them, `time` (`align.auto.give_times`).
     join_s: joins each speaker's clips to recordings of so many seconds (`join.join`).
     snr_db, noise: see `noise.with_noise`.
     """
@@ -64,6 +61,7 @@ class Loader(ABC):
     join_s: float | None = None
     snr_db: float | None = None
     noise: str | None = None
+    time: Callable[[Sequence[Utterance]], list[Utterance]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.path = Path(self.path).expanduser()
@@ -95,8 +93,8 @@ class Loader(ABC):
             whole = join([self._lasting(each) for each in whole], self.join_s)
         chosen = choose(whole, self.limit if limit is None else limit)
         clips = [self._timed(clip) for utterance in chosen for clip in clips_of(utterance)]
-        if (aligner := self.word_times()) is not None:
-            clips = aligner.time(self, clips)
+        if self.time is not None:
+            clips = self.time(clips)
         if self.join_s is not None:
             rest = iter(clips)
             chosen = [
@@ -106,17 +104,6 @@ class Loader(ABC):
         else:
             chosen = clips
         return with_noise(chosen, snr_db=self.snr_db, noise=self.noise)
-
-    def word_times(self) -> AutoAligner | None:
-        """What gives words their times where the corpus has none; None where `align` is None.
-
-        Raises UserError where its model is not there.
-        """
-        if self.align in (None, "none"):
-            return None
-        from streaming_asr.align.auto import AutoAligner
-
-        return AutoAligner.choose(str(self.align), self.languages())
 
     def languages(self) -> set[str]:
         """Those that the utterances name."""

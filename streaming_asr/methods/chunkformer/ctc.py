@@ -55,7 +55,7 @@ class Greedy:
         return complete
 
     def open_word(self) -> tuple[Word, ...]:
-        """The word that may still grow."""
+        """Return the word that may still grow."""
         text = "".join(self._pieces).replace(SPACE, " ")
         if not text.strip():
             return ()
@@ -70,7 +70,7 @@ class Greedy:
         )
 
     def finish(self) -> tuple[Word, ...]:
-        """The open word, which nothing will be added to."""
+        """Return the open word, which nothing will be added to."""
         word = self.open_word()
         self._pieces, self._log_probs = [], []
         return word

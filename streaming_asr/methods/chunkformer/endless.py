@@ -141,7 +141,7 @@ def _attend(
     held: Sequence[LayerCache],
     last: Sequence[bool],
 ) -> list[Tensor]:
-    """The frames of `waiting` whose right context is there, after attention."""
+    """Return the frames of `waiting` whose right context is there, after attention."""
     waiting = [one.waiting for one in held]
     ends = _ends(waiting, context.chunk, context.right, last)
     lengths = [end - one.first for one, end in zip(waiting, ends, strict=True)]
@@ -174,7 +174,7 @@ def _attend(
 def _convolve(
     layer: Layer, context: Context, held: Sequence[LayerCache], last: Sequence[bool]
 ) -> list[Tensor]:
-    """The frames of `heard` whose right side is there, after the rest of the layer."""
+    """Return the frames of `heard` whose right side is there, after the rest of the layer."""
     heard = [one.heard for one in held]
     side = min(context.right, SIDE)
     ends = _ends(heard, context.chunk, side, last)
@@ -204,7 +204,7 @@ def _ends(held: Sequence[Held], chunk: int, right: int, last: Sequence[bool]) ->
 def _spans(
     held: Sequence[Held], starts: Sequence[range], lengths: Sequence[int] | None = None
 ) -> list[Span]:
-    """Where the rows of each lie once all are joined; `lengths`: only so many of each."""
+    """Return where the rows of each lie once all are joined; `lengths`: only so many of each."""
     spans, base = [], 0
     for i, (one, begins) in enumerate(zip(held, starts, strict=True)):
         n = len(one.rows) if lengths is None else lengths[i]
@@ -236,7 +236,7 @@ def look_ahead(
     frames: Sequence[Tensor],
     keep: Sequence[int],
 ) -> list[Tensor]:
-    """One chunk of each stream, (n_i, d) with its look-ahead, n_i >= 1 -> its (keep_i, d).
+    """Encode one chunk of each stream, (n_i, d) with its look-ahead, n_i >= 1, to (keep_i, d).
 
     context: chunk is that of chunk and look-ahead together, right is 0. Streams may be at different
     places and their chunks of different lengths.

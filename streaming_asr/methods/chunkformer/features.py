@@ -26,7 +26,7 @@ GROUP_FRAMES = 1000
 
 
 def n_mel_frames(n_samples: int) -> int:
-    """Frames of `n_samples` samples: windows that fit."""
+    """Return the frames of `n_samples` samples: windows that fit."""
     return max(0, (n_samples - WINDOW_SAMPLES) // HOP_SAMPLES + 1)
 
 

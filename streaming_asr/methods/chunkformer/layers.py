@@ -27,7 +27,7 @@ CPU's caches, which makes them 1.6 times as fast as with four times as many; a G
 
 
 def n_frames(n_mel: int) -> int:
-    """Encoder frames of `n_mel` mel frames."""
+    """Return the encoder frames of `n_mel` mel frames."""
     return max(0, (n_mel - RECEPTIVE) // STRIDE + 1)
 
 

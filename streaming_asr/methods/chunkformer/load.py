@@ -70,14 +70,15 @@ def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32") -> 
     config = _config(folder / "config.yaml")
     tokens = read_vocabulary(folder / "vocab.txt")
     weights = _weights(folder)
-    found = weights.get("ctc.ctc_lo.weight")
-    if found is None:
+    ctc_weight = weights.get("ctc.ctc_lo.weight")
+    if ctc_weight is None:
         raise UserError(f"{folder}: its weights have no CTC head (ctc.ctc_lo); only CTC is decoded")
-    stated = config.get("output_dim", len(found))
-    if not len(tokens) == len(found) == stated:
+    stated = config.get("output_dim", len(ctc_weight))
+    if not len(tokens) == len(ctc_weight) == stated:
         raise UserError(
-            f"{folder}: vocab.txt has {len(tokens)} tokens, the CTC head {len(found)}, config.yaml "
-            f"says {stated}; the three must agree: take vocab.txt from the checkpoint's own folder"
+            f"{folder}: vocab.txt has {len(tokens)} tokens, the CTC head {len(ctc_weight)}, "
+            f"config.yaml says {stated}; the three must agree: take vocab.txt from the "
+            "checkpoint's own folder"
         )
     network = Network(_shape(config, len(tokens), folder))
     _fill(network, weights, folder)
@@ -127,10 +128,11 @@ def save(
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """The tokens in the order of their ids. Raises UserError for gaps, other forms."""
+    """Return the tokens in the order of their ids. Raises UserError for gaps, other forms."""
     try:
         # not splitlines(): a token may be U+2028
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        text = path.read_text(encoding="utf-8").removesuffix("\n")
+        lines = text.split("\n") if text else []
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: not readable ({error}); a checkpoint needs its vocab.txt"
@@ -147,7 +149,7 @@ def read_vocabulary(path: Path) -> list[str]:
 
 
 def normalisation(statistics: Statistics) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and inverse standard deviation, (n_mels,) each."""
+    """Return the mean and the inverse standard deviation, (n_mels,) each."""
     mean = torch.tensor(statistics.mean_stat, dtype=torch.float64) / statistics.frame_num
     square = torch.tensor(statistics.var_stat, dtype=torch.float64) / statistics.frame_num
     return mean.float(), (square - mean.square()).clamp_min(1e-20).rsqrt().float()

@@ -120,7 +120,7 @@ class ChunkFormer:
     # ---- the protocol -----------------------------------------------------------------------
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
-        """A new stream; the network knows one language, so `language` changes nothing."""
+        """Return the state of a new stream; `language` changes nothing: the network knows one."""
         encoder = self._network.encoder
         new = encoder.after_norm.weight.new_zeros
         n_mels = self._network.shape.n_mels
@@ -147,7 +147,7 @@ class ChunkFormer:
     def step_many(
         self, states: Sequence[StreamState], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
-        """One step of each stream, wherever each is."""
+        """Advance each stream by one step, wherever each is."""
         if not states:
             return []
         recorder = states[0].recorder

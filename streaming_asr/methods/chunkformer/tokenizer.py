@@ -52,7 +52,7 @@ class Tokenizer:
 
     @staticmethod
     def read(folder: Path, tokens: Sequence[str]) -> Tokenizer:
-        """The tokenizer that a training wrote into `folder`. Raises UserError where none is."""
+        """Return the tokenizer that a training wrote into `folder`. Raises UserError."""
         from tokenizers import Tokenizer as Pieces
 
         path = folder / FILE

@@ -42,6 +42,8 @@ from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import Whisper, load_whisper
 
 SAMPLE_RATE = 16_000
+HEADS_FILE, HEADS = "training_heads.safetensors", ("decoder.", "frame_head.")
+"""What is trained beside the network and no recognition needs."""
 N_STATISTICS = 300
 """Utterances whose features are averaged for the normalisation."""
 FRAME_CENTRE_S = 0.0825
@@ -175,6 +177,8 @@ class ChunkFormerRecipe(CorpusRecipe):
             )
         taught = TAUGHT * self.teacher.config.d_model if self.teacher is not None else 0
         self.model = _Trained(network, decoder_layers, dropout, taught)
+        if initial is not None:
+            _restore_heads(self.model, Path(initial))
         self.teacher_weight = teacher_weight
         self.ctc_weight, self.label_smoothing = ctc_weight, label_smoothing
         self.frame_weight, self.frame_until, self.full_until = frame_weight, frame_until, full_until
@@ -329,9 +333,14 @@ class ChunkFormerRecipe(CorpusRecipe):
         return "".join(word.text for word in words).strip()
 
     def save(self, folder: Path) -> None:
-        """A folder that `load` reads, without the attention decoder, the tokenizer, and
-        training.json."""
+        """A folder that `load` reads, the tokenizer, training.json, and what a training that goes
+        on from here needs beside: the attention decoder and the frames' head."""
+        from safetensors.torch import save_file
+
         save(folder, self.network, self.tokenizer.tokens, self.statistics)
+        parts = self.model.state_dict().items()
+        heads = {n: p.half().cpu().contiguous() for n, p in parts if n.startswith(HEADS)}
+        save_file(heads, folder / HEADS_FILE, metadata={"format": "pt"})
         self.tokenizer.write(folder)
         told = {
             "method": "chunkformer",
@@ -344,3 +353,23 @@ class ChunkFormerRecipe(CorpusRecipe):
             **{name: published_name(path) for name, path in self.begun_from.items() if path},
         }
         self.write_card(folder, told)
+
+
+def _restore_heads(model: _Trained, folder: Path) -> None:
+    """Takes over the attention decoder and the frames' head that a training left in `folder`, if
+    it did. Raises UserError where they are of another size."""
+    from safetensors.torch import load_file
+
+    if not (folder / HEADS_FILE).is_file():
+        return
+    own = {n: p for n, p in model.state_dict().items() if n.startswith(HEADS)}
+    kept = load_file(folder / HEADS_FILE)
+    wrong = [name for name in own | kept if name not in own or name not in kept]
+    wrong += [name for name in own if name not in wrong and own[name].shape != kept[name].shape]
+    if wrong:
+        raise UserError(
+            f"{folder / HEADS_FILE}: {wrong[0]} does not fit; give the decoder_layers that it was "
+            "trained with, or remove the file to begin with a new attention decoder"
+        )
+    for name, weight in own.items():
+        weight.copy_(kept[name])

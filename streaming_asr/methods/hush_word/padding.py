@@ -21,7 +21,7 @@ from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.whisper.encoder import encode_short
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.load import Whisper
-from streaming_asr.whisper.tensors import load_tensors
+from streaming_asr.whisper.tensors import weights_at
 
 PADDINGS = ("full", "none", "zeros", "noise", "hush")
 FILE_NAME = "hush_word.safetensors"
@@ -53,7 +53,7 @@ class Padding:
 def make_padding(
     kind: str, whisper: Whisper, *, length_s: float | None = None, weights: str | None = None
 ) -> Padding:
-    """The padding of that name for this model; `weights` holds the hush word.
+    """Return the padding of that name for this model; `weights` holds the hush word.
 
     length_s: of zeros and noise, default 0.5; a hush word has its own length. Raises UserError.
     """
@@ -96,16 +96,9 @@ def _plain(kind: str, n: int) -> torch.Tensor:
 
 
 def load_hush(path: str | Path, whisper: Whisper) -> Padding:
-    """A folder that training left, or its file. Raises UserError where it is none for the model."""
-    place = Path(path).expanduser()
-    if place.is_dir():
-        place = place / FILE_NAME
-    if not place.is_file():
-        raise UserError(
-            f"hush word {str(path)!r}: no {place.name} there; give the folder that "
-            "`python -m streaming_asr.train method=hush_word` made"
-        )
-    tensors = load_tensors(place)
+    """Load a folder that training left, or its file. Raises UserError where it does not fit."""
+    remedy = "give the folder that `python -m streaming_asr.train method=hush_word` made"
+    tensors = weights_at(path, FILE_NAME, "hush word", remedy)
     samples, mel = tensors.get("samples"), tensors.get("mel")
     if samples is not None and samples.ndim == 1 and samples.numel() > 0:
         return Padding("hush", samples=samples.float().to(whisper.device))
@@ -153,7 +146,7 @@ class PaddedEncoder:
         return (self.whisper.context_frames - self.padding.n_frames) * FRAME_SAMPLES
 
     def n_frames(self, n_samples: int) -> int:
-        """Encoder frames computed for `n_samples` of audio."""
+        """Return the encoder frames computed for `n_samples` of audio."""
         padding = self.padding
         if padding.kind == "full":
             return self.whisper.context_frames

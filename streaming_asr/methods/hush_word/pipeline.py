@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 from streaming_asr.method import Samples
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, Padding
 
@@ -56,13 +57,11 @@ def keep_split(model_path: str, split: str) -> Path:
     place = _splits_file()
     kept = json.loads(place.read_text("utf-8")) if place.is_file() else {}
     kept[_key(model_path)] = split
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", "utf-8")
-    return place
+    return write_text(place, json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
 def kept_split(model_path: str) -> str:
-    """What `keep_split` kept. Raises UserError where there is nothing."""
+    """Return what `keep_split` kept. Raises UserError where there is nothing."""
     place = _splits_file()
     kept = json.loads(place.read_text("utf-8")) if place.is_file() else {}
     if _key(model_path) not in kept:

@@ -135,7 +135,7 @@ class StreamRecogniser:
     def transcribe(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
     ) -> Hypothesis:
-        """Words of (n,) samples; of fewer than those, one round old, while pipelined."""
+        """Return the words of (n,) samples; while pipelined, those of one round before."""
         pending, self._pending = self._pending, None
         if pending is None or (self.draining and pending.n_samples != audio.size):
             return self._whole(audio, None, prompt, language, recorder)

@@ -23,7 +23,7 @@ RE_ENTRY_TOKENS = 2
 
 
 def punctuation(whisper: Whisper) -> Callable[[int], bool]:
-    """Whether a token is matched with nothing: no letter or digit in it, or a control token."""
+    """Return a test for tokens matched with nothing: control tokens, no letter or digit."""
 
     def skips(token: int) -> bool:
         if token >= whisper.eot:

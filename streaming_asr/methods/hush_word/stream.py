@@ -111,7 +111,7 @@ class HushWord:
             )
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> HushState:
-        """A new stream; an unknown language is refused here."""
+        """Return the state of a new stream; an unknown language is refused here."""
         recogniser = StreamRecogniser(self._shared, self._worker)
         recogniser.check_language(language)
         return HushState(
@@ -142,7 +142,7 @@ class HushWord:
             self._worker.close()
 
     def _round(self, state: HushState) -> list[Word]:
-        """One round; in the pipeline the words are those of the round before."""
+        """Run one round; in the pipeline the words are those of the round before."""
         buffer, recogniser = state.buffer, state.recogniser
         if self._worker is None:
             return buffer.process()

@@ -42,7 +42,7 @@ class WholeAudio:
             self.n_samples += audio.size
 
     def window(self) -> Samples:
-        """All samples of the open window."""
+        """Return all samples of the open window."""
         if len(self.pieces) != 1:
             self.pieces = [np.concatenate(self.pieces) if self.pieces else np.zeros(0, np.float32)]
         return self.pieces[0]
@@ -125,7 +125,7 @@ class Offline(_Whole):
         super().__init__(model_path, device, dtype, weights, beam, max_tokens)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
-        """A new stream."""
+        """Return the state of a new stream."""
         self._decoder.whisper.prompt(language)  # an unknown language is refused here
         return WholeAudio(language, recorder, 0)
 
@@ -158,7 +158,7 @@ class Reencode(_Whole):
         self._first = samples_of(first_chunk_s, "first_chunk_s")
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
-        """A new stream."""
+        """Return the state of a new stream."""
         self._decoder.whisper.prompt(language)
         return WholeAudio(language, recorder, self._first)
 

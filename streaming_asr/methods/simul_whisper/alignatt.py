@@ -119,7 +119,7 @@ class RunningRows:
             )
 
     def attended(self, n_frames: int) -> list[int]:
-        """The frame, of `n_frames`, that each hypothesis's last row looks at.
+        """Return the frame, of `n_frames`, that each hypothesis's last row looks at.
 
         Of two rows every score is 1 or -1, so that the first token after the two control tokens of
         an English-only model has no frame to speak of; the policy lets it pass, as the paper's.

@@ -122,7 +122,7 @@ class StreamState:
         return [*self.prompt, *(token for word in self.context for token in word)]
 
     def n_kept_without_last_word(self, tokens: Sequence[int]) -> int:
-        """How many of the new `tokens` stay when the last word of the text is dropped.
+        """Return how many of the new `tokens` stay when the last word of the text is dropped.
 
         Of a word that had begun before, only the new part goes.
         """
@@ -142,7 +142,7 @@ class StreamState:
         self.frames += [self.window_start + frame for frame in window_frames[: len(tokens)]]
 
     def commit(self, *, everything: bool) -> list[Word]:
-        """Words whose successor has begun; at the end of the stream `everything`."""
+        """Return the words whose successor has begun; at the end of the stream `everything`."""
         return self._emit(
             [word for word in self._words() if everything or word.stop < len(self.tokens)]
         )

@@ -19,7 +19,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, HeadRows, Policy
 from streaming_asr.methods.simul_whisper.state import StreamState
-from streaming_asr.methods.simul_whisper.truncation import load_detector
+from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper, load_whisper
@@ -47,6 +47,7 @@ class SimulWhisper:
         chunk_s: float,
         first_chunk_s: float,
         truncation: str | None,
+        truncation_threshold: float | str | None,
         weights: str | None,
         frame_threshold: int,
         last_frame_threshold: int,
@@ -60,6 +61,8 @@ class SimulWhisper:
 
         truncation: drop the last word of a step's text `never`, `always`, or unless the detector
         finds that it ended (`cif`); None: cif where `weights` names one, else never.
+        truncation_threshold: a last word has ended where the detector's weight of the last two
+        frames reaches it, a number or `dev`, as chosen in training; None: the published rule.
         frame_threshold: a token taken from so few frames before the end of the audio waits;
         last_frame_threshold: the same at the end of the stream. rewind_frames: looking back
         further drops the step's text (default 4 s of 30 s of context).
@@ -90,6 +93,9 @@ class SimulWhisper:
         self._detector = None
         if truncation == "cif":
             self._detector = load_detector(str(weights), whisper.config.d_model, whisper.device)
+        self._threshold: float | None = None
+        if truncation_threshold is not None and self._detector is not None:
+            self._threshold = threshold_of(truncation_threshold, str(weights))
         self._chunk_samples = samples_of(chunk_s, "chunk_s")
         self._first_samples = samples_of(first_chunk_s, "first_chunk_s")
         self._buffer_samples = _buffer(buffer_s, whisper)
@@ -108,7 +114,7 @@ class SimulWhisper:
     # ---- the protocol -----------------------------------------------------------------------
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
-        """A new stream. Multilingual models take a `language` (default en), others only en."""
+        """Return the state of a new stream; only multilingual models take another `language`."""
         if not self._whisper.multilingual:
             refuse_other_than_english(language)
         self._whisper.prompt(language)  # a language it does not know is refused here
@@ -158,7 +164,7 @@ class SimulWhisper:
             return committed + state.commit(everything=at_end)
 
     def _decode(self, state: StreamState, *, at_end: bool) -> Hypothesis:
-        """The new text of the window; remembers where the decoder looked last."""
+        """Return the new text of the window; remember where the decoder looked last."""
         forced = [*self._control_tokens(state), *state.tokens]
         attended = None
         if state.last_attended is not None:
@@ -180,9 +186,9 @@ class SimulWhisper:
         return said
 
     def _cut_off(self, hidden: torch.Tensor) -> bool:
-        """Whether to drop the last word, from the frames heard (n, d)."""
+        """Return whether to drop the last word, from the frames heard (n, d)."""
         if self._detector is not None:
-            return not self._detector.ends_with_a_word(hidden)
+            return not self._detector.ends_with_a_word(hidden, self._threshold)
         return self._truncation == "always"
 
     # ---- room in the decoder ----------------------------------------------------------------

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.methods.simul_whisper.truncation import (
     FILE_NAME,
+    THRESHOLD,
     TruncationDetector,
+    end_weight,
     fires_at_the_end,
 )
 from streaming_asr.training.recipe import CorpusRecipe, published_name
@@ -99,6 +102,8 @@ class TruncationRecipe(CorpusRecipe):
             timestamps=0.0,
             prompt=0.0,
         )
+        self.threshold: float | None = None
+        """Of the last evaluation."""
         torch.manual_seed(self.seed)
         self.model = TruncationDetector(self.whisper.config.d_model)
         # It begins with the corpus's words per frame; from 0.5 the bias alone takes long.
@@ -187,9 +192,12 @@ class TruncationRecipe(CorpusRecipe):
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Of clips that end with a word the share found so, of those that end inside one the share
-        found cut off (percent); `score` is the mean share of wrong decisions. And the RMSE."""
+        """The shares of right decisions by the published rule, percent: `whole_words_kept` of the
+        clips that end with a word, `cut_words_dropped` of those that end inside one; `score` is the
+        mean share of wrong ones. And the threshold on the weight of the last two frames that does
+        best on these clips, and what it does; and the RMSE of the sum."""
         right: dict[bool, list[bool]] = {True: [], False: []}
+        at_the_end: dict[bool, list[float]] = {True: [], False: []}
         squares = []
         for i, utterance in enumerate(self.dev):
             rng = self.rng("dev", i)
@@ -201,12 +209,16 @@ class TruncationRecipe(CorpusRecipe):
             batch = self._pack([audio[: stop * FRAME_SAMPLES] for stop, _ in clips])
             for row, (stop, whole) in zip(self._weights(self.model, batch), clips, strict=True):
                 right[whole].append(fires_at_the_end(row[:stop]) is whole)
+                at_the_end[whole].append(float(end_weight(row[:stop])))
                 squares.append((float(row.sum()) - count_words(spans, 0, stop)) ** 2)
         kept, dropped = (100 * sum(x) / max(1, len(x)) for x in (right[True], right[False]))
+        self.threshold, right_share = best_threshold(at_the_end[True], at_the_end[False])
         return {
             "score": 100 - (kept + dropped) / 2,
             "whole_words_kept": kept,
             "cut_words_dropped": dropped,
+            "threshold": self.threshold,
+            "right_at_threshold": 100 * right_share,
             "rmse_words": math.sqrt(sum(squares) / max(1, len(squares))),
         }
 
@@ -224,6 +236,7 @@ class TruncationRecipe(CorpusRecipe):
             "boundary_weight": self.boundary_weight,
             "at_word_end": self.at_word_end,
             "late_start": self.late_start,
+            THRESHOLD: self.threshold,
         }
         self.write_card(folder, told, base=self.path)
 
@@ -242,18 +255,34 @@ def count_words(spans: list[Span], first: int, stop: int) -> int:
 
 
 def cuts_a_word(spans: list[Span], stop: int) -> bool:
-    """Whether frame `stop` lies inside a word."""
-    return any(
-        start < stop * FRAME_S - 1e-6 and last_frame((start, end)) > stop for start, end in spans
-    )
+    """Whether a clip of `stop` frames ends inside a word, of which it holds more than a frame.
+
+    A clip that ends with a word ends with that word's last frame, in which a word that follows
+    without a pause has begun already."""
+    begun_s = (stop - 1) * FRAME_S - 1e-6
+    return any(start < begun_s and last_frame((start, end)) > stop for start, end in spans)
+
+
+def best_threshold(whole: Sequence[float], cut: Sequence[float]) -> tuple[float, float]:
+    """The threshold that tells the two kinds of clips apart best, and its mean share of right
+    decisions: at least so much weight at the end of a whole clip, less at the end of a cut one.
+    A whole word where none tells them apart."""
+    found = (1.0, 0.5)
+    for threshold in sorted({*whole, *cut}):
+        kept = sum(weight >= threshold for weight in whole) / max(1, len(whole))
+        dropped = sum(weight < threshold for weight in cut) / max(1, len(cut))
+        if (kept + dropped) / 2 > found[1]:
+            found = threshold, (kept + dropped) / 2
+    return found
 
 
 def dev_clips(rng: random.Random, spans: list[Span], n_frames: int) -> list[tuple[int, bool]]:
-    """(end in frames, whether a word ends there): one of each kind, where there is one."""
-    clips = []
+    """(end in frames, whether no word is cut there): an end of a word, a middle of one, where there
+    is one; labelled as the clips of training are."""
+    stops = []
     ends = [e for e in map(last_frame, spans) if LEAST_FRAMES <= e <= n_frames]
     if ends:
-        clips.append((rng.choice(ends), True))
+        stops.append(rng.choice(ends))
     middles = [
         round((start + end) / 2 / FRAME_S)
         for start, end in spans
@@ -261,5 +290,5 @@ def dev_clips(rng: random.Random, spans: list[Span], n_frames: int) -> list[tupl
     ]
     middles = [m for m in middles if LEAST_FRAMES <= m <= n_frames]
     if middles:
-        clips.append((rng.choice(middles), False))
-    return clips
+        stops.append(rng.choice(middles))
+    return [(stop, not cuts_a_word(spans, stop)) for stop in stops]

@@ -16,9 +16,11 @@ import torch
 from torch import nn
 
 from streaming_asr.errors import UserError
+from streaming_asr.weights import training_of
 from streaming_asr.whisper.tensors import refuse_not_finite
 
 FILE_NAME = "detector.safetensors"
+THRESHOLD = "truncation_threshold"
 FULL = 0.999  # of a word's weight: from here on it counts as one
 MAX_SMOOTHING = 10
 PUBLISHED = {512: "base", 768: "small", 1024: "medium", 1280: "large-v2"}
@@ -32,17 +34,22 @@ class TruncationDetector(nn.Module):
         self.linear = nn.Linear(d_model, 1)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Encoder output (..., n, d) -> weights (..., n) float32 in (0, 1)."""
+        """Return the weights (..., n) float32 in (0, 1) of encoder output (..., n, d)."""
         return self.linear(hidden.float()).squeeze(-1).sigmoid()
 
     @torch.inference_mode()
-    def ends_with_a_word(self, hidden: torch.Tensor) -> bool:
-        """Whether a word ends with the last two of the frames heard, (n, d)."""
-        return fires_at_the_end(self(hidden))
+    def ends_with_a_word(self, hidden: torch.Tensor, threshold: float | None = None) -> bool:
+        """Return whether a word ends with the last two of the frames heard, (n, d).
+
+        threshold: of their weight, in place of the published rule."""
+        weights = self(hidden)
+        if threshold is None:
+            return fires_at_the_end(weights)
+        return len(weights) > 1 and float(end_weight(weights)) >= threshold
 
 
 def fires_at_the_end(weights: torch.Tensor) -> bool:
-    """The decision on the weights (n,) of a clip.
+    """Return the decision on the weights (n,) of a clip.
 
     The last frame is left out of the sum; the last whole word must be reached with the frame before
     it, not earlier.
@@ -56,6 +63,29 @@ def fires_at_the_end(weights: torch.Tensor) -> bool:
     return bool(reached[-1]) and not bool(reached[:-1].any())
 
 
+def end_weight(weights: torch.Tensor) -> torch.Tensor:
+    """Weight () of the last two frames of a clip, (n,): more, the more likely a word ends there."""
+    return weights[-2:].sum()
+
+
+def threshold_of(wanted: float | str, path: str | Path) -> float:
+    """`wanted`, or for `dev` what training chose, from training.json beside the detector.
+
+    Raises UserError where there is none, and for another word."""
+    if not isinstance(wanted, str):
+        return float(wanted)
+    place = Path(path).expanduser()
+    folder = place if place.is_dir() else place.parent
+    threshold = training_of(folder).get(THRESHOLD)
+    if wanted != "dev" or not isinstance(threshold, int | float):
+        raise UserError(
+            f"truncation_threshold={wanted}: a number, or dev; {folder} has no choice of its "
+            "own in training.json unless `python -m streaming_asr.train method=simul_whisper` made "
+            "it; null is the published rule"
+        )
+    return float(threshold)
+
+
 def smooth(weights: torch.Tensor) -> torch.Tensor:
     """No frame holds a whole word: halve the way to the mean, up to ten times, while one does."""
     for _ in range(MAX_SMOOTHING):
@@ -66,7 +96,7 @@ def smooth(weights: torch.Tensor) -> torch.Tensor:
 
 
 def load_detector(path: str | Path, d_model: int, device: torch.device | str) -> TruncationDetector:
-    """A folder that training left, or a published file: weight (1, d) and bias (1,).
+    """Load a folder that training left, or a published file: weight (1, d) and bias (1,).
 
     Raises UserError where there is none, or one for a model of another width.
     """

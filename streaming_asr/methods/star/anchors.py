@@ -20,19 +20,19 @@ SMOOTHING_ROUNDS = 10
 def accumulate(
     alphas: Sequence[float], total: float = 0.0, *, threshold: float = 1.0, carry: bool = False
 ) -> tuple[list[int], float]:
-    """Indices of the anchors among `alphas`, and the sum that is left after the last of them.
+    """Return the indices of anchors among `alphas`, and the sum left after the last of them.
 
     total: the sum left by what came before. carry: False sets the sum to 0 after an anchor, as
     algorithm 1 (line 4) has it; True takes off the threshold and keeps the residual, as the
     published code does.
     """
-    found = []
+    anchors = []
     for i, alpha in enumerate(alphas):
         total += alpha
         if total >= threshold - TOLERANCE:
-            found.append(i)
+            anchors.append(i)
             total = max(0.0, total - threshold) if carry else 0.0
-    return found, total
+    return anchors, total
 
 
 def rescale(alpha: torch.Tensor, n: float, *, threshold: float = 1.0) -> torch.Tensor:
@@ -50,7 +50,7 @@ def rescale(alpha: torch.Tensor, n: float, *, threshold: float = 1.0) -> torch.T
 
 
 def top_k(scores: torch.Tensor, rate: float) -> list[int]:
-    """The k = ceil(T / rate) best frames of scores (T,), in order, the last frame among them.
+    """Return the k = ceil(T / rate) best frames of scores (T,), in order, the last among them.
 
     Equation 3, for audio that is heard as a whole. A rate above T leaves the last frame alone.
     Raises UserError for a rate below 1.
@@ -66,7 +66,7 @@ def top_k(scores: torch.Tensor, rate: float) -> list[int]:
 
 
 def fixed(n_frames: int, stride: int, before: int = 0) -> list[int]:
-    """Every stride-th of the frames `before` .. `before` + n_frames, counted from there."""
+    """Return every stride-th of the frames `before` .. `before` + n_frames, counted from there."""
     return [i for i in range(n_frames) if (before + i + 1) % stride == 0]
 
 

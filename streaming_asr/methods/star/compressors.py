@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from streaming_asr.methods.star.anchors import accumulate, fixed, rescale, top_k
+from streaming_asr.methods.star.anchors import accumulate, check_rate, fixed, rescale, top_k
 from streaming_asr.methods.star.semantic import SemanticCache, SemanticEncoder
 
 COMPRESSORS = ("star", "cif", "cnn", "none")
@@ -79,6 +79,11 @@ class Compressor(nn.Module):
     stride: frames of a segment, in place of the learned segmentation (figures 6 and 9).
     keep_all: the decoder attends to every frame, not to the compressed ones alone (figure 9,
     STAR-ALL and CIF-ALL); the segments stay.
+    select: of `star` with a rate, how the anchors are chosen: accumulate, where the scores, scaled
+    to T / rate in all, sum up to one; top_k, the best ones (equation 3), which lie side by side
+    where scores of neighbours are alike.
+    shift: added to the scores of a stream before the sigmoid, so that they sum up to the number of
+    tokens, to which they are scaled in training.
     """
 
     name = ""
@@ -88,11 +93,13 @@ class Compressor(nn.Module):
         self.encoder = encoder
         self.stride: int | None = None
         self.keep_all = False
+        self.select = "top_k"
+        self.shift = 0.0
 
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
-        """A whole window x (T, d), T >= 1.
+        """Compress a whole window x (T, d), T >= 1.
 
         n_tokens: in training, the scores are scaled so that they make so many segments. rate: the
         form that is not streaming, frames per vector. With neither, what `push` gives.
@@ -100,18 +107,18 @@ class Compressor(nn.Module):
         raise NotImplementedError
 
     def start(self) -> CompressorState:
-        """The state of a new window."""
+        """Return the state of a new window."""
         return CompressorState(self.encoder.start())
 
     def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
-        """The next frames x (n, d) of a window, n >= 0; vectors and segments complete by now."""
+        """Take in the next frames x (n, d), n >= 0; return vectors and segments now complete."""
         raise NotImplementedError
 
     def _no_anchors(self, x: Tensor) -> Tensor:
         return torch.zeros(x.shape[0], dtype=torch.bool, device=x.device)
 
 
-class _Scored(Compressor):
+class Scored(Compressor):
     """A compressor with a segmenter."""
 
     def __init__(
@@ -125,8 +132,12 @@ class _Scored(Compressor):
         """Equation 10."""
         return (alpha.sum() - n).square()
 
+    def alphas(self, scores: Tensor) -> Tensor:
+        """(T,) alphas of a stream."""
+        return (scores.float() + self.shift).sigmoid()
 
-class Anchors(_Scored):
+
+class Anchors(Scored):
     """STAR: the encoder's output at the anchors, their raw scores injected (equations 2 to 5)."""
 
     name = "star"
@@ -135,10 +146,10 @@ class Anchors(_Scored):
         """Anchors among the next frames, by scores or stride; updates the running sum."""
         if self.stride is not None:
             return fixed(len(alphas), self.stride, state.n_frames)
-        found, state.total = accumulate(
+        anchors, state.total = accumulate(
             alphas, state.total, threshold=self.threshold, carry=self.carry
         )
-        return found
+        return anchors
 
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
@@ -146,10 +157,18 @@ class Anchors(_Scored):
         scores = self.segmenter(x.detach())  # features learn from the encoder alone (code)
         alpha = scores.float().sigmoid()
         wanted = x.shape[0] / rate if rate is not None else n_tokens
-        if rate is not None:
+        if rate is not None and self.select == "top_k":
             at = top_k(scores, rate)
+        elif rate is not None:
+            check_rate(rate)
+            used = rescale(alpha, x.shape[0] / rate, threshold=self.threshold)
+            at, _ = accumulate(used.detach().tolist(), threshold=self.threshold, carry=True)
         else:
-            used = alpha if n_tokens is None else rescale(alpha, n_tokens, threshold=self.threshold)
+            used = (
+                self.alphas(scores)
+                if n_tokens is None
+                else rescale(alpha, n_tokens, threshold=self.threshold)
+            )
             at = self._segments(used.detach().tolist(), CompressorState(self.encoder.start()))
         flags = self._no_anchors(x)
         flags[at] = True
@@ -171,7 +190,7 @@ class Anchors(_Scored):
 
     def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
         scores = self.segmenter(x)
-        at = self._segments(scores.float().sigmoid().tolist(), state)
+        at = self._segments(self.alphas(scores).tolist(), state)
         n, before = x.shape[0], state.n_frames
         forced = last and (at[-1:] != [n - 1] if n else state.open)
         if forced and n == 0 and not self.keep_all:
@@ -197,7 +216,7 @@ class Anchors(_Scored):
         return Compressed(h[at], scores[at], ready, ends)
 
 
-class Cif(_Scored):
+class Cif(Scored):
     """CIF: every segment is the average of its frames, weighted by their scores (equation 7).
 
     The encoder sees no anchors, so that its mask is `history`. A frame whose score overshoots the
@@ -206,9 +225,6 @@ class Cif(_Scored):
     """
 
     name = "cif"
-
-    def _alphas(self, scores: Tensor) -> Tensor:
-        return scores.float().sigmoid()
 
     def _weights(self, alpha: Tensor, total: float) -> tuple[Tensor, list[int]]:
         """(segments, T) shares of the frames, the last row the open segment's; frames that fire."""
@@ -225,8 +241,8 @@ class Cif(_Scored):
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
         scores = self.segmenter(x.detach())  # features learn from the encoder alone (code)
-        alpha = self._alphas(scores)
         wanted = x.shape[0] / rate if rate is not None else n_tokens
+        alpha = self.alphas(scores) if wanted is None else scores.float().sigmoid()
         error = None if wanted is None else self.length_error(alpha, wanted)
         if wanted is not None and self.stride is None:
             alpha = rescale(alpha, max(1.0, float(round(wanted))), threshold=self.threshold)
@@ -235,7 +251,7 @@ class Cif(_Scored):
 
     def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
         h = self.encoder.append(state.cache, x, self._no_anchors(x)) if len(x) else x
-        return self._integrate(state, h, self._alphas(self.segmenter(x)), last, None)
+        return self._integrate(state, h, self.alphas(self.segmenter(x)), last, None)
 
     def _integrate(
         self, state: CompressorState, h: Tensor, alpha: Tensor, last: bool, error: Tensor | None

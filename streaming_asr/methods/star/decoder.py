@@ -94,13 +94,13 @@ class AnchorDecoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(n, d) -> (n, vocabulary)."""
-        found: Tensor = self._head(hidden)
-        return found
+        logits: Tensor = self._head(hidden)
+        return logits
 
     def forward(
         self, tokens: Sequence[int], vectors: Tensor, scores: Tensor, visible: Sequence[int]
     ) -> Tensor:
-        """All positions in one pass, with gradients: (n, d) hidden states.
+        """Return the hidden states (n, d) of all positions, from one pass with gradients.
 
         vectors (m, d), scores (m,); visible: how many of them each of the n positions sees.
         """
@@ -190,7 +190,7 @@ class AnchorDecoder:
         prompt: Sequence[int],
         tokens: Sequence[int],
     ) -> list[int]:
-        """Index of the first anchor of each token, by time warping over the alignment heads."""
+        """Return each token's first anchor, by time warping over the alignment heads."""
         if not tokens or cache.n_anchors == 0:
             return [0] * len(tokens)
         ids = [*prompt, *tokens]
@@ -216,7 +216,7 @@ def _bias(scores: Tensor, visible: Sequence[int]) -> Tensor:
 
 
 def seen(position: int, n_prompt: int, wait_k: int | None, ready: Sequence[int]) -> int:
-    """How many anchors the query at `position` sees (infinite lookback, equation 6).
+    """Return how many anchors the query at `position` sees (infinite lookback, equation 6).
 
     It predicts token t = position - (n_prompt - 1) and sees the segments 0 .. t + wait_k - 1, as
     many as there are; with wait_k None, all.

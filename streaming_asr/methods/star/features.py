@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from streaming_asr.whisper.encoder import StreamingEncoder, encode_masked
+from streaming_asr.whisper.batched import encode_windows
+from streaming_asr.whisper.encoder import StreamingEncoder
 from streaming_asr.whisper.features import (
     LOOKAHEAD_SAMPLES,
     StreamingLogMel,
@@ -32,13 +33,13 @@ class Extractor(Protocol):
     """The longest window."""
 
     def start(self) -> Any:
-        """The state of a new stream."""
+        """Return the state of a new stream."""
 
     def take(self, state: Any, samples: Tensor) -> None:
         """(n,) new samples of the window: the part of the work that is done sample by sample."""
 
     def encode(self, state: Any, ends: Sequence[int]) -> Tensor:
-        """The next frames, as blocks that end at `ends` (frames of the window): (n, d)."""
+        """Return the next frames, as blocks that end at `ends` (frames of the window): (n, d)."""
 
     def move(self, state: Any, start: int) -> None:
         """Let the window begin at its frame `start`; all frames after it are to be encoded anew."""
@@ -47,7 +48,10 @@ class Extractor(Protocol):
         """Of encoding the blocks from frame `start` on."""
 
     def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
-        """All frames of a window, (n,) samples -> (ends[-1], d), in one pass: as a stream."""
+        """Return a stream's frames (ends[-1], d) of a window of (n,) samples, in one pass."""
+
+    def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Those of several windows, of unequal lengths."""
 
 
 class _WhisperState:
@@ -95,5 +99,9 @@ class WhisperFeatures:
         return block_flops(self._whisper.config, start, ends)
 
     def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
-        mel = log_mel(audio, self._whisper.n_mels, block_ends=ends)
-        return encode_masked(self._whisper.model, mel[None], ends=ends)[0]
+        return self.windows([audio], [ends])[0]
+
+    def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
+        n_mels = self._whisper.n_mels
+        mels = [log_mel(each, n_mels, block_ends=e) for each, e in zip(audio, ends, strict=True)]
+        return encode_windows(self._whisper.model, mels, ends)

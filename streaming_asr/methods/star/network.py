@@ -33,27 +33,31 @@ from streaming_asr.whisper.tensors import load_tensors
 
 CONFIG_FILE, WEIGHTS_FILE, WAV2VEC2_FOLDER = "star.json", "star.safetensors", "wav2vec2"
 FEATURES = ("whisper", "wav2vec2")
+SELECT = ("accumulate", "top_k")
 TRAIN = "`python -m streaming_asr.train method=star`"
 
 
 @dataclass(frozen=True)
 class StarConfig:
-    """What a network is. Where paper and published code differ the default is the paper's.
+    """What a network is.
 
     compressor: star | cif | cnn | none. layers: of the semantic encoder. mask: compact (algorithm
-    1) | history (code). types: which frames have a type embedding, anchors (footnote 2) | all
-    (code). carry: the sum of scores after an anchor is set to 0 (algorithm 1), or keeps its
-    residual (code; cif always does). rate: frames per vector it was trained for, where it was not
-    one segment per token. features: whisper | wav2vec2.
+    1) | history (code, and equation 4 for audio heard as a whole). types: which frames have a type
+    embedding, anchors (footnote 2) | all (code). carry: the sum of scores after an anchor keeps its
+    residual (code; cif always does), or is set to 0 (algorithm 1), which loses anchors: 0.84 a
+    token where training has one. rate: frames per vector it was trained for, where it was not one
+    segment per token. select, shift: see `Compressor`. features: whisper | wav2vec2.
     """
 
     compressor: str = "star"
     layers: int = 4
     mask: str = "compact"
     types: str = "anchors"
-    carry: bool = False
+    carry: bool = True
     threshold: float = 1.0
     rate: float | None = None
+    select: str = "top_k"  # of networks that do not say
+    shift: float = 0.0
     features: str = "whisper"
 
     def __post_init__(self) -> None:
@@ -62,6 +66,7 @@ class StarConfig:
             ("mask", self.mask, MASKS),
             ("types", self.types, TYPES),
             ("features", self.features, FEATURES),
+            ("select", self.select, SELECT),
         ):
             if value not in known:
                 raise UserError(f"{key}={value!r}: one of {', '.join(known)}")
@@ -83,11 +88,12 @@ class StarNetwork(nn.Module):
         super().__init__()
         self.config = config
         self.compressor: Compressor = new_compressor(whisper, config)
+        self.compressor.select, self.compressor.shift = config.select, config.shift
         self.wav2vec2: CausalWav2Vec2 | None = wav2vec2
         self.extractor: Extractor = WhisperFeatures(whisper) if wav2vec2 is None else wav2vec2
 
     def parts(self) -> dict[str, torch.Tensor]:
-        """What star.safetensors holds."""
+        """Return what star.safetensors holds."""
         kept = dict(self.compressor.state_dict(prefix="compressor."))
         if self.wav2vec2 is not None:
             kept |= self.wav2vec2.project.state_dict(prefix="project.")
@@ -95,7 +101,7 @@ class StarNetwork(nn.Module):
 
 
 def new_compressor(whisper: Whisper, config: StarConfig) -> Compressor:
-    """The compressor with fresh weights, of the model's width."""
+    """Return the compressor with fresh weights, of the model's width."""
     sizes = whisper.config
     encoder = SemanticEncoder(
         sizes.d_model,
@@ -123,7 +129,7 @@ def compressor(name: str, d: int, encoder: SemanticEncoder, **options: Any) -> C
 
 
 def read_config(folder: Path) -> StarConfig:
-    """The star.json of a folder. Raises UserError where there is none or it is of another form."""
+    """Return a folder's star.json. Raises UserError where there is none or it is malformed."""
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise UserError(
@@ -180,7 +186,7 @@ def load_star(
     seed: int = 0,
     **changes: Any,
 ) -> tuple[Whisper, StarNetwork]:
-    """A network ready for inference: from its folder, or untrained where that is None.
+    """Return a network ready for inference: from its folder, or untrained where that is None.
 
     wanted: the compressor it must have. changes: fields of its configuration to change (mask,
     carry), None for no change. Raises UserError.

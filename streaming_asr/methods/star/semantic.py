@@ -110,7 +110,7 @@ class SemanticEncoder(nn.Module):
         return [block for block in self.blocks if isinstance(block, Block)]
 
     def start(self) -> SemanticCache:
-        """The cache of a new window."""
+        """Return the cache of a new window."""
         like = self.types_embedding
         empty = like.new_empty(1, self.heads, 0, like.shape[1] // self.heads)
         nothing = torch.zeros(0, dtype=torch.bool, device=like.device)
@@ -119,7 +119,7 @@ class SemanticEncoder(nn.Module):
 
     @torch.inference_mode()
     def append(self, cache: SemanticCache, x: Tensor, anchors: Tensor) -> Tensor:
-        """The next frames x (n, d), of which `anchors` (n,) bool are anchors -> (n, d)."""
+        """Encode the next frames x (n, d), of which `anchors` (n,) bool are anchors: (n, d)."""
         n_kept = cache.anchors.shape[0]
         flags = torch.cat([cache.anchors, anchors])
         mask = visible(flags, self.mask)[n_kept:]

@@ -56,6 +56,7 @@ class Star:
         compressor: str | None,
         mask: str | None,
         carry: bool | None,
+        select: str | None,
         stride_s: float | None,
         keep_all: bool,
         rate: float | None,
@@ -65,10 +66,11 @@ class Star:
         """Load the model and the network in `weights`; None: untrained, for trials.
 
         wait_k: anchors before the first token. compressor: star | cif | cnn | none, checked against
-        the network's. mask (compact | history), carry: as trained where None; see `StarConfig`.
+        the network's. mask (compact | history), carry, select (accumulate | top_k): as trained
+        where None; see `StarConfig`.
         stride_s: segments of this length in place of the learned ones (fixed decision). keep_all:
         the decoder attends to all frames (STAR-ALL, CIF-ALL). rate: not streaming, frames per
-        anchor of the audio as a whole, its best ones (equation 3); everything is committed at the
+        anchor of the audio as a whole; everything is committed at the
         end. early_end: what is done where the end of the text is predicted before that of the
         audio, suppress (the next best token) or wait (for one more anchor; of this project).
         Raises UserError on settings out of range and where the network does not fit.
@@ -96,6 +98,7 @@ class Star:
             wanted=compressor,
             mask=mask,
             carry=carry,
+            select=select,
         )
         self._compressor, self._extractor = network.compressor, network.extractor
         if (stride is not None or keep_all) and self._compressor.name == "cnn":
@@ -115,7 +118,7 @@ class Star:
     # ---- the protocol -----------------------------------------------------------------------
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
-        """A new stream. `language` is for multilingual models (default en)."""
+        """Return the state of a new stream. `language` is for multilingual models (default en)."""
         return StreamState(
             features=self._extractor.start(),
             compressor=self._compressor.start(),
@@ -175,8 +178,8 @@ class Star:
         with state.recorder.part("encode"):
             if x is None:
                 x = self._decoder.embedding.new_zeros(0, self._decoder.embedding.shape[1])
-            found = self._compressor.push(state.compressor, x, last=last)
-        self._take_in(state, found)
+            compressed = self._compressor.push(state.compressor, x, last=last)
+        self._take_in(state, compressed)
 
     def _compress_whole(self, state: StreamState, x: torch.Tensor | None, *, last: bool) -> None:
         if x is not None:
@@ -185,15 +188,15 @@ class Star:
             with state.recorder.part("encode"):
                 frames = torch.cat(state.whole)
                 state.whole = []
-                found = self._compressor.compress(frames, rate=self._rate)
-            self._take_in(state, found)
+                compressed = self._compressor.compress(frames, rate=self._rate)
+            self._take_in(state, compressed)
 
-    def _take_in(self, state: StreamState, found: Compressed) -> None:
+    def _take_in(self, state: StreamState, compressed: Compressed) -> None:
         with state.recorder.part("decode"):
-            self._decoder.append(state.cache, found.vectors, found.scores)
-        state.ready += found.ready
-        state.ends += found.ends
-        state.recorder.count(anchors=found.vectors.shape[0])
+            self._decoder.append(state.cache, compressed.vectors, compressed.scores)
+        state.ready += compressed.ready
+        state.ends += compressed.ends
+        state.recorder.count(anchors=compressed.vectors.shape[0])
 
     # ---- decoding ---------------------------------------------------------------------------
 
@@ -241,7 +244,7 @@ class Star:
         return self._whisper.detokenizer.words(state.tokens, language=state.language)
 
     def _commit(self, state: StreamState, *, everything: bool) -> list[Word]:
-        """Words that can no longer grow; token t lies in segment t."""
+        """Return the words that can no longer grow; token t lies in segment t."""
         words = self._words(state)
         n_whole = len(words) if everything else sum(w.stop < len(state.tokens) for w in words)
         done = []

@@ -13,15 +13,17 @@ Windows are encoded as a stream encodes them, with one chunk length per batch, 0
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streaming_asr.errors import UserError
+from streaming_asr.methods.star.compressors import Scored
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
 from streaming_asr.methods.star.network import (
     CONFIG_FILE,
@@ -77,11 +79,11 @@ class StarModel(nn.Module):
         device = decoder.embedding.device
         logits, labels, errors = [], [], []
         n_frames = n_vectors = 0
-        windows = zip(batch.audio, batch.ends, batch.n_real, batch.texts, strict=True)
-        for audio, ends, n_real, text in windows:
-            with torch.set_grad_enabled(train_features and torch.is_grad_enabled()):
-                x = self.network.extractor.whole(audio.to(device), ends)[:n_real]
-            found = compressor.compress(x, None if rate else float(len(text) + 1), rate)
+        audio = [samples.to(device) for samples in batch.audio]
+        with torch.set_grad_enabled(train_features and torch.is_grad_enabled()):
+            features = self.network.extractor.windows(audio, batch.ends)
+        for x, n_real, text in zip(features, batch.n_real, batch.texts, strict=True):
+            found = compressor.compress(x[:n_real], None if rate else float(len(text) + 1), rate)
             ids = [*self._prompt, *text]
             n_prompt = len(self._prompt)
             visible = [seen(i, n_prompt, batch.wait_k, found.ready) for i in range(len(ids))]
@@ -100,7 +102,8 @@ class StarRecipe(BlockRecipe):
     """`train method=star`: one stage.
 
     start: folder of an earlier stage, or of a causal LoRA adapter of the same rank. compressor and
-    its options: see `StarConfig`; the stage plain has none. rate: train for so many frames per
+    its options: see `StarConfig`; the stage plain has none. mask: null is compact for a stream,
+    history where the audio is heard as a whole. rate: train for so many frames per
     vector, the audio heard as a whole (figure 4), instead of one segment per token. waits: what
     wait-k is drawn from (the paper does not say; the published mask is that of 3). lookback: False
     lets every token see every anchor, as the published code does by default. train_features: True
@@ -117,9 +120,10 @@ class StarRecipe(BlockRecipe):
         start: str | None,
         compressor: str,
         layers: int,
-        mask: str,
+        mask: str | None,
         types: str,
         carry: bool,
+        select: str,
         features: str,
         wav2vec2: str | None,
         rate: float | None,
@@ -146,7 +150,10 @@ class StarRecipe(BlockRecipe):
             )
         super().__init__(lead_s=0.5, **shared)
         begun = self.begin_from(start)
-        config = StarConfig(compressor, layers, mask, types, carry, 1.0, rate, features)
+        mask = mask or ("compact" if rate is None else "history")
+        config = StarConfig(
+            compressor, layers, mask, types, carry, 1.0, rate, select, 0.0, features
+        )
         has_network = begun is not None and (begun / CONFIG_FILE).is_file()
         if begun is not None and has_network:
             other = read_config(begun).compressor
@@ -159,7 +166,7 @@ class StarRecipe(BlockRecipe):
         self.rate, self.waits, self.strides = rate, list(waits), list(strides)
         self.lookback, self.length_weight = lookback, length_weight
         self.train_features = train_features or stage == "plain"
-        self.dev_wait_k = dev_wait_k
+        self.dev_wait_k, self.shift = dev_wait_k, 0.0
 
         torch.manual_seed(self.seed)
         self.whisper = load_whisper(self.path)
@@ -204,11 +211,7 @@ class StarRecipe(BlockRecipe):
         wait_k, stride = shared.choice(self.waits), shared.choice(self.strides)
         windows = self.windows(self.rng(step, rank), self.n_batch)
         ends = [self.blocks(len(window.audio), chunk, first) for window in windows]
-        audio = []
-        for window, blocks in zip(windows, ends, strict=True):
-            wanted = blocks[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
-            samples = torch.from_numpy(window.audio[:wanted])
-            audio.append(F.pad(samples, (0, wanted - len(samples))))
+        audio = [self._filled_up(window.audio, e) for window, e in zip(windows, ends, strict=True)]
         n_real = [
             min(-(-len(window.audio) // FRAME_SAMPLES), blocks[-1])
             for window, blocks in zip(windows, ends, strict=True)
@@ -222,6 +225,13 @@ class StarRecipe(BlockRecipe):
             None if whole else wait_k,
             stride if self.stage == "plain" else None,
         )
+
+    @staticmethod
+    def _filled_up(samples: np.ndarray, ends: Sequence[int]) -> Tensor:
+        """As much of the audio as whole blocks and the look-ahead need, zeros behind it."""
+        wanted = ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
+        heard = torch.from_numpy(samples[:wanted])
+        return F.pad(heard, (0, wanted - len(heard)))
 
     # -- training -------------------------------------------------------------------------------
 
@@ -239,17 +249,48 @@ class StarRecipe(BlockRecipe):
         return nll + self.length_weight * error, logs
 
     def evaluate(self) -> dict[str, float]:
-        """WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate); vectors."""
+        """WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate); vectors.
 
-        recorder = StepRecorder()
+        A stream is tried with its scores as they are and shifted so that they sum up to the number
+        of tokens; what does better on dev is kept."""
+        shift = self._calibrated()
+        tried = {each: self._streamed(each) for each in dict.fromkeys((0.0, shift))}
+        self.shift = min(tried, key=lambda each: tried[each]["score"])
+        return {**tried[self.shift], "shift": self.shift, "wer_shifted": tried[shift]["wer"]}
+
+    def _streamed(self, shift: float) -> dict[str, float]:
+        self.shift, recorder = shift, StepRecorder()
         figures = self.stream_dev("star", recorder, wait_k=self.dev_wait_k, rate=self.rate)
         counts = recorder.drain()[1]
         rate = counts["frames_real"] / max(1, counts["anchors"])
         return {**figures, "frames_per_vector": rate}
 
+    @torch.no_grad()
+    def _calibrated(self) -> float:
+        """The shift of a stream's scores with which they sum up, over dev, to its numbers of tokens
+        (ends included), as they are scaled to in training."""
+        compressor = self.network.compressor
+        if self.rate is not None or not isinstance(compressor, Scored):
+            return 0.0
+        chunk, first = (round(s / FRAME_S) for s in (self.chunk_s, self.first_chunk_s))
+        found, n_tokens = [], 0
+        for utterance in self.dev:
+            samples = utterance.load()
+            real = -(-len(samples) // FRAME_SAMPLES)
+            if not 0 < real <= self.whisper.context_frames:
+                continue
+            ends = self.blocks(len(samples), chunk, first)
+            audio = self._filled_up(samples, ends).to(self.device)
+            x = self.network.extractor.whole(audio, ends)[:real]
+            found.append(compressor.segmenter(x).float())
+            text = self.whisper.tokenizer(f" {utterance.text}", add_special_tokens=False)
+            n_tokens += len(text.input_ids) + 1
+        return shift_to_sum(torch.cat(found), n_tokens) if found else 0.0
+
     def save(self, folder: Path) -> None:
         """A folder that `method.weights` takes, in fp16, and training.json."""
         folder.mkdir(parents=True, exist_ok=True)
+        self.network.config = replace(self.config, shift=self.shift)
         save_network(self.network, folder)
         save_lora(self.lora, folder, published_name(self.path))
         told = {
@@ -264,3 +305,15 @@ class StarRecipe(BlockRecipe):
             "batch": self.n_batch,
         }
         self.write_card(folder, told, base=self.path)
+
+
+def shift_to_sum(scores: Tensor, total: float) -> float:
+    """What to add to the scores, (T,), so that their sigmoids sum up to `total` of T."""
+    low, high = -30.0, 30.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if float((scores.double() + middle).sigmoid().sum()) < total:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2

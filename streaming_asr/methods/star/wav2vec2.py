@@ -22,10 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streaming_asr.errors import UserError
+from streaming_asr.method import FRAME_SAMPLES
 from streaming_asr.methods.star.decoder import Growing
 from streaming_asr.whisper.encoder import merge_heads, split_heads
 
-FRAME_SAMPLES = 320
 RECEPTIVE_SAMPLES = 400
 
 
@@ -85,7 +85,7 @@ class CausalWav2Vec2(nn.Module):
     # ---- the extractor -----------------------------------------------------------------------
 
     def start(self) -> _State:
-        """The state of a new stream."""
+        """Return the state of a new stream."""
         return _State(self)
 
     @torch.inference_mode()
@@ -95,7 +95,7 @@ class CausalWav2Vec2(nn.Module):
 
     @torch.inference_mode()
     def encode(self, state: _State, ends: Sequence[int]) -> Tensor:
-        """Frames up to ends[-1] of the window. Causal frame by frame: blocks do not matter."""
+        """Return the frames up to ends[-1] of the window, causal whatever the blocks."""
         new = state.frames[state.position : ends[-1]]
         state.position = ends[-1]
         return self._transform(new, state)
@@ -115,14 +115,18 @@ class CausalWav2Vec2(nn.Module):
         return total
 
     def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
-        """All frames of a window in one pass, with gradients."""
+        """Return all frames of a window in one pass, with gradients."""
         wanted = ends[-1] * FRAME_SAMPLES + self.lookahead_samples
         audio = F.pad(audio, (0, max(0, wanted - audio.shape[0])))[:wanted]
         state = _State(self)
         return self._transform(self._convolve(audio, state), state, grow=False)
 
+    def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Those of several windows, one after the other."""
+        return [self.whole(each, e) for each, e in zip(audio, ends, strict=True)]
+
     def attention_only(self, audio: Tensor) -> Tensor:
-        """The published form: transformers' network with a causal mask in attention alone.
+        """Return the published form: transformers' network with a causal mask in attention alone.
 
         It looks ahead by the positional convolution and the group norm.
         """
@@ -212,7 +216,7 @@ class CausalWav2Vec2(nn.Module):
 
 
 def load_wav2vec2(path: str, d_out: int, context_frames: int) -> CausalWav2Vec2:
-    """A Wav2Vec2Model from a Hugging Face folder or hub name; raises UserError."""
+    """Return a Wav2Vec2Model from a Hugging Face folder or hub name; raises UserError."""
     from transformers import Wav2Vec2Model
 
     if path.startswith((".", "/", "~")) and not (Path(path).expanduser() / "config.json").is_file():

@@ -63,15 +63,15 @@ class PrefixBeamSearch:
 
     def advance(self, log_probs: torch.Tensor) -> None:
         """Take in log-probabilities (frames, classes)."""
-        found = log_probs.topk(min(self.top, log_probs.shape[-1]), dim=-1)
-        values = found.values.double().cpu().numpy()
-        tokens = found.indices.cpu().numpy()
+        top = log_probs.topk(min(self.top, log_probs.shape[-1]), dim=-1)
+        values = top.values.double().cpu().numpy()
+        tokens = top.indices.cpu().numpy()
         with np.errstate(invalid="ignore", divide="ignore"):
             for frame_tokens, frame_values in zip(tokens, values, strict=True):
                 self._frame(frame_tokens, frame_values)
 
     def hypotheses(self, n: int | None = None) -> list[CtcHypothesis]:
-        """The `n` best prefixes (default all of the beam), best first."""
+        """Return the `n` best prefixes (default all of the beam), best first."""
         scores = np.logaddexp(self._sum_blank, self._sum_token)
         in_blank = self._best_blank > self._best_token
         chains = np.where(in_blank, self._chain_blank, self._chain_token)
@@ -85,7 +85,7 @@ class PrefixBeamSearch:
         ]
 
     def best_tokens(self) -> tuple[int, ...]:
-        """Tokens of the best prefix alone, for the text shown after every chunk."""
+        """Return the tokens of the best prefix alone, for the text shown after every chunk."""
         return self._spell(int(self._prefix[0]))
 
     def _frame(self, tokens: Ints, log_probs: Floats) -> None:

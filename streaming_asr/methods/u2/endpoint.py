@@ -78,13 +78,13 @@ class EndpointRules:
         )
 
     def silent_run(self, blank_log_probs: torch.Tensor, before: int) -> int:
-        """Length of the silence that the frames (n,) end with; `before`: that which precedes."""
+        """Return the length of the silence that the frames (n,) end with; `before` precedes it."""
         spoken = (blank_log_probs <= self.blank_log_prob).nonzero()
         n = blank_log_probs.shape[0]
         return before + n if spoken.numel() == 0 else n - 1 - int(spoken[-1])
 
     def reason(self, n_frames: int, silent_run: int, has_text: bool) -> Reason | None:
-        """Whether a segment of `n_frames` that ends with `silent_run` silent frames is over."""
+        """Return why a segment of `n_frames` with `silent_run` silent frames at its end is over."""
         if has_text and silent_run >= self.trailing:
             return Reason.PAUSE
         if not has_text and silent_run >= self.no_speech:
@@ -92,5 +92,5 @@ class EndpointRules:
         return Reason.DELAY if n_frames >= self.max_delay else None
 
     def overlap(self, silent_run: int) -> int:
-        """Frames of the silence that open the next segment."""
+        """Return the frames of the silence that open the next segment."""
         return min(silent_run // 2, OVERLAP_FRAMES)

@@ -13,14 +13,14 @@ from torch import nn
 
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.tensors import load_tensors
+from streaming_asr.whisper.tensors import weights_at
 
 HEAD_FILE = "ctc_head.safetensors"
 MODEL_FOLDER = "model"
 
 
 def embedding_head(whisper: Whisper, n_tokens: int) -> nn.Linear:
-    """A head whose weights are the decoder's token embeddings, untrained.
+    """Return a head whose weights are the decoder's token embeddings, untrained.
 
     The blank, the last class, gets the embedding of the token that stands for no speech.
     """
@@ -47,15 +47,13 @@ def save_head(head: nn.Linear, folder: Path) -> None:
 
 
 def load_head(folder: str | Path, whisper: Whisper) -> nn.Linear:
-    """The head in `folder`, float32. Raises UserError where there is none or it does not fit."""
+    """Return the head in `folder`, float32. Raises UserError where none is or it does not fit."""
     path = Path(folder) / HEAD_FILE
-    if not path.is_file():
-        raise UserError(
-            f"{folder}: no {HEAD_FILE} there, so no CTC head for this model; train one with "
-            "`python -m streaming_asr.train method=u2` and name its folder with method.weights=, "
-            "or try the method untrained with method.head=embedding"
-        )
-    tensors = load_tensors(path)
+    remedy = (
+        "train one with `python -m streaming_asr.train method=u2` and name its folder with "
+        "method.weights=, or try the method untrained with method.head=embedding"
+    )
+    tensors = weights_at(path, HEAD_FILE, "CTC head", remedy)
     weight, bias = tensors.get("weight"), tensors.get("bias")
     width, most = whisper.config.d_model, whisper.eot + 1
     if weight is None or bias is None or weight.shape[1] != width or len(weight) > most:
@@ -72,7 +70,7 @@ def load_head(folder: str | Path, whisper: Whisper) -> nn.Linear:
 def load_trained(
     model_path: str, folder: str | Path | None, *, device: str = "cpu", dtype: str = "float32"
 ) -> Whisper:
-    """The backbone with what a U2 folder trained of it: its own whole model, or an adapter."""
+    """Return the backbone with what a U2 folder trained: a whole model, or an adapter."""
     if folder is None:
         return load_whisper(model_path, device=device, dtype=dtype)
     folder = Path(folder)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.whisper.encoder import encode_masked
+from streaming_asr.whisper.batched import decode_windows, encode_windows
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,7 @@ class Batch:
     ends: list[list[int]]  # block ends in encoder frames, the last one F
     texts: list[list[int]]
     classes: list[list[int]]
+    spoken: list[Tensor]  # (F,) class spoken in each frame, by the word times
     encoded: list[Tensor] | None = None  # (F, d) each, of an encoder that is frozen
 
 
@@ -34,28 +34,27 @@ class TwoPassModel(nn.Module):
         self.head = head
         self._prompt, self._eot = list(prompt), eot
 
-    def forward(
-        self, batch: Batch, *, ctc: bool, attention: bool, label_smoothing: float
-    ) -> tuple[Tensor, Tensor]:
-        """CTC and attention loss, each per token; zero where it is not asked for."""
-        device = self.head.weight.device
+    def forward(self, batch: Batch, *, label_smoothing: float, **wanted: bool) -> dict[str, Tensor]:
+        """The losses that are wanted: `ctc` and `attention` per token, `frames` per frame."""
         encoded = self.encode(batch)
-        nothing = torch.zeros((), device=device)
-        return (
-            self._ctc_loss(encoded, batch.classes) if ctc else nothing,
-            self._attention_loss(encoded, batch.texts, label_smoothing) if attention else nothing,
-        )
+        losses: dict[str, Tensor] = {}
+        if wanted.get("frames"):
+            logits = torch.cat([self.head(frames).float() for frames in encoded])
+            labels = torch.cat(batch.spoken).to(logits.device)
+            losses["frames"] = F.cross_entropy(logits, labels)
+        if wanted.get("ctc"):
+            losses["ctc"] = self._ctc_loss(encoded, batch.classes)
+        if wanted.get("attention"):
+            losses["attention"] = self._attention_loss(encoded, batch.texts, label_smoothing)
+        return losses
 
     def encode(self, batch: Batch) -> list[Tensor]:
         """Each window's frames, (F, d)."""
         device = self.head.weight.device
         if batch.encoded is not None:
             return [frames.to(device) for frames in batch.encoded]
-        # One window at a time: without padding, which costs a CPU more than the batch would save.
-        return [
-            encode_masked(self.whisper, mel[None].to(device), ends=ends)[0]
-            for mel, ends in zip(batch.mels, batch.ends, strict=True)
-        ]
+        mels = [mel.to(device) for mel in batch.mels]
+        return encode_windows(self.whisper, mels, batch.ends)
 
     def _ctc_loss(self, encoded: list[Tensor], classes: list[list[int]]) -> Tensor:
         log_probs = self.head(pad_sequence(encoded)).float().log_softmax(-1)  # (T, B, classes)
@@ -73,19 +72,12 @@ class TwoPassModel(nn.Module):
     def _attention_loss(
         self, encoded: list[Tensor], texts: list[list[int]], label_smoothing: float
     ) -> Tensor:
-        model: Any = self.whisper
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        given = [[*self._prompt, *text] for text in texts]
         first = len(self._prompt) - 1
-        logits, labels = [], []
-        for frames, text in zip(encoded, texts, strict=True):
-            ids = torch.tensor([[*self._prompt, *text]], device=frames.device)
-            hidden = base.model.decoder(
-                input_ids=ids, encoder_hidden_states=frames[None], use_cache=False
-            ).last_hidden_state[0, first:]
-            logits.append(base.proj_out(hidden))
-            labels += [*text, self._eot]
+        logits = [rows[first:] for rows in decode_windows(self.whisper, given, encoded)]
+        labels = [token for text in texts for token in (*text, self._eot)]
         return F.cross_entropy(
             torch.cat(logits),
-            torch.tensor(labels, device=logits[0].device),
+            torch.tensor(labels, device=encoded[0].device),
             label_smoothing=label_smoothing,
         )

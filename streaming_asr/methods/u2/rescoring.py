@@ -73,18 +73,18 @@ def rescore(
     weights: Weights,
     recorder: Recorder,
 ) -> Scored | None:
-    """The best candidate of both passes; None where none fits the decoder's positions."""
+    """Return the best candidate of both passes; None where none fits the decoder's positions."""
     fitting = [c for c in candidates if len(prompt) + len(c.tokens) <= decoder.max_tokens]
     if not fitting:
         return None
     texts = [candidate.tokens for candidate in fitting]
-    found = attention_log_probs(decoder, cache, prompt, texts, n_frames, recorder)
+    by_text = attention_log_probs(decoder, cache, prompt, texts, n_frames, recorder)
     scored = [
         Scored(
             candidate,
             weights.attention * sum(log_probs) + weights.ctc * candidate.ctc_score,
             tuple(log_probs[:-1]),
         )
-        for candidate, log_probs in zip(fitting, found, strict=True)
+        for candidate, log_probs in zip(fitting, by_text, strict=True)
     ]
     return max(scored, key=lambda one: one.score)

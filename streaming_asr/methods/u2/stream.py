@@ -135,7 +135,7 @@ class U2:
     # ---- the protocol -----------------------------------------------------------------------
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
-        """A new stream. `language` is for multilingual models (default en)."""
+        """Return the state of a new stream. `language` is for multilingual models (default en)."""
         whisper = self._whisper
         shape = (whisper.n_mels, 2 * whisper.context_frames + 1)
         return StreamState(
@@ -217,7 +217,7 @@ class U2:
         return committed
 
     def _second_pass(self, state: StreamState) -> list[SegmentWord]:
-        """Words of the open segment, chosen by both passes."""
+        """Return the words of the open segment, chosen by both passes."""
         hypotheses = state.search.hypotheses(max(1, self._n_rescored))
         candidates = [self._tokenizer.retokenise(hypothesis) for hypothesis in hypotheses]
         best, log_probs = candidates[0], None

@@ -76,11 +76,11 @@ class CtcTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text; bytes that form no whole character are left out, at the end held back."""
+        """Return the text; bytes of no whole character are left out, at the end held back."""
         return self._spell(ids)[0]
 
     def retokenise(self, hypothesis: CtcHypothesis) -> Candidate:
-        """The hypothesis in the decoder's tokens, with its score and times."""
+        """Return the hypothesis in the decoder's tokens, with its score and times."""
         if self.single:
             return Candidate(hypothesis.tokens, hypothesis.spans, hypothesis.score)
         text, owners = self._spell(hypothesis.tokens)
@@ -93,7 +93,7 @@ class CtcTokenizer:
         return Candidate(tokens, tuple(spans), hypothesis.score)
 
     def _spell(self, ids: Sequence[int]) -> tuple[str, list[int]]:
-        """Text, and for each of its UTF-8 bytes the index of the token it came from."""
+        """Return the text, and for each of its UTF-8 bytes the index of the token it came from."""
         decoder = codecs.getincrementaldecoder("utf-8")("ignore")
         text: list[str] = []
         owners: list[int] = []

@@ -1,7 +1,9 @@
-"""Training of U2-Whisper in the paper's three stages (section 4), one run each.
+"""Training of U2-Whisper in the paper's three stages and one more (section 4), one run each.
 
 attention  block-causal masks, attention loss only: Whisper learns to hear in chunks and unpadded.
-ctc        a CTC head on top, CTC loss only, everything else frozen.
+frames     a CTC head on top, cross-entropy on the token spoken in each frame, placed by the word
+           times; the rest frozen. Not the paper's: CTC alone leaves a new head on its plateau.
+ctc        the head with the CTC loss only, everything else frozen.
 hybrid     everything, a CTC loss + (1 - a) attention loss (equation 1), until WER stops falling.
 
 Every batch has one chunk length, drawn from 0.1 to 1.0 s. Windows are encoded as a stream encodes
@@ -17,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -40,6 +43,7 @@ from streaming_asr.training.recipe import (
     random_chunk,
     said,
 )
+from streaming_asr.training.windows import Window, place
 from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_masked
@@ -47,7 +51,8 @@ from streaming_asr.whisper.features import SAMPLE_RATE
 from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.window import FRAME_S, frames_of
 
-STAGES = ("attention", "ctc", "hybrid")
+STAGES = ("attention", "frames", "ctc", "hybrid")
+LOSSES = {"hybrid": ("ctc", "attention")}  # of the other stages the one of their name
 
 
 class U2Recipe(BlockRecipe):
@@ -89,6 +94,7 @@ class U2Recipe(BlockRecipe):
         super().__init__(lead_s=0.5, **shared)
         begun = self.begin_from(start)
         self.stage, self.rank, self.n_batch = stage, rank, batch
+        self.head_alone = stage in ("frames", "ctc")
         self.ctc_weight, self.label_smoothing = ctc_weight, label_smoothing
         if hours is not None:
             self.train_on(_subset(self.items, hours, self.seed))
@@ -111,9 +117,9 @@ class U2Recipe(BlockRecipe):
         if rank:
             network = with_lora(network, rank, LINEAR, start=begun)
         else:
-            network.requires_grad_(stage != "ctc")
+            network.requires_grad_(not self.head_alone)
             network.model.encoder.embed_positions.requires_grad_(False)  # sinusoids stay
-        if stage == "ctc":
+        if self.head_alone:
             network.requires_grad_(False)
         head.requires_grad_(stage != "attention")
         self.network = network
@@ -133,12 +139,22 @@ class U2Recipe(BlockRecipe):
             ends,
             self.tokens(windows),
             [self.tokenizer.encode(said(window)) for window in windows],
+            [self._spoken(window, e[-1]) for window, e in zip(windows, ends, strict=True)],
         )
 
+    def _spoken(self, window: Window, n_frames: int) -> Tensor:
+        """(n_frames,) class spoken in each frame, a word's time shared by its tokens; the blank
+        where nothing is said."""
+        labels = np.full(n_frames, self.tokenizer.blank, np.int64)
+        for word, start, end, _ in window.words:
+            units = self.tokenizer.encode(f" {word}")
+            place(labels, units, [1] * len(units), start, end)
+        return torch.from_numpy(labels)
+
     def precompute(self, batch: Batch) -> Batch:
-        """In stage `ctc`, where only the head is trained, the frozen encoder's output in the place
+        """In the stages where only the head is trained, the frozen encoder's output in the place
         of the log-mel: what `fit.cached_batches` keeps."""
-        if self.stage != "ctc":
+        if not self.head_alone:
             return batch
         with torch.no_grad():
             encoded = [frames.cpu() for frames in self.model.encode(batch)]
@@ -148,20 +164,15 @@ class U2Recipe(BlockRecipe):
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """The stage's loss, per token."""
-        ctc, attention = model(
-            batch,
-            ctc=self.stage != "attention",
-            attention=self.stage != "ctc",
-            label_smoothing=self.label_smoothing,
-        )
+        wanted = LOSSES.get(self.stage, (self.stage,))
+        asked = dict.fromkeys(wanted, True)
+        losses = model(batch, label_smoothing=self.label_smoothing, **asked)
         logs = {"audio_s": sum(ends[-1] for ends in batch.ends) * FRAME_S}
-        if self.stage != "attention":
-            logs["ctc_loss"] = float(ctc.detach())
-        if self.stage != "ctc":
-            logs["attention_loss"] = float(attention.detach())
+        logs |= {f"{name}_loss": float(losses[name].detach()) for name in wanted}
         if self.stage == "hybrid":
-            return self.ctc_weight * ctc + (1 - self.ctc_weight) * attention, logs
-        return ctc + attention, logs  # one of them is zero
+            a = self.ctc_weight
+            return a * losses["ctc"] + (1 - a) * losses["attention"], logs
+        return losses[self.stage], logs
 
     def evaluate(self) -> dict[str, float]:
         """WER in percent on dev: of both passes, streaming; before there is a head, of the decoder
@@ -203,7 +214,7 @@ class U2Recipe(BlockRecipe):
         folder.mkdir(parents=True, exist_ok=True)
         if self.stage != "attention":
             save_head(self.model.head, folder)
-        whole = not self.rank and (self.stage != "ctc" or self.start is not None)
+        whole = not self.rank and (not self.head_alone or self.start is not None)
         if self.rank:
             save_lora(self.network, folder, published_name(self.path))
         elif whole:

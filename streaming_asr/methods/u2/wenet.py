@@ -81,7 +81,7 @@ def convert(
     """
     own = base.model.model.state_dict()
     output = base.model.proj_out.weight
-    found: dict[str, torch.Tensor] = {}
+    renamed: dict[str, torch.Tensor] = {}
     rest = dict(weights)
     head_weight, head_bias = rest.pop("ctc.ctc_lo.weight", None), rest.pop("ctc.ctc_lo.bias", None)
     output_weight = rest.pop("decoder.output_layer.weight", None)
@@ -101,13 +101,13 @@ def convert(
                 f"{key} is {tuple(value.shape)}, the base model has {tuple(own[name].shape)}; give "
                 "the base of the same size"
             )
-        found[name] = value
-    lacking = sorted(set(own) - set(found) - set(_POSITIONS.values()))
+        renamed[name] = value
+    lacking = sorted(set(own) - set(renamed) - set(_POSITIONS.values()))
     if lacking:
         raise UserError(f"nothing for {lacking[0]}: the checkpoint is of a smaller model")
     if output_bias is not None and output_bias.any():
         raise UserError("decoder.output_layer.bias is not zero: Whisper has none to put it in")
-    base.model.model.load_state_dict(found, strict=False)
+    base.model.model.load_state_dict(renamed, strict=False)
     if output_weight is not None:
         if output_weight.shape != output.shape:
             raise UserError(
@@ -158,7 +158,7 @@ def import_checkpoint(checkpoint: Path, base: str, out: Path, blank: int | None 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns its exit status."""
+    """Run the command line; return its exit status."""
     parser = argparse.ArgumentParser(prog="streaming_asr.methods.u2.wenet", description=__doc__)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument(

@@ -17,13 +17,12 @@ from faster_whisper.feature_extractor import FeatureExtractor
 from transformers import AutoConfig, GenerationConfig
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Word
+from streaming_asr.method import FRAME_SAMPLES, NULL, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.methods.ufal.convert import converted
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.recogniser import Hypothesis
 from streaming_asr.whisper.words import refuse_other_than_english
 
-FRAME_SAMPLES = 320
 NO_SPEECH = 0.9
 """Segments whose probability of no speech is higher are left out, as the reference does."""
 
@@ -114,7 +113,7 @@ class Model(WhisperModel):  # type: ignore[misc]
         return super().transcribe(*args, **options)
 
     def encode(self, features: np.ndarray) -> Any:
-        """Features come padded to 3000 frames; no segment has more than the context of them."""
+        """Encode features padded to 3000 frames, of which no segment has more than the context."""
         frames = self.config.max_source_positions
         self.recorder.count(
             frames_computed=frames, encoder_flops=encoder_flops(self.config, frames)
@@ -126,11 +125,11 @@ class Model(WhisperModel):  # type: ignore[misc]
         self, encoder_output: Any, prompt: list[int], tokenizer: Any, options: Any
     ) -> Any:
         with self.recorder.part("decode"):
-            found = super().generate_with_fallback(encoder_output, prompt, tokenizer, options)
+            results = super().generate_with_fallback(encoder_output, prompt, tokenizer, options)
         # CTranslate2 does not say how long it searched: as long as the text it found, and its end.
-        n_steps = len(found[0].sequences_ids[0]) + 1
+        n_steps = len(results[0].sequences_ids[0]) + 1
         self.recorder.count(decode_steps=n_steps, beam_sum=n_steps * options.beam_size)
-        return found
+        return results
 
     def add_word_timestamps(self, *args: Any, **options: Any) -> Any:
         with self.recorder.part("decode"):
@@ -201,7 +200,7 @@ class FasterWhisper:
         model = self.model
         model.recorder = model.feature_extractor.recorder = recorder
         recorder.count(frames_real=-(-audio.size // FRAME_SAMPLES))
-        found, _ = model.transcribe(
+        decoded, _ = model.transcribe(
             audio,
             language=(language or "en") if model.model.is_multilingual else "en",
             initial_prompt=prompt,
@@ -211,7 +210,7 @@ class FasterWhisper:
             without_timestamps=not model.has_timestamps,
             condition_on_previous_text=True,
         )
-        segments = list(found)
+        segments = list(decoded)
         words = tuple(
             Word(word.word, float(word.start), float(word.end), float(word.probability))
             for segment in segments

@@ -50,7 +50,7 @@ class ReferenceAgreement:
         return self._commit(n_agreed)
 
     def finish(self) -> list[Word]:
-        """The words are given out, but do not count as committed."""
+        """Return the partial words; they do not count as committed."""
         words, self._unconfirmed = self._unconfirmed, []
         return words
 

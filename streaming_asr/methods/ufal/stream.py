@@ -95,7 +95,7 @@ class Ufal:
         self._silero = Silero() if vad else None
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> UfalState:
-        """A new stream; an unknown language is refused here."""
+        """Return the state of a new stream; an unknown language is refused here."""
         self._recogniser.check_language(language)
         return UfalState(
             buffer=(ReferenceBuffer if self._compat else OnlineBuffer)(
@@ -154,7 +154,7 @@ def load_recogniser(
     temperatures: Sequence[float],
     cache: str | None,
 ) -> Recogniser:
-    """One of the two backends; each is imported only when asked for."""
+    """Return one of the two backends; each is imported only when asked for."""
     if backend == "faster_whisper":
         from streaming_asr.methods.ufal.faster import FasterWhisper
 

@@ -37,8 +37,8 @@ class Silero:
         import onnxruntime
         from faster_whisper.utils import get_assets_path
 
-        found = sorted(Path(get_assets_path()).glob("silero_vad*.onnx"))
-        if not found:
+        networks = sorted(Path(get_assets_path()).glob("silero_vad*.onnx"))
+        if not networks:
             raise UserError(
                 "faster-whisper's package holds no silero_vad*.onnx; install faster-whisper>=1.1 "
                 "or use method.vad=false"
@@ -47,7 +47,7 @@ class Silero:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         self._session = onnxruntime.InferenceSession(
-            str(found[-1]), options, providers=["CPUExecutionProvider"]
+            str(networks[-1]), options, providers=["CPUExecutionProvider"]
         )
 
     def stream(self) -> SpeechProbability:
@@ -94,16 +94,16 @@ class Gate:
         self.open = False
 
     def push(self, audio: Samples, *, last: bool) -> list[Stretch]:
-        """The speech in (n,) more samples; at the stream's `last` it ends where it is open."""
+        """Return the speech in (n,) more samples; open speech ends at the stream's `last`."""
         self._waiting = np.concatenate([self._waiting, np.asarray(audio, np.float32)])
-        found: list[Stretch] = []
+        stretches: list[Stretch] = []
         while self._waiting.size >= BLOCK_SAMPLES:
             block, self._waiting = np.split(self._waiting, [BLOCK_SAMPLES])
-            found += self._take(block)
+            stretches += self._take(block)
         if last and self.open:
-            found.append(Stretch(self._waiting, self._n_seen, ends=True))
+            stretches.append(Stretch(self._waiting, self._n_seen, ends=True))
             self.open = False
-        return found
+        return stretches
 
     def _take(self, block: Samples) -> list[Stretch]:
         probability = self._probability(block)

@@ -37,7 +37,7 @@ class _Branch:
 
 
 def common_length(hypotheses: list[Hypothesis]) -> int:
-    """Length of the longest prefix that all share."""
+    """Return the length of the longest prefix that all share."""
     first = hypotheses[0].tokens
     length = min(len(h.tokens) for h in hypotheses)
     for i in range(length):
@@ -61,7 +61,7 @@ def decode_beam(
     raise_floor: bool = True,
     last: bool = False,
 ) -> list[Hypothesis]:
-    """Hypotheses under `n_frames` of audio, the best one first; row i of the cache is beams[i].
+    """Return hypotheses under `n_frames` of audio, best first; row i of the cache is beams[i].
 
     With `raise_floor` those that disagree with the best one on its tokens older than n are dropped.
     With `last` the cache is of no more use, and only hypotheses that have ended come back.
@@ -127,7 +127,7 @@ def _grown(branch: _Branch, eot: int, born: int) -> Hypothesis:
 
 
 def _best(branches: list[_Branch], width: int) -> list[_Branch]:
-    """The `width` best of different texts, by score."""
+    """Return the `width` best of different texts, by score."""
     ordered = sorted(branches, key=lambda b: b.score + b.log_prob, reverse=True)
     texts: set[tuple[int, ...]] = set()
     kept: list[_Branch] = []
@@ -152,7 +152,7 @@ def _verify(
     eot: int,
     settings: Settings,
 ) -> list[_Branch]:
-    """The one teacher-forced pass of a chunk: every hypothesis cropped and expanded once."""
+    """Crop and expand every hypothesis once, by the one teacher-forced pass of a chunk."""
     n_prompt = len(prompt)
     shortest = min(len(h.tokens) for h in beams)
     low = max(floor, min(common_length(beams), shortest - settings.n), 0)

@@ -31,13 +31,13 @@ class Committer:
         self._times = word_times
 
     def settle(self, state: StreamState) -> tuple[list[Word], int]:
-        """After a chunk: newly committed words, and how many were taken back before them."""
+        """Return, after a chunk, newly committed words and how many were taken back before them."""
         if self._stable:
             state.floor = max(state.floor, len(state.hypotheses[0].tokens) - self._n)
         return self._commit(state, everything=False)
 
     def finish(self, state: StreamState) -> tuple[list[Word], int]:
-        """After the last chunk: commit all there is."""
+        """Commit all there is, after the last chunk."""
         return self._commit(state, everything=True)
 
     def _commit(self, state: StreamState, *, everything: bool) -> tuple[list[Word], int]:
@@ -60,7 +60,7 @@ class Committer:
         return new, taken_back
 
     def spell(self, state: StreamState) -> list[TokenWord]:
-        """Words of the best hypothesis; the first after a cut gets the space it may lack."""
+        """Return the words of the best hypothesis, the first after a cut with its space."""
         words: list[TokenWord] = self._whisper.detokenizer.words(
             state.hypotheses[0].tokens, language=state.language
         )
@@ -99,7 +99,7 @@ class Committer:
         return committed
 
     def align(self, state: StreamState) -> list[tuple[float, float]]:
-        """(start, end) of each token of the best hypothesis in seconds of the window."""
+        """Return (start, end) of each token of the best hypothesis, in seconds of the window."""
         return alignment_times(
             self._decoder,
             state.pool.decoder,

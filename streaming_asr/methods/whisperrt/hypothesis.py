@@ -28,9 +28,9 @@ class Hypothesis:
 
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
-    """Of every token, given the audio at its last evaluation."""
+    """For each token, its log-probability given the audio when it was last evaluated."""
     born: list[int] = field(default_factory=list)
-    """Of every token the stream's frame up to which audio was known when it was predicted."""
+    """For each token, the stream frame up to which audio was known when it was predicted."""
     filled: int = 0
     """Decoder positions (prompt included) whose cached keys belong to these tokens."""
 

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.whisper.encoder import encode, encode_padded, merge_heads, split_heads
-from streaming_asr.whisper.masks import visible_until
+from streaming_asr.whisper.batched import attend, encode_together
+from streaming_asr.whisper.encoder import encode_padded
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class PrefixModel(nn.Module):
         encoder frames (B, F, d), of which row b has ends[b][-1], and what the offline model says,
         its frames and so many of its likeliest tokens; None: it is not asked."""
         taught = None if teacher_tokens is None else self._teach(batch, teacher_tokens)
-        z = encode_windows(self.whisper, batch.mels, batch.ends)
+        z = encode_together(self.whisper, batch.mels, batch.ends)
         n = batch.tokens.shape[1]
         causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
         own_row = (batch.rows[:, None, :, None] == batch.rows[:, None, None, :]) & causal
@@ -149,8 +149,8 @@ class PrefixModel(nn.Module):
         x = decoder.embed_tokens(tokens) + decoder.embed_positions.weight[positions]
         for layer in decoder.layers:
             h = layer.self_attn_layer_norm(x)
-            x = x + _attend(layer.self_attn, h, h, own)
-            x = x + _attend(layer.encoder_attn, layer.encoder_attn_layer_norm(x), z, heard)
+            x = x + attend(layer.self_attn, h, h, own)
+            x = x + attend(layer.encoder_attn, layer.encoder_attn_layer_norm(x), z, heard)
             x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
         hidden: Tensor = decoder.layer_norm(x)
         return hidden
@@ -158,31 +158,3 @@ class PrefixModel(nn.Module):
     def _project(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.whisper.get_base_model().proj_out(hidden)  # type: ignore[operator]
         return logits
-
-
-def encode_windows(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> Tensor:
-    """Block-causal encodings of windows of unequal lengths in one pass: (B, F, d).
-
-    What stands behind a window's last frame is padding that no frame of the window sees.
-    """
-    mel = pad_sequence([m.T for m in mels], batch_first=True).transpose(1, 2)
-    until = pad_sequence(
-        [visible_until(e, mel.device) for e in ends], batch_first=True, padding_value=1
-    )
-    frames = torch.arange(until.shape[1], device=mel.device)
-    return encode(model, mel, frames < until[:, None, :, None])
-
-
-def _attend(attention: Any, x: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
-    q, k, v = (
-        split_heads(project(h), attention.num_heads)
-        for project, h in (
-            (attention.q_proj, x),
-            (attention.k_proj, source),
-            (attention.v_proj, source),
-        )
-    )
-    out: Tensor = attention.out_proj(
-        merge_heads(F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
-    )
-    return out

@@ -103,7 +103,7 @@ class WhisperRT:
     # ---- the protocol -----------------------------------------------------------------------
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
-        """A new stream. `language` is for multilingual models (default en)."""
+        """Return the state of a new stream. `language` is for multilingual models (default en)."""
         return self.start_many(1, language=language, recorder=recorder)[0]
 
     def start_many(
@@ -139,7 +139,7 @@ class WhisperRT:
     def step_many(
         self, states: Sequence[StreamState], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
-        """One step of each stream; those at the same place share encoder and decoder passes."""
+        """Advance each stream by one step; those at the same place share their passes."""
         committed: dict[int, list[Word]] = {id(state): [] for state in states}
         retracted: dict[int, int] = dict.fromkeys(committed, 0)
         arrived = list(audio)

@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 from streaming_asr.cache import cache_root, file_sha256, kept
-from streaming_asr.config import CONF_DIR
 from streaming_asr.errors import UserError
+from streaming_asr.paths import CONF_DIR
 
 
 @dataclass(frozen=True)

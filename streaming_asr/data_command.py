@@ -11,8 +11,10 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from streaming_asr.config import CONF_DIR, build
+from streaming_asr.align.auto import timed_utterances
+from streaming_asr.config import build
 from streaming_asr.errors import UserError
+from streaming_asr.paths import CONF_DIR
 
 HELP = """\
 python -m streaming_asr.data check data=librispeech data.path=/corpora/LibriSpeech
@@ -65,7 +67,7 @@ def run_shards(config: DictConfig) -> int:
 
     if config.out is None:
         raise UserError("out: has no default; give out=<the folder of the shards>")
-    utterances = build(config.data).utterances(config.limit)
+    utterances = timed_utterances(config.data, config.limit)
     written, without, long = write_shards(utterances, Path(config.out), max_s=config.max_s)
     print(
         f"{written} utterances written to {config.out}; left out: {without} without word times, "
@@ -80,7 +82,7 @@ def run_manifest(config: DictConfig) -> int:
 
     if config.out is None:
         raise UserError("out: has no default; give out=<file>.jsonl")
-    written = write_manifest(build(config.data).utterances(config.limit), Path(config.out))
+    written = write_manifest(timed_utterances(config.data, config.limit), Path(config.out))
     print(f"{written} utterances written to {config.out}")
     return 0
 

@@ -1,6 +1,7 @@
 """Where a model's files are: a local folder, the hub's cache, a package, or, only then, the hub.
 
-A folder is in Hugging Face's form or in CTranslate2's; `locate` gives the first form of either.
+A folder is in Hugging Face's form or in CTranslate2's; `whisper.from_ctranslate2.locate` makes the
+first of the second.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.whisper.ctranslate2 import spec_of
-from streaming_asr.whisper.packages import find_packaged, packaged
+from streaming_asr.models.ctranslate2 import Variables, embeddings, spec_of
+from streaming_asr.models.packages import find_packaged, packaged
 
 FILES = "config.json, generation_config.json, the tokenizer's files and model.safetensors"
 SMALL = ("*.json", "*.txt")
@@ -22,6 +24,8 @@ SMALL = ("*.json", "*.txt")
 WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.bin")
 OLD_WEIGHTS = ("pytorch_model*.bin",)
 TIMEOUT_S = 5.0
+MULTILINGUAL_TOKENS = 51865
+"""The smallest vocabulary of OpenAI's multilingual models; English-only ones have 51864 tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +35,6 @@ class Found:
     folder: Path
     is_ctranslate2: bool
     where: str
-
-
-def locate(path: str | Path) -> str:
-    """The local folder of `path` in Hugging Face's form.
-
-    path: a folder in Hugging Face's or CTranslate2's form, or a hub name, as in
-    openai/whisper-base.en or openai/whisper-base.en@<branch, tag or commit>. A CTranslate2 folder
-    is converted once into the cache. Raises UserError where there is no model, with all that can
-    be done about it.
-    """
-    found = find(path)
-    if not found.is_ctranslate2:
-        return str(found.folder)
-    from streaming_asr.whisper.from_ctranslate2 import as_hugging_face
-
-    return str(as_hugging_face(found.folder))
 
 
 def find(path: str | Path) -> Found:
@@ -93,12 +81,32 @@ def _checked(path: str | Path, folder: Path, where: str) -> Found:
     )
 
 
-def _model_type(folder: Path) -> str | None:
+def is_english_only(path: str | Path) -> bool:
+    """Whether the Whisper of `path` knows English only: by what its files declare, else by the size
+    of its vocabulary; by its name where it is not on this machine. Raises UserError as `find_here`.
+    """
+    found = find_here(path)
+    if found is None:
+        return str(path).partition("@")[0].endswith(".en")
+    if found.is_ctranslate2:
+        variables = Variables(found.folder / "model.bin")
+        return len(variables[embeddings(variables)]) < MULTILINGUAL_TOKENS
+    declared = _said(found.folder / "generation_config.json", "is_multilingual")
+    if declared is None:
+        return int(_said(found.folder / "config.json", "vocab_size") or 0) < MULTILINGUAL_TOKENS
+    return not declared
+
+
+def _said(file: Path, key: str) -> Any:
+    """What a JSON file says of `key`; None where it says nothing or cannot be read."""
     try:
-        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return str(content["model_type"])
+        return json.loads(file.read_text(encoding="utf-8"))[key]
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _model_type(folder: Path) -> str | None:
+    return _said(folder / "config.json", "model_type")
 
 
 def _what_is(folder: Path, spec: str | None) -> str:
@@ -122,7 +130,7 @@ def _what_is(folder: Path, spec: str | None) -> str:
 
 
 def is_local(path: str) -> bool:
-    """Whether `path` means a folder: it looks like one, or is one."""
+    """Return whether `path` means a folder: it looks like one, or is one."""
     return path.startswith((".", "/", "~")) or path.count("/") > 1 or Path(path).exists()
 
 

@@ -1,0 +1,105 @@
+"""The hash of a Whisper's weights, the same in every form and precision they come in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streaming_asr.cache import remembered
+from streaming_asr.errors import UserError
+from streaming_asr.models.ctranslate2 import Variables, tensors
+from streaming_asr.models.find import find_here
+
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+
+
+def weights_hash(path: str | Path) -> str | None:
+    """Returns the hash of a Whisper's tensors, rounded to float16; None where there are none here.
+
+    path: a folder or a hub name. Hugging Face's and CTranslate2's forms of one model, in any
+    floating-point type, have one hash. Raises UserError on damaged files.
+    """
+    found = find_here(path)
+    if found is None:
+        return None
+    folder = found.folder
+    if found.is_ctranslate2:
+        file = folder / "model.bin"
+        return remembered("weights", [file], lambda: hash_of(tensors(Variables(file))))
+    files = _weight_files(folder)
+    return remembered("weights", files, lambda: hash_of(_of_folder(folder))) if files else None
+
+
+def hash_of(named: Iterable[tuple[str, np.ndarray]]) -> str:
+    """A hash of tensors rounded to float16, whatever their order and precision were."""
+    digest = hashlib.sha256()
+    each = {}
+    for name, values in named:
+        with np.errstate(over="ignore"):
+            half = np.ascontiguousarray(values, dtype="<f2")
+        each[name] = hashlib.sha256(f"{half.shape}".encode() + half.tobytes()).hexdigest()
+    for name in sorted(each):
+        digest.update(f"{name}\0{each[name]}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def _of_folder(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """(name, values) of every weight in a Hugging Face folder, names as Whisper's whole model has
+    them; the output layer, which is the embeddings, is left out."""
+    for file in _weight_files(folder):
+        reads = _safetensors if file.suffix == ".safetensors" else _pickled
+        for name, values in reads(file):
+            if name != "proj_out.weight":
+                yield name if name.startswith("model.") else f"model.{name}", values
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The files of weights in a Hugging Face folder, of the first form there is."""
+    return next((files for kind in WEIGHTS if (files := sorted(folder.glob(kind)))), [])
+
+
+def _safetensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """safetensors' own numpy reader has no bfloat16: u64 header length, JSON header, values."""
+    try:
+        with file.open("rb") as stream:
+            data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        (length,) = struct.unpack_from("<Q", data)
+        header: dict[str, Any] = json.loads(data[8 : 8 + length])
+        for name, told in header.items():
+            if name == "__metadata__" or told["dtype"] not in TYPES:
+                continue
+            kind = np.dtype(TYPES[told["dtype"]])
+            start, end = told["data_offsets"]
+            count = (end - start) // kind.itemsize
+            values = np.frombuffer(data, kind, count, 8 + length + start).reshape(told["shape"])
+            if told["dtype"] == "BF16":
+                values = (values.astype("<u4") << 16).view("<f4")
+            yield name, values
+    except (struct.error, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{file}: truncated or damaged ({error}); copy or download it again"
+        ) from error
+
+
+def _pickled(file: Path) -> Iterator[tuple[str, np.ndarray]]:
+    import pickle
+
+    import torch
+
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise UserError(
+            f"{file}: truncated or damaged ({str(error).splitlines()[0]}); copy or download it "
+            "again"
+        ) from error
+    for name, value in content.items():
+        yield name, value.float().numpy()

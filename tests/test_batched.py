@@ -1,0 +1,56 @@
+"""Windows of unequal lengths in one pass: the numbers of one pass for each."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import noise, tiny_folder
+
+from streaming_asr.whisper.batched import decode_windows, encode_windows
+from streaming_asr.whisper.encoder import encode_masked
+from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.load import load_whisper
+
+ENDS = [[30, 45, 60], [75], [30, 60, 90, 120, 150, 180, 200]]  # the last fills the context
+
+
+@pytest.fixture(scope="module")
+def whisper():
+    return load_whisper(tiny_folder())
+
+
+def mels(whisper):
+    return [
+        log_mel(torch.from_numpy(noise(ends[-1] * 0.02 + 0.02, seed=i)), whisper.n_mels,
+                block_ends=ends)
+        for i, ends in enumerate(ENDS)
+    ]  # fmt: skip
+
+
+def test_padded_windows_are_encoded_as_each_alone_and_so_are_their_gradients(whisper):
+    given = mels(whisper)
+    weight = whisper.model.model.encoder.layers[0].fc1.weight.requires_grad_(True)
+    found = {}
+    for padded in (True, False):
+        encoded = encode_windows(whisper.model, given, ENDS, padded=padded)
+        weight.grad = None
+        torch.cat(encoded).square().sum().backward()
+        found[padded] = encoded, weight.grad.clone()
+    for (mel, ends), one in zip(zip(given, ENDS, strict=True), found[True][0], strict=True):
+        alone = encode_masked(whisper.model, mel[None], ends=ends)[0]
+        assert torch.allclose(one, alone, atol=1e-5)
+    scale = float(found[False][1].abs().max())
+    assert torch.allclose(found[True][1], found[False][1], atol=1e-5 * scale)
+    weight.requires_grad_(False)
+
+
+def test_padded_texts_are_decoded_as_each_alone(whisper):
+    texts = [[5, 6, 7, 8], [9], [10, 11, 12]]
+    with torch.no_grad():
+        encoded = encode_windows(whisper.model, mels(whisper), ENDS)
+        together = decode_windows(whisper.model, texts, encoded)
+        for text, frames, logits in zip(texts, encoded, together, strict=True):
+            hidden = whisper.model.model.decoder(
+                input_ids=torch.tensor([text]), encoder_hidden_states=frames[None]
+            ).last_hidden_state
+            assert torch.allclose(logits, whisper.model.proj_out(hidden)[0], atol=1e-5)
