@@ -87,7 +87,7 @@ def test_what_speaks_against_comparing_rows_is_noted(tmp_path: Path) -> None:
         path.write_text(text)
     notes = {cell.name: cell.notes for cell in read_cells(tmp_path)}
     assert (notes["a"], notes["b"]) == (("folder a",), ("folder b",))  # of one name, else
-    assert notes["c"] == ("scored by metrics version 0, most others 1", "folder c")
+    assert notes["c"] == ("scored by metrics version 0, most others 2", "folder c")
     machine = "measured on another machine: slide rule 2, most others abacus 2"
     assert notes["d"] == (machine, "folder d")
     assert notes["e"] == (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, UtteranceLog, read_log
+from streaming_asr.files import beside
 from streaming_asr.formats import FORMATS
 from streaming_asr.formats.nist import references as stm_references
 from streaming_asr.formats.stream import meet, reference, unmeasured
@@ -106,13 +106,13 @@ def import_command(argv: Sequence[str]) -> int:
 
 def _write(folder: Path, header: dict[str, Any], utterances: Sequence[UtteranceLog]) -> None:
     """Write folder/events.jsonl, or nothing where the log would be invalid or the disk is full."""
-    beside = folder / f".{EVENTS}.{os.getpid()}.tmp"
+    made = not folder.exists()
     try:
-        with EventWriter(beside, header) as writer:
-            for utterance in utterances:
-                writer.write_utterance(utterance)
-        read_log(beside)
-        os.replace(beside, folder / EVENTS)
+        with beside(folder / EVENTS) as scratch:
+            with EventWriter(scratch, header) as writer:
+                for utterance in utterances:
+                    writer.write_utterance(utterance)
+            read_log(scratch)
     except InvalidLog as error:
         listed = "\n  ".join(error.violations[:N_LISTED])
         raise UserError(
@@ -120,9 +120,9 @@ def _write(folder: Path, header: dict[str, Any], utterances: Sequence[UtteranceL
             f"by the line of {EVENTS}:\n  {listed}"
         ) from error
     finally:
-        beside.unlink(missing_ok=True)
-        with suppress(OSError):
-            folder.rmdir()  # where this made it, and it is empty
+        if made:
+            with suppress(OSError):
+                folder.rmdir()  # which an import that failed leaves empty
 
 
 def export_command(argv: Sequence[str]) -> int:
