@@ -15,7 +15,6 @@ from experiments.tables import (
     chunk_ms,
     duration,
     markdown,
-    measure,
     method_name,
     paper_rows,
     read,
@@ -90,29 +89,13 @@ def table(rows: Rows, systems: Sequence[str], paper: str | None) -> str:
     return "\n\n".join(parts)
 
 
-def short_table(rows: Rows, systems: Sequence[str]) -> str:
-    """Returns `table` for another page: both splits in one, without intervals and the paper."""
-    lines = [
-        [name, duration(chunk), split, *measures(rows.get((name, chunk, split)), intervals=False)]
-        for split in SPLITS
-        for chunk in CHUNKS_MS
-        for name in _shown(rows, systems, chunk, split)
-    ]
-    return (
-        caption(rows.values())
-        + "\n\n"
-        + markdown(["system", "chunk", "split", *COLUMNS], lines, n_text=3)
-    )
-
-
 def _shown(rows: Rows, systems: Sequence[str], chunk: int, split: str) -> list[str]:
     return [name for name in systems if name == systems[0] or (name, chunk, split) in rows]
 
 
-def measures(cell: Cell | None, *, intervals: bool = True) -> list[str]:
+def measures(cell: Cell | None) -> list[str]:
     """The columns of one cell."""
-    shown = with_interval if intervals else measure
-    return [shown(cell, metric, digits) for metric, digits in METRICS]
+    return [with_interval(cell, metric, digits) for metric, digits in METRICS]
 
 
 def write_page(
@@ -135,10 +118,7 @@ def write_page(
         rows = method_rows(output, name, system)
         return {name: table(rows, systems, paper), **further(output, rows)}
 
-    def short(output: Path) -> str:
-        return short_table(method_rows(output, name, system), systems)
-
-    return write(argv, about, page, blocks, shared=name, short=short)
+    return write(argv, about, page, blocks)
 
 
 def printed_rates(method: str) -> dict[tuple[int, str], str]:

@@ -161,24 +161,26 @@ def write(
     page: Path,
     blocks: Callable[[Path], Mapping[str, str]],
     *,
-    shared: str,
+    shared: str | None = None,
     short: Callable[[Path], str] | None = None,
 ) -> int:
     """The command line of an experiment's tables; returns the exit status.
 
     blocks: from the folder where `run` wrote, what stands in `page`. shared: the block that
-    `--readme` writes into another file too, there as `short` has it.
+    `--readme` writes into another file too, there as `short` has it; None: there is no such option.
     """
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
     parser.add_argument("--here", type=Path, default=page, help="this folder's page")
-    parser.add_argument("--readme", type=Path, help=f"also the block `{shared}` of this file")
+    parser.set_defaults(readme=None)
+    if shared is not None:
+        parser.add_argument("--readme", type=Path, help=f"also the block `{shared}` of this file")
     arguments = parser.parse_args(argv)
     try:
         written = blocks(arguments.output)
         rewrite(arguments.here, written)
         print(f"written: {arguments.here}")
-        if arguments.readme is not None:
+        if shared is not None and arguments.readme is not None:
             block = written[shared] if short is None else short(arguments.output)
             rewrite(arguments.readme, {shared: block})
             print(f"written: {arguments.readme}")

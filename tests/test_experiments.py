@@ -20,6 +20,7 @@ from experiments.tables import (
     read,
     rewrite,
     with_interval,
+    write,
 )
 from experiments.whisperrt import tables
 from streaming_asr.config import compose_raw, new_method
@@ -126,39 +127,40 @@ def page(folder: Path, *names: str) -> Path:
     return path
 
 
-def test_the_block_of_the_readme_is_written_from_the_results(tmp_path: Path) -> None:
+def test_table_1_is_written_from_the_results_and_says_where_whisperrt_loses(tmp_path: Path) -> None:
     finished(tmp_path, "table1", "offline", "300ms", "clean", 4.0)
     finished(tmp_path, "table1", "reencode", "300ms", "clean", 6.0)
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.5, weights="/a/300ms")
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.0, weights="/a/300ms", beam=3)
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 40.0)
     own = page(tmp_path, "table1", "table3", "fig6", "table5")
-    readme = tmp_path / "README.md"
-    readme.write_text("top\n<!-- results:begin -->\nold\n<!-- results:end -->\nbottom\n")
-    arguments = ["--output", str(tmp_path), "--here", str(own), "--readme", str(readme)]
-    assert tables.main(arguments) == 0
+    assert tables.main(["--output", str(tmp_path), "--here", str(own)]) == 0
 
-    text = readme.read_text()
-    assert text.startswith("top\n<!-- results:begin -->\n")
-    assert text.endswith("<!-- results:end -->\nbottom\n")
+    filled = own.read_text()
+    assert filled.startswith("# before\n<!-- table1:begin -->\n") and filled.endswith("after\n")
+    text = filled.split("<!-- table1:end -->")[0]
     assert "old" not in text
     assert "a processor, one thread, 60 recordings in a cell." in text
-    clean, other = text.split("`other`:")
-    latency = (0.5, 1.25)
-    assert figures(clean, "offline", "whole") == [4.0, 34.0, latency, 0.062]
-    assert figures(clean, "WhisperRT greedy", "300 ms") == [7.5, 37.5, latency, 0.062]
-    assert figures(clean, "WhisperRT beam 3", "300 ms") == [7.0, 37.0, latency, 0.062]
-    assert figures(clean, "mask alone", "300 ms") == [40.0, 70.0, latency, 0.062]
-    assert figures(clean, "re-encoding", "40 ms") == ["not run"] * 4
-    assert figures(other, "offline", "whole") == ["not run"] * 4
+    clean, other = text.split("mini `other`:")
+    for system, chunk, wer in (
+        ("offline", "whole", 4.0),
+        ("WhisperRT greedy", "300 ms", 7.5),
+        ("WhisperRT beam 3", "300 ms", 7.0),
+        ("mask alone", "300 ms", 40.0),
+    ):
+        there = row(clean, system, chunk)
+        assert [there[name] for name in ("RWER", "ARWER", "WER")] == [wer + 1, wer + 2, wer]
+        assert (there["ARWER grid"], there["RTF"]) == (wer + 30, 0.062)
+        assert there["committed p50 / p90"] == (0.5, 1.25)
+    for part, system, chunk in ((clean, "re-encoding", "40 ms"), (other, "offline", "whole")):
+        absent = row(part, system, chunk)
+        assert {absent[name] for name in ("WER", "ARWER grid", "RTF")} == {"not run"}
     # It loses to re-encoding, and the table says so.
     assert "- WER: WhisperRT greedy is worse than re-encoding at clean 300 ms." in text
     assert "- WER: WhisperRT greedy is worse than mask alone nowhere (1 compared)." in text
 
-    filled = own.read_text()
-    beam = row(filled.split("mini `other`:")[0], "WhisperRT beam 3", "300 ms", "300ms")
-    assert [beam[name] for name in ("RWER", "ARWER", "WER")] == [8.0, 9.0, 7.0]
-    assert (beam["ARWER grid"], beam["stable p50 / p90"]) == (37.0, (0.25, None))
+    beam = row(clean, "WhisperRT beam 3", "300 ms", "300ms")
+    assert beam["stable p50 / p90"] == (0.25, None)
     assert beam["paper, base"] == (7.53, 8.12, 6.55)
     assert "<!-- table5:begin -->\nold\n<!-- table5:end -->" in filled  # it was not measured here
 
@@ -216,6 +218,21 @@ def test_the_page_of_the_experiment_has_a_place_for_every_table(tmp_path: Path) 
     clean = text.split("mini `other`:")[0]
     assert row(clean, "WhisperRT beam 3", "40 ms")["paper, base"] == (10.57, 11.44, 9.04)
     assert row(clean, "WhisperRT greedy", "40 ms")["WER"] == "not run"
+
+
+def test_a_table_is_written_into_another_file_too_where_it_has_a_shorter_form(tmp_path) -> None:
+    own, other = page(tmp_path, "real"), tmp_path / "other.md"
+    other.write_text("top\n<!-- real:begin -->\nold\n<!-- real:end -->\nbottom\n")
+    given = ["--output", str(tmp_path), "--here", str(own), "--readme", str(other)]
+
+    def long(output: Path) -> dict[str, str]:
+        return {"real": f"all of {output.name}"}
+
+    assert write(given, "About.", own, long, shared="real", short=lambda output: "some") == 0
+    assert f"<!-- real:begin -->\nall of {tmp_path.name}\n<!-- real:end -->" in own.read_text()
+    assert other.read_text() == "top\n<!-- real:begin -->\nsome\n<!-- real:end -->\nbottom\n"
+    with pytest.raises(SystemExit):  # what has no shorter form has no such option
+        write(given, "About.", own, long)
 
 
 def test_a_page_without_the_place_of_a_table_is_refused(tmp_path: Path) -> None:

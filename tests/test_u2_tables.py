@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from table_cells import figures as numbers
-from table_cells import labelled, row
+from table_cells import row
 
 from experiments.u2 import figures, results, tables
 
@@ -48,14 +48,11 @@ def finished(
     return folder
 
 
-def filled(output: Path) -> tuple[str, str]:
-    """This experiment's page and the block of another file."""
+def filled(output: Path) -> str:
+    """This experiment's page, with what `output` holds."""
     page = Path(shutil.copy(tables.HERE / "README.md", output))
-    readme = output / "top.md"
-    readme.write_text("before\n<!-- u2:begin -->\n<!-- u2:end -->\nafter\n")
-    arguments = ["--output", str(output), "--here", str(page), "--readme", str(readme)]
-    assert tables.main(arguments) == 0
-    return page.read_text(), readme.read_text()
+    assert tables.main(["--output", str(output), "--here", str(page)]) == 0
+    return page.read_text()
 
 
 def test_each_table_finds_its_cells_and_stands_beside_the_papers(tmp_path: Path) -> None:
@@ -66,7 +63,7 @@ def test_each_table_finds_its_cells_and_stands_beside_the_papers(tmp_path: Path)
     finished(tmp_path, "u2_finance", "finance", 29.0, weights="/a/finance-2h-hybrid")
     finished(tmp_path, "u2_int8", "other", 40.0)
     finished(tmp_path, "u2_int8", "other", 40.25, quantise="int8")
-    text, readme = filled(tmp_path)
+    text = filled(tmp_path)
     assert numbers(text, "2 h") == [(30.0, 29.0, 32.0), (29.0, 28.0, 31.0)]
     assert numbers(text, "none") == [(50.0, 49.0, 52.0), None]
     assert numbers(text, "0.5 h") == ["not run", "not run"]
@@ -86,9 +83,6 @@ def test_each_table_finds_its_cells_and_stands_beside_the_papers(tmp_path: Path)
     int8 = text.split("<!-- int8:begin -->")[1]
     assert numbers(int8.split("<!-- int8:end -->")[0], "other") == [40.0, 40.25, 0.25, 0.062, 0.062]
     assert numbers(text, "12 s") == [17.3, 0.3, 1126]
-    assert numbers(readme, "clean", "240 ms") == numbers(text, "clean", "240 ms")[:-2]
-    assert labelled(readme, "clean", "1500 ms") == []
-    assert readme.startswith("before\n") and readme.endswith("after\n")
 
 
 def test_closing_a_segment_is_averaged_over_all_segments(tmp_path: Path, monkeypatch) -> None:
@@ -105,7 +99,7 @@ def test_closing_a_segment_is_averaged_over_all_segments(tmp_path: Path, monkeyp
     monkeypatch.setattr(
         results, "read_log", lambda path: {cell / "events.jsonl": Log({}, logs)}[path]
     )
-    text, _ = filled(tmp_path)
+    text = filled(tmp_path)
     text = text.split("<!-- table3:begin -->")[1].split("<!-- table3:end -->")[0]
     assert numbers(text, "6 s") == [(25.0, 24.0, 27.0), 0.062, 200]
     assert numbers(text, "4 s") == ["not run"] * 3
@@ -119,7 +113,7 @@ def test_one_piece_is_compared_with_the_utterances_it_is_made_of(tmp_path: Path)
     rows = [{"utt": name, "errors": 1, "n_words": 4} for name in names]
     rows.append({"utt": "another", "errors": 9, "n_words": 9})
     (cell / "utterances.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    text, _ = filled(tmp_path)
+    text = filled(tmp_path)
     assert numbers(text, "U2, 1 s") == [25.0, 26.0, 1.0]
     assert numbers(text, "offline") == ["not run", "not run", None]
 
@@ -148,6 +142,6 @@ def test_the_figures_draw_what_was_run_and_say_what_was_not(
 
 @pytest.mark.parametrize("block", ["table1", "table2", "table3", "int8", "long"])
 def test_a_page_has_a_place_for_every_table(block: str, tmp_path: Path) -> None:
-    text, _ = filled(tmp_path)
+    text = filled(tmp_path)
     between = text.split(f"<!-- {block}:begin -->")[1].split(f"<!-- {block}:end -->")[0]
     assert between.startswith("\nNot run yet.\n") and "not run" in between

@@ -1,11 +1,11 @@
 """The measured tables of this folder's README, beside the paper's.
 
-    python -m experiments.chunkformer.tables [--output outputs] [--readme README.md]
+    python -m experiments.chunkformer.tables [--output outputs]
 
 Reads <output>/{chunkformer,chunkformer_stream}/*/metrics.json (the sweeps), and in
 <output>/chunkformer memory.json (experiments.chunkformer.memory) and bench.json (`bench chunkformer
---json`), and rewrites the blocks of this folder's README.md; with --readme also the block
-`chunkformer` of another file. What is missing is written as "not run".
+--json`), and rewrites the blocks of this folder's README.md. What is missing is written as "not
+run".
 """
 
 from __future__ import annotations
@@ -201,8 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "targets": targets(read_json(output / "chunkformer" / "bench.json")),
         }
 
-    own = Path(__file__).parent / "README.md"
-    return write(argv, __doc__, own, blocks, shared="chunkformer")
+    return write(argv, __doc__, Path(__file__).parent / "README.md", blocks)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """The measured tables of this folder's README, from the results of the sweeps.
 
-    python -m experiments.hush_word.tables [--output outputs] [--readme README.md]
+    python -m experiments.hush_word.tables [--output outputs]
 
 Reads <output>/{mini,hush_word,hush_word_paddings,hush_word_ablation}/*/metrics.json and rewrites
-the blocks of this folder's README.md, with --readme also, shorter, the block `hush_word` of another
-file. A missing cell is written as "not run".
+the blocks of this folder's README.md. A missing cell is written as "not run".
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The measured tables of this folder's README, from the results of the sweeps.
 
-    python -m experiments.simul_whisper.tables [--output outputs] [--readme README.md]
+    python -m experiments.simul_whisper.tables [--output outputs]
 
 Reads <output>/{mini,simul_whisper,simul_whisper_thresholds}/*/metrics.json and rewrites the blocks
-of this folder's README.md, with --readme also, shorter, the block `simul_whisper` of another file.
-A missing cell is written as "not run".
+of this folder's README.md. A missing cell is written as "not run".
 """
 
 from __future__ import annotations

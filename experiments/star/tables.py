@@ -1,10 +1,10 @@
 """The measured tables of this folder's README, from the results of the sweeps.
 
-    python -m experiments.star.tables [--output outputs] [--readme README.md]
+    python -m experiments.star.tables [--output outputs]
 
 Reads <output>/{star,star_waits,star_strides,star_rates,star_noise}/*/metrics.json and
-<output>/star_bench*.json and rewrites the blocks of this folder's README.md, with --readme also the
-block `star` of another file. A cell that is missing is written as "not run".
+<output>/star_bench*.json and rewrites the blocks of this folder's README.md. A cell that is
+missing is written as "not run".
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "step": steps(output),
         }
 
-    return write(argv, __doc__, Path(__file__).parent / "README.md", blocks, shared="star")
+    return write(argv, __doc__, Path(__file__).parent / "README.md", blocks)
 
 
 if __name__ == "__main__":

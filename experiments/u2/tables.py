@@ -1,10 +1,10 @@
 """The measured tables of this folder's README, beside the paper's, from the results of the sweeps.
 
-    python -m experiments.u2.tables [--output outputs] [--readme README.md]
+    python -m experiments.u2.tables [--output outputs]
 
 Reads <output>/{u2,u2_finance,u2_delay,u2_int8,u2_long}/*/ and rewrites what stands between
-`<!-- NAME:begin -->` and `<!-- NAME:end -->` in this folder's README.md, with --readme also the
-block `u2` of that file. A cell that is missing is written as "not run".
+`<!-- NAME:begin -->` and `<!-- NAME:end -->` in this folder's README.md. A cell that is missing is
+written as "not run".
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from experiments.u2.results import CHUNKS_MS, SPLITS, finalise_ms, wer_of_parts
 from streaming_asr.report.cells import Cell
 
 HERE = Path(__file__).parent
-README_CHUNKS_MS = (100, 240, 500, 1000)
 SUBSETS = {"finance-half": "0.5 h", "finance-2h": "2 h"}
 DELAYS_S = (4, 6, 8, 10)
 
@@ -66,14 +65,12 @@ def paper_table1() -> str:
     return markdown(["training data", "single tokenizer", "hybrid tokenizer"], rows)
 
 
-def by_chunk(cells: Sequence[Cell], chunks_ms: Sequence[int], *, paper: bool) -> str:
+def by_chunk(cells: Sequence[Cell]) -> str:
     """Chunk sizes without and with rescoring, on every split."""
-    beside: dict[tuple[str, str], str] = {}
-    if paper:
-        beside = {(labels[0], labels[1]): values[0] for labels, values in printed("2")}
+    beside = {(labels[0], labels[1]): values[0] for labels, values in printed("2")}
     rows = []
     for split in SPLITS:
-        for chunk in chunks_ms:
+        for chunk in CHUNKS_MS:
             first, both = (
                 find(cells, method="u2", split=split, chunk_ms=chunk, rescore=n) for n in (0, 6)
             )
@@ -89,15 +86,13 @@ def by_chunk(cells: Sequence[Cell], chunks_ms: Sequence[int], *, paper: bool) ->
                 measure(first, "rtf_total", 3),
                 measure(both, "rtf_total", 3),
             ]
-            if paper:
-                row += [beside.get((f"{chunk}ms", how), NONE) for how in ("without", "with")]
+            row += [beside.get((f"{chunk}ms", how), NONE) for how in ("without", "with")]
             rows.append(row)
     header = ["split", "chunk", "WER, first pass", "WER, rescored"]
     header += ["formatted, first pass", "formatted, rescored", "shown p50 s", "committed p50 s"]
     header += ["RTF, first pass", "RTF, rescored"]
-    if paper:
-        header += ["paper, first pass", "paper, rescored"]
-    used = [c for c in cells if round(1000 * (c.chunk_s or 0)) in chunks_ms]
+    header += ["paper, first pass", "paper, rescored"]
+    used = [c for c in cells if round(1000 * (c.chunk_s or 0)) in CHUNKS_MS]
     return caption(used) + "\n\n" + markdown(header, rows, n_text=2)
 
 
@@ -170,17 +165,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return {
             "table1": table1(finance),
             "paper-table1": paper_table1(),
-            "table2": by_chunk(read(output / "u2"), CHUNKS_MS, paper=True),
+            "table2": by_chunk(read(output / "u2")),
             "table3": table3(delay),
             "paper-table3": paper_table3(),
             "int8": int8(small),
             "long": long_form(long),
         }
 
-    def short(output: Path) -> str:
-        return by_chunk(read(output / "u2"), README_CHUNKS_MS, paper=False)
-
-    return write(argv, __doc__, HERE / "README.md", blocks, shared="u2", short=short)
+    return write(argv, __doc__, HERE / "README.md", blocks)
 
 
 if __name__ == "__main__":

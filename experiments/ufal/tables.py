@@ -1,9 +1,9 @@
 """The measured tables of this folder's README, from the results of the sweeps.
 
-    python -m experiments.ufal.tables [--output outputs] [--readme README.md]
+    python -m experiments.ufal.tables [--output outputs]
 
-Reads <output>/{mini,ufal}/*/metrics.json and rewrites the block `ufal` of this folder's README.md,
-with --readme also, shorter, that of another file. A missing cell is written as "not run".
+Reads <output>/{mini,ufal}/*/metrics.json and rewrites the block `ufal` of this folder's README.md.
+A missing cell is written as "not run".
 """
 
 from __future__ import annotations

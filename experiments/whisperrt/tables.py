@@ -1,11 +1,10 @@
 """The measured tables of this folder's README, beside the paper's, from the results of the sweeps.
 
-    python -m experiments.whisperrt.tables [--output outputs] [--readme README.md]
+    python -m experiments.whisperrt.tables [--output outputs]
 
 Reads <output>/{table1,table3,fig6}/*/metrics.json and <output>/table5/table5.json, and rewrites
 what stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->` in this folder's README.md.
-With --readme also the block `results` of that file. A cell that is missing is written as "not run";
-without table5.json that table stays as it is.
+A cell that is missing is written as "not run"; without table5.json that table stays as it is.
 """
 
 from __future__ import annotations
@@ -217,30 +216,6 @@ def table5(path: Path) -> str:
     )
 
 
-def readme_results(cells: Sequence[Cell]) -> str:
-    """The table of the project's README."""
-    parts = [caption(cells)]
-    for split in SPLITS:
-        rows = [
-            [
-                name,
-                duration(chunk),
-                measure(cell, "wer"),
-                measure(cell, "arwer_grid_ca"),
-                pair(cell, "committed"),
-                measure(cell, "rtf_total", 3),
-            ]
-            for name, chunk, cell in systems(cells, split)
-        ]
-        header = ["system", "chunk", "WER %", "ARWER grid %", "word latency p50 / p90 s", "RTF"]
-        parts += [f"`{split}`:", markdown(header, rows, n_text=2)]
-    parts.append(
-        "Word latency is from a word's end until it is committed, compute included.\n"
-        "Offline and re-encoding commit only when the audio has ended."
-    )
-    return "\n\n".join([*parts, losses(cells)])
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
 
@@ -257,10 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             written["table5"] = table5(fifth)
         return written
 
-    def short(output: Path) -> str:
-        return readme_results(read(output / "table1"))
-
-    return write(argv, __doc__, HERE / "README.md", blocks, shared="results", short=short)
+    return write(argv, __doc__, HERE / "README.md", blocks)
 
 
 if __name__ == "__main__":
