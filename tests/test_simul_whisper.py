@@ -105,6 +105,16 @@ def test_a_frame_all_rows_look_at_counts_for_less_than_one_that_only_the_last_lo
     assert RunningRows(rows).attended(15) != [20]  # what lies after the audio is not looked at
 
 
+def test_before_the_third_row_the_attention_itself_decides():
+    """Standardised, both rows would score 1 or -1 in every frame: ties, the first of which wins."""
+    rows = torch.full((1, 1, 2, 40), 0.01)
+    rows[0, 0, 1] = 0.02
+    rows[0, 0, 1, 18:25] = 0.1
+    assert RunningRows(rows).attended(40) == [18]
+    assert RunningRows(rows[:, :, 1:]).attended(40) == [18]
+    assert rebuilt([rows[0]], 40) == 18
+
+
 def test_rows_go_with_their_hypotheses():
     first = torch.rand(2, 3, 4, 50, generator=torch.Generator().manual_seed(0))
     more = torch.rand(2, 3, 1, 50, generator=torch.Generator().manual_seed(1))
@@ -280,8 +290,9 @@ def test_the_best_ended_hypothesis_wins_by_its_mean_log_probability(monkeypatch)
 
 @pytest.mark.parametrize("beam", [0, 3])
 def test_all_audio_in_one_step_is_decoded_as_offline(beam):
+    """By default nothing waits at the end of the stream: there is nothing to wait for."""
     audio = noise(1.9, seed=5)
-    simul = method(beam=beam, last_frame_threshold=0)
+    simul = method(beam=beam)
     offline = new_method("offline", FOLDER, beam=beam)
     (one,) = steps(simul, audio, len(audio))
     (other,) = steps(offline, audio, len(audio))

@@ -3,7 +3,8 @@
 The cross-attention of the alignment heads, a row per decoder query, is standardised over all rows
 so far (prompt and forced text among them), smoothed by a median over 7 frames and averaged over
 heads. The frame at which the last row is highest is the one the next token is taken from
-(Simul-Whisper, arXiv 2406.10052; AlignAtt, arXiv 2305.11408).
+(Simul-Whisper, arXiv 2406.10052; AlignAtt, arXiv 2305.11408). With two rows or fewer it is the
+attention itself that is smoothed and averaged.
 
 Only the last row is asked for. So mean and squared deviation of each head and frame are carried
 along, and only that row is standardised and smoothed: the work per token does not grow with the
@@ -121,11 +122,15 @@ class RunningRows:
     def attended(self, n_frames: int) -> list[int]:
         """Return the frame, of `n_frames`, that each hypothesis's last row looks at.
 
-        Of two rows every score is 1 or -1, so that the first token after the two control tokens of
-        an English-only model has no frame to speak of; the policy lets it pass, as the paper's.
+        One or two rows cannot be standardised: of two, every score is 1 or -1, and rounding would
+        choose among the ties. They are all there is before the first token of an English-only
+        model, after its two control tokens; the raw attention of the last row decides there.
         """
-        deviation = (self._squares / self._n).clamp(min=0.0).sqrt().clamp(min=LEAST_DEVIATION)
-        smooth = median_filter((self._last - self._mean) / deviation).mean(1)
+        scores = self._last
+        if self._n > 2:
+            deviation = (self._squares / self._n).clamp(min=0.0).sqrt().clamp(min=LEAST_DEVIATION)
+            scores = (scores - self._mean) / deviation
+        smooth = median_filter(scores).mean(1)
         frames: list[int] = smooth[:, :n_frames].argmax(-1).tolist()
         return frames
 

@@ -23,12 +23,11 @@ from streaming_asr.methods.simul_whisper.truncation import load_detector, thresh
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.search import BeamSearch, Hypothesis
+from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Hypothesis
 from streaming_asr.whisper.transcribe import encode_window
 from streaming_asr.whisper.window import samples_of
 from streaming_asr.whisper.words import refuse_other_than_english
 
-TOKENS_PER_SECOND = 28  # no speech has more: a decoder that does loops
 REWIND_SHARE = 4 / 30  # the reference's 4 s in a context of 30 s
 TRUNCATIONS = ("cif", "never", "always")
 
