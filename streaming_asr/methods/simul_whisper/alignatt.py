@@ -51,6 +51,16 @@ class Policy:
         return Verdict.WAIT if n_frames - frame <= threshold else Verdict.TAKE
 
 
+def place(frames: Sequence[int]) -> int | None:
+    """Return where the decoder is: the earlier of the two frames it looked at last, None for none.
+
+    A single token may look far ahead, a full stop at the next pause. To return from there is no
+    rewind: taken for one it throws the text away, and the next step, with more to say, meets the
+    same token again, so that nothing more is ever said.
+    """
+    return min(frames[-2:], default=None)
+
+
 class HeadRows:
     """Attention rows of the alignment heads, from the queries of a decoder pass.
 
@@ -165,12 +175,13 @@ class AlignAtt(Guide):
             self._running = RunningRows(rows)
         else:
             self._running.add(rows)
+        before = () if self.last_attended is None else (self.last_attended,)
         return [
             (
                 self._policy.judge(
                     frame,
                     self._n_frames,
-                    one.last_attended,
+                    place((*before, *one.frames)),
                     after_text=self._after_text or bool(one.tokens),
                     last=self._last,
                 ),
