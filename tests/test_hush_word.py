@@ -255,6 +255,25 @@ def test_silence_empty_and_tiny_audio(kind):
         assert steps(method, audio)[-1].partial == ()
 
 
+@needs_mini
+@pytest.mark.parametrize("seconds", [0.02, 0.05, 0.099])
+def test_audio_too_short_for_a_word_has_none(seconds):
+    weights = str(MINI / "weights/hush_word/any_chunk")
+    method = mini(padding="hush", weights=weights)
+    audio, _ = speech(1)
+    clip = audio[8000 : 8000 + int(16_000 * seconds)]
+    assert np.abs(clip).max() > 0.01
+    (only,) = steps(method, clip)
+    assert only.committed == only.partial == ()
+
+
+def test_the_text_has_no_more_tokens_than_speech_of_that_length():
+    method = method_of_folder(str(tiny_folder(eot_logit=-30.0)), beam=0)
+    stream, recorder = StreamRecogniser(method._shared), StepRecorder()
+    stream.transcribe(noise(0.5, seed=1), prompt=None, language=None, recorder=recorder)
+    assert recorder.drain()[1]["decode_steps"] == 14  # 28 a second
+
+
 def test_earlier_text_longer_than_the_decoder_is_cut():
     method = method_of_folder(FOLDER, beam=0)
     stream = StreamRecogniser(method._shared)

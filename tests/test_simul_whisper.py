@@ -105,6 +105,16 @@ def test_a_frame_all_rows_look_at_counts_for_less_than_one_that_only_the_last_lo
     assert RunningRows(rows).attended(15) != [20]  # what lies after the audio is not looked at
 
 
+def test_before_the_third_row_the_attention_itself_decides():
+    """Standardised, both rows would score 1 or -1 in every frame: ties, the first of which wins."""
+    rows = torch.full((1, 1, 2, 40), 0.01)
+    rows[0, 0, 1] = 0.02
+    rows[0, 0, 1, 18:25] = 0.1
+    assert RunningRows(rows).attended(40) == [18]
+    assert RunningRows(rows[:, :, 1:]).attended(40) == [18]
+    assert rebuilt([rows[0]], 40) == 18
+
+
 def test_rows_go_with_their_hypotheses():
     first = torch.rand(2, 3, 4, 50, generator=torch.Generator().manual_seed(0))
     more = torch.rand(2, 3, 1, 50, generator=torch.Generator().manual_seed(1))
@@ -133,6 +143,20 @@ def test_the_rules_of_the_policy(frame, last_attended, options, verdict):
     policy = Policy(frame_threshold=12, last_frame_threshold=4, rewind_frames=20)
     said = {"after_text": True, "last": False, **options}
     assert policy.judge(frame, 100, last_attended, **said) is verdict
+
+
+@pytest.mark.parametrize(
+    ("frames", "verdict"), [((33, 319), Verdict.TAKE), ((310, 319), Verdict.REWIND)]
+)
+def test_one_look_far_ahead_is_no_place_to_rewind_from(frames, verdict):
+    """The guide looks at frame 57: back to where it was before one far look, or far back."""
+    rows = torch.full((1, 1, 4, 400), 0.01)
+    rows[0, 0, 3, 54:61] = 0.1
+    rows[0, 0, 3, 57] = 0.2
+    heads = SimpleNamespace(rows=lambda: rows)
+    guide = AlignAtt(Policy(4, 0, 100), heads, 390, after_text=True, last_attended=None, last=False)
+    live = [Hypothesis((7, 8), (-0.1, -0.1), frames, frames[-1])]
+    assert guide.judge(live) == [(verdict, 54)]
 
 
 # -- the search against transformers ------------------------------------------------------------
@@ -176,18 +200,18 @@ def full_rows(hidden, tokens):
 
 def plain_greedy(simul, hidden, forced, n_frames, policy, max_new):
     """AlignAtt as it reads: everything anew for each token."""
-    tokens, frames, looked = [], [], None
+    tokens, frames = [], []
     while len(tokens) < max_new:
         rows, logits = full_rows(hidden, [*forced, *tokens])
         token = int((logits + simul._whisper.suppressed).argmax())
         if token == simul._whisper.eot:
             break
         frame = rebuilt([rows], n_frames)
-        if looked is not None and looked - frame > policy.rewind_frames:
+        if frames and min(frames[-2:]) - frame > policy.rewind_frames:
             return [], []
         if n_frames - frame <= policy.frame_threshold:
             break
-        tokens, frames, looked = [*tokens, token], [*frames, frame], frame
+        tokens, frames = [*tokens, token], [*frames, frame]
     return tokens, frames
 
 
@@ -280,8 +304,9 @@ def test_the_best_ended_hypothesis_wins_by_its_mean_log_probability(monkeypatch)
 
 @pytest.mark.parametrize("beam", [0, 3])
 def test_all_audio_in_one_step_is_decoded_as_offline(beam):
+    """By default nothing waits at the end of the stream: there is nothing to wait for."""
     audio = noise(1.9, seed=5)
-    simul = method(beam=beam, last_frame_threshold=0)
+    simul = method(beam=beam)
     offline = new_method("offline", FOLDER, beam=beam)
     (one,) = steps(simul, audio, len(audio))
     (other,) = steps(offline, audio, len(audio))
@@ -407,7 +432,7 @@ class Fixed:
     def __init__(self, answer):
         self.answer = answer
 
-    def ends_with_a_word(self, hidden):
+    def ends_with_a_word(self, hidden, threshold):
         assert hidden.ndim == 2
         return self.answer
 
@@ -563,7 +588,7 @@ def test_context_is_cut_on_the_left_by_whole_words():
 
 
 def test_the_prompt_stays_before_the_context():
-    simul = method(prompt="the fox")
+    simul = method(prompt="the fox", context_tokens=None)
     state = simul.start()
     fox = simul._whisper.tokenizer(" the fox", add_special_tokens=False).input_ids
     state.context = [[40], [41, 42]]

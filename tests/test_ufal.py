@@ -17,6 +17,7 @@ from tiny import noise, tiny_folder
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from streaming_asr.config import new_method
+from streaming_asr.data.corpora import MINI
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal import Ufal, convert, stream
@@ -545,6 +546,19 @@ def test_a_model_without_timestamp_tokens_is_prompted_for_none(
     no_timestamps = model.generation_config.no_timestamps_token_id
     assert without and asked[0][-1] == no_timestamps
     assert no_timestamps not in asked[-1]
+
+
+@pytest.mark.skipif(not (MINI / "model").is_dir(), reason="mini is not built")
+def test_a_round_of_silence_is_one_window_however_long(cache: str) -> None:
+    """Of silence mini says a timestamp alone, behind which faster-whisper goes on."""
+    method = new_method("ufal", str(MINI / "model"), cache=cache)
+    state = method.start(recorder=StepRecorder())
+    for seconds in range(1, 7):
+        update = method.step(state, np.zeros(SAMPLE_RATE, np.float32), last=False)
+        _, counts = state.recorder.drain()
+        assert update.committed == update.partial == ()
+        assert counts["frames_computed"] == 750 and counts["decode_steps"] < 10
+        assert counts["frames_real"] == 50 * seconds
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

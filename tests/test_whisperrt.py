@@ -10,6 +10,9 @@ import torch
 
 from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
+from streaming_asr.method import NULL
+from streaming_asr.methods.whisperrt.beam import decode_beam
+from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
@@ -346,6 +349,73 @@ def test_beam_equals_the_papers_algorithm_run_naively(model, b):
     assert len(state.hypotheses[0].tokens) > 1
 
 
+class Table:
+    """A decoder and its cache in one: log-probabilities are read off a table, by the text so far.
+
+    Token 0 is the end, and the prompt one token long.
+    """
+
+    max_tokens = 99
+
+    def __init__(self, table):
+        self.table = {text: torch.tensor(row) for text, row in table.items()}
+        self.rows = []
+
+    def run(self, cache, sequences, starts, n_frames, *, stream, take=None):
+        before = [row[:start] for row, start in zip(self.rows or [[]], starts, strict=True)]
+        self.rows = [[*row, *fed] for row, fed in zip(before, sequences, strict=True)]
+        take = take or [[0]] * len(sequences)
+        return torch.stack(
+            [
+                torch.stack([self.table[tuple(row[1 : start + i + 1])] for i in positions])
+                for row, start, positions in zip(self.rows, starts, take, strict=True)
+            ]
+        )
+
+    def reorder(self, parents, n_tokens):
+        self.rows = [self.rows[parent] for parent in parents]
+
+    def log_probs(self, hidden):
+        return hidden
+
+
+def searched(table, beams, last, **settings):
+    decoder = Table(table)
+    settings = Settings(max_new=9, beam=2, **settings)
+    floor = 0 if settings.n else len(beams[0].tokens)
+    found = decode_beam(
+        decoder, decoder, beams, [9], floor, 0, 10, 0, settings, NULL, raise_floor=False, last=last
+    )
+    return [tuple(h.tokens) for h in found]
+
+
+@pytest.mark.parametrize("shared", [(), (3, 3, 3)])
+def test_the_most_probable_hypothesis_wins_whatever_stands_before(shared):
+    """1 and its end have -1.6 in two tokens; 2 3 3 and its end -1.8 in four, the better mean."""
+    table = {
+        (): [-6.0, -0.7, -0.9, -5.0],
+        (1,): [-0.9, -3.0, -3.0, -3.0],
+        (2,): [-5.0, -5.0, -5.0, -0.3],
+        (2, 3): [-5.0, -5.0, -5.0, -0.3],
+        (2, 3, 3): [-0.3, -5.0, -5.0, -5.0],
+    }
+    table = {(*shared, *text): row for text, row in table.items()}
+    before = Hypothesis(list(shared), [-0.1] * len(shared), [0] * len(shared))
+    found = searched(table, [before], True, n=0)
+    assert found == [(*shared, 1), (*shared, 2, 3, 3)]
+
+
+@pytest.mark.parametrize(("tolerance", "found"), [(0.0, [(1,), (2,)]), (1e-5, [(1,), (1, 2)])])
+def test_a_token_whose_probability_fell_is_unstable_however_little(tolerance, found):
+    table = {
+        (): [-9.0, -0.500001, -0.9, -9.0],
+        (1,): [-0.1, -9.0, -3.0, -9.0],
+        (2,): [-0.1, -9.0, -9.0, -9.0],
+    }
+    before = Hypothesis([1], [-0.5], [0])
+    assert searched(table, [before], False, n=1, tolerance=tolerance) == found
+
+
 def test_a_beam_of_one_is_greedy():
     audio = noise(2.0, 1)
     assert run(method(beam=1), audio) == run(method(beam=0), audio)
@@ -505,7 +575,7 @@ def test_asking_for_word_times_does_not_change_the_text(decoder_cache):
     assert plain == aligned
 
 
-@pytest.mark.parametrize("option", [{"commit": "never"}, {"word_times": "magic"}, {"n": -1}])
+@pytest.mark.parametrize("option", [{"commit": "never"}, {"word_times": "magic"}, {"n": -1}, {"tolerance": -1e-5}])
 def test_settings_out_of_range_are_refused(option):
     with pytest.raises(UserError):
         method(**option)

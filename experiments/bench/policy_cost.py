@@ -20,11 +20,14 @@ from streaming_asr.whisper.alignment import median_filter
 def rebuilt(rows: Sequence[torch.Tensor], n_frames: int) -> int:
     """The decision by its definition: join all rows, (heads, 1, frames) each, and standardise them.
 
-    Returns the frame, of `n_frames`, that the last row looks at.
+    Two rows or fewer are taken as they are. Returns the frame, of `n_frames`, that the last row
+    looks at.
     """
     weights = torch.cat(list(rows), dim=1)
-    deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
-    smooth = median_filter((weights - mean) / deviation.clamp(min=LEAST_DEVIATION))
+    if weights.shape[1] > 2:
+        deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
+        weights = (weights - mean) / deviation.clamp(min=LEAST_DEVIATION)
+    smooth = median_filter(weights)
     return int(smooth.mean(0)[-1, :n_frames].argmax())
 
 

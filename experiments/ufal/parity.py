@@ -142,7 +142,7 @@ def main() -> None:
             trim_s=trim_s,
             compat=True,
         )
-        asr = reference_asr(module, FasterWhisper(options.model))
+        asr = reference_asr(module, FasterWhisper(options.model, skip_blank=False))
         for i, utterance in enumerate(recordings):
             audio = utterance.load()[:n_long]
             run = Run(utterance.id, chunk_s, trim_s)

@@ -18,6 +18,10 @@ from streaming_asr.method import Recorder
 from streaming_asr.whisper.decoder import Decoder, DecoderCache, OnCross
 
 
+TOKENS_PER_SECOND = 28
+"""No speech has more: a decoder that says more loops."""
+
+
 class Verdict(Enum):
     """What becomes of a hypothesis's next token."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,14 +14,17 @@ from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_padded
-from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
+from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.seam import Seam
-from streaming_asr.whisper.search import BeamSearch, Guide
+from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Guide
 from streaming_asr.whisper.words import Emitter, TokenWord, probability_of
 
 Times = list[tuple[float, float]]
+
+SHORTEST_SAMPLES = SAMPLE_RATE // 10
+"""The least audio that is decoded: 0.1 s hold no word, whatever a model says of them."""
 
 
 @torch.inference_mode()
@@ -93,9 +97,13 @@ class WindowDecoder:
         previous: Sequence[int] = (),
         guide: Guide | None = None,
     ) -> Window:
-        """Decode the cache's `n_frames` frames, of which word times may lie in `n_timed`."""
+        """Decode the cache's `n_frames` frames, of which word times may lie in `n_timed`.
+
+        The text has no more tokens than speech of `n_timed` frames can have.
+        """
         prompt = self.whisper.prompt(language, previous=previous)
-        best = self.search.run(cache, prompt, n_frames, self.max_tokens, recorder, guide)
+        most = min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_timed * FRAME_S))
+        best = self.search.run(cache, prompt, n_frames, most, recorder, guide)
         tokens = list(best.tokens)
         words = self.whisper.detokenizer.words(tokens, language=language)
         return Window(cache, prompt, tokens, list(best.log_probs), words, n_timed)
@@ -163,14 +171,14 @@ def transcribe_buffer(
     """Transcribe (n,) samples after the text `prompt`; return the words and their tokens.
 
     A buffer longer than a window is taken in windows, cut where a word ends; each is told the text
-    before it. decode: in place of `windows.decode`. Less than one frame of audio has no words.
+    before it. decode: in place of `windows.decode`. Less than 0.1 s of audio has no words.
     """
     emitter = Emitter(language)
     words: list[Word] = []
     tokens: list[int] = []
     text = prompt or ""
     start = 0
-    while audio.size - start >= FRAME_SAMPLES:
+    while audio.size - start >= SHORTEST_SAMPLES:
         heard = audio[start : start + windows.limit_samples]
         previous = windows.previous_tokens(text + "".join(word.text for word in words))
         if decode is None:

@@ -15,7 +15,12 @@ from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
-from streaming_asr.whisper.transcribe import Window, WindowDecoder, transcribe_buffer
+from streaming_asr.whisper.transcribe import (
+    SHORTEST_SAMPLES,
+    Window,
+    WindowDecoder,
+    transcribe_buffer,
+)
 from streaming_asr.whisper.words import refuse_other_than_english
 
 
@@ -169,7 +174,7 @@ class StreamRecogniser:
 
     def _submit(self, audio: Samples) -> object | None:
         shared = self._shared
-        if self._worker is None or not FRAME_SAMPLES <= audio.size <= shared.limit_samples:
+        if self._worker is None or not SHORTEST_SAMPLES <= audio.size <= shared.limit_samples:
             return None
         return self._worker.submit(audio)
 

@@ -3,7 +3,8 @@
 The cross-attention of the alignment heads, a row per decoder query, is standardised over all rows
 so far (prompt and forced text among them), smoothed by a median over 7 frames and averaged over
 heads. The frame at which the last row is highest is the one the next token is taken from
-(Simul-Whisper, arXiv 2406.10052; AlignAtt, arXiv 2305.11408).
+(Simul-Whisper, arXiv 2406.10052; AlignAtt, arXiv 2305.11408). With two rows or fewer it is the
+attention itself that is smoothed and averaged.
 
 Only the last row is asked for. So mean and squared deviation of each head and frame are carried
 along, and only that row is standardised and smoothed: the work per token does not grow with the
@@ -48,6 +49,16 @@ class Policy:
             return Verdict.REWIND
         threshold = self.last_frame_threshold if last else self.frame_threshold
         return Verdict.WAIT if n_frames - frame <= threshold else Verdict.TAKE
+
+
+def place(frames: Sequence[int]) -> int | None:
+    """Return where the decoder is: the earlier of the two frames it looked at last, None for none.
+
+    A single token may look far ahead, a full stop at the next pause. To return from there is no
+    rewind: taken for one it throws the text away, and the next step, with more to say, meets the
+    same token again, so that nothing more is ever said.
+    """
+    return min(frames[-2:], default=None)
 
 
 class HeadRows:
@@ -121,11 +132,15 @@ class RunningRows:
     def attended(self, n_frames: int) -> list[int]:
         """Return the frame, of `n_frames`, that each hypothesis's last row looks at.
 
-        Of two rows every score is 1 or -1, so that the first token after the two control tokens of
-        an English-only model has no frame to speak of; the policy lets it pass, as the paper's.
+        One or two rows cannot be standardised: of two, every score is 1 or -1, and rounding would
+        choose among the ties. They are all there is before the first token of an English-only
+        model, after its two control tokens; the raw attention of the last row decides there.
         """
-        deviation = (self._squares / self._n).clamp(min=0.0).sqrt().clamp(min=LEAST_DEVIATION)
-        smooth = median_filter((self._last - self._mean) / deviation).mean(1)
+        scores = self._last
+        if self._n > 2:
+            deviation = (self._squares / self._n).clamp(min=0.0).sqrt().clamp(min=LEAST_DEVIATION)
+            scores = (scores - self._mean) / deviation
+        smooth = median_filter(scores).mean(1)
         frames: list[int] = smooth[:, :n_frames].argmax(-1).tolist()
         return frames
 
@@ -160,12 +175,13 @@ class AlignAtt(Guide):
             self._running = RunningRows(rows)
         else:
             self._running.add(rows)
+        before = () if self.last_attended is None else (self.last_attended,)
         return [
             (
                 self._policy.judge(
                     frame,
                     self._n_frames,
-                    one.last_attended,
+                    place((*before, *one.frames)),
                     after_text=self._after_text or bool(one.tokens),
                     last=self._last,
                 ),

@@ -17,18 +17,17 @@ import torch
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
-from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, HeadRows, Policy
+from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, HeadRows, Policy, place
 from streaming_asr.methods.simul_whisper.state import StreamState
 from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.search import BeamSearch, Hypothesis
+from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Hypothesis
 from streaming_asr.whisper.transcribe import encode_window
 from streaming_asr.whisper.window import samples_of
 from streaming_asr.whisper.words import refuse_other_than_english
 
-TOKENS_PER_SECOND = 28  # no speech has more: a decoder that does loops
 REWIND_SHARE = 4 / 30  # the reference's 4 s in a context of 30 s
 TRUNCATIONS = ("cif", "never", "always")
 
@@ -67,7 +66,7 @@ class SimulWhisper:
         last_frame_threshold: the same at the end of the stream. rewind_frames: looking back
         further drops the step's text (default 4 s of 30 s of context).
         beam: 0 or 1 greedy. buffer_s: audio in the window, default and at most the context.
-        context_tokens: of earlier text before the window, 0 none, default half the positions.
+        context_tokens: of earlier text before the window, 0 none, None half the positions.
         prompt: text before all of it. Raises UserError on a missing part or a setting out of range.
         """
         no_detector = weights in (None, "none")
@@ -164,7 +163,7 @@ class SimulWhisper:
             return committed + state.commit(everything=at_end)
 
     def _decode(self, state: StreamState, *, at_end: bool) -> Hypothesis:
-        """Return the new text of the window; remember where the decoder looked last."""
+        """Return the new text of the window; remember where the decoder is."""
         forced = [*self._control_tokens(state), *state.tokens]
         attended = None
         if state.last_attended is not None:
@@ -181,8 +180,11 @@ class SimulWhisper:
         max_new = TOKENS_PER_SECOND * math.ceil(max(unsaid_s, FRAME_S))
         context = self._whisper.context_frames
         said = self._search.run(state.cache, forced, context, max_new, state.recorder, guide)
-        attended = said.last_attended
-        state.last_attended = None if attended is None else state.window_start + attended
+        if said.last_attended is None:  # thrown away
+            state.last_attended = None
+        elif said.frames:
+            seen = place((*(() if attended is None else (attended,)), *said.frames))
+            state.last_attended = None if seen is None else state.window_start + seen
         return said
 
     def _cut_off(self, hidden: torch.Tensor) -> bool:

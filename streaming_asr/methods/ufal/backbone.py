@@ -28,6 +28,6 @@ class Backbone:
     def transcribe(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
     ) -> Hypothesis:
-        """See `Recogniser`; less audio than one encoder frame has no words."""
+        """See `Recogniser`; less than 0.1 s of audio has no words."""
         words, _ = transcribe_buffer(self._windows, audio, prompt, language, recorder)
         return Hypothesis(tuple(words), sentence_ends_s(words))

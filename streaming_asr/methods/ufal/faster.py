@@ -8,6 +8,7 @@ colon never stand in a transcript. Here the model is asked instead.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,24 @@ class _Features(FeatureExtractor):  # type: ignore[misc]
             return super().__call__(*args, **options)
 
 
+@dataclass(frozen=True, slots=True)
+class _NoText:
+    """What faster-whisper reads of a window's decoding, with no token in it."""
+
+    no_speech_prob: float
+    sequences_ids: tuple[tuple[int, ...], ...] = ((),)
+
+
 class Model(WhisperModel):  # type: ignore[misc]
     """faster-whisper within the model's own context, its work recorded.
 
-    `recorder` is that of the call in progress.
+    `recorder` is that of the call in progress. With `skip_blank` a window whose text is timestamps
+    alone is passed over as a whole. faster-whisper goes on behind the timestamp: of silence it
+    encodes a window of the full context for each 0.2 s or so, again in every round.
     """
 
     recorder: Recorder = NULL
+    skip_blank: bool = True
     model: Any
 
     def __init__(self, folder: Path, settings_folder: Path, **options: Any) -> None:
@@ -129,7 +141,10 @@ class Model(WhisperModel):  # type: ignore[misc]
         # CTranslate2 does not say how long it searched: as long as the text it found, and its end.
         n_steps = len(results[0].sequences_ids[0]) + 1
         self.recorder.count(decode_steps=n_steps, beam_sum=n_steps * options.beam_size)
-        return results
+        result, *rest = results
+        if self.skip_blank and min(result.sequences_ids[0], default=0) >= tokenizer.timestamp_begin:
+            result = _NoText(result.no_speech_prob)
+        return result, *rest
 
     def add_word_timestamps(self, *args: Any, **options: Any) -> Any:
         with self.recorder.part("decode"):
@@ -152,10 +167,12 @@ class FasterWhisper:
         temperatures: Sequence[float] = (0.0,),
         threads: int = 0,
         cache: str | None = None,
+        skip_blank: bool = True,
     ) -> None:
         """temperatures: those after the first are tried in turn where a text looks wrong; above 0
         they draw at random, and the same audio need not give the same text twice. threads: 0 leaves
-        them to CTranslate2. cache: where converted models are kept (see `convert`).
+        them to CTranslate2. cache: where converted models are kept (see `convert`). skip_blank: see
+        `Model`; False decodes silence as faster-whisper does.
 
         Raises UserError on a missing model, or a device or type that CTranslate2 lacks here.
         """
@@ -176,6 +193,7 @@ class FasterWhisper:
             raise UserError(
                 f"device={device!r}, compute_type={compute_type!r}: CTranslate2 answers: {error}"
             ) from error
+        self.model.skip_blank = skip_blank
         self._beam = beam
         self._temperatures = list(temperatures)
         frames = self.model.config.max_source_positions

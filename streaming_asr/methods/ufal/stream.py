@@ -81,6 +81,7 @@ class Ufal:
             beam=beam,
             temperatures=temperatures,
             cache=cache,
+            skip_blank=not compat,
         )
         context_s = self._recogniser.context_s
         self._policy = Policy(
@@ -153,6 +154,7 @@ def load_recogniser(
     beam: int,
     temperatures: Sequence[float],
     cache: str | None,
+    skip_blank: bool = True,
 ) -> Recogniser:
     """Return one of the two backends; each is imported only when asked for."""
     if backend == "faster_whisper":
@@ -166,6 +168,7 @@ def load_recogniser(
             temperatures=temperatures,
             threads=torch.get_num_threads(),
             cache=cache,
+            skip_blank=skip_blank,
         )
     if backend == "torch":
         from streaming_asr.methods.ufal.backbone import Backbone

@@ -6,10 +6,12 @@ is expanded from its first unstable token. The search pauses as soon as a kept h
 the end. With the stream's last block it goes on until every kept hypothesis has ended, and the best
 of those is the text: to pause there would leave the text where another hypothesis happened to end.
 
-Scores are sums of log-probabilities under the present audio over the tokens in which hypotheses
-can differ; what they share adds the same to each. The text shown is the hypothesis of the best
-mean. Tokens below `floor` are shared by all: a hypothesis that disagrees with the best one there
-is dropped, since committed words may not change.
+Hypotheses compete by their probability, the sum of log-probabilities under the present audio, with
+that of the end where they have ended; the text shown is the most probable one, as line 27 of the
+algorithm returns it. Sums are taken over the tokens in which hypotheses can differ: what they share
+adds the same to each, so that it never changes their order, as it would with means. Tokens below
+`floor` are shared by all: a hypothesis that disagrees with the best one there is dropped, since
+committed words may not change.
 """
 
 from __future__ import annotations
@@ -32,8 +34,11 @@ class _Branch:
     score: float
     token: int
     log_prob: float
-    scored: int
-    """Tokens in `score`, this one included."""
+
+    @property
+    def total(self) -> float:
+        """The score with this token's."""
+        return self.score + self.log_prob
 
 
 def common_length(hypotheses: list[Hypothesis]) -> int:
@@ -99,13 +104,11 @@ def decode_beam(
         branches = []
         for i, hypothesis in enumerate(hypotheses):
             hypothesis.filled = len(prompt) + len(hypothesis.tokens)
-            score = kept[i].score + kept[i].log_prob
             for token, log_prob in zip(
                 top.indices[i].tolist(), top.values[i].tolist(), strict=True
             ):
-                branches.append(_Branch(i, hypothesis, score, token, log_prob, kept[i].scored + 1))
-    kept = ended or kept
-    kept.sort(key=lambda b: (b.score + b.log_prob) / b.scored, reverse=True)
+                branches.append(_Branch(i, hypothesis, kept[i].total, token, log_prob))
+    kept = sorted(ended or kept, key=lambda branch: branch.total, reverse=True)
     grown = [_grown(branch, eot, born) for branch in kept]
     if raise_floor:
         floor = max(floor, len(grown[0].tokens) - settings.n)
@@ -128,7 +131,7 @@ def _grown(branch: _Branch, eot: int, born: int) -> Hypothesis:
 
 def _best(branches: list[_Branch], width: int) -> list[_Branch]:
     """Return the `width` best of different texts, by score."""
-    ordered = sorted(branches, key=lambda b: b.score + b.log_prob, reverse=True)
+    ordered = sorted(branches, key=lambda branch: branch.total, reverse=True)
     texts: set[tuple[int, ...]] = set()
     kept: list[_Branch] = []
     for branch in ordered:
@@ -187,5 +190,5 @@ def _verify(
         for token, log_prob in zip(
             top_tokens[r][stop - low], top_log_probs[r][stop - low], strict=True
         ):
-            branches.append(_Branch(r, prefix, score, token, log_prob, stop - low + 1))
+            branches.append(_Branch(r, prefix, score, token, log_prob))
     return branches

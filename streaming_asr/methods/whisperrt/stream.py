@@ -30,9 +30,8 @@ from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, m
 from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.seam import Seam
+from streaming_asr.whisper.search import TOKENS_PER_SECOND
 from streaming_asr.whisper.window import frames_of
-
-TOKENS_PER_CHUNK_SECOND = 28
 
 
 class WhisperRT:
@@ -51,6 +50,7 @@ class WhisperRT:
         weights: str | None,
         beam: int,
         n: int,
+        tolerance: float,
         commit: str,
         decoder_cache: bool,
         max_tokens_per_chunk: int | None,
@@ -60,7 +60,8 @@ class WhisperRT:
     ) -> None:
         """Load the model, with `weights` (folder, published checkpoint, none) merged.
 
-        beam: 0 or 1 greedy, else the beam's width b. n: last tokens verified per chunk.
+        beam: 0 or 1 greedy, else the beam's width b. n: last tokens verified per chunk. tolerance:
+        a log-probability that fell by no more has not fallen; 0 is the paper's definition.
         decoder_cache: keep the decoder's self-attention of tokens older than n (VI-B), an
         approximation. max_tokens_per_chunk: default 28 per second of chunk begun, at most a
         quarter of the decoder's positions. ban_first_eot: force a first token, as the published
@@ -74,6 +75,8 @@ class WhisperRT:
             raise UserError(f"word_times={word_times!r}: one of emission, alignment, none")
         if n < 0 or beam < 0:
             raise UserError(f"n={n}, beam={beam}: neither may be negative")
+        if not tolerance >= 0:
+            raise UserError(f"tolerance={tolerance}: a log-probability's fall, 0 or more")
         self._whisper = load_whisper(
             model_path,
             device=device,
@@ -94,10 +97,11 @@ class WhisperRT:
         self._settings = Settings(
             n=n,
             max_new=max_tokens_per_chunk
-            or min(TOKENS_PER_CHUNK_SECOND * math.ceil(chunk_s), quarter),
+            or min(TOKENS_PER_SECOND * math.ceil(chunk_s), quarter),
             beam=max(beam, 1),
             keep_cache=decoder_cache,
             ban_first_eot=ban_first_eot,
+            tolerance=tolerance,
         )
 
     # ---- the protocol -----------------------------------------------------------------------
