@@ -10,7 +10,7 @@ import corpora_layouts as layouts
 import pytest
 from tiny import tiny_folder
 
-from streaming_asr import data, report, run, train
+from streaming_asr import data_command, report, run, train
 from streaming_asr.config import compose_raw
 
 PAGE = Path(__file__).parent.parent / "docs" / "real.md"
@@ -50,7 +50,7 @@ def test_librispeech_in_five_commands(tmp_path: Path, monkeypatch, capsys) -> No
         "device=cuda": ["device=cpu", "limit=1"],
     }
     tiny = ["recipe.fit.max_steps=1", "recipe.target.batch=2"]
-    programs = {"data": data, "train": train, "run": run, "report": report}
+    programs = {"data": data_command, "train": train, "run": run, "report": report}
     for program, arguments in commands:
         given = [part for each in arguments.split() for part in changed.get(each, [each])]
         given += tiny if program == "train" else []
