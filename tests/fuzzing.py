@@ -114,7 +114,7 @@ def edited(draw: st.DrawFn, value: Any) -> Any:
         holder, key = draw(st.sampled_from(places))
         change = draw(st.sampled_from(("replace", "replace", "remove", "repeat", "swap")))
         if change == "replace":
-            holder[key] = draw(st.sampled_from(WEIRD))
+            holder[key] = copy.deepcopy(draw(st.sampled_from(WEIRD)))  # later edits change it
         elif change == "remove":
             del holder[key]
         elif isinstance(holder, list):
