@@ -575,7 +575,9 @@ def test_asking_for_word_times_does_not_change_the_text(decoder_cache):
     assert plain == aligned
 
 
-@pytest.mark.parametrize("option", [{"commit": "never"}, {"word_times": "magic"}, {"n": -1}, {"tolerance": -1e-5}])
+@pytest.mark.parametrize(
+    "option", [{"commit": "never"}, {"word_times": "magic"}, {"n": -1}, {"tolerance": -1e-5}]
+)
 def test_settings_out_of_range_are_refused(option):
     with pytest.raises(UserError):
         method(**option)

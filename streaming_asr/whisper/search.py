@@ -17,7 +17,6 @@ import torch
 from streaming_asr.method import Recorder
 from streaming_asr.whisper.decoder import Decoder, DecoderCache, OnCross
 
-
 TOKENS_PER_SECOND = 28
 """No speech has more: a decoder that says more loops."""
 

@@ -96,8 +96,7 @@ class WhisperRT:
         quarter = self._whisper.max_tokens // 4
         self._settings = Settings(
             n=n,
-            max_new=max_tokens_per_chunk
-            or min(TOKENS_PER_SECOND * math.ceil(chunk_s), quarter),
+            max_new=max_tokens_per_chunk or min(TOKENS_PER_SECOND * math.ceil(chunk_s), quarter),
             beam=max(beam, 1),
             keep_cache=decoder_cache,
             ban_first_eot=ban_first_eot,
