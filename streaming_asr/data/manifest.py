@@ -15,6 +15,7 @@ Fields (times in seconds, paths relative to the manifest or absolute):
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -265,7 +266,7 @@ def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, fl
     for part in row.get("parts", [row]):
         name = part["audio_filepath"]
         file = folder / name
-        if not file.is_file():
+        if not os.path.isfile(file):  # False for a name too long to be one, too
             raise UserError(
                 f"{where}: {name!r} points nowhere ({file}); paths are relative to the manifest."
             )

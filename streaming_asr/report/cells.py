@@ -194,6 +194,7 @@ _RESULT = {
         "metrics": {"type": "object", "additionalProperties": _NUMBER},
         "experiment": _NAME,
         "hashes": _OBJECT,
+        "normaliser": {"type": ["array", "null"], "items": {"type": "string"}},
         "config": {
             "type": "object",
             "properties": {

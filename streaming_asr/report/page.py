@@ -133,8 +133,9 @@ def _intervals(cell: Cell) -> dict[str, Any]:
     note = f" ({found['note']})" if found.get("note") else ""
     return {
         "intervals": {
-            str(name): [_number(low), _number(high)]
-            for name, (low, high) in (found.get("metrics") or {}).items()
+            str(name): [_number(bound) for bound in bounds]
+            for name, bounds in (found.get("metrics") or {}).items()
+            if bounds is not None
         },
         "drawn": f"{found.get('n_drawn')} {found.get('drawn')}s{note}",
     }
