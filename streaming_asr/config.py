@@ -242,6 +242,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> Dict
     for key in sorted(OmegaConf.missing_keys(config)):
         raise UserError(f"{key}: has no default; give {key}=<value>")
     OmegaConf.resolve(config)
+    _check_finite(OmegaConf.to_container(config))
     for group in ("method", "data"):
         target = OmegaConf.select(config, f"{group}._target_")
         if not isinstance(target, str):
@@ -273,6 +274,15 @@ def _check_top(config: DictConfig) -> None:
         raise UserError(
             f"{key}: no such key{did_you_mean(key, known)}; there are {', '.join(sorted(known))}"
         )
+
+
+def _check_finite(value: Any, key: str = "") -> None:
+    """Raise UserError for a setting that no result could hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{key}={value}: must be a finite number")
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            _check_finite(inner, f"{key}.{name}" if key else str(name))
 
 
 def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:

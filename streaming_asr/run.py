@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
@@ -369,6 +370,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 argument.encode()
             except UnicodeEncodeError as error:
                 raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
+            if group := re.match(r"[+~]*(method|model|data|tracker)=[\[{]", argument):
+                raise UserError(f"{argument}: {group[1]} is one name of conf/{group[1]}/")
         with stoppable():
             planned = _plan(argv)
             for folder in {cell.folder.parent for cell in planned}:

@@ -308,3 +308,9 @@ def test_the_papers_training_follows_model_and_chunk(model, chunk, rank, points,
 def test_build_raises_what_the_constructor_raises() -> None:
     with pytest.raises(RuntimeError, match="broken"):
         build({"_target_": "run_fakes.Parrot", "chunk_s": 1, "first_chunk_s": 1, "fail": "broken"})
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
+def test_a_setting_that_no_result_could_hold_is_refused(value: str) -> None:
+    with pytest.raises(UserError, match=rf"data\.snr_db={value}: must be a finite number"):
+        compose([f"data.snr_db={value}"])
