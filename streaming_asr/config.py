@@ -116,6 +116,8 @@ def compose_raw(
     overrides: Sequence[str] = (), *, config_name: str = "run", config_dir: str | None = None
 ) -> DictConfig:
     """Return what Hydra composes, with its `hydra` node; `config_dir` is searched too."""
+    for override in overrides:
+        check_name(override)
     extra = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     before = get_gh_backup()  # within a job of Hydra's its state is set, and would be refused
     GlobalHydra.instance().clear()
@@ -274,6 +276,12 @@ def _check_top(config: DictConfig) -> None:
         raise UserError(
             f"{key}: no such key{did_you_mean(key, known)}; there are {', '.join(sorted(known))}"
         )
+
+
+def check_name(override: str) -> None:
+    """Raise UserError for an override that gives a list where Hydra wants one name."""
+    if group := re.match(r"[+~]*(method|model|data|tracker)=[\[{]", override):
+        raise UserError(f"{override}: {group[1]} is one name of conf/{group[1]}/")
 
 
 def _check_finite(value: Any, key: str = "") -> None:

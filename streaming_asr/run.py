@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
@@ -30,7 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr import cells, memory
 from streaming_asr.align.auto import give_times
-from streaming_asr.config import build, settle
+from streaming_asr.config import build, check_name, settle
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -370,8 +369,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 argument.encode()
             except UnicodeEncodeError as error:
                 raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
-            if group := re.match(r"[+~]*(method|model|data|tracker)=[\[{]", argument):
-                raise UserError(f"{argument}: {group[1]} is one name of conf/{group[1]}/")
+            check_name(argument)
         with stoppable():
             planned = _plan(argv)
             for folder in {cell.folder.parent for cell in planned}:
