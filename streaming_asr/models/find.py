@@ -131,7 +131,7 @@ def _what_is(folder: Path, spec: str | None) -> str:
 
 def is_local(path: str) -> bool:
     """Return whether `path` means a folder: it looks like one, or is one."""
-    return path.startswith((".", "/", "~")) or path.count("/") > 1 or Path(path).exists()
+    return path.startswith((".", "/", "~")) or path.count("/") > 1 or os.path.exists(path)
 
 
 def _cached(name: str, revision: str | None) -> str | None:

@@ -83,7 +83,7 @@ def _safetensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
             if told["dtype"] == "BF16":
                 values = (values.astype("<u4") << 16).view("<f4")
             yield name, values
-    except (struct.error, ValueError, KeyError, TypeError) as error:
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{file}: truncated or damaged ({error}); copy or download it again"
         ) from error
