@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ def own_network(config: DictConfig) -> str | None:
     if path is None:
         return None
     folder = Path(path).expanduser()
-    is_whisper = (folder / "config.json").exists()
-    return path if not is_whisper and (folder / "config.yaml").is_file() else None
+    is_whisper = os.path.isfile(folder / "config.json")  # False for a name too long, too
+    return path if not is_whisper and os.path.isfile(folder / "config.yaml") else None
 
 
 def weights_folders(config: DictConfig, method_name: str) -> list[Path]:

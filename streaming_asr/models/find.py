@@ -57,7 +57,7 @@ def find_here(path: str | Path) -> Found | None:
     if is_local(path):
         return _checked(path, Path(path).expanduser(), "model.path")
     name, _, revision = path.partition("@")
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or len(name) > 96:  # the hub's limit
         raise UserError(
             f"model {path!r}: neither a folder nor a hub name (owner/name, @revision after it)"
         )
