@@ -2,6 +2,7 @@
 
     python -m streaming_asr.report outputs/grid [--out page.html]
     python -m streaming_asr.report outputs/grid --figure pareto.svg --table results.tex
+    python -m streaming_asr.report outputs/grid --budget commit_p90=1s rtf=0.3
     python -m streaming_asr.report paper whisperrt outputs/grid    a paper's tables beside it
 
 Reads what `score` left (metrics.json, utterances.jsonl) and the event logs; no model, no torch.
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from streaming_asr.report.cells import read_cells
 from streaming_asr.report.page import build
 from streaming_asr.report.paper import main as paper_view
 from streaming_asr.report.terminal import table
@@ -57,12 +59,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="FILE",
         help="published numbers as hollow marks in the figures; default FOLDER/marks.yaml, if any",
     )
+    parser.add_argument(
+        "--budget",
+        nargs="+",
+        metavar="METRIC=VALUE",
+        help="also name the best run within it: commit_p90=1s rtf=0.3 wer=10%%",
+    )
     arguments = parser.parse_args(argv)
     return exit_status(lambda: _report(arguments))
 
 
 def _report(arguments: argparse.Namespace) -> None:
     """Show the table; write the page, the figures and the tables that were asked for."""
+    from streaming_asr.report.budget import parse_budget, verdict
+
+    limits = parse_budget(arguments.budget or ())  # before anything is written
     console().print(table(arguments.folder))
     # print, not rich: rich would break a long path over lines
     print(f"report: {build(arguments.folder, arguments.out, marks=arguments.marks)}")
@@ -78,3 +89,5 @@ def _report(arguments: argparse.Namespace) -> None:
 
         names = [name.strip() for name in (arguments.metrics or "").split(",") if name.strip()]
         print(f"table: {write_table(arguments.folder, path, names or None)}")
+    if limits:
+        print("\n".join(verdict(read_cells(arguments.folder), limits)))

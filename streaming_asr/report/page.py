@@ -12,6 +12,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
+from streaming_asr.report.budget import for_page
 from streaming_asr.report.cells import Cell, ceiling, front, read_cells
 from streaming_asr.report.marks import read_marks
 from streaming_asr.report.terminal import HEADLINE
@@ -50,6 +51,7 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
         subtitle=f"{len(data['cells'])} runs" + (f", {n_failed} failed" if n_failed else ""),
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
+        budget_script=Markup((HERE / "budget.js").read_text(encoding="utf-8")),
         data=Markup(_script_safe(data)),
         licences=data["licences"],
         # Apart from the rest, so that sound is read when it is played and not when the page opens.
@@ -87,6 +89,7 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
         "title": str(title),
         "columns": columns,
         "cells": [_cell(cell, fronts.get(cell.folder)) for cell in cells],
+        "budget": for_page(cells),
         "timelines": timelines,
         "audio": audio,
         "ceilings": {
