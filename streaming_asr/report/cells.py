@@ -12,6 +12,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.events import is_set_aside
+from streaming_asr.metrics.table import with_wer
 
 SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
 
@@ -83,7 +84,9 @@ def read_cells(folder: Path | str) -> list[Cell]:
     cells.sort(
         key=lambda cell: (cell.method, cell.variant, cell.split, cell.chunk_s or 0.0, cell.name)
     )
-    return _marked(cells)
+    from streaming_asr.report.batch import mark_batch
+
+    return mark_batch(_marked(cells))
 
 
 def _read_cell(folder: Path, root: Path) -> Cell:
@@ -96,7 +99,7 @@ def _read_cell(folder: Path, root: Path) -> Cell:
     if path.is_file():
         try:
             document = _document(path)
-            metrics = {str(key): value for key, value in document["metrics"].items()}
+            metrics = with_wer({str(key): value for key, value in document["metrics"].items()})
         except (ValueError, RecursionError) as reason:
             document, metrics = {}, {}
             error = f"metrics.json is unreadable ({type(reason).__name__}: {reason}); score again"
