@@ -17,7 +17,7 @@ SIMULATOR = ("method.py", "recorder.py", "schedule.py", "simulate.py")
 CODE = ("methods", "models", "whisper", "data/audio.py", "data/noise.py", *SIMULATOR)
 
 # Settings that cannot change a result.
-NEUTRAL = ("tracker", "name", "output")
+NEUTRAL = ("tracker", "name", "output", "pieces", "piece")
 
 WHOLE_BYTES = 64 * 2**20  # files up to this size are hashed whole, larger ones by size and ends
 END_BYTES = 2**20

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from streaming_asr.errors import UserError
-from streaming_asr.report.cells import Cell
+
+if TYPE_CHECKING:
+    from streaming_asr.report.cells import Cell
 
 NOTE = "batch: its text is offline's everywhere, and it commits nothing before the end"
 

@@ -10,9 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from streaming_asr import pieces
 from streaming_asr.errors import UserError
 from streaming_asr.events import is_set_aside
 from streaming_asr.metrics.table import with_wer
+from streaming_asr.report.batch import mark_batch
 
 SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
 
@@ -75,6 +77,11 @@ def read_cells(folder: Path | str) -> list[Cell]:
         for path in root.rglob(name)
         if not is_set_aside(path.relative_to(root))
     }
+    found |= {
+        path.parent
+        for path in root.rglob(pieces.FOLDER)
+        if path.is_dir() and pieces.told(path.parent) and not is_set_aside(path.relative_to(root))
+    }
     if not found:
         raise UserError(
             f"{root}: no metrics.json in it or below it; report shows finished runs, "
@@ -84,8 +91,6 @@ def read_cells(folder: Path | str) -> list[Cell]:
     cells.sort(
         key=lambda cell: (cell.method, cell.variant, cell.split, cell.chunk_s or 0.0, cell.name)
     )
-    from streaming_asr.report.batch import mark_batch
-
     return mark_batch(_marked(cells))
 
 
@@ -112,7 +117,7 @@ def _read_cell(folder: Path, root: Path) -> Cell:
             elif failure:
                 notes.append(f"a later run failed: {failure}")
     else:
-        metrics, error = {}, failure
+        metrics, error = {}, failure or pieces.told(folder)
     config = document.get("config") or _saved_config(folder)
     overrides = _overrides(folder.name)
     if n_failed := document.get("n_failed"):
@@ -348,8 +353,9 @@ def _failure(path: Path) -> str | None:
 
 def _saved_config(folder: Path) -> Mapping[str, Any]:
     """Return the configuration that a run saved before it began, all that a failed one leaves."""
-    path = folder / ".hydra" / "config.yaml"
-    if not path.is_file():
+    parts = sorted(folder.glob(f"{pieces.FOLDER}/*/.hydra/config.yaml"))
+    path = next((p for p in (folder / ".hydra" / "config.yaml", *parts) if p.is_file()), None)
+    if path is None:
         return {}
     import yaml
 
