@@ -54,6 +54,7 @@ class RunConfig:
     limit: int | None = None  # the first so many utterances
     batch: int = 1  # streams advanced together; latency is measured at 1
     feed: str = "fixed"
+    streams: int | None = None  # of feed=realtime_queue; default: batch
     pieces: int = 1  # jobs over which the utterances of a cell are split
     piece: int | None = None  # which of them, from 1; a command with pieces runs them all
     language: str | None = None  # of all utterances; null: the corpus's; detect: by Whisper
@@ -230,7 +231,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> Dict
         config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
     _one_of("dtype", config.dtype, DTYPES)
     _one_of("normaliser", config.normaliser, NORMALISERS)
-    check_feed(config.feed, config.batch)
+    check_feed(config.feed, config.batch, config.streams)
     for key, least, most in (
         ("limit", 1, math.inf),
         ("threads", 1, 1024),

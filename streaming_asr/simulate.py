@@ -20,6 +20,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
 from streaming_asr.memory import MemoryMeter, ran_out
 from streaming_asr.method import SAMPLE_RATE, Batched, LongForm, Method, Samples, Update, Word
+from streaming_asr.queue_feed import Queue
 from streaming_asr.recorder import StepRecorder
 from streaming_asr.schedule import (
     InMemory,
@@ -49,6 +50,8 @@ def simulate(
     on_utterance: Callable[[Utterance, str | None], None] = lambda utterance, error: None,
     on_heard: Callable[[Utterance, float], None] = lambda utterance, seconds: None,
     warm_up: bool = True,
+    streams: int | None = None,
+    seed: int = 0,
 ) -> None:
     """Run `method` over `utterances` and write every event.
 
@@ -59,17 +62,21 @@ def simulate(
     shared out among them, and the log says so. For `LongForm` methods see there; a recording longer
     than their step is read from disk as it is due where its corpus can (`audio.reader`). An
     utterance that fails (bad audio, a method that raises or breaks its contract) is closed as
-    failed with its error, and the run goes on. Raises UserError for settings that contradict each
-    other and for a log that cannot be written.
+    failed with its error, and the run goes on. In the feed `realtime_queue` so many `streams` (by
+    default `batch`) share the device, see queue_feed; `seed` draws their offsets. Raises UserError
+    for settings that contradict each other and for a log that cannot be written.
     """
-    check_feed(feed, batch)
+    check_feed(feed, batch, streams)
     todo = [utterance for utterance in utterances if utterance.id not in writer.closed]
     if not todo:
         return
     together = method.samples_together if isinstance(method, LongForm) else None
+    streams = streams or batch
     batch = batch if isinstance(method, Batched) else 1
     grouped = list(groups(todo, batch) if together is None else groups_within(todo, together))
     if together is not None:
+        if feed == "realtime_queue":
+            raise UserError("feed=realtime_queue: the method transcribes long recordings, unfed")
         batch, chunk_samples, first_chunk_samples = max(map(len, grouped)), together, together
     run = _Run(
         method=method,
@@ -86,6 +93,9 @@ def simulate(
     with run.memory:
         if warm_up and together is None:
             run.warm_up(todo[0].language)
+        if feed == "realtime_queue":
+            Queue(run, todo, streams, seed, _share).serve()
+            return
         for group in grouped:
             if batch == 1 or run.opener(group[0]) is not None:
                 run.alone(group[0])

@@ -124,7 +124,10 @@ def _read_cell(folder: Path, root: Path) -> Cell:
         notes.append(f"{n_failed} of {document.get('n_utterances')} utterances failed")
     if config.get("feed") == "best_effort":
         notes.append("feed best_effort: the text depends on the machine")
-    if (config.get("batch") or 1) != 1:
+    if config.get("feed") == "realtime_queue":
+        n_streams = config.get("streams") or config.get("batch")
+        notes.append(f"{n_streams} streams on one device, {config.get('batch')} in a step")
+    elif (config.get("batch") or 1) != 1:
         notes.append(f"batch {config['batch']}: no latency")
     method = overrides.get("method") or _method(config) or name
     notes += _doubts(method, config, metrics)
