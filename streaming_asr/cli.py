@@ -18,6 +18,7 @@ COMMANDS = {
     "data": "check a corpus; make training shards of it",
     "score": "score logs again, retime them, compare them; other tools' logs in and out",
     "report": "table and HTML page of a folder of results",
+    "capacity": "how many streams one device carries, from logs of single streams",
     "export": "an adapter merged into its model, for transformers and CTranslate2",
     "profile": "how the hush word's encoder and decoder best share this machine's cores",
     "list": "methods, models, corpora and metrics there are",
