@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
@@ -400,6 +401,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
             check_name(argument)
         with stoppable():
+            if "hydra/launcher=submitit_slurm" in argv and shutil.which("sbatch") is None:
+                raise UserError(
+                    "hydra/launcher=submitit_slurm: there is no sbatch here; give the command on a "
+                    "machine that submits to Slurm, or take hydra/launcher=joblib"
+                )
             argv, planned = _in_pieces(argv, _plan(argv))
             for folder in {cell.folder.parent for cell in planned}:
                 cells.check_writable(folder)
