@@ -1,6 +1,6 @@
 """Whisper checkpoints of WeNet, CTC head included, as a folder that `method.weights` takes.
 
-    python -m streaming_asr.methods.u2.wenet final.pt --base openai/whisper-medium --out FOLDER
+    python -m experiments.u2.wenet final.pt --base openai/whisper-medium --out FOLDER
 
 WeNet holds the same weights under names of its own; `--base` gives what a checkpoint lacks, the
 configuration and the tokenizer. A head over the whole vocabulary keeps its text tokens and the
@@ -159,7 +159,7 @@ def import_checkpoint(checkpoint: Path, base: str, out: Path, blank: int | None 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit status."""
-    parser = argparse.ArgumentParser(prog="streaming_asr.methods.u2.wenet", description=__doc__)
+    parser = argparse.ArgumentParser(prog="experiments.u2.wenet", description=__doc__)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument(
         "--base", required=True, help="Whisper of the same size: folder or hub name"
