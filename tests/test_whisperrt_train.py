@@ -164,7 +164,7 @@ def test_rows_are_prompt_tokens_and_end_with_the_prompt_unlearned(recipe):
     recipe._drawn = (0, 0), [[window]]
     recipe.point_fraction = 1.0
     batch = batch_of(recipe)
-    the, sot, silent, eot = recipe.targets.word("the"), *recipe.prompt, recipe.whisper.eot
+    the, sot, silent, eot = recipe.word_tokens("the"), *recipe.prompt, recipe.whisper.eot
     n = len(the)
     assert batch.ends == [[30, 45, 60, 75, 90]]
     assert batch.heard[0, :2].tolist() == [30, 30] and batch.heard[0, 2:].unique().tolist() == [

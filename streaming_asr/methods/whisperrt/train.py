@@ -25,6 +25,7 @@ import json
 import random
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from torch import Tensor, nn
 from streaming_asr.errors import UserError
 from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, Teaching, pack
 from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, published_name
-from streaming_asr.training.windows import Targets, Window, length_buckets
+from streaming_asr.training.windows import Window, length_buckets
 from streaming_asr.whisper.adapters import ATTENTION, save_lora, with_lora
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.load import load_whisper
@@ -106,7 +107,7 @@ class WhisperRTRecipe(BlockRecipe):
 
         self.whisper = load_whisper(self.path)
         self.prompt = self.whisper.prompt(self.language)
-        self.targets = Targets(self.whisper.tokenizer)
+        self.word_tokens = cache(self._word_tokens)
         torch.manual_seed(self.seed)
         self.peft = with_lora(self.whisper.model, rank, ATTENTION, init=init)
         self.model = PrefixModel(self.peft)
@@ -185,12 +186,16 @@ class WhisperRTRecipe(BlockRecipe):
         tokens: list[int] = []
         ended_s: list[float] = []
         for word, start, end, _ in window.words:
-            ids = self.targets.word(word)
+            ids = self.word_tokens(word)
             tokens += ids
             for j in range(len(ids)):
                 share = (j + 1) / len(ids) if self.token_ends == "spread" else 1.0
                 ended_s.append(start + share * (end - start))
         return tokens, list(accumulate(ended_s, max))
+
+    def _word_tokens(self, word: str) -> list[int]:
+        """Tokens of a word, leading space included; a text's are its words' in turn."""
+        return list(self.whisper.tokenizer(f" {word}", add_special_tokens=False).input_ids)
 
     # -- training -------------------------------------------------------------------------------
 
