@@ -13,7 +13,6 @@ COMMANDS = {
     "demo": "real speech through real Whisper, or what this machine has of both",
     "run": "one method over one corpus, or a sweep (the default)",
     "train": "train what a method needs: an adapter, a model",
-    "align_heads": "find the attention heads of a model that follow the audio",
     "align": "word times of a corpus by forced alignment: mfa, ctc or whisper",
     "data": "check a corpus; make training shards of it",
     "score": "score logs again, retime them, compare them; other tools' logs in and out",
@@ -25,7 +24,10 @@ COMMANDS = {
     "doctor": "what works on this machine",
 }
 
-MOVED = {"bench": "`python -m experiments.bench` in a checkout of the project"}
+MOVED = {
+    "align_heads": "`python -m experiments.mini.align_heads` in a checkout of the project",
+    "bench": "`python -m experiments.bench` in a checkout of the project",
+}
 
 HELP = """\
 streaming-asr compares methods of streaming speech recognition on equal terms.

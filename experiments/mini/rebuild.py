@@ -120,7 +120,7 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
         trained("base", "offline", "base", 95, f"model.path={init}", RECIPES),
         Step(
             "align",
-            _texts("-m", "streaming_asr.align_heads", f"model.path={model}"),
+            _texts("-m", "experiments.mini.align_heads", f"model.path={model}"),
             places.record("align"),
             (),
             2,

@@ -216,7 +216,7 @@ def _alignment_heads(whisper: Whisper) -> list[tuple[int, int]]:
             raise UserError(
                 f"alignment_heads of the model's generation_config.json names head {head} of "
                 f"layer {layer}; it has {n_layers} decoder layers of {n_heads} heads. Find them "
-                "with `python -m streaming_asr.align_heads model=...`"
+                "with `python -m experiments.mini.align_heads model=...`"
             )
     return whisper.alignment_heads
 
