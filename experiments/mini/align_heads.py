@@ -2,7 +2,6 @@
 
     python -m experiments.mini.align_heads model=mini
 
-
 Of the decoder's many cross-attention heads a few follow the audio: the query that predicts a token
 looks at the frames where its word is spoken. Word times, and every policy that stops at the most
 attended frame, stand on them. Whisper's own were picked by eye; here they are measured on
