@@ -170,7 +170,7 @@ class Recompute:
         """Hear the blocks that end at `ends` and bring `tokens` up to date."""
         star = self.star
         whisper, decoder = star._whisper, star._decoder
-        stop = ends[-1] * whisper.frame_samples + star.lookahead_samples
+        stop = ends[-1] * FRAME_SAMPLES + star.lookahead_samples
         with meter.part("encode"):
             x = star._extractor.whole(audio[:stop], ends)
             made = star._compressor

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from streaming_asr.errors import UserError
+from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 from streaming_asr.models.find import MULTILINGUAL_TOKENS
 from streaming_asr.whisper.attention import loading
 from streaming_asr.whisper.from_ctranslate2 import locate
@@ -22,9 +23,6 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 class Whisper:
     """A model ready for inference, its tokenizer and the numbers every method asks for."""
-
-    sample_rate = 16_000
-    frame_samples = 320
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model = model.eval().requires_grad_(False)
@@ -42,7 +40,7 @@ class Whisper:
     @property
     def context_s(self) -> float:
         """Length of the model's window in seconds."""
-        return self.context_frames * self.frame_samples / self.sample_rate
+        return self.context_frames * FRAME_SAMPLES / SAMPLE_RATE
 
     def _id(self, token: str) -> int:
         number = self.tokenizer.convert_tokens_to_ids(token)
@@ -57,16 +55,11 @@ class Whisper:
         declared = getattr(self.generation, "is_multilingual", None)
         return bool(self.config.vocab_size >= MULTILINGUAL_TOKENS if declared is None else declared)
 
-    def prompt(
-        self,
-        language: str | None = None,
-        timestamps: bool = False,
-        previous: Sequence[int] = (),
-    ) -> list[int]:
+    def prompt(self, language: str | None = None, previous: Sequence[int] = ()) -> list[int]:
         """Control tokens before the text; `previous` token ids stand before them as context.
 
         Multilingual models: sot, language (default en), transcribe; English-only ones: sot.
-        Then <|notimestamps|> unless `timestamps`.
+        Then <|notimestamps|>.
         """
         ids = [self._id("<|startofprev|>"), *previous] if previous else []
         ids.append(self.sot)
@@ -74,9 +67,7 @@ class Whisper:
             ids += [self._language_id(language or "en"), self._id("<|transcribe|>")]
         else:
             refuse_other_than_english(language)
-        if not timestamps:
-            ids.append(self._id("<|notimestamps|>"))
-        return ids
+        return [*ids, self._id("<|notimestamps|>")]
 
     def _language_id(self, language: str) -> int:
         token = f"<|{language}|>"
@@ -180,10 +171,8 @@ def _check_weights(path: str | Path, model: Any, loaded: Mapping[str, Any]) -> N
 
 def _add_timestamps(config: Any, tokenizer: Any) -> None:
     """Older tokenizers end with <|notimestamps|>, though the model has the tokens after it."""
-    last, n_stamps = (
-        tokenizer.convert_tokens_to_ids("<|notimestamps|>"),
-        config.max_source_positions,
-    )
+    last = tokenizer.convert_tokens_to_ids("<|notimestamps|>")
+    n_stamps = config.max_source_positions
     if last == len(tokenizer) - 1 and last + 1 + n_stamps < config.vocab_size:
         tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(n_stamps + 1)])
 
