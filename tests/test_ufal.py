@@ -81,7 +81,7 @@ class Reader:
 
 def method_of(monkeypatch: pytest.MonkeyPatch, reader: Reader, **options: Any) -> Ufal:
     """The method with `reader` in the place of Whisper."""
-    monkeypatch.setattr(stream, "load_recogniser", lambda *args, **given: reader)
+    monkeypatch.setattr(stream.Ufal, "_load_recogniser", lambda method: reader)
     return new_method("ufal", "", **{"chunk_s": 0.6, "first_chunk_s": 0.6} | options)
 
 

@@ -177,9 +177,9 @@ class Recompute:
             found = made.push(made.start(), x, last=False)
         prompt = whisper.prompt()
         with meter.part("decode"):
-            while len(found.ready) >= len(tokens) + star._wait_k:
+            while len(found.ready) >= len(tokens) + star.wait_k:
                 ids = [*prompt, *tokens]
-                visible = [seen(i, len(prompt), star._wait_k, found.ready) for i in range(len(ids))]
+                visible = [seen(i, len(prompt), star.wait_k, found.ready) for i in range(len(ids))]
                 hidden = decoder.forward(ids, found.vectors, found.scores, visible)
                 logits = decoder.logits(hidden)[-1].float() + whisper.suppressed
                 logits[whisper.eot] = -torch.inf
