@@ -25,7 +25,10 @@ COMMANDS = {
     "doctor": "what works on this machine",
 }
 
-MOVED = {"bench": "`python -m experiments.bench` in a checkout of the project"}
+MOVED = {
+    "bench": "`python -m experiments.bench` in a checkout of the project",
+    "track_layout": "`python -m experiments.track_layout` in a checkout of the project",
+}
 
 HELP = """\
 streaming-asr compares methods of streaming speech recognition on equal terms.

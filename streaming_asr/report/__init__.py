@@ -2,7 +2,6 @@
 
     python -m streaming_asr.report outputs/grid [--out page.html]
     python -m streaming_asr.report outputs/grid --figure pareto.svg --table results.tex
-    python -m streaming_asr.report paper whisperrt outputs/grid    a paper's tables beside it
 
 Reads what `score` left (metrics.json, utterances.jsonl) and the event logs; no model, no torch.
 """
@@ -15,9 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.report.page import build
-from streaming_asr.report.paper import main as paper_view
 from streaming_asr.report.terminal import table
-from streaming_asr.terminal import console, exit_status
+from streaming_asr.terminal import BAD_INPUT, console, exit_status
 
 __all__ = ["build", "main", "table"]
 
@@ -25,12 +23,13 @@ __all__ = ["build", "main", "table"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if argv[:1] == ["paper"]:
-        return exit_status(lambda: paper_view(argv[1:]))
+    if argv[:1] == ["paper"] and not Path("paper").is_dir():
+        moved = "`python -m experiments.papers` in a checkout of the project"
+        print(f"error: report paper: this is now {moved}", file=sys.stderr)
+        return BAD_INPUT
     parser = argparse.ArgumentParser(
         prog="streaming-asr report",
         description="Show the results under a folder: a table here, and one HTML page.",
-        epilog="`report paper` shows a paper's tables beside results; see report paper --help.",
     )
     parser.add_argument("folder", type=Path, help="a folder that run wrote, e.g. outputs/default")
     parser.add_argument("--out", type=Path, help="the page; default FOLDER/report.html")
