@@ -28,71 +28,9 @@ from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord, Utterance
 
-_SECONDS = {"type": "number", "minimum": 0, "maximum": 1e9}
-_FILE = {"type": "string", "minLength": 1, "description": "name the recording's file"}
-_NAME = {"type": ["string", "integer", "null"], "description": "write a text"}
-_WORD = {
-    "type": "array",
-    "items": [{"type": "string"}, _SECONDS, _SECONDS],
-    "minItems": 3,
-    "maxItems": 3,
-    "description": "write a list of [word, start, end], times in seconds",
-}
-_NOISE = {
-    "type": ["object", "null"],
-    "properties": {
-        "kind": {"type": "string"},
-        "snr_db": {"type": "number", "minimum": -200, "maximum": 200},
-        "seed": {"type": "integer", "minimum": 0},
-    },
-    "required": ["kind", "snr_db", "seed"],
-    "description": 'write {"kind": "white", "snr_db": 10, "seed": 1}',
-}
-_PART = {
-    "type": "object",
-    "properties": {
-        "audio_filepath": _FILE,
-        "gap_s": {**_SECONDS, "description": "write the silence after the recording in seconds"},
-    },
-    "required": ["audio_filepath"],
-    "description": "`parts` must be a list of objects with an `audio_filepath`",
-}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "audio_filepath": _FILE,
-        "parts": {
-            "type": "array",
-            "items": _PART,
-            "minItems": 1,
-            "description": _PART["description"],
-        },
-        "text": {
-            "type": "string",
-            "description": 'write the reference, or "" where nothing is said',
-        },
-        "id": {
-            "type": "string",
-            "minLength": 1,
-            "description": "a line needs a text that names it",
-        },
-        "duration": {
-            **_SECONDS,
-            "type": ["number", "null"],
-            "description": "write the length in seconds",
-        },
-        "speaker": _NAME,
-        "language": _NAME,
-        "age": {"type": ["number", "null"], "minimum": 0, "description": "write years"},
-        "gender": _NAME,
-        "words": {"type": ["array", "null"], "items": _WORD, "description": _WORD["description"]},
-        "noise": _NOISE,
-    },
-    "required": ["text"],
-    "if": {"required": ["parts"]},
-    "then": {"required": ["id"]},
-    "else": {"required": ["audio_filepath"]},
-}
+SCHEMA: dict[str, Any] = json.loads(
+    Path(__file__).with_name("manifest.schema.json").read_text(encoding="utf-8")
+)
 """JSON Schema of a line; a field's description says what to write in its place."""
 
 
