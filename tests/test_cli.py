@@ -70,6 +70,7 @@ def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFi
         (["bench", "step"], "bench", "bench"),
         (["track_layout", "mini"], "track_layout", "track_layout"),
         (["report", "paper", "whisperrt"], "report paper", "papers"),
+        (["report", "outputs", "--figure=pareto.svg"], "report --figure", "figures"),
     ],
 )
 def test_a_command_that_has_moved_is_answered_with_its_place(
