@@ -93,6 +93,14 @@ def text_lines(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
+def numbered(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield ("file, line n", line) of every line that is not blank. Raises UserError as
+    `manifest_text` does."""
+    for number, line in enumerate(text_lines(path), start=1):
+        if line.strip():
+            yield f"{path}, line {number}", line
+
+
 def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
     """Write the utterances as a manifest that `read_manifest` reads; return their number.
 
@@ -139,11 +147,9 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
 def audio_files(path: Path) -> list[Path]:
     """Return every audio file that a manifest names, without repetition, in its order."""
     files: dict[Path, None] = {}
-    for number, line in enumerate(text_lines(path), start=1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            for file, _ in _files(_row(line, where), path.parent, where):
-                files[file] = None
+    for where, line in numbered(path):
+        for file, _ in _files(_row(line, where), path.parent, where):
+            files[file] = None
     return list(files)
 
 
