@@ -27,6 +27,7 @@ COMMANDS = {
 MOVED = {
     "align_heads": "`python -m experiments.mini.align_heads` in a checkout of the project",
     "bench": "`python -m experiments.bench` in a checkout of the project",
+    "track_layout": "`python -m experiments.track_layout` in a checkout of the project",
 }
 
 HELP = """\

@@ -68,7 +68,7 @@ def test_another_schema_and_a_damaged_file_are_marked_rows_without_numbers(tmp_p
     assert a.error is None
     assert b.error == "metrics.json has schema 2, this report reads 1; score again"
     assert c.error is not None
-    assert c.error.startswith("metrics.json is unreadable (JSONDecodeError")
+    assert c.error.startswith("metrics.json is unreadable (DecodeError")
     assert (b.metrics, c.metrics) == ({}, {})
 
 

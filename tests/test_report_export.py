@@ -12,14 +12,14 @@ import pytest
 from matplotlib.figure import Figure
 from report_cells import write_cell, write_grid
 
+from experiments.figures.__main__ import main
+from experiments.figures.draw import draw
+from experiments.figures.labels import Label, place_labels
+from experiments.figures.tables import write_table
 from streaming_asr.errors import UserError
-from streaming_asr.report import main
 from streaming_asr.report.cells import FRONT, ceiling, read_cells
-from streaming_asr.report.figures import draw
-from streaming_asr.report.labels import Label, place_labels
 from streaming_asr.report.marks import Mark, read_marks
 from streaming_asr.report.page import page_data
-from streaming_asr.report.tables import write_table
 
 MARKS = """marks:
 - {label: "small, 300 ms", x: 0.9, y: 5.1, source: "Authors 2025, table I"}
@@ -41,7 +41,7 @@ def test_the_command_draws_figures_and_writes_tables(
     tables = [tmp_path / "t.tex", tmp_path / "t.md"]
     options = [option for figure in figures for option in ("--figure", figure)]
     options += [option for table in tables for option in ("--table", str(table))]
-    assert main([str(grid), "--out", str(tmp_path / "page.html"), *options]) == 0
+    assert main([str(grid), *options]) == 0
     printed = capsys.readouterr().out
     for path in (*files, *tables):
         assert str(path) in printed and path.stat().st_size > 500
@@ -167,7 +167,7 @@ def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
         (["--figure", "cost=x.svg"], "no such figure; there are pareto, arwer, rtf, parts"),
         (["--table", "x.csv"], "the suffix is .md or .tex"),
         (["--table", "x.md", "--metrics", "wr"], "--metrics wr: no such metric"),
-        (["--marks", "none.yaml"], "none.yaml: not readable as YAML"),
+        (["--figure", "x.svg", "--marks", "none.yaml"], "none.yaml: not readable as YAML"),
     ],
 )
 def test_wrong_wishes_are_refused(
@@ -179,7 +179,7 @@ def test_wrong_wishes_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main([str(grid), "--out", "page.html", *options]) == 2
+    assert main([str(grid), *options]) == 2
     assert told in capsys.readouterr().err
 
 

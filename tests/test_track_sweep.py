@@ -16,7 +16,7 @@ import yaml
 from run_fakes import arguments
 from wandb_server import records, stand_in
 
-from streaming_asr import track_layout
+from experiments import track_layout
 from streaming_asr.report.terminal import HEADLINE
 
 SWEEP = Path(__file__).parent.parent / "docs" / "wandb_sweep.yaml"

@@ -40,24 +40,7 @@ def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
     figures["commit_violations"] = sum(trace.commit_violations for trace in traces)
     figures["retracted_words"] = sum(s.step.retracted for trace in traces for s in trace.steps)
     batched = any(trace.batch > 1 for trace in traces)
-    return {name: None if batched and needs_batch_1(name) else figures[name] for name in METRICS}
-
-
-def needs_batch_1(name: str) -> bool:
-    """Return whether a metric means nothing where several streams shared a step."""
-    times = (
-        "first_",
-        "word_latency_",
-        "finalise_",
-        "al_",
-        "laal_",
-        "yaal_",
-        "dal_",
-        "ap_",
-        "step_",
-    )
-    queues = ("queue_", "headroom", "rtf_chunk")
-    return (name.startswith(times + queues) or "_ca" in name) and name != "word_latency_coverage"
+    return {m.name: None if batched and m.alone else figures[m.name] for m in METRICS.values()}
 
 
 def _accuracy(traces: Sequence[Trace]) -> Figures:

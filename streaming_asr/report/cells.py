@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from streaming_asr.errors import UserError
 from streaming_asr.events import is_set_aside
 
@@ -179,65 +181,21 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
     return doubts
 
 
-_NUMBER: dict[str, Any] = {"type": ["number", "null"]}
-_OBJECT = {"type": ["object", "null"]}
-_NAME: dict[str, Any] = {"type": ["string", "null"]}
-_CHOICE: dict[str, Any] = {
-    "type": ["object", "null"],
-    "properties": {"name": _NAME, "split": _NAME},
-}
 # What the report relies on; what else a result holds is shown as it is.
-_RESULT = {
-    "type": "object",
-    "required": ["metrics"],
-    "properties": {
-        "metrics": {"type": "object", "additionalProperties": _NUMBER},
-        "experiment": _NAME,
-        "hashes": _OBJECT,
-        "normaliser": {"type": ["array", "null"], "items": {"type": "string"}},
-        "config": {
-            "type": "object",
-            "properties": {
-                "method": _CHOICE,
-                "data": _CHOICE | {"properties": _CHOICE["properties"] | {"snr_db": _NUMBER}},
-                "batch": _NUMBER,
-            },
-        },
-        "intervals": {
-            "type": ["object", "null"],
-            "properties": {
-                "metrics": {
-                    "type": "object",
-                    "additionalProperties": {
-                        "type": ["array", "null"],
-                        "items": {"type": "number"},
-                        "minItems": 2,
-                        "maxItems": 2,
-                    },
-                },
-            },
-        },
-    },
-}
+_RESULT = Path(__file__).with_name("metrics.schema.json")
 
 
 @cache
 def _validator() -> Callable[[Any], Any]:
     import fastjsonschema
 
-    compiled: Callable[[Any], Any] = fastjsonschema.compile(_RESULT)
+    compiled: Callable[[Any], Any] = fastjsonschema.compile(json.loads(_RESULT.read_text("utf-8")))
     return compiled
 
 
 def _document(path: Path) -> dict[str, Any]:
     """Return a metrics.json. Raises ValueError for one that the report cannot show."""
-
-    def refuse(name: str) -> float:
-        raise ValueError(f"{name} is no number in JSON")
-
-    text = path.read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text, parse_constant=refuse)
-    json.dumps(document, ensure_ascii=False).encode()  # half of a UTF-16 pair is no text
+    document: dict[str, Any] = msgspec.json.decode(path.read_bytes())
     _validator()(document)
     return document
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from streaming_asr.data.alignments import Alignments, with_words
 from streaming_asr.data.audio import File, duration_s
@@ -53,6 +53,8 @@ class Loader(ABC):
     snr_db, noise: see `noise.with_noise`.
     """
 
+    kind: ClassVar[str] = ""  # what a corpus is called that has one name
+
     path: Path
     split: str = ""
     name: str = ""
@@ -72,7 +74,7 @@ class Loader(ABC):
 
     def called(self) -> str:
         """The corpus's name in results, where none is given."""
-        return self.path.parent.name or self.path.name
+        return self.kind or self.path.parent.name or self.path.name
 
     @abstractmethod
     def scan(self) -> Iterator[Utterance | UserError]:
@@ -177,11 +179,11 @@ def _writable(utterance: Utterance) -> Utterance | UserError:
     return utterance
 
 
-def need_folder(path: Path, what: str, remedy: str) -> Path:
-    """`path`, which must be a folder."""
+def need_folder(path: Path, what: str, remedy: str, inner: str = "") -> Path:
+    """`path`, which must be a folder, or the folder `inner` in it where there is one."""
     if not path.is_dir():
         raise UserError(f"{path}: no such folder, and {what} has one; {remedy}")
-    return path
+    return path / inner if (path / inner).is_dir() else path
 
 
 def need_split(folder: Path, split: str, there: Iterable[str], what: str) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.figures.labels import Label, place_labels
 from streaming_asr.errors import UserError
 from streaming_asr.report.cells import FRONT, Cell, ceiling, front, read_cells
-from streaming_asr.report.labels import Label, place_labels
 from streaming_asr.report.marks import Mark, read_marks
 
 if TYPE_CHECKING:
