@@ -121,20 +121,15 @@ def _check_mergeable(adapter: Path) -> None:
 
 def _write_model(folder: Path, config: Any, adapter: Path | None) -> None:
     from transformers import WhisperFeatureExtractor
-    from transformers.utils import logging
 
     from streaming_asr.whisper.load import load_whisper
+    from streaming_asr.whisper.tensors import quiet
 
     whisper = load_whisper(
         config.model.path, device=config.device, dtype=config.dtype, adapter=adapter
     )
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
+    with quiet():
         whisper.model.save_pretrained(folder)
-    finally:
-        if bars:
-            logging.enable_progress_bar()
     whisper.tokenizer.save_pretrained(folder)
     WhisperFeatureExtractor(
         feature_size=whisper.n_mels, chunk_length=round(whisper.context_s)
