@@ -19,11 +19,9 @@ import numpy as np
 
 from streaming_asr.data.noise import KINDS, in_room, telephone_band
 from streaming_asr.data.shards import Item
+from streaming_asr.method import SAMPLE_RATE
 
 Example = TypeVar("Example")
-
-SAMPLE_RATE = 16_000
-FRAME_SAMPLES = 320  # one encoder position, 20 ms
 
 
 @dataclass(frozen=True)

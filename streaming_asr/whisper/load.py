@@ -15,7 +15,7 @@ from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 from streaming_asr.models.find import MULTILINGUAL_TOKENS
 from streaming_asr.whisper.attention import loading
 from streaming_asr.whisper.from_ctranslate2 import locate
-from streaming_asr.whisper.tensors import refuse_not_finite
+from streaming_asr.whisper.tensors import quiet, refuse_not_finite
 from streaming_asr.whisper.words import refuse_other_than_english
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -120,29 +120,24 @@ def load_whisper(
     """
     from safetensors import SafetensorError
     from transformers import AutoTokenizer, WhisperForConditionalGeneration
-    from transformers.utils import logging
 
     if dtype not in DTYPES:
         raise UserError(f"dtype={dtype!r}: one of {', '.join(DTYPES)}")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")
     source = locate(path)
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
     try:
-        told: Any = WhisperForConditionalGeneration.from_pretrained(
-            source, dtype=DTYPES[dtype], output_loading_info=True, **loading()
-        )
-        model, loaded = told
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        with quiet():
+            told: Any = WhisperForConditionalGeneration.from_pretrained(
+                source, dtype=DTYPES[dtype], output_loading_info=True, **loading()
+            )
+            model, loaded = told
+            tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"model {str(path)!r} could not be loaded: {str(error).splitlines()[0]}\n"
             "Give the folder or the hub name of a Whisper model in Hugging Face's form."
         ) from error
-    finally:
-        if bars:
-            logging.enable_progress_bar()
     _check_weights(path, model, loaded)
     _add_timestamps(model.config, tokenizer)
     _check_tokenizer(path, model.config, tokenizer)

@@ -33,7 +33,7 @@ from streaming_asr.methods.star.features import (
 )
 from streaming_asr.methods.star.semantic import MASKS, TYPES, SemanticEncoder
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.tensors import load_tensors
+from streaming_asr.whisper.tensors import load_tensors, save_half
 
 CONFIG_FILE, WEIGHTS_FILE = "star.json", "star.safetensors"
 SELECT = ("accumulate", "top_k")
@@ -153,11 +153,7 @@ def read_config(folder: Path) -> StarConfig:
 
 def save_network(network: StarNetwork, folder: Path) -> None:
     """star.json and star.safetensors (fp16), and the extractor where it has weights."""
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    half = {n: p.detach().half().cpu().contiguous() for n, p in network.parts().items()}
-    save_file(half, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    save_half(network.parts(), folder / WEIGHTS_FILE)
     text = json.dumps(asdict(network.config), indent=2, sort_keys=True)
     (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
     if network.trained is not None:

@@ -24,7 +24,6 @@ from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
 from streaming_asr.methods.u2.head import embedding_head, load_head, load_trained
 from streaming_asr.methods.u2.head import quantise as to_int8
 from streaming_asr.methods.u2.rescoring import Weights, rescore
-from streaming_asr.methods.u2.state import StreamState
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
@@ -33,7 +32,7 @@ from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, m
 from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.settings import Chunked, trained
-from streaming_asr.whisper.window import FRAME_S
+from streaming_asr.whisper.window import FRAME_S, BlockWindow
 from streaming_asr.whisper.words import probability_of
 
 
@@ -45,6 +44,28 @@ class SegmentWord:
     start: int
     end: int
     probability: float | None
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamState(BlockWindow):
+    """One stream; the window holds the open segment."""
+
+    encoder: StreamingEncoder
+    cache: DecoderCache
+    search: PrefixBeamSearch
+    prompt: list[int]
+
+    silent_run: int = 0
+    """Silent frames that the window ends with."""
+
+    def move_window(self, start: int) -> list[int]:
+        """Let the window begin at its frame `start`, with a search of its own.
+
+        Returns ends of the blocks to encode anew, the first of them a chunk or longer.
+        """
+        self.silent_run = 0
+        self.search = PrefixBeamSearch(self.search.blank, self.search.beam, self.search.top)
+        return self.shift(start, self.chunk_frames)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.whisper.batched import attend, encode_together
+from streaming_asr.whisper.batched import decode, encode_together
 from streaming_asr.whisper.encoder import encode_padded
 
 
@@ -119,8 +118,8 @@ class PrefixModel(nn.Module):
         causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
         own_row = (batch.rows[:, None, :, None] == batch.rows[:, None, None, :]) & causal
         heard = torch.arange(z.shape[1], device=z.device) < batch.heard[:, None, :, None]
-        hidden = self._decode(z, batch.tokens, batch.positions, own_row, heard)
-        return self._project(hidden[batch.labels >= 0]), z, taught
+        hidden = decode(self._base, z, batch.tokens, batch.positions, own_row, heard)
+        return self._base.proj_out(hidden[batch.labels >= 0]), z, taught
 
     @torch.no_grad()
     def _teach(self, batch: Batch, k: int) -> Teaching:
@@ -133,28 +132,11 @@ class PrefixModel(nn.Module):
             n = batch.text.shape[1]
             causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
             positions = torch.arange(n, device=z.device)
-            logits = self._project(self._decode(z, batch.text, positions, causal, None))
+            hidden = decode(self._base, z, batch.text, positions, causal, None)
+            logits = self._base.proj_out(hidden)
             chances, tokens = logits.float().softmax(-1).topk(k)
         return Teaching(z, chances / chances.sum(-1, keepdim=True), tokens)
 
-    def _decode(
-        self,
-        z: Tensor,
-        tokens: Tensor,
-        positions: Tensor,
-        own: Tensor,
-        heard: Tensor | None,
-    ) -> Tensor:
-        decoder = self.whisper.get_base_model().model.decoder  # type: ignore[operator]
-        x = decoder.embed_tokens(tokens) + decoder.embed_positions.weight[positions]
-        for layer in decoder.layers:
-            h = layer.self_attn_layer_norm(x)
-            x = x + attend(layer.self_attn, h, h, own)
-            x = x + attend(layer.encoder_attn, layer.encoder_attn_layer_norm(x), z, heard)
-            x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
-        hidden: Tensor = decoder.layer_norm(x)
-        return hidden
-
-    def _project(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self.whisper.get_base_model().proj_out(hidden)  # type: ignore[operator]
-        return logits
+    @property
+    def _base(self) -> Any:
+        return self.whisper.get_base_model()  # type: ignore[operator]

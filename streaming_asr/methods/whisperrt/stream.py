@@ -83,6 +83,8 @@ class WhisperRT(Chunked):
         )
         most = min(TOKENS_PER_SECOND * math.ceil(self.chunk_s), whisper.max_tokens // 4)
         self._settings = Settings(
+            self._decoder,
+            whisper.eot,
             n=self.n,
             max_new=self.max_tokens_per_chunk or most,
             beam=max(self.beam, 1),
@@ -178,34 +180,24 @@ class WhisperRT(Chunked):
 
     def _decode(self, group: list[StreamState]) -> None:
         first = group[0]
-        n_frames, eot = first.position, self._whisper.eot
+        n_frames = first.position
         with first.recorder.part("decode"):
             if self._settings.beam == 1:
                 rows = [
                     Row(s.row, s.prompt, s.hypotheses[0], s.floor, s.window_start + n_frames)
                     for s in group
                 ]
-                decode_greedy(
-                    self._decoder,
-                    first.pool.decoder,
-                    rows,
-                    n_frames,
-                    eot,
-                    self._settings,
-                    first.recorder,
-                )
+                decode_greedy(self._settings, first.pool.decoder, rows, n_frames, first.recorder)
                 return
             for state in group:
                 state.hypotheses = decode_beam(
-                    self._decoder,
+                    self._settings,
                     state.pool.decoder,
                     state.hypotheses,
                     state.prompt,
                     state.floor,
                     state.window_start + n_frames,
                     n_frames,
-                    eot,
-                    self._settings,
                     state.recorder,
                     raise_floor=self._commit_stable,
                     last=not state.more_to_come,
