@@ -6,9 +6,11 @@ import base64
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -94,7 +96,7 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
             for split in {cell.split for cell in cells}
         },
         "licences": _licences(cells),
-        "marks": [asdict(mark) for mark in read_marks(folder, marks)],
+        "marks": [msgspec.structs.asdict(mark) for mark in read_marks(folder, marks)],
     }
 
 
