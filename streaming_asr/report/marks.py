@@ -14,10 +14,9 @@ A file in YAML, `marks.yaml` in the folder of results or another that is named:
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from streaming_asr.errors import UserError
 
@@ -25,7 +24,8 @@ FILE = "marks.yaml"
 FIGURES = ("pareto", "arwer", "rtf")
 
 
-class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True)
+class Mark:
     """One published number. x, y: word latency (s) and WER (%) in `pareto`; chunk (ms) and grid
     ARWER (%) in `arwer`; chunk (ms) and real-time factor in `rtf`."""
 
@@ -60,17 +60,20 @@ def read_marks(folder: Path | str, path: Path | None = None) -> list[Mark]:
 
 
 def _mark(row: Any, where: str) -> Mark:
-    try:
-        mark = msgspec.convert(row, Mark)
-    except msgspec.ValidationError as error:
+    known = [each.name for each in fields(Mark)]
+    if not isinstance(row, dict) or not {"label", "x", "y", "source"} <= row.keys() <= set(known):
         raise UserError(
-            f"{where}: is {row!r}; it needs label, x, y, source and may have figure and split "
-            f"({error})"
-        ) from error
+            f"{where}: is {row!r}; it needs label, x, y, source and may have {known[-2:]}"
+        )
     for name in ("x", "y"):
-        value = getattr(mark, name)
-        if not math.isfinite(value):
+        value = row[name]
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
             raise UserError(f"{where}: {name} is {value!r}; write a number in the axis's unit")
+    mark = Mark(**row)
     if mark.figure not in FIGURES:
         raise UserError(f"{where}: figure is {mark.figure}; it is {', '.join(FIGURES)}")
     return mark

@@ -6,11 +6,9 @@ import base64
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -96,7 +94,7 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
             for split in {cell.split for cell in cells}
         },
         "licences": _licences(cells),
-        "marks": [msgspec.structs.asdict(mark) for mark in read_marks(folder, marks)],
+        "marks": [asdict(mark) for mark in read_marks(folder, marks)],
     }
 
 
