@@ -18,7 +18,6 @@ COMMANDS = {
     "score": "score logs again, retime them, compare them; other tools' logs in and out",
     "report": "table and HTML page of a folder of results",
     "export": "an adapter merged into its model, for transformers and CTranslate2",
-    "profile": "how the hush word's encoder and decoder best share this machine's cores",
     "list": "methods, models, corpora and metrics there are",
     "get": "obtain weights and speech: tiny.en, base, prompts",
     "doctor": "what works on this machine",
@@ -26,6 +25,7 @@ COMMANDS = {
 
 MOVED = {
     "align_heads": "`python -m experiments.mini.align_heads` in a checkout of the project",
+    "profile": "`python -m experiments.bench.profile` in a checkout of the project",
     "bench": "`python -m experiments.bench` in a checkout of the project",
     "track_layout": "`python -m experiments.track_layout` in a checkout of the project",
 }

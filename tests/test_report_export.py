@@ -152,9 +152,9 @@ def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
     (tmp_path / "method=star,chunk=300ms").mkdir()
     (tmp_path / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "no 5 % left"}')
     lines = write_table(tmp_path, tmp_path / "t.tex").read_text().splitlines()
-    assert lines[1] == r"\begin{tabular}{lrlrrrrrrrr}" and lines[-1] == r"\end{tabular}"
+    assert lines[1] == r"\begin{tabular}{lrlrrrrrrrrr}" and lines[-1] == r"\end{tabular}"
     rows = [line for line in lines if line.endswith(r"\\")]
-    assert [row.count(" & ") for row in rows] == [10, 10, 10]
+    assert [row.count(" & ") for row in rows] == [11, 11, 11]
     assert rows[0].startswith(r"Method & Chunk & Data & WER \% & ")
     assert r"whisperrt n\_best=a\&b & 300 ms & mini clean" in rows[2]
     assert "star" in rows[1] and " & failed & " in rows[1]

@@ -14,12 +14,11 @@ CLOCKS = ("cu", "ca")
 Figures = dict[str, float | None]
 
 
-def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
+def compute(traces: Sequence[Trace]) -> Figures:
     """Return every metric of METRICS over a corpus; an undefined one is None, never NaN or 0.
 
     Where streams were advanced together they shared their compute, so what depends on the time of
-    one step is None: latency, every figure on the compute clock, steps, queue. `frame_s` is the
-    audio of one encoder frame.
+    one step is None: latency, every figure on the compute clock, steps, queue.
     """
     timed = [latency.timed(trace) for trace in traces]
     figures = (
@@ -32,7 +31,7 @@ def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
         | cost.real_time_factors(traces)
         | cost.step_times_ms(traces)
         | cost.queue(traces)
-        | cost.encoder_work(traces, frame_s)
+        | cost.encoder_work(traces)
         | cost.beams(traces)
         | cost.compression(traces)
     )

@@ -20,6 +20,7 @@ HEADLINE = (
     ("word_latency_shown_p50_ca_s", "shown\np50 s", 2),
     ("word_latency_coverage", "cover-\nage %", 0),
     ("rtf_total", "RTF", 3),
+    ("rtf_cpu", "RTF\nCPU", 2),
     ("normalised_erasure", "era-\nsure", 2),
 )
 
@@ -50,6 +51,7 @@ def table(folder: Path | str) -> Table:
         box=SIMPLE_HEAD,
         collapse_padding=True,
         pad_edge=False,
+        show_edge=False,
     )
     grid.add_column("method", overflow="fold", max_width=24)
     grid.add_column("chunk", justify="right", no_wrap=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -88,14 +88,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     found = retime(arguments.folder, arguments.traces, slowdown=arguments.slowdown)
     if arguments.json is not None:
-        content = {
-            "slowdown": found.slowdown,
-            "n_traces": found.n_traces,
-            "measured": found.measured,
-            "retimed": found.retimed,
-            "traces": found.traces,
-        }
-        write_text(arguments.json, json.dumps(content, indent=1) + "\n")
+        write_text(arguments.json, json.dumps(asdict(found), indent=1) + "\n")
     _print(found, is_all=arguments.all)
     return 0
 

@@ -67,7 +67,7 @@ def kept_split(model_path: str) -> str:
     if _key(model_path) not in kept:
         raise UserError(
             "pipeline=profiled: nothing measured for this model with so many cores; run "
-            "`python -m streaming_asr.profile` first"
+            "`python -m experiments.bench.profile` in a checkout first, or give threads, as in 1:1"
         )
     return str(kept[_key(model_path)])
 
