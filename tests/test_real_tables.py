@@ -75,6 +75,22 @@ def test_the_short_table_has_the_rows_that_were_run_and_eight_at_most(tmp_path: 
     assert len(set(ROWS)) == len(ROWS) == 15
 
 
+def test_base_has_a_row_for_each_language_and_the_whole_sets_one_for_each_corpus(
+    tmp_path: Path,
+) -> None:
+    for folder, key, value in (("real_base", "language", "fr"), ("real_all", "name", "prompts")):
+        add(tmp_path / folder, "offline", "300ms", "cats eat flesh fish now")
+        path = tmp_path / folder / "method=offline,chunk=300ms" / "metrics.json"
+        document = json.loads(path.read_text())
+        document["config"]["data"][key] = value
+        path.write_text(json.dumps(document))
+    text = blocks(tmp_path)
+    assert row(text["real_base"], "fr", "offline")["WER %"][0] == 5.0
+    assert row(text["real_base"], "en", "offline")["WER %"] == "not run"
+    assert row(text["real_all"], "prompts", "offline")["WER %"][0] == 5.0
+    assert row(text["real_all"], "speechocean762", "WhisperRT, greedy")["WER %"] == "not run"
+
+
 def test_a_missing_baseline_leaves_the_differences_out(tmp_path: Path) -> None:
     root = results(tmp_path)
     shutil.rmtree(root / "real" / "method=offline,chunk=1000ms")
@@ -87,4 +103,4 @@ def test_the_page_has_a_place_for_each_table(tmp_path: Path) -> None:
     page = Path(shutil.copy(tables.PAGE, tmp_path / "README.md"))
     given = ["--output", str(tmp_path / "none"), "--here", str(page)]
     assert tables.main(given) == 0
-    assert page.read_text().count("Not run yet.") == 4
+    assert page.read_text().count("Not run yet.") == 6

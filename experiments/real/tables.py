@@ -2,10 +2,11 @@
 
     python -m experiments.real.tables [--output outputs] [--readme README.md]
 
-Reads <output>/real/*/metrics.json (prompts), real_voices, real_speechocean762 and real_variants,
-and rewrites the blocks of these names in this folder's README.md; with --readme also, with fewer
-rows, the block `real` of that file. A missing cell is written as "not run". Differences from
-offline are paired, over all cells at 300 ms and 1 s of a corpus together (`score compare`).
+Reads <output>/real/*/metrics.json (prompts), real_voices, real_speechocean762, real_variants,
+real_base and real_all, and rewrites the blocks of these names in this folder's README.md; with
+--readme also, with fewer rows, the block `real` of that file. A missing cell is written as "not
+run". Differences from offline are paired, over all cells at 300 ms and 1 s of a corpus together
+(`score compare`).
 """
 
 from __future__ import annotations
@@ -83,6 +84,10 @@ COLUMNS = {
 }
 COMPARED_MS = (300, 1000)
 
+LANGUAGES = ("en", "fr", "es", "it", "ru")
+BASE = (OFFLINE, WHISPERRT, NEVER, UFAL)
+WHOLE = ("prompts", "speechocean762")
+
 Rows = Sequence[tuple[str, int | None]]
 
 
@@ -134,11 +139,47 @@ def table(cells: Sequence[Cell], rows: Rows, *, compared: bool = True) -> str:
 
 
 def blocks(output: Path) -> dict[str, str]:
-    """The tables of the page: the main rows of each corpus, and the variants on prompts."""
+    """The tables of the page, by the names of their places."""
     names = ("real", "real_voices", "real_speechocean762")
     main_rows = {name: table(read(output / name), ROWS) for name in names}
     variants = read(output / "real_variants", output / "real")
-    return {**main_rows, "real_variants": table(variants, VARIANTS)}
+    return {
+        **main_rows,
+        "real_variants": table(variants, VARIANTS),
+        "real_base": base(output),
+        "real_all": whole(output),
+    }
+
+
+def base(output: Path) -> str:
+    """Whisper base on prompts of each language at 1 s."""
+    cells = read(output / "real_base")
+    rows = [
+        [language, system, *(with_interval(found, *each) for each in COLUMNS.values())]
+        for language in LANGUAGES
+        for spoken in [[c for c in cells if _data(c).get("language") == language]]
+        for system in BASE
+        for found in [cell(spoken, system, None)]
+    ]
+    return f"{caption(cells)}\n\n{markdown(['language', 'system', *COLUMNS], rows, 2)}"
+
+
+def whole(output: Path) -> str:
+    """The offline model and WhisperRT at 300 ms on all clips of a corpus."""
+    cells = read(output / "real_all")
+    rows = [
+        [name, system, *(with_interval(found, *each) for each in COLUMNS.values())]
+        for name in WHOLE
+        for heard in [[c for c in cells if _data(c).get("name") == name]]
+        for system in (OFFLINE, WHISPERRT)
+        for found in [cell(heard, system, None)]
+    ]
+    return f"{caption(cells)}\n\n{markdown(['speech', 'system', *COLUMNS], rows, 2)}"
+
+
+def _data(found: Cell) -> Mapping[str, Any]:
+    data: Mapping[str, Any] = found.document["config"]["data"]
+    return data
 
 
 def short(output: Path) -> str:
