@@ -6,7 +6,7 @@ goes on from its last checkpoint when the same command is given again. The resul
 curve in <output>/training/<model>/<method>/<entry>.
 
 `data=folder data.path=DIR` in the place of `train_data` trains on recordings without texts: the
-offline model writes them down (training/teacher.py).
+offline model writes them down (align/teacher.py).
 
 A recipe with `stages` runs them in turn, each in a process of its own and from where the one before
 ended; what all but the last leave behind lies in <entry>-<stage>.
@@ -218,7 +218,7 @@ def _choose_data(config: DictConfig) -> None:
 
 def _transcribe(config: DictConfig) -> None:
     """Shards and dev of the recordings of `data`; the recipe learns from the offline model."""
-    from streaming_asr.training.teacher import prepare
+    from streaming_asr.align.teacher import prepare
 
     if "distil" not in config.recipe.target:
         raise UserError(
