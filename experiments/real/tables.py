@@ -135,7 +135,14 @@ def table(cells: Sequence[Cell], rows: Rows, *, compared: bool = True) -> str:
             line += none if found is None else against.get(found.folder, none)
         shown.append(line)
     header = ["system", "chunk", *COLUMNS, *(["over offline, points", "p"] if compared else [])]
-    return f"{caption(used)}\n\n{markdown(header, shown, 2)}"
+    return _under_caption(used, header, shown)
+
+
+def _under_caption(
+    cells: Sequence[Cell], header: Sequence[str], rows: Sequence[Sequence[str]]
+) -> str:
+    """The rows under what was measured and where; without any cell that alone."""
+    return caption(cells) + (f"\n\n{markdown(header, rows, 2)}" if cells else "")
 
 
 def blocks(output: Path) -> dict[str, str]:
@@ -161,7 +168,7 @@ def base(output: Path) -> str:
         for system in BASE
         for found in [cell(spoken, system, None)]
     ]
-    return f"{caption(cells)}\n\n{markdown(['language', 'system', *COLUMNS], rows, 2)}"
+    return _under_caption(cells, ["language", "system", *COLUMNS], rows)
 
 
 def whole(output: Path) -> str:
@@ -174,7 +181,7 @@ def whole(output: Path) -> str:
         for system in (OFFLINE, WHISPERRT)
         for found in [cell(heard, system, None)]
     ]
-    return f"{caption(cells)}\n\n{markdown(['speech', 'system', *COLUMNS], rows, 2)}"
+    return _under_caption(cells, ["speech", "system", *COLUMNS], rows)
 
 
 def _data(found: Cell) -> Mapping[str, Any]:
