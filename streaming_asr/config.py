@@ -337,6 +337,8 @@ def _for_training(overrides: Sequence[str], model: str) -> str:
     """Return what a training command takes over from these overrides, with what else it needs."""
     kept = [o for o in overrides if re.match(r"(model|output)[=.]", o)]
     if model != "mini":
+        if not any(override.startswith("model=") for override in kept):  # an experiment's
+            kept.insert(0, f"model={model}")
         kept += ["train_data=<shards>", "dev_manifest=<manifest>"]
     return "".join(f" {override}" for override in kept)
 

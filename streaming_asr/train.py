@@ -5,6 +5,9 @@ goes on from its last checkpoint when the same command is given again. The resul
 <output>/train/<model>/<method>/<entry>, where `run` looks for it; checkpoints and the learning
 curve in <output>/training/<model>/<method>/<entry>.
 
+`data=folder data.path=DIR` in the place of `train_data` trains on recordings without texts: the
+offline model writes them down (align/teacher.py).
+
 A recipe with `stages` runs them in turn, each in a process of its own and from where the one before
 ended; what all but the last leave behind lies in <entry>-<stage>.
 """
@@ -48,6 +51,7 @@ class TrainConfig:
     entry: str = MISSING  # name of what is trained: 300ms, random, base ...
     chunk: str = "300ms"
     first_chunk: str | None = None
+    data: Any = None  # recordings without texts, in the place of train_data
     train_data: str | None = None  # folder of training shards
     dev_manifest: str | None = None
     processes: int = 1
@@ -94,11 +98,18 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     chunk_ms = parse_duration(config.chunk)
     config.chunk = format_duration(chunk_ms)
     config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
-    _choose_data(config)
+    if config.data is None:
+        _choose_data(config)
+    elif config.train_data is not None:
+        raise UserError("data=, train_data=: both name what is trained on; give one of them")
     with open_dict(config):
         del config["method"]  # how the method streams, of which training needs nothing
+    for key in sorted(k for k in OmegaConf.missing_keys(config) if k.startswith("data.")):
+        raise UserError(f"{key}: has no default; give {key}=<value>")
     OmegaConf.resolve(config)
     check_attention(config)
+    if config.data is not None:
+        _transcribe(config)
     if not Path(config.train_data).is_dir():
         raise UserError(
             f"train_data={config.train_data}: no such folder; make mini's with "
@@ -203,6 +214,23 @@ def _choose_data(config: DictConfig) -> None:
                 "train_data=FOLDER, `... manifest data=... out=FILE.jsonl` dev_manifest=FILE.jsonl"
             )
         config[key] = config[key] or default
+
+
+def _transcribe(config: DictConfig) -> None:
+    """Shards and dev of the recordings of `data`; the recipe learns from the offline model."""
+    from streaming_asr.align.teacher import prepare
+
+    if "distil" not in config.recipe.target:
+        raise UserError(
+            "data=: recordings without texts train method=whisperrt, which learns from the offline "
+            "model; other methods take train_data="
+        )
+    config.recipe.target.distil = config.recipe.target.distil or "both"
+    if "RANK" not in os.environ:
+        print(f"the training itself: {config.recipe.fit.max_minutes:g} min at most", flush=True)
+    shards, dev = prepare(config.data, config.model, Path(config.output))
+    config.train_data = config.recipe.target.train_data = str(shards)
+    config.dev_manifest = config.recipe.target.dev_manifest = config.dev_manifest or str(dev)
 
 
 def _in_turn(stages: list[str]) -> dict[str, float]:

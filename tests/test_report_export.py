@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from report_cells import write_cell, write_grid
 
 from experiments.figures.__main__ import main
-from experiments.figures.draw import draw
+from experiments.figures.draw import add_legend, draw
 from experiments.figures.labels import Label, place_labels
 from experiments.figures.tables import write_table
 from streaming_asr.errors import UserError
@@ -99,6 +99,30 @@ def test_labels_of_points_in_one_place_lie_side_by_side() -> None:
     assert [pair for pair in itertools.combinations(boxes, 2) if pair[0].overlaps(pair[1])] == []
     point = axis.transData.transform((1.5, 15))
     assert not any(box.contains(*point) for box in boxes)
+
+
+def test_a_label_stands_on_no_line_where_another_place_is_free() -> None:
+    figure = Figure(figsize=(4.6, 3.6))
+    axis = figure.add_subplot(xlim=(0, 3), ylim=(0, 30))
+    axis.plot([1.5, 3], [15, 15])
+    axis.step([0.5, 1.5], [15, 25], where="post")
+    place_labels(axis, [Label(1.5, 15.0, "300 ms", "black")])
+    figure.draw_without_rendering()
+    (text,) = axis.texts
+    box = text.get_window_extent()
+    right, step = axis.transData.transform([(2.0, 15.0), (0.9, 15.0)])
+    assert box.y0 > right[1] or box.y1 < right[1]
+    assert box.y0 > step[1] or box.y1 < step[1]
+
+
+def test_a_legend_is_no_wider_than_its_figure() -> None:
+    figure, handles = Figure(figsize=(2.0, 2.0), layout="constrained"), []
+    axis = figure.add_subplot()
+    for name in ("whisperrt", "ufal", "star", "u2"):
+        handles.append((axis.plot([1], [1], "o")[0], f"long name of {name}"))
+    add_legend(figure, handles, 4)
+    (legend,) = figure.legends
+    assert legend.get_window_extent().width <= figure.bbox.width
 
 
 def test_where_there_is_no_room_a_label_is_left_out() -> None:

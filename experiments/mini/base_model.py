@@ -112,7 +112,7 @@ class OfflineRecipe(CorpusRecipe):
             near = self.near(where * min(1.0, 0.2 + 3 * progress))
             anchors = [near[own.randrange(len(near))] for _ in range(self.n_short)]
             options = self.short_options
-        windows = [draw_window(own, a, self.voices[a.speaker], options) for a in anchors]
+        windows = [draw_window(own, a, self.voices[a.voice], options) for a in anchors]
         longest = max(len(w.audio) for w in windows)
         n_frames = min(_round_up(-(-longest // 320), 32), self.whisper.context_frames)
         if padded:

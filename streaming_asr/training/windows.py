@@ -33,6 +33,7 @@ class Window:
     prompt: str  # text before the window, "" for none
     timestamps: bool
     cut_end: bool  # the audio stops in the middle of its last utterance
+    language: str | None = None
 
 
 @dataclass(frozen=True)
@@ -120,12 +121,13 @@ def draw_window(
         prompt,
         rng.random() < options.timestamps,
         cut_end,
+        anchor.language,
     )
 
 
 def complete_window(
     rng: random.Random,
-    voices: Mapping[str, Sequence[Item]],
+    voices: Mapping[tuple[str | None, str], Sequence[Item]],
     items: Sequence[Item],
     options: WindowOptions,
     *,
@@ -137,7 +139,7 @@ def complete_window(
     A share `late_start` of them begins between two words, at most `lead_s` before the second, as a
     stream's next window may."""
     anchor = items[rng.randrange(len(items))]
-    window = draw_window(rng, anchor, voices[anchor.speaker], options)
+    window = draw_window(rng, anchor, voices[anchor.voice], options)
     audio, words = window.audio, window.words
     if window.cut_end:
         last = len(audio) / SAMPLE_RATE - 1e-6
@@ -147,7 +149,7 @@ def complete_window(
         start = max(words[k - 1][2], words[k][1] - rng.uniform(0.0, lead_s))
         audio = audio[int(start * SAMPLE_RATE) :]
         words = [(w, max(0.0, s - start), e - start, u) for w, s, e, u in words[k:]]
-    return Window(audio, words, "", False, False)
+    return Window(audio, words, "", False, False, anchor.language)
 
 
 def _at_speed(samples: np.ndarray, speed: float) -> np.ndarray:
@@ -165,7 +167,7 @@ def _empty(rng: random.Random, anchor: Item, options: WindowOptions, noise_seed:
         level = 10 ** (rng.uniform(-70, -25) / 20)
         audio = np.random.default_rng(noise_seed).standard_normal(n).astype(np.float32) * level
     prompt = anchor.text if rng.random() < options.prompt else ""
-    return Window(audio, [], prompt, rng.random() < options.timestamps, False)
+    return Window(audio, [], prompt, rng.random() < options.timestamps, False, anchor.language)
 
 
 def _augment(

@@ -214,7 +214,7 @@ class ChunkFormerRecipe(CorpusRecipe):
         length_s = 0.0
         while length_s < self.batch_s:
             anchor = near[own.randrange(len(near))]
-            window = draw_window(own, anchor, self.voices[anchor.speaker], self.options)
+            window = draw_window(own, anchor, self.voices[anchor.voice], self.options)
             windows.append(window)
             length_s += len(window.audio) / SAMPLE_RATE
         weight = self.frame_weight * max(0.0, 1 - progress / max(self.frame_until, 1e-9))

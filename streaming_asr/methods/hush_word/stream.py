@@ -38,8 +38,8 @@ class HushWord(Chunked):
     width 1; reenter: again after a fallback. n: hypotheses that must agree. trim_s: buffer length
     in seconds beyond which it is trimmed, default 15 or half the model's context. max_tokens: of a
     round's text, default half the decoder's positions. pipeline: none, or threads of encoder and
-    decoder as in 1:1, or profiled (`python -m streaming_asr.profile`); the encoder then runs in a
-    process of its own, on encoder_device, and the text comes a round later. Raises UserError on
+    decoder as in 1:1, or profiled (`python -m experiments.bench.profile`); the encoder then runs in
+    a process of its own, on encoder_device, and the text comes a round later. Raises UserError on
     settings out of range and on a model or hush word that cannot be loaded.
     """
 

@@ -181,7 +181,7 @@ class StarRecipe(BlockRecipe):
         if begun is not None and has_network:
             fill(network, begun, partly=True)
         self.lora = with_lora(self.whisper.model, rank, LINEAR, start=begun)
-        self.prompt = self.whisper.prompt(self.language)
+        self.prompt = self.one_prompt()
         self.network = network
         self.model = StarModel(self.lora, network, self.prompt, self.whisper.eot)
         self._freeze()

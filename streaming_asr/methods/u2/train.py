@@ -125,7 +125,7 @@ class U2Recipe(BlockRecipe):
             network.requires_grad_(False)
         head.requires_grad_(stage != "attention")
         self.network = network
-        self.prompt = self.whisper.prompt(self.language)
+        self.prompt = self.one_prompt()
         self.model = TwoPassModel(network, head, self.prompt, self.whisper.eot)
 
     # -- data -----------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ class Example:
 
     mel: Tensor  # (n_mels, 2F + 1), clamped at the running maximum of the blocks below
     ends: list[int]  # block ends in encoder frames, the last one F
+    prompt: Sequence[int]  # the control tokens before the text, as many in each window
     prefixes: list[tuple[int, list[int]]]  # (frames heard, text tokens that have ended by then)
     offline: Tensor | None = None  # (n_mels, 2 * context) of the whole window, for a teacher
     text: Sequence[int] = ()  # all its text tokens, for a teacher
@@ -56,10 +57,11 @@ class Batch:
         return Batch([mel.to(device) for mel in self.mels], self.ends, **moved)
 
 
-def pack(examples: Sequence[Example], prompt: Sequence[int], eot: int) -> Batch:
+def pack(examples: Sequence[Example], eot: int) -> Batch:
     """Every prefix becomes the row prompt + tokens with labels tokens + <|endoftext|>."""
     columns: dict[str, list[Tensor]] = {}
     for example in examples:
+        prompt = example.prompt
         packed: dict[str, list[int]] = {}
         for index, (heard, tokens) in enumerate(example.prefixes):
             n = len(prompt) + len(tokens)
@@ -80,7 +82,7 @@ def pack(examples: Sequence[Example], prompt: Sequence[int], eot: int) -> Batch:
         for name, values in columns.items()
     }
     offline = [e.offline for e in examples if e.offline is not None]
-    texts = [torch.tensor([*prompt, *e.text]) for e in examples]
+    texts = [torch.tensor([*e.prompt, *e.text]) for e in examples]
     return Batch(
         [e.mel for e in examples],
         [e.ends for e in examples],

@@ -106,7 +106,7 @@ class WhisperRTRecipe(BlockRecipe):
         self.augment = dict(augment or {})
 
         self.whisper = load_whisper(self.path)
-        self.prompt = self.whisper.prompt(self.language)
+        self.prompt_of = self.prompts()
         self.word_tokens = cache(self._word_tokens)
         torch.manual_seed(self.seed)
         self.peft = with_lora(self.whisper.model, rank, ATTENTION, init=init)
@@ -134,7 +134,7 @@ class WhisperRTRecipe(BlockRecipe):
             ends = [[end for end in e if end <= t] for e in ends]
             points = [e[-1:] for e in ends]
         examples = [self._example(*each) for each in zip(windows, ends, points, strict=True)]
-        return pack(examples, self.prompt, self.whisper.eot)
+        return pack(examples, self.whisper.eot)
 
     def _schedule(self, rng: random.Random) -> tuple[int, int]:
         """Frames of a chunk and of the first chunk."""
@@ -161,7 +161,8 @@ class WhisperRTRecipe(BlockRecipe):
     def _example(self, window: Window, ends: list[int], points: Sequence[int]) -> Example:
         """The window as far as the blocks that end at `ends` reach, asked for at `points`."""
         tokens, token_ends_s = self._timed_tokens(window)
-        room = self.whisper.max_tokens - len(self.prompt)
+        prompt = self.prompt_of[window.language]
+        room = self.whisper.max_tokens - len(prompt)
         prefixes: list[tuple[int, list[int]]] = []
         for heard in points:
             n = bisect_right(token_ends_s, heard * FRAME_S + 1e-6)
@@ -175,11 +176,11 @@ class WhisperRTRecipe(BlockRecipe):
             )
         mel = self.mel(window.audio, ends)
         if self.distil is None:
-            return Example(mel, ends, prefixes)
+            return Example(mel, ends, prompt, prefixes)
         whole = np.zeros(self.whisper.context_frames * FRAME_SAMPLES, np.float32)
         whole[: len(window.audio)] = window.audio
         offline = log_mel(torch.from_numpy(whole), self.whisper.n_mels)
-        return Example(mel, ends, prefixes, offline, tokens[:room])
+        return Example(mel, ends, prompt, prefixes, offline, tokens[:room])
 
     def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
         """Text tokens and when each has ended, never before the one in front of it."""
