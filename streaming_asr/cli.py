@@ -11,6 +11,8 @@ from streaming_asr.terminal import exit_status
 
 COMMANDS = {
     "demo": "real speech through real Whisper, or what this machine has of both",
+    "transcribe": "your recordings: text as it comes, subtitles, JSON",
+    "compare": "methods side by side on one recording, in the player",
     "run": "one method over one corpus, or a sweep (the default)",
     "train": "train what a method needs: an adapter, a model",
     "align_heads": "find the attention heads of a model that follow the audio",
@@ -30,6 +32,10 @@ MOVED = {"bench": "`python -m experiments.bench` in a checkout of the project"}
 HELP = """\
 streaming-asr compares methods of streaming speech recognition on equal terms.
 
+  streaming-asr transcribe talk.m4a
+      your recording, as it would be heard live; --srt, --vtt, --json write files
+  streaming-asr compare audio=talk.m4a method=whisperrt,ufal chunk=1s
+      two methods on it, side by side in the player of the page
   streaming-asr method=whisperrt chunk=300ms limit=60
       run WhisperRT on 60 utterances of the embedded corpus
   streaming-asr -m method=offline,whisperrt chunk=100ms,300ms,1s
