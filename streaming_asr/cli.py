@@ -20,6 +20,7 @@ COMMANDS = {
     "data": "check a corpus; make training shards of it",
     "score": "score logs again, retime them, compare them; other tools' logs in and out",
     "report": "table and HTML page of a folder of results",
+    "sync": "upload the W&B runs of a sweep and the workspace that compares them",
     "export": "an adapter merged into its model, for transformers and CTranslate2",
     "profile": "how the hush word's encoder and decoder best share this machine's cores",
     "list": "methods, models, corpora and metrics there are",

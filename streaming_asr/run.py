@@ -29,7 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr import cells, memory
 from streaming_asr.align.auto import give_times
-from streaming_asr.config import build, check_name, settle
+from streaming_asr.config import build, check_name, check_options, settle
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -372,6 +372,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             except UnicodeEncodeError as error:
                 raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
             check_name(argument)
+        check_options(argv)
         argv = _own_speech(argv)
         with stoppable():
             planned = _plan(argv)
