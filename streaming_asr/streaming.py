@@ -149,4 +149,4 @@ def _as_floats(audio: Any) -> npt.NDArray[np.float32]:
         data = data / -float(np.iinfo(data.dtype).min)
     elif data.dtype.kind != "f":
         raise UserError(f"audio: is of type {data.dtype}; samples are floats or signed integers")
-    return data.astype(np.float32).reshape(len(data), -1)
+    return data.astype(np.float32).reshape(len(data), data.shape[1] if data.ndim == 2 else 1)

@@ -469,7 +469,7 @@ const FIGURES = [
   { key: 'pareto', title: 'Word error rate against word latency', labels: chunks, hasFront: true,
     note: 'Lower left is better. Each point is one run, its chunk beside it; the box is its ' +
       '95 % interval. Grey: another run of this data is better in both; the stairs join the rest.',
-    x: { name: 'latency', label: 'Word latency, committed, median (s, with compute)',
+    x: { name: 'latency', label: 'Committed word latency, median (s)',
       value: metric('word_latency_committed_p50_ca_s'), text: (v) => v.toFixed(2),
       metric: 'word_latency_committed_p50_ca_s' },
     y: { name: 'WER', label: 'WER (%)', value: metric('wer'), metric: 'wer' } },
@@ -509,7 +509,7 @@ function stacks(cells) {
         format(tick)));
   }
   canvas.append(svg('text', { x: (left + WIDTH - 48) / 2, y: height - 8, 'text-anchor': 'middle' },
-    'Word latency, committed, mean (s, with compute)'));
+    'Committed word latency, mean (s)'));
   rows.forEach(({ cell, parts }, at) => {
     const y = 10 + at * BAR;
     const name = `${cell.label} ${chunkText(cell)}`;
@@ -576,7 +576,7 @@ const soundOf = (name) =>
   document.querySelector(`script[data-audio="${CSS.escape(name)}"]`).textContent;
 const LEFT = 150;
 const RIGHT = 78;
-const LANE = 1180;
+const LANE = isNarrow ? 760 : 1180;
 const ROW = 21;
 const LONG_S = 20; // a longer recording scrolls, at so many pixels a second
 const LONG_SCALE = 60;
@@ -915,7 +915,8 @@ function drawTimelines() {
     line.error ? el('p', {}, `This utterance failed: ${line.error}`) : '',
     el('div', { class: 'player' }, el('div', { class: 'bar' }, play, slider, reading), screen),
     ...lanes.flatMap((each, n) => [el('h3', {}, cellText(each.line.cell)),
-      el('p', { class: 'diff' }, ...differences(each.line, lanes[1 - n]?.line)),
+      isLabelled(line) || other ? el('p', { class: isLabelled(line) ? 'diff' : 'diff other' },
+        ...differences(each.line, lanes[1 - n]?.line)) : '',
       ...(isLabelled(line) ? [] : [transcript(each.line, show)])]),
     el('p', { class: 'muted' }, isLabelled(line)
       ? 'Struck out: in the reference and not heard so. Underlined in waves: heard instead.'

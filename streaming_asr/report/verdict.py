@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from streaming_asr.errors import UserError
@@ -18,17 +19,23 @@ def named(cell: Cell) -> str:
 
 
 def extremes(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Return the streaming runs with the least WER and with the least latency, each once; the first
-    two runs where neither is known. Runs that cannot be compared are left out."""
+    """Return the streaming run with the least WER and, of another method where there is one, that
+    with the least latency; the first two runs where neither is known. Runs that cannot be compared
+    are left out."""
     usable = [cell for cell in cells if cell.metrics and not cell.error and not cell.is_odd]
     able = [cell for cell in usable if cell.method != "offline"] or usable
-    best = [
-        min((c for c in able if c.metrics.get(name) is not None), default=None,
-            key=lambda cell: (cell.metrics[name], cell.name))
-        for name in (WER, LATENCY)
-    ]  # fmt: skip
-    found = list(dict.fromkeys(cell.folder for cell in [*best, *usable] if cell is not None))[:2]
-    return tuple(next(cell for cell in cells if cell.folder == folder) for folder in found)
+    if not able:
+        return ()
+    best = min(able, key=lambda cell: (_or_last(cell, WER), _or_last(cell, LATENCY)))
+    rest = [cell for cell in able if cell.method != best.method] or [
+        cell for cell in usable if cell is not best
+    ]
+    return best, *sorted(rest, key=lambda cell: _or_last(cell, LATENCY))[:1]
+
+
+def _or_last(cell: Cell, name: str) -> float:
+    value = cell.metrics.get(name)
+    return math.inf if value is None else value
 
 
 def verdict(cells: Sequence[Cell]) -> str | None:
