@@ -17,6 +17,7 @@ from streaming_asr.events import EventWriter, Step, UtteranceLog
 from streaming_asr.log_check import InvalidLog
 from streaming_asr.metrics import METRICS, METRICS_VERSION
 from streaming_asr.report.cells import read_cells
+from streaming_asr.report import table
 from streaming_asr.score import find_cells, main, score_folder
 from streaming_asr.utterance import TimedWord
 
@@ -244,6 +245,26 @@ def test_two_cells_of_one_name_are_told_apart_by_their_folders(
     printed = capsys.readouterr().out
     for name in ("one", "two"):
         assert f"exp/a ({tmp_path / name / 'exp' / 'a'})" in printed
+
+
+def test_the_scored_folder_is_shown_as_the_report_shows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for chunk in ("300ms", "1000ms"):
+        a_cell(tmp_path / f"method=whisperrt,chunk={chunk},model=tiny.en", an_utterance())
+    assert main([str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert console_text(table(tmp_path)).strip() in told
+    assert told.count("whisperrt") == 2 and "model" not in told
+
+
+def console_text(shown: object) -> str:
+    from streaming_asr.terminal import console
+
+    made = console()
+    with made.capture() as captured:
+        made.print(shown)
+    return captured.get()
 
 
 def test_all_metrics_can_be_shown_and_explained(
