@@ -39,12 +39,13 @@ DTYPES = ("float32", "float16", "bfloat16")
 ATTENTIONS = ("eager", "sdpa")
 MAX_CHUNK_MS = 30_000  # what Whisper hears at once
 # ISO 639 codes of Whisper's languages; the large models from v3 on know yue too.
-LANGUAGES = frozenset(
+_CODES = (
     "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th "
     "ur hr bg lt la mi ml cy sk te fa lv bn sr az sl kn et mk br eu is hy ne mn bs kk sq sw gl mr "
     "pa si km sn yo so af oc ka be tg sd gu am yi lo uz fo ht ps tk nn mt sa lb my bo tl mg as tt "
-    "haw ln ha ba jw su yue".split()
+    "haw ln ha ba jw su yue"
 )
+LANGUAGES = frozenset(_CODES.split())
 NATURAL = ("prompts", "speechocean762", "voices")  # corpora that mini cannot hear
 
 
@@ -351,7 +352,7 @@ def _check_model(config: DictConfig) -> None:
 
 
 def _check_languages(config: DictConfig) -> None:
-    """Raise UserError for a language that a Whisper does not know; corpora name theirs themselves."""
+    """Raise UserError for a language that Whisper does not know; corpora name theirs themselves."""
     for key in ("language", "data.language"):
         given = OmegaConf.select(config, key)
         known = {*LANGUAGES, "detect"} if key == "language" else LANGUAGES

@@ -31,7 +31,8 @@ def segments(
 ) -> list[Segment]:
     """Return timed words in segments; a new one begins after every gap of `silence_s` or more.
 
-    as_cues: also after a sentence and before what would make it too long for a subtitle. Raises ValueError for a word without times.
+    as_cues: also after a sentence and before what would make it too long for a subtitle.
+    Raises ValueError for a word without times.
     """
     groups: list[list[Word]] = []
     for word in words:

@@ -105,12 +105,13 @@ class Stream:
                 yield update
             return
         async for piece in self._audio:
-            for update in await asyncio.to_thread(lambda piece=piece: list(self._take(piece))):
+            for update in await asyncio.to_thread(self._take, piece):
                 yield update
         yield await asyncio.to_thread(self._finish)
 
-    def _take(self, piece: Any) -> Iterator[Update]:
+    def _take(self, piece: Any) -> list[Update]:
         """Make the steps for which there is audio after `piece`."""
+        made = []
         data = _as_floats(piece)
         if len(data):
             mono = to_mono_16k(data, SAMPLE_RATE, "audio")  # the checks; the rate is made below
@@ -119,7 +120,8 @@ class Stream:
             )
         while len(self._waiting) >= (due := self._due()):
             now, self._waiting = self._waiting[:due], self._waiting[due:]
-            yield self._step(now, last=False)
+            made.append(self._step(now, last=False))
+        return made
 
     def _finish(self) -> Update:
         if self._resampler is not None:

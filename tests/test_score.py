@@ -16,8 +16,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
 from streaming_asr.log_check import InvalidLog
 from streaming_asr.metrics import METRICS, METRICS_VERSION
-from streaming_asr.report.cells import read_cells
 from streaming_asr.report import table
+from streaming_asr.report.cells import read_cells
 from streaming_asr.score import find_cells, main, score_folder
 from streaming_asr.utterance import TimedWord
 
@@ -153,7 +153,7 @@ def test_the_command_scores_every_cell_below_a_folder(
     assert main([str(tmp_path), "--metrics", "wer,rtf_total"]) == 0
     printed = capsys.readouterr().out
     assert "exp/a" in printed and "exp/b" in printed
-    assert "33.33" in printed and "0.2" in printed and "rtf_total" in printed
+    assert "33.33" in printed and "0.2" in printed and "rtf total" in printed
     assert (tmp_path / "exp" / "b" / "metrics.json").is_file()
 
 
@@ -253,9 +253,7 @@ def test_the_scored_folder_is_shown_as_the_report_shows_it(
     for chunk in ("300ms", "1000ms"):
         a_cell(tmp_path / f"method=whisperrt,chunk={chunk},model=tiny.en", an_utterance())
     assert main([str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert console_text(table(tmp_path)).strip() in told
-    assert told.count("whisperrt") == 2 and "model" not in told
+    assert console_text(table(tmp_path)).strip() in capsys.readouterr().out
 
 
 def console_text(shown: object) -> str:

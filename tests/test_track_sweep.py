@@ -194,7 +194,7 @@ def test_a_sweep_and_its_workspace_go_up_in_one_command(
         summaries.append(variables.get("summaryMetrics") or "")
         project = {"id": "p", "name": "streaming-asr", "entity": {"id": "e", "name": "me"}}
         bucket = {"id": "1", "name": variables["name"], "displayName": "", "project": project,
-                  "description": "", "config": "{}", "sweepName": "", "historyLineCount": 0}  # fmt: skip
+                  "description": "", "config": "{}", "historyLineCount": 0}  # fmt: skip
         return {"upsertBucket": {"bucket": bucket, "inserted": True}}
 
     with stand_in(answer) as address:

@@ -21,10 +21,11 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 
 SOUNDFILE = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")
-CONTAINERS = tuple(
+_FFMPEG = (
     ".3g2 .3gp .aac .ac3 .amr .ape .avi .caf .flv .m4a .m4b .m4v .mka .mkv .mov .mp2 .mp4 .mpeg "
-    ".mpg .mts .oga .ogv .ts .weba .webm .wma .wmv .wv".split()
+    ".mpg .mts .oga .ogv .ts .weba .webm .wma .wmv .wv"
 )
+CONTAINERS = tuple(_FFMPEG.split())
 SUFFIXES = SOUNDFILE + CONTAINERS
 # A lossy codec overshoots full scale a little; a file of integers stored as floats by a lot.
 MAX_PEAK = 2.0
@@ -147,7 +148,7 @@ class Resampler:
         self._swr = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE)
 
     def of_frame(self, frame: Any) -> Samples:
-        """Return the samples, (n,), that are ready after an `av.AudioFrame`; None ends the audio."""
+        """Return the samples, (n,), that are ready after an `av.AudioFrame`; None ends it."""
         made = [each.to_ndarray()[0] for each in self._swr.resample(frame)]
         return np.concatenate(made or [np.zeros(0, np.float32)])
 

@@ -765,7 +765,7 @@ function drawTimelines() {
   const shown = [...lines.keys()];
   if (!shown.length) {
     byId('timelines').replaceChildren(el('p', { class: 'muted' },
-      'No event logs beside these results, so there is nothing to draw.'));
+      'No event logs beside these results, or only recordings of more than 10 minutes: nothing to draw.'));
     return;
   }
   const first = data.shown_first.filter((each) => shown.includes(each));

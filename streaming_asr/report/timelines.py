@@ -16,7 +16,7 @@ from streaming_asr.metrics.latency import WordTimes
 from streaming_asr.report.cells import Cell
 from streaming_asr.text import common_prefix, light_key
 
-MAX_DURATION_S = 180.0  # a longer recording is more rows than a reader can follow
+MAX_DURATION_S = 600.0  # a longer recording is more rows than a reader can follow
 MAX_TIMELINES = 1200  # of a page, all runs together
 
 
@@ -89,8 +89,8 @@ def timeline(trace: Trace) -> dict[str, Any]:
     steps: [a_k, f_k, n, text, m] of every step that changed the screen: keep n characters of the
     display before, add text; the first m characters are committed. Seconds.
     rows: one per word of the aligned reference and final text: word, start, end (null for an
-    insertion and for an unjudged word, where there is no reference); final, shown, stable, committed, changes (null for a deletion), all in indices of
-    `steps`; changes are [step, text at this place], from the first text shown on.
+    insertion and for an unjudged word, where there is no reference); final, shown, stable,
+    committed, changes (null for a deletion), all in indices of `steps`; changes are [step, text at this place], from the first text shown on.
     """
     labelled = bool(trace.reference.strip())
     steps: list[list[Any]] = []
