@@ -839,15 +839,16 @@ function drawTimelines() {
     t = Math.min(Math.max(time, 0), end);
     slider.value = t;
     reading.textContent = `${t.toFixed(2)} s`;
-    if (line.timed) {
+    if (!isLabelled(line)) {
+      spoken.replaceChildren(el('span', { class: 'muted' }, 'no reference'));
+    } else if (line.timed) {
       const first = words.findIndex((row) => row.start > t);
       const n = first < 0 ? words.length : first;
       const later = el('span', { class: 'later' },
         words.slice(n).map((row) => row.word).join(' '));
       spoken.replaceChildren(words.slice(0, n).map((row) => row.word).join(' ') + ' ', later);
       spoken.scrollTop = later.offsetTop - spoken.clientHeight / 2;
-    } else if (isLabelled(line)) spoken.textContent = line.reference;
-    else spoken.replaceChildren(el('span', { class: 'muted' }, 'no reference'));
+    } else spoken.textContent = line.reference;
     lanes.forEach((each, n) => {
       const now = each.show(t);
       seen[n].replaceChildren(now.text.slice(0, now.final),

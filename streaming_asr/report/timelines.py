@@ -90,7 +90,8 @@ def timeline(trace: Trace) -> dict[str, Any]:
     display before, add text; the first m characters are committed. Seconds.
     rows: one per word of the aligned reference and final text: word, start, end (null for an
     insertion and for an unjudged word, where there is no reference); final, shown, stable,
-    committed, changes (null for a deletion), all in indices of `steps`; changes are [step, text at this place], from the first text shown on.
+    committed, changes (null for a deletion), all in indices of `steps`; changes are [step, text
+    at this place], from the first text shown on.
     """
     labelled = bool(trace.reference.strip())
     steps: list[list[Any]] = []
