@@ -18,25 +18,24 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
 from streaming_asr import cells
-from streaming_asr.config import build, check_attention
+from streaming_asr.config import build, check_attention, program
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside
 from streaming_asr.memory import ran_out
 from streaming_asr.paths import CONF_DIR
-from streaming_asr.terminal import stoppable, stopped
+from streaming_asr.terminal import exit_status
 
 
 @dataclass
@@ -61,18 +60,11 @@ class TrainConfig:
 ConfigStore.instance().store(name="train_schema", node=TrainConfig)
 
 
-@hydra.main(config_path=str(CONF_DIR), config_name="train", version_base="1.3")
-def _program(config: DictConfig) -> None:
+def _job(config: DictConfig) -> None:
     try:
-        with stoppable():
-            train(config, HydraConfig.get().runtime.choices["method"])
-    except KeyboardInterrupt as error:
-        sys.exit(stopped(error))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        train(config, HydraConfig.get().runtime.choices["method"])
     except Exception as error:
-        if not ran_out(error):
+        if isinstance(error, UserError) or not ran_out(error):
             raise
         print(f"error: {_no_memory(error, config.recipe)}", file=sys.stderr)
         sys.exit(1)
@@ -264,9 +256,24 @@ def _choose_stage(config: DictConfig, method: str) -> None:
         recipe.fit.update(own)
 
 
-def main() -> None:
-    _program()
+def _check_recipe(argv: Sequence[str]) -> None:
+    """Raise UserError for a method that has nothing to train."""
+    method = next((a.partition("=")[2] for a in argv if a.startswith("method=")), "whisperrt")
+    methods, recipes = (
+        {file.stem for file in (CONF_DIR / group).glob("*.yaml")} for group in ("method", "recipe")
+    )
+    if method in methods - recipes and not any(a.startswith("recipe=") for a in argv):
+        able = sorted(methods & recipes)
+        raise UserError(
+            f"method={method}: needs no training; run it, as streaming-asr method={method} "
+            f"chunk=1s. There are recipes for: {', '.join(able)}"
+        )
+
+
+def main() -> int:
+    """Run the command line and return its exit status."""
+    return exit_status(lambda: _check_recipe(sys.argv[1:])) or program("train", _job)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

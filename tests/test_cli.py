@@ -68,7 +68,6 @@ def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFi
     ("given", "named", "now"),
     [
         (["bench", "step"], "bench", "bench"),
-        (["track_layout", "mini"], "track_layout", "track_layout"),
         (["profile"], "profile", "bench.profile"),
         (["report", "paper", "whisperrt"], "report paper", "papers"),
         (["report", "outputs", "--figure=pareto.svg"], "report --figure", "figures"),

@@ -21,6 +21,9 @@ FRONT = ("word_latency_committed_p50_ca_s", "wer")  # the axes of the Pareto fro
 
 # Overrides that have a column of their own; the others of a cell's name are its variant.
 _COLUMNS = frozenset({"method", "chunk", "data", "data.split", "data.snr_db", "data.noise"})
+# Overrides that say which recordings, where and on what: notes tell where runs differ in them.
+_SETTING = frozenset({"limit", "data.path", "data.align", "data.alignments", "device", "threads"})
+_SHARED = frozenset({"model", "model.path", "language"})  # named only where runs differ in them
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,15 @@ class Cell:
         return (found[0], found[1]) if found else None
 
     @property
+    def model(self) -> str:
+        return str((self.config.get("model") or {}).get("name") or "")
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether there is a reference to count errors against, or no result to tell."""
+        return not self.metrics or "wer" not in self.metrics or self.metrics["wer"] is not None
+
+    @property
     def chunk(self) -> str:
         """The chunk as it is shown; the offline pass waits for the whole recording."""
         if self.method == "offline":
@@ -81,14 +93,16 @@ def read_cells(folder: Path | str) -> list[Cell]:
             f"{root}: no metrics.json in it or below it; report shows finished runs, "
             "so run first: python -m streaming_asr.run method=whisperrt chunk=300ms"
         )
-    cells = [_read_cell(path, root) for path in found]
+    overrides = [set(_overrides(path.name).items()) for path in found]
+    common = frozenset(dict(set.intersection(*overrides))) & _SHARED
+    cells = [_read_cell(path, root, common) for path in found]
     cells.sort(
         key=lambda cell: (cell.method, cell.variant, cell.split, cell.chunk_s or 0.0, cell.name)
     )
     return _marked(cells)
 
 
-def _read_cell(folder: Path, root: Path) -> Cell:
+def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
     name = folder.relative_to(root).as_posix() if folder != root else folder.name
     notes: list[str] = []
     error: str | None = None
@@ -129,7 +143,7 @@ def _read_cell(folder: Path, root: Path) -> Cell:
         variant=" ".join(
             f"{key.rsplit('.', 1)[-1]}={value}"
             for key, value in overrides.items()
-            if key not in _COLUMNS
+            if key not in _COLUMNS | _SETTING | common
         ),
         chunk_s=_seconds(config.get("chunk", overrides.get("chunk"))),
         split=_split(config, overrides),

@@ -1,7 +1,7 @@
 """The comparison of an experiment's runs on W&B, laid out by code: a saved workspace.
 
-    python -m experiments.track_layout mini --entity ME
-    python -m experiments.track_layout mini --entity ME --print > payload.json
+    python -m streaming_asr.track_layout mini --entity ME
+    python -m streaming_asr.track_layout mini --entity ME --print > payload.json
 
 Error rate against latency, the other headline metrics as bars, the utterances and the reports of
 all runs whose group is the experiment. Needs the extra `workspaces` (wandb-workspaces).
@@ -32,7 +32,7 @@ PINNED = ("config:method.value.name", "config:chunk.value", "config:data.value.s
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m experiments.track_layout",
+        prog="python -m streaming_asr.track_layout",
         description="Save a W&B workspace that compares the runs of an experiment.",
     )
     parser.add_argument("experiment", help="the runs' name=, which is their group")
