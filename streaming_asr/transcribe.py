@@ -203,7 +203,8 @@ class _Screen:
             from rich.text import Text
 
             guess = "".join(word.text for word in partial)
-            self._live.update(Text.assemble(display_text(committed), (guess, "dim italic")))
+            shown = Text.assemble(display_text(committed), (guess, "dim italic"))
+            self._live.update(shown if committed else Text(guess.lstrip(), "dim italic"))
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:

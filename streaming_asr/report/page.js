@@ -920,7 +920,8 @@ function drawTimelines() {
         ...differences(each.line, lanes[1 - n]?.line)) : '',
       ...(isLabelled(line) ? [] : [transcript(each.line, show)])]),
     el('p', { class: 'muted' }, isLabelled(line)
-      ? 'Struck out: in the reference and not heard so. Underlined in waves: heard instead.'
+      ? 'Struck out: in the reference and not heard so. Underlined in waves: heard instead. ' +
+        'WER forgives other spellings, as 7 for seven.'
       : 'No reference, so nothing is right or wrong here' + (other
         ? '; underlined in waves: not in the other text.' : '.')),
     legend,

@@ -52,6 +52,7 @@ def table(folder: Path | str) -> Table:
         collapse_padding=True,
         pad_edge=False,
         show_edge=False,
+        min_width=60,  # for the remarks below it
     )
     grid.add_column("method", overflow="fold", max_width=24)
     grid.add_column("chunk", justify="right", no_wrap=True)
