@@ -187,7 +187,10 @@ def test_a_server_that_goes_away_before_the_end_leaves_the_command_that_sends_th
 def test_the_runs_of_a_sweep_are_told_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=lambda **_: FakeRun()))
+    class Offline(FakeRun):
+        offline = True
+
+    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=lambda **_: Offline()))
     for cell in ("one", "two", "three"):
         with tracker(CONFIG, folder=tmp_path / cell):
             pass

@@ -516,7 +516,7 @@ function stacks(cells) {
     const told = PARTS.map(([, text], n) => `${text} ${parts[n].toFixed(3)} s`);
     const group = svg('g', { class: 'stack' }, svg('title', {}, `${name}\n${told.join('\n')}`),
       svg('text', { x: left - 8, y: y + 10, 'text-anchor': 'end' },
-        `${short(cell.label, isNarrow ? 9 : 18)} ${chunkText(cell)}`));
+        `${short(cell.label, isNarrow ? 9 : 16)} ${chunkText(cell)}`));
     let [below, above] = [0, 0];
     parts.forEach((value, n) => {
       const from = value < 0 ? (below += value) : above;
