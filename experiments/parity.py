@@ -57,8 +57,11 @@ HUGGING_FACE_TO_OPENAI = (
 
 
 def prompts(limit: int) -> list[Utterance]:
-    """The first English prompts in the order of the protocol of experiments/real."""
-    return Prompts(language="en").utterances(limit)
+    """The prompts that the protocol of experiments/real takes first, the shortest ahead.
+
+    So a run that is stopped has compared most of them; what it has is written.
+    """
+    return sorted(Prompts(language="en").utterances(limit), key=lambda clip: clip.duration_s)
 
 
 def pieces(
@@ -152,24 +155,41 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return dict(Counter(row.get("cause", EQUAL) for row in rows))
 
 
-def write(
-    name: str,
-    reference: str,
-    packages: Sequence[str],
-    settings: Mapping[str, Any],
-    rows: Sequence[Mapping[str, Any]],
-) -> None:
-    """Keep the rows as tests/fixtures/real/<name>.json."""
-    header = {
-        "reference": reference,
-        "versions": {package: version(package) for package in packages},
-        "model": weights_hash(locate(MODEL)),
-        "data": Prompts(language="en").data_hash(),
-        "settings": dict(settings),
-        "counts": counts(rows),
-    }
-    lines = ",\n ".join(json.dumps(row) for row in rows)
-    text = json.dumps(header, indent=1)[:-2] + f',\n "clips": [\n {lines}\n ]\n}}\n'
-    FIXTURES.mkdir(exist_ok=True)
-    (FIXTURES / f"{name}.json").write_text(text, encoding="utf-8")
-    print(f"written: {FIXTURES / f'{name}.json'}")
+class Rows:
+    """The rows of tests/fixtures/real/<name>.json, written on leaving, also when interrupted."""
+
+    def __init__(
+        self,
+        name: str,
+        reference: str,
+        packages: Sequence[str],
+        settings: Mapping[str, Any],
+        *,
+        write: bool,
+    ) -> None:
+        self.path = FIXTURES / f"{name}.json"
+        self.header = {
+            "reference": reference,
+            "versions": {package: version(package) for package in packages},
+            "model": weights_hash(locate(MODEL)),
+            "data": Prompts(language="en").data_hash(),
+            "settings": dict(settings),
+        }
+        self.rows: list[dict[str, Any]] = []
+        self._write = write
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+        print(row["id"], row.get("cause", EQUAL), *row.get("faults", ()), flush=True)
+
+    def __exit__(self, *error: object) -> None:
+        print(f"clips: {counts(self.rows)}")
+        if self._write and self.rows:
+            header = json.dumps(self.header | {"counts": counts(self.rows)}, indent=1)[:-2]
+            lines = ",\n  ".join(json.dumps(row) for row in self.rows)
+            FIXTURES.mkdir(exist_ok=True)
+            self.path.write_text(f'{header},\n "clips": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+            print(f"written: {self.path}")

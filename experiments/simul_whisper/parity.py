@@ -34,6 +34,7 @@ import torch
 from experiments import parity
 from streaming_asr.config import new_method
 from streaming_asr.methods.simul_whisper.alignatt import place
+from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.load import Whisper, load_whisper
 
 FAULTS = ("forced", "symbols", "rows", "rewind")
@@ -179,33 +180,36 @@ def our_tokens(method: Any, audio: np.ndarray, chunk_s: float) -> list[list[int]
     return steps
 
 
+def compared(model: Any, method: Any, clip: Utterance, chunk_s: float) -> dict[str, Any]:
+    """A row of the fixture; `faults` names those that change the clip, alone or together."""
+    audio = clip.load()
+    ours = our_tokens(method, audio, chunk_s)
+    theirs = their_tokens(model, audio, chunk_s, ())
+    row = parity.compared(clip, parity.summary(theirs), parity.summary(ours))
+    if their_tokens(model, audio, chunk_s, FAULTS) != theirs:
+        alone = [f for f in FAULTS if their_tokens(model, audio, chunk_s, [f]) != theirs]
+        row["faults"] = alone or list(FAULTS)
+    model.encoded.clear()
+    if theirs != ours:
+        print(f"  theirs {theirs}\n  ours   {ours}")
+    return row
+
+
 def main() -> None:
     parser = parity.parser(__doc__.splitlines()[0], "ufal/SimulStreaming")
     parser.add_argument("--chunk-s", type=float, default=1.0)
     options = parser.parse_args()
-    whisper = load_whisper(parity.MODEL)
-    model, method = reference(options.reference, whisper, options.chunk_s), our_method(options.chunk_s)
-    rows = []
-    for clip in parity.prompts(options.limit):
-        audio = clip.load()
-        ours = our_tokens(method, audio, options.chunk_s)
-        published = their_tokens(model, audio, options.chunk_s, FAULTS)
-        without = their_tokens(model, audio, options.chunk_s, ())
-        row = parity.compared(clip, parity.summary(without), parity.summary(ours))
-        row["published"] = parity.summary(published)
-        if published != without:
-            alone = (f for f in FAULTS if their_tokens(model, audio, options.chunk_s, [f]) != without)
-            row["faults"] = list(alone) or ["together"]
-        model.encoded.clear()
-        rows.append(row)
-        print(clip.id, row.get("cause", parity.EQUAL), row.get("faults", ""), flush=True)
-        if without != ours:
-            print(f"  theirs {without}\n  ours   {ours}")
-    print(parity.counts(rows))
-    if options.write:
-        settings = {"chunk_s": options.chunk_s, "threshold": THRESHOLD}
-        commit = f"ufal/SimulStreaming@{parity.commit_of(options.reference)}"
-        parity.write("simul_whisper", commit, ("torch", "tiktoken"), settings, rows)
+    model = reference(options.reference, load_whisper(parity.MODEL), options.chunk_s)
+    method = our_method(options.chunk_s)
+    with parity.Rows(
+        "simul_whisper",
+        f"ufal/SimulStreaming@{parity.commit_of(options.reference)}",
+        ("torch", "tiktoken"),
+        {"chunk_s": options.chunk_s, "threshold": THRESHOLD},
+        write=options.write,
+    ) as rows:
+        for clip in parity.prompts(options.limit):
+            rows.add(compared(model, method, clip, options.chunk_s))
 
 
 if __name__ == "__main__":

@@ -62,24 +62,23 @@ def main() -> None:
     temperatures = FALL_BACK if options.fall_back else (0.0,)
     module = load_reference(options.reference)
     asr, method = reference_asr(module, temperatures), our_method(temperatures)
-    rows = []
-    for clip in parity.prompts(options.limit):
-        audio = clip.load()
-        run = Run(clip.id, CHUNK_S, TRIM_S)
-        run_reference(module, asr, audio, run)
-        theirs = [each["committed"] for each in run.rounds]
-        theirs[-1] = theirs[-1] + run.finished
-        ours = run_ours(method, audio, run)
-        rows.append(parity.compared(clip, said(theirs), said(ours)))
-        print(clip.id, rows[-1].get("cause", parity.EQUAL), flush=True)
-        if theirs != ours:
-            print(f"  theirs {theirs}\n  ours   {ours}")
-    n_words = sum(sum(row["reference"]["n"]) for row in rows)
-    print(f"{n_words} words; clips: {parity.counts(rows)}")
-    if options.write:
-        settings = {"chunk_s": CHUNK_S, "trim_s": TRIM_S, "temperatures": temperatures}
-        commit = f"ufal/whisper_streaming@{parity.commit_of(options.reference)}"
-        parity.write("ufal", commit, ("faster-whisper", "ctranslate2"), settings, rows)
+    with parity.Rows(
+        "ufal",
+        f"ufal/whisper_streaming@{parity.commit_of(options.reference)}",
+        ("faster-whisper", "ctranslate2"),
+        {"chunk_s": CHUNK_S, "trim_s": TRIM_S, "temperatures": temperatures},
+        write=options.write,
+    ) as rows:
+        for clip in parity.prompts(options.limit):
+            audio = clip.load()
+            run = Run(clip.id, CHUNK_S, TRIM_S)
+            run_reference(module, asr, audio, run)
+            theirs = [each["committed"] for each in run.rounds]
+            theirs[-1] = theirs[-1] + run.finished
+            ours = run_ours(method, audio, run)
+            rows.add(parity.compared(clip, said(theirs), said(ours)))
+            if theirs != ours:
+                print(f"  theirs {theirs}\n  ours   {ours}")
 
 
 if __name__ == "__main__":

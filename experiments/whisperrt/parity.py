@@ -21,8 +21,9 @@ which are mended from outside:
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,13 @@ from safetensors.torch import load_file
 from experiments import parity
 from streaming_asr.config import new_method
 from streaming_asr.method import FRAME_SAMPLES
-from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, N_FFT
+from streaming_asr.whisper.features import FRAMES_PER_S, LOOKAHEAD_SAMPLES, N_FFT
 from streaming_asr.whisper.load import Whisper, load_whisper
 
 FAULTS = ("front", "logits", "resume", "prompt", "blank")
 THEIR_LOOKAHEAD = 360
 N = 2
-CHUNKS_S = ((1.0, 1.0), (0.3, 0.6))
+CHUNKS_S = {1.0: 1.0, 0.3: 0.6}
 """Chunk and first chunk."""
 
 
@@ -158,31 +159,18 @@ def mended(decoder: type, faults: Collection[str], n_prompt: int) -> type:
 
 def state_of(whisper: Whisper, adapter: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Weights and adapter by their names; the low-rank factors stand there the other way round."""
-    state = {
-        (name.replace("attn.", "attn.").replace(".weight", ".base_layer.weight"))
-        if "attn." in name and name.endswith(".weight")
-        else name.replace(".bias", ".base_layer.bias")
-        if "attn." in name
-        else name: value
-        for name, value in parity.openai_state(whisper.model).items()
-    }
+    state = {}
+    for name, value in parity.openai_state(whisper.model).items():
+        if "attn." in name:
+            name = re.sub(r"\.(weight|bias)$", r".base_layer.\1", name)
+        state[name] = value
     for name, value in adapter.items():
         ours = parity.openai_names(name.removeprefix("base_model.model."))
         state[ours.replace(".lora_", ".lora_layer.lora_").removesuffix(".weight")] = value.T.float()
     return state
 
 
-def our_tokens(method: Any, audio: np.ndarray, chunk_s: float, first_s: float) -> list[list[int]]:
-    """The tokens of the best hypothesis after every block; a delivery completes one or two."""
-    state = method.start(language="en")
-    steps: list[list[int]] = []
-    for piece, last in parity.pieces(audio, chunk_s, first_s, method.lookahead_samples):
-        method.step(state, piece, last=last)
-        steps.append(list(state.hypotheses[0].tokens))
-    return steps
-
-
-def our_method(chunk_s: float, first_s: float, **settings: Any) -> Any:
+def our_method(chunk_s: float, first_s: float) -> Any:
     return new_method(
         "whisperrt",
         parity.MODEL,
@@ -191,5 +179,58 @@ def our_method(chunk_s: float, first_s: float, **settings: Any) -> Any:
         weights=str(parity.ADAPTER),
         commit="paper",
         n=N,
-        **settings,
     )
+
+
+def our_tokens(
+    method: Any, audio: np.ndarray, chunk_s: float, first_s: float
+) -> dict[int, list[int]]:
+    """The text tokens after every delivery, by the blocks encoded; the last may hold two."""
+    state = method.start(language="en")
+    steps = {}
+    for piece, last in parity.pieces(audio, chunk_s, first_s, method.lookahead_samples):
+        method.step(state, piece, last=last)
+        steps[len(state.block_ends)] = list(state.hypotheses[0].tokens)
+    return steps
+
+
+def said(steps: Collection[Sequence[int]]) -> dict[str, Any]:
+    """Of the tokens after each step: how many, and one hash."""
+    return {
+        "n": [len(tokens) for tokens in steps],
+        "hash": parity.digest(" ".join(map(str, tokens)) for tokens in steps),
+    }
+
+
+def main() -> None:
+    parser = parity.parser(__doc__.splitlines()[0], "tomer9080/WhisperRT-Streaming")
+    parser.add_argument("--leave", nargs="+", choices=FAULTS, default=[], help="faults left in")
+    parser.add_argument("--chunk-s", type=float, nargs="+", default=list(CHUNKS_S))
+    options = parser.parse_args()
+    whisper = load_whisper(parity.MODEL)
+    with parity.Rows(
+        "whisperrt",
+        f"tomer9080/WhisperRT-Streaming@{parity.commit_of(options.reference)}",
+        ("torch", "tiktoken"),
+        {"first_chunk_s": CHUNKS_S, "n": N, "mended": FAULTS},
+        write=options.write and not options.leave,
+    ) as rows:
+        for chunk_s in options.chunk_s:
+            first_s = CHUNKS_S[chunk_s]
+            blocks = [round(s * FRAMES_PER_S) for s in (chunk_s, first_s)]
+            author = Author(options.reference, whisper, *blocks, options.leave)
+            method = our_method(chunk_s, first_s)
+            for clip in parity.prompts(options.limit):
+                audio = clip.load()
+                ours = our_tokens(method, audio, chunk_s, first_s)
+                after = dict(enumerate(author.tokens(audio), 1))
+                theirs = {n: after.get(n, after[max(after)]) for n in ours}
+                row = parity.compared(clip, said(theirs.values()), said(ours.values()))
+                rows.add({"chunk_s": chunk_s} | row)
+                for n in ours:
+                    if theirs[n] != ours[n]:
+                        print(f"  after block {n}: theirs {theirs[n]}, ours {ours[n]}")
+
+
+if __name__ == "__main__":
+    main()
