@@ -15,6 +15,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside, write_text
 from streaming_asr.training.cache import BatchCache
+from streaming_asr.whisper.tensors import refuse_not_finite
 
 Log = Callable[[Mapping[str, float], int], None]
 
@@ -195,7 +197,16 @@ class _Training:
     def restore(self) -> None:
         """Goes on where the checkpoint was written, if there is one; prepares the processes."""
         if self.checkpoint.exists():
-            self._load(torch.load(self.checkpoint, map_location="cpu", weights_only=True))
+            try:
+                self._load(torch.load(self.checkpoint, map_location="cpu", weights_only=True))
+            except UserError:
+                raise
+            except Exception as error:  # torch's readers raise whatever the bytes make them do
+                raise UserError(
+                    f"{self.checkpoint}: not a whole checkpoint ({type(error).__name__}: "
+                    f"{str(error).partition(chr(10))[0]}); remove it to begin anew, the folders "
+                    "best and final beside it hold the weights kept so far"
+                ) from error
         self.restored_at = self.n_steps
         self.model, *self.wrapped = self.accelerator.prepare(self.recipe.model, *self.optimizers)
         # not before: accelerate loads the optimizers' states anew
@@ -212,18 +223,24 @@ class _Training:
 
     def _load(self, saved: Mapping[str, Any]) -> None:
         _same_run(saved["config"], self.config, self.checkpoint)
-        named = dict(self.recipe.model.named_parameters())
+        named = {n: p for n, p in self.recipe.model.named_parameters() if p.requires_grad}
+        shapes = {name: parameter.shape for name, parameter in named.items()}
+        if {name: value.shape for name, value in saved["model"].items()} != shapes:
+            raise ValueError("its parameters are not those of this training")
+        refuse_not_finite(self.checkpoint, saved["model"].items())
         with torch.no_grad():
             for name, value in saved["model"].items():
                 named[name].copy_(value)
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         self.plateau.load_state_dict(saved["plateau"])
-        self.n_steps, self.spent_s, self.best = saved["step"], saved["spent_s"], saved["best"]
-        self.n_stale = saved.get("n_stale", 0)
-        self.evaluated_at = saved.get("evaluated_at", -1)
-        self.figures = dict(saved.get("figures", {}))
-        self.best_figures = dict(saved.get("best_figures", {}))
+        self.n_steps, self.spent_s = int(saved["step"]), float(saved["spent_s"])
+        self.best, self.n_stale = float(saved["best"]), int(saved.get("n_stale", 0))
+        self.evaluated_at = int(saved.get("evaluated_at", -1))
+        self.figures = {k: float(v) for k, v in saved.get("figures", {}).items()}
+        self.best_figures = {k: float(v) for k, v in saved.get("best_figures", {}).items()}
+        if self.n_steps < 0 or not 0 <= self.spent_s < math.inf or math.isnan(self.best):
+            raise ValueError(f"step {self.n_steps}, {self.spent_s} s, best score {self.best}")
         if self.accelerator.is_main_process:
             _cut_curve(self.out / "curve.jsonl", self.n_steps)
 
@@ -387,10 +404,15 @@ def _append(path: Path, row: Mapping[str, float]) -> None:
 
 
 def _cut_curve(path: Path, step: int) -> None:
-    """Drops what was logged after the checkpoint: these steps are taken again."""
-    if path.exists():
-        lines = path.read_text().splitlines(keepends=True)
-        write_text(path, "".join(line for line in lines if json.loads(line)["step"] <= step))
+    """Drops what was logged after the checkpoint, whose steps are taken again, and torn lines."""
+    if not path.exists():
+        return
+    kept = ""
+    for line in path.read_text(errors="replace").split("\n"):
+        with suppress(ValueError, KeyError, TypeError):
+            if json.loads(line)["step"] <= step:
+                kept += f"{line}\n"
+    write_text(path, kept)
 
 
 def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
