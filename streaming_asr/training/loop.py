@@ -114,6 +114,23 @@ def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimiz
     return optimizers
 
 
+def _checked(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of an optimizer from a checkpoint, the settings being this run's own, which are the
+    same. Raises ValueError where a parameter's state is not one that the optimizer keeps."""
+    adam = isinstance(optimizer, torch.optim.AdamW)
+    names = {"step", "exp_avg", "exp_avg_sq"} if adam else {"momentum_buffer"}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, kept in saved["state"].items():
+        shapes = {n: () if n == "step" else tuple(parameters[index].shape) for n in names}
+        if {name: tuple(value.shape) for name, value in kept.items()} != shapes:
+            raise ValueError(f"the optimizer's state of parameter {index} is not whole")
+        refuse_not_finite("the optimizer's state", kept.items())
+    groups = zip(optimizer.state_dict()["param_groups"], saved["param_groups"], strict=True)
+    rates = ("lr", "plateau_scale")
+    kept_groups = [own | {k: float(old[k]) for k in rates if k in old} for own, old in groups]
+    return {"state": saved["state"], "param_groups": kept_groups}
+
+
 def lr_factor(config: FitConfig, step: int, progress: float) -> float:
     """Multiplier of `lr`: linear warm-up, then flat, then (linear_tail) a linear fall."""
     warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
@@ -232,8 +249,10 @@ class _Training:
             for name, value in saved["model"].items():
                 named[name].copy_(value)
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-        self.plateau.load_state_dict(saved["plateau"])
+            optimizer.load_state_dict(_checked(optimizer, state))
+        own = self.plateau.state_dict()
+        counts = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
+        self.plateau.load_state_dict({k: type(own[k])(saved["plateau"][k]) for k in counts})
         self.n_steps, self.spent_s = int(saved["step"]), float(saved["spent_s"])
         self.best, self.n_stale = float(saved["best"]), int(saved.get("n_stale", 0))
         self.evaluated_at = int(saved.get("evaluated_at", -1))
