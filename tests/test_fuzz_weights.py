@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from fuzzing import cases, edited, spoiled, watched
 from hypothesis import given
@@ -37,6 +38,7 @@ def damaged_files(draw: st.DrawFn) -> tuple[str, bytes]:
     return name, draw(spoiled(content))
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of the case that fails
 @cases(10)
 @given(damaged_files())
 def test_a_damaged_model_says_words_or_is_refused(made: tuple[str, bytes]) -> None:

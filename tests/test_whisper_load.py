@@ -343,6 +343,17 @@ def test_a_configuration_that_no_whisper_has_is_refused(tmp_path, name, key, val
         load_whisper(folder)
 
 
+def test_a_tokenizer_with_a_gap_in_its_vocabulary_is_refused(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder(), folder)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["!"] = vocabulary['"']  # nothing spells its own number any more
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="could not be loaded"):
+        load_whisper(folder)
+
+
 def test_a_tokenizer_without_timestamps_gets_them(tmp_path):
     folder = shutil.copytree(tiny_folder(), tmp_path / "model")
     content = json.loads((folder / "tokenizer.json").read_text())

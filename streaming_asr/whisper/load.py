@@ -15,7 +15,7 @@ from streaming_asr.models.find import MULTILINGUAL_TOKENS
 from streaming_asr.whisper.attention import loading
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.tensors import refuse_not_finite
-from streaming_asr.whisper.words import refuse_other_than_english
+from streaming_asr.whisper.words import Detokenizer, refuse_other_than_english
 
 # No Whisper is larger: a damaged config.json would be built for hours, or take all memory.
 LARGEST = {
@@ -117,8 +117,6 @@ class Whisper:
     @cached_property
     def detokenizer(self) -> Any:
         """Turns token ids into words (`words.Detokenizer`)."""
-        from streaming_asr.whisper.words import Detokenizer
-
         return Detokenizer(self.tokenizer, self.eot)
 
 
@@ -154,6 +152,8 @@ def load_whisper(
         tokenizer = AutoTokenizer.from_pretrained(source)
         _add_timestamps(model.config, tokenizer)
         _check_tokenizer(path, model.config, tokenizer)
+        end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+        Detokenizer(tokenizer, end)  # every token up to there can be spelt
     except UserError:
         raise
     except Exception as error:  # whatever a damaged file makes transformers raise
