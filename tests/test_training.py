@@ -484,8 +484,7 @@ def trained(tmp_path, monkeypatch, capsys, scores):
         ],
     )
     try:
-        train.main()
-        code = 0
+        code = train.main() or 0
     except SystemExit as ended:
         code = ended.code
     return code, *capsys.readouterr()

@@ -141,7 +141,7 @@ def load_whisper(
             tokenizer = AutoTokenizer.from_pretrained(source)
             _add_timestamps(model.config, tokenizer)
             _check_tokenizer(path, model.config, tokenizer)
-            end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+            end: Any = tokenizer.convert_tokens_to_ids("<|endoftext|>")
             Detokenizer(tokenizer, end)  # every token up to there can be spelt
     except UserError:
         raise
