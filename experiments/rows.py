@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments import papers
 from experiments.tables import (
     NONE,
     caption,
@@ -21,7 +22,6 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr import papers
 from streaming_asr.report.cells import Cell
 
 CHUNKS_MS = (100, 200, 300, 500, 1000)

@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from streaming_asr import papers
+from experiments import papers
 from streaming_asr.errors import UserError
 from streaming_asr.report.cells import Cell, read_cells
 

@@ -190,14 +190,12 @@ def draw(rows: Sequence[Row], out: Path) -> None:
     """Draw the capacities as bars, with the spread of several runs."""
     from matplotlib.figure import Figure
 
-    from streaming_asr.report.figures import COLOURS, DPI, INK
-
     figure = Figure(figsize=(6.4, 0.9 + 0.28 * len(rows)), layout="constrained")
     axis = figure.subplots()
     for y, row in enumerate(rows):
-        axis.barh(y, row.least, color=COLOURS.get(row.place.method, COLOURS["offline"]), height=0.7)
+        axis.barh(y, row.least, color="#0b62b8", height=0.7)
         if row.most > row.least:
-            axis.hlines(y, row.least, row.most, color=INK, lw=1.2)
+            axis.hlines(y, row.least, row.most, color="#1b1f24", lw=1.2)
         axis.text(row.most, y, f" {row.streams}", va="center", fontsize=7)
     names = [
         " ".join(filter(None, (p.label, p.model, p.chunk))) for p in (row.place for row in rows)
@@ -209,7 +207,7 @@ def draw(rows: Sequence[Row], out: Path) -> None:
     axis.tick_params(axis="x", labelsize=7)
     axis.spines[["top", "right"]].set_visible(False)
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=DPI)
+    figure.savefig(out, dpi=200)
 
 
 if __name__ == "__main__":

@@ -11,26 +11,35 @@ from streaming_asr.terminal import exit_status
 
 COMMANDS = {
     "demo": "real speech through real Whisper, or what this machine has of both",
+    "transcribe": "your recordings: text as it comes, subtitles, JSON",
+    "compare": "methods side by side on one recording, in the player",
     "run": "one method over one corpus, or a sweep (the default)",
     "train": "train what a method needs: an adapter, a model",
-    "align_heads": "find the attention heads of a model that follow the audio",
     "align": "word times of a corpus by forced alignment: mfa, ctc or whisper",
     "data": "check a corpus; make training shards of it",
     "score": "score logs again, retime them, compare them; other tools' logs in and out",
     "report": "table and HTML page of a folder of results",
     "capacity": "how many streams one device carries, from logs of single streams",
+    "sync": "upload the W&B runs of a sweep and the workspace that compares them",
     "export": "an adapter merged into its model, for transformers and CTranslate2",
-    "profile": "how the hush word's encoder and decoder best share this machine's cores",
     "list": "methods, models, corpora and metrics there are",
     "get": "obtain weights and speech: tiny.en, base, prompts",
     "doctor": "what works on this machine",
 }
 
-MOVED = {"bench": "`python -m experiments.bench` in a checkout of the project"}
+MOVED = {
+    "align_heads": "`python -m experiments.mini.align_heads` in a checkout of the project",
+    "profile": "`python -m experiments.bench.profile` in a checkout of the project",
+    "bench": "`python -m experiments.bench` in a checkout of the project",
+}
 
 HELP = """\
 streaming-asr compares methods of streaming speech recognition on equal terms.
 
+  streaming-asr transcribe talk.m4a
+      your recording, as it would be heard live; --srt, --vtt, --json write files
+  streaming-asr compare audio=talk.m4a method=whisperrt,ufal chunk=1s
+      two methods on it, side by side in the player of the page
   streaming-asr method=whisperrt chunk=300ms limit=60
       run WhisperRT on 60 utterances of the embedded corpus
   streaming-asr -m method=offline,whisperrt chunk=100ms,300ms,1s

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -36,6 +37,15 @@ from streaming_asr.weights import find_weights, own_network, weights_folders
 
 DTYPES = ("float32", "float16", "bfloat16")
 ATTENTIONS = ("eager", "sdpa")
+MAX_CHUNK_MS = 30_000  # what Whisper hears at once
+# ISO 639 codes of Whisper's languages; the large models from v3 on know yue too.
+_CODES = (
+    "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th "
+    "ur hr bg lt la mi ml cy sk te fa lv bn sr az sl kn et mk br eu is hy ne mn bs kk sq sw gl mr "
+    "pa si km sn yo so af oc ka be tg sd gu am yi lo uz fo ht ps tk nn mt sa lb my bo tl mg as tt "
+    "haw ln ha ba jw su yue"
+)
+LANGUAGES = frozenset(_CODES.split())
 NATURAL = ("prompts", "speechocean762", "voices")  # corpora that mini cannot hear
 
 
@@ -90,6 +100,14 @@ def _cell_name(
     return text if piece is None else f"{text}/pieces/{piece}-of-{pieces}"
 
 
+def _choices(*groups: str) -> str:
+    """Return the options of groups of conf/, a line each, for a command's help."""
+    return "\n".join(
+        f"{group}: {', '.join(sorted(file.stem for file in (CONF_DIR / group).glob('*.yaml')))}"
+        for group in groups
+    )
+
+
 def _register() -> None:
     ConfigStore.instance().store(name="run_schema", node=RunConfig)
     resolvers: dict[str, Callable[..., Any]] = {
@@ -97,6 +115,7 @@ def _register() -> None:
         "first_chunk_s": lambda chunk, first: first_chunk_ms(chunk, first) / 1000,
         "package_data": lambda path: str(HERE / "data" / path),
         "cell_name": _cell_name,
+        "choices": _choices,
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
@@ -167,6 +186,11 @@ def explain(
             rest = [override for override in overrides if override not in given]
             config = compose_raw(rest, config_name=config_name, config_dir=config_dir)
             parent = OmegaConf.select(config, key.rpartition(".")[0]) if "." in key else config
+            wrong = key.partition(".")[0]
+            if parent is None and wrong not in config:  # it is the first part that is not there
+                names = sorted(set(map(str, config)) - {"hydra"})
+                near = did_you_mean(wrong, names)
+                return UserError(f"{given[0] if given else key}: no {wrong} to set{near}")
             names = sorted(set(map(str, parent or ())) - {"hydra", "_target_"})
         except (UserError, OmegaConfBaseException):
             names = []
@@ -260,6 +284,13 @@ def _settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> Dict
         if not isinstance(target, str):
             raise UserError(f"{group}._target_={target}: must be the name of a class, module.Class")
     _check_model(config)
+    _check_languages(config)
+    is_whisper = OmegaConf.select(config, "model.path") is not None and not own_network(config)
+    if chunk_ms > MAX_CHUNK_MS and is_whisper and method_name != "offline":
+        raise UserError(
+            f"chunk={config.chunk}: Whisper hears {MAX_CHUNK_MS // 1000} s at once and a step less "
+            "than that; give a shorter chunk, as chunk=300ms or chunk=1s"
+        )
     check_attention(config)
     own = own_network(config)
     if own is not None and config.method.get("weights") == "auto":
@@ -294,6 +325,17 @@ def check_name(override: str) -> None:
         raise UserError(f"{override}: {group[1]} is one name of conf/{group[1]}/")
 
 
+def check_options(argv: Sequence[str]) -> None:
+    """Raise UserError for a setting written as an option, as `--chunk 300ms`."""
+    names = {field.name for field in fields(RunConfig)} | {"experiment"}
+    for at, argument in enumerate(argv):
+        key, _, value = argument.removeprefix("--").partition("=")
+        if argument.startswith("--") and key.replace("-", "_").split(".")[0] in names:
+            value = value or next(iter(argv[at + 1 : at + 2]), "<value>")
+            told = f"{key.replace('-', '_')}={value}"
+            raise UserError(f"{argument}: settings are written key=value; write {told}")
+
+
 def _check_finite(value: Any, key: str = "") -> None:
     """Raise UserError for a setting that no result could hold."""
     if isinstance(value, float) and not math.isfinite(value):
@@ -317,6 +359,20 @@ def _check_model(config: DictConfig) -> None:
         raise UserError(f"model.path={path}: must be a folder or a name, or null for no model")
     if path is not None and is_local(path) and own_network(config) is None:
         find_here(path)
+
+
+def _check_languages(config: DictConfig) -> None:
+    """Raise UserError for a language that Whisper does not know; corpora name theirs themselves."""
+    for key in ("language", "data.language"):
+        given = OmegaConf.select(config, key)
+        known = {*LANGUAGES, "detect"} if key == "language" else LANGUAGES
+        if key == "data.language" and not str(config.data._target_).endswith(".Folder"):
+            continue
+        if given is not None and given not in known and not own_network(config):
+            raise UserError(
+                f"{key}={given}: no language that Whisper knows{did_you_mean(str(given), known)}; "
+                f"give a code such as en, de or fr, or {key}=null for the corpus's own"
+            )
 
 
 def check_attention(config: DictConfig) -> None:
@@ -347,6 +403,8 @@ def _for_training(overrides: Sequence[str], model: str) -> str:
     """Return what a training command takes over from these overrides, with what else it needs."""
     kept = [o for o in overrides if re.match(r"(model|output)[=.]", o)]
     if model != "mini":
+        if not any(override.startswith("model=") for override in kept):  # an experiment's
+            kept.insert(0, f"model={model}")
         kept += ["train_data=<shards>", "dev_manifest=<manifest>"]
     return "".join(f" {override}" for override in kept)
 
@@ -354,7 +412,9 @@ def _for_training(overrides: Sequence[str], model: str) -> str:
 def program(config_name: str, job: Callable[[DictConfig], Any]) -> int:
     """Run `job` on the configuration that the command line makes of conf/<config_name>.yaml and
     return the exit status: the job's own where it returns one, 2 for a UserError, which is told."""
-    status = 0
+    status = exit_status(lambda: _precheck(config_name))
+    if status:
+        return status
 
     @hydra.main(config_path=str(CONF_DIR), config_name=config_name, version_base="1.3")
     def run(config: DictConfig) -> None:
@@ -363,6 +423,14 @@ def program(config_name: str, job: Callable[[DictConfig], Any]) -> int:
 
     run()
     return status
+
+
+def _precheck(config_name: str) -> None:
+    """Raise UserError for what Hydra would refuse of the command line, in its own words."""
+    argv = sys.argv[1:]
+    check_options(argv)
+    if not any(argument.startswith("-") for argument in argv):
+        compose_raw(argv, config_name=config_name)
 
 
 # -- building -------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from streaming_asr.errors import UserError
+from streaming_asr.get import REAL
 
-MODEL, SPEECH = "tiny.en", "prompts"
+SPEECH = "prompts"
 OVERRIDES = ("method=whisperrt", "chunk=300ms", "tracker=none", "name=demo")
 LIMIT = {"prompts": 40, "voices": 20, "mini": 60}  # about two minutes of two cores each
 
@@ -34,10 +35,10 @@ def choose(obtain: Callable[[str], object]) -> tuple[list[str], list[str]]:
             return False
         return True
 
-    if not can_be_had(MODEL, "mini, a toy model that hears its own synthetic voices alone"):
+    if not can_be_had(REAL, "mini, a toy model that hears its own synthetic voices alone"):
         return ["model=mini", "data=mini", f"limit={LIMIT['mini']}"], missing
     data = SPEECH if can_be_had(SPEECH, "the natural synthetic voices of the package") else "voices"
-    return [f"model={MODEL}", f"data={data}", f"limit={LIMIT[data]}"], missing
+    return [f"model={REAL}", f"data={data}", f"limit={LIMIT[data]}"], missing
 
 
 def main(argv: Sequence[str] | None = None) -> int:

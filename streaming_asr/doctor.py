@@ -24,7 +24,6 @@ NEEDED = ("torch", "transformers", "peft", "soundfile", "hydra-core", "jiwer", "
 BROWSERS = ("chromium", "chromium-browser", "chrome", "google-chrome")
 # Name, what it may be called, the flags that make it say its version, what to do without it.
 PROGRAMS = (
-    ("FFmpeg", ("ffmpeg",), ("-version",), "only for audio that soundfile cannot read"),
     (
         "MFA",
         ("mfa",),

@@ -24,14 +24,14 @@ def parse_duration(text: str, key: str = "chunk") -> int:
             f"{key}={text}: not a duration; write a number and a unit, as in {key}=300ms"
         )
     number, unit = Decimal(match[1]), match[2]
+    if number <= 0:
+        raise UserError(f"{key}={text}: must be positive; the least is {key}={FRAME_MS}ms")
     if not unit:
         meant = f"{match[1]}s" if number < FRAME_MS else f"{match[1]}ms"
         raise UserError(f"{key}={text}: a duration needs a unit (ms or s); write {key}={meant}")
     if unit not in ("ms", "s"):
         raise UserError(f"{key}={text}: the unit is ms or s; write for instance {key}=300ms")
     ms = number * (1000 if unit == "s" else 1)
-    if ms <= 0:
-        raise UserError(f"{key}={text}: must be positive; the least is {key}={FRAME_MS}ms")
     if ms % FRAME_MS:
         below = int(ms // FRAME_MS) * FRAME_MS
         near = [f"{n}ms" for n in (below, below + FRAME_MS) if n > 0]

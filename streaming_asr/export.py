@@ -14,7 +14,7 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,7 @@ CT2 = "ctranslate2"
 # What a LoRA folder holds; anything else in one is more than can be merged.
 MERGEABLE = frozenset({"adapter_config.json", "adapter_model.safetensors", "training.json"})
 SUFFIXES = (".safetensors", ".bin", ".pt", ".ckpt", ".npz")
-
-FRONT = """\
----
-library_name: transformers
-pipeline_tag: automatic-speech-recognition
-base_model: {base}
-tags: [whisper, streaming-asr, {method}]
----
-"""
-CAUSAL = """\
-Its weights are those of {base} with the adapter merged into them.
-It was trained to hear audio in blocks that never look ahead.
-A program that encodes the whole padded window at once, as transformers and faster-whisper do, loads
-it, but is not what it was trained for."""
-PLAIN = "Its weights are those of {base}; there is no adapter in them."
+CARD = "export_card.md.j2"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -121,20 +107,15 @@ def _check_mergeable(adapter: Path) -> None:
 
 def _write_model(folder: Path, config: Any, adapter: Path | None) -> None:
     from transformers import WhisperFeatureExtractor
-    from transformers.utils import logging
 
     from streaming_asr.whisper.load import load_whisper
+    from streaming_asr.whisper.tensors import quiet
 
     whisper = load_whisper(
         config.model.path, device=config.device, dtype=config.dtype, adapter=adapter
     )
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
+    with quiet():
         whisper.model.save_pretrained(folder)
-    finally:
-        if bars:
-            logging.enable_progress_bar()
     whisper.tokenizer.save_pretrained(folder)
     WhisperFeatureExtractor(
         feature_size=whisper.n_mels, chunk_length=round(whisper.context_s)
@@ -152,33 +133,29 @@ def card(
     ctranslate2: bool,
 ) -> str:
     """The card in Markdown: what it is, how it is used, how it was trained, what it reached."""
+    from jinja2 import Environment, FileSystemLoader
+
     from streaming_asr.weights import training_of
 
-    method = str(config.method._target_).split(".")[2]
-    base = _published(str(config.model.path), config.model.get("name"))
-    what = (CAUSAL if adapter else PLAIN).format(base=base)
-    lines = [
-        FRONT.format(base=base, method=method) + f"# {base} for {method}",
-        what,
-        "## Use",
-        _code(f"python -m streaming_asr.run {_use(config, Path('<this folder>'))}"),
-    ]
-    if ctranslate2:
-        lines.append(f"`{CT2}/` holds the same model for CTranslate2 and faster-whisper.")
-    lines += ["## Configuration", _code("python -m streaming_asr.export OUT " + " ".join(settings))]
-    lines.append(_table("setting", {k: v for k, v in config.method.items() if k[0] != "_"}))
     trained = {} if adapter is None else training_of(adapter)
-    lines.append("## Training and data")
-    if trained:
-        reached_then = trained.pop("reached", {})
-        lines.append(_table("setting", trained))
-        if reached_then:
-            lines += ["At the end of training:", _table("figure", reached_then)]
-    else:
-        lines.append("Not known: there is no training.json beside the adapter.")
-    lines += ["## Results", _results(reached)]
-    lines += ["## Licence", "That of the base model and of the data it was trained on; see there."]
-    return "\n\n".join(line for line in lines if line) + "\n"
+    loader = FileSystemLoader(Path(__file__).parent)
+    return (
+        Environment(loader=loader)
+        .get_template(CARD)
+        .render(
+            base=_published(str(config.model.path), config.model.get("name")),
+            method=str(config.method._target_).split(".")[2],
+            adapted=adapter is not None,
+            use=_use(config, Path("<this folder>")),
+            ctranslate2=CT2 if ctranslate2 else "",
+            settings=" ".join(settings),
+            method_settings={k: v for k, v in config.method.items() if k[0] != "_"},
+            reached=trained.pop("reached", {}),
+            trained=trained,
+            rows=[_row(cell) for cell in reached],
+            published=_published,
+        )
+    )
 
 
 def _use(config: Any, out: Path) -> str:
@@ -201,40 +178,23 @@ def _cells(folder: Path, adapter: Path | None) -> list[Any]:
     return found
 
 
-def _results(cells: Sequence[Any]) -> str:
-    if not cells:
-        return "Not run."
-    rows = [
-        "| method | chunk | data | utterances | WER % | 95 % |",
-        "| --- | ---: | --- | ---: | ---: | ---: |",
-    ]
-    for cell in cells:
-        chunk = "–" if cell.chunk_s is None else f"{cell.chunk_s * 1000:.0f} ms"
-        wer = cell.metrics.get("wer")
-        bounds = (cell.document.get("intervals") or {}).get("metrics", {}).get("wer")
-        rows.append(
-            f"| {cell.label} | {chunk} | {cell.split} | {cell.document.get('n_utterances', '–')} | "
-            f"{'–' if wer is None else f'{wer:.1f}'} | "
-            f"{'–' if not bounds else f'{bounds[0]:.1f} to {bounds[1]:.1f}'} |"
-        )
-    return "\n".join(rows)
-
-
-def _table(heading: str, values: Mapping[str, Any]) -> str:
-    rows = [f"| {heading} | |", "| --- | --- |"]
-    for key, value in values.items():
-        text = _published(str(value)) if isinstance(value, str) else value
-        rows.append(f"| {key} | {text} |")
-    return "\n".join(rows)
+def _row(cell: Any) -> tuple[object, ...]:
+    """The columns of a result: method, chunk, data, utterances, WER and its interval."""
+    wer = cell.metrics.get("wer")
+    bounds = (cell.document.get("intervals") or {}).get("metrics", {}).get("wer")
+    return (
+        cell.label,
+        "–" if cell.chunk_s is None else f"{cell.chunk_s * 1000:.0f} ms",
+        cell.split,
+        cell.document.get("n_utterances", "–"),
+        "–" if wer is None else f"{wer:.1f}",
+        "–" if not bounds else f"{bounds[0]:.1f} to {bounds[1]:.1f}",
+    )
 
 
 def _published(path: str, name: str | None = None) -> str:
     """A path as it can stand in a published file: without what is of one machine only."""
     return (name or Path(path).name) if Path(path).expanduser().is_absolute() else path
-
-
-def _code(text: str) -> str:
-    return f"```\n{text}\n```"
 
 
 if __name__ == "__main__":

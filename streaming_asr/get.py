@@ -10,6 +10,7 @@ The prompts are recordings that Debian's packages carry (`data.prompts`), one na
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import zipfile
@@ -21,8 +22,10 @@ from pathlib import Path
 from streaming_asr.cache import kept
 from streaming_asr.data.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
 from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.models.find import find_here
 from streaming_asr.models.packages import Packaged, Wheel, find_packaged, packaged, write
 
+REAL = "tiny.en"  # what hears people, where no model is named
 SOURCE = "Debian's asterisk-core-sounds"
 
 
@@ -79,6 +82,20 @@ def get_model(model: Packaged) -> Got:
         folder = kept(model.place, partial(_make, model))
         found = folder, f"{model.title}, in this project's cache"
     return Got(*found, licence=model.licence, use=f"model={model.model}")
+
+
+def with_model(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides with `model=tiny.en` where they name none, and obtain that model or the
+    named one where packages carry it and it is not on this machine yet.
+
+    For commands on a user's own speech, of which mini hears nothing. Raises UserError.
+    """
+    given = [o.partition("=")[2] for o in overrides if re.match(r"(model|model\.path)=", o)]
+    overrides = list(overrides) if given else [*overrides, f"model={REAL}"]
+    for model in packaged().values():
+        if model.model in (given or [REAL]) and find_here(model.hub) is None:
+            print(f"{model.model}: licence {get_model(model).licence}", file=sys.stderr, flush=True)
+    return overrides
 
 
 def get_prompts(language: str) -> Got:

@@ -11,13 +11,17 @@ import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+from msgspec.json import Decoder
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import COUNTS
+from streaming_asr.method import COUNTS, PARTS
 
 SCHEMA_FILE = Path(__file__).with_name("events.schema.json")
 STEP_KINDS = ("audio", "endpoint", "flush")
+_TIMES = ("wall", "lag", "cpu", *PARTS)
 N_LISTED = 20
 
 
@@ -32,6 +36,34 @@ class InvalidLog(UserError):
             "import again:\n  " + "\n  ".join(listed)
         )
         self.violations = violations
+
+
+_Whole = Annotated[int, Meta(ge=0, le=10**15)]
+_Second = Annotated[float, Meta(ge=-1e6, le=1e6)] | None
+_Count = Annotated[int, Meta(ge=0, le=10**18)] | Annotated[float, Meta(ge=0, le=1e18)] | UnsetType
+
+
+class _Step(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The fields of a step as the schema has them, without its counts."""
+
+    kind: Literal["audio", "endpoint", "flush"]
+    utt: str
+    audio_samples: Annotated[int, Meta(ge=0, le=9_676_800_000)]
+    compute_ns: dict[Literal[_TIMES], _Whole]  # type: ignore[valid-type]
+    committed: list[str]
+    partial: list[str]
+    words: list[Annotated[list[_Second], Meta(min_length=3, max_length=3)]] | None = None
+    retracted: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+
+    def counts(self) -> dict[str, float]:
+        """Return the counts that the line gives."""
+        found = {name: getattr(self, name) for name in COUNTS}
+        return {name: value for name, value in found.items() if value is not UNSET}
+
+
+# A line with its counts beside them.
+StepLine = defstruct("StepLine", [(name, _Count, UNSET) for name in COUNTS], bases=(_Step,))
+_STEP: Decoder[_Step] = Decoder(StepLine)  # type: ignore[arg-type]
 
 
 class Invariants:
@@ -58,24 +90,21 @@ class Invariants:
                 return f"the word {word!r} ends at {end} s before it starts at {start} s"
         return None
 
-    def steps(self, row: Mapping[str, Any], *, is_last: bool) -> str | None:
-        if row["utt"] != self.utt:
+    def steps(self, line: _Step) -> str | None:
+        heard, retracted = line.audio_samples, line.retracted
+        if line.utt != self.utt:
             return "a step of an utterance that is not open"
-        heard, retracted = row["audio_samples"], row.get("retracted", 0)
-        committed, words = row["committed"], row.get("words")
-        if type(heard) is not int or type(retracted) is not int:
-            return "`audio_samples` and `retracted` are whole numbers, written without a point"
         if heard < self._heard:
             return f"`audio_samples` goes back from {self._heard} to {heard}"
         if self._flushed:
             return "a step after the flush, which is the last"
         if retracted > self._n_committed:
             return f"{retracted} words are retracted where {self._n_committed} were committed"
-        if words is not None and len(words) != len(committed):
-            return f"{len(words)} `words` for {len(committed)} committed ones"
+        if line.words is not None and len(line.words) != len(line.committed):
+            return f"{len(line.words)} `words` for {len(line.committed)} committed ones"
         self._heard = heard
-        self._n_committed += len(committed) - retracted
-        self._flushed = is_last
+        self._n_committed += len(line.committed) - retracted
+        self._flushed = line.kind == "flush"
         return None
 
     def ends(self, row: Mapping[str, Any]) -> str | None:
@@ -87,8 +116,19 @@ class Invariants:
         return None
 
 
-def schema_violation(row: Any) -> str | None:
-    """Return how a line breaks the published schema, None where it does not."""
+def step_of(line: bytes) -> _Step | None:
+    """Return the step that a line of a log tells; None for another line and for one that breaks the
+    schema, whose `violation` says how."""
+    try:
+        step = _STEP.decode(line)
+    except (ValueError, RecursionError):
+        return None
+    return step if "wall" in step.compute_ns else None
+
+
+def violation(row: Any) -> str | None:
+    """Return how a line breaks the published schema, None where it does not; a step is given here
+    only where `step_of` did not take it."""
     try:
         _validators()[row["kind"]](row)
     except (KeyError, TypeError):
@@ -96,17 +136,18 @@ def schema_violation(row: Any) -> str | None:
     except ValueError as error:  # fastjsonschema.JsonSchemaValueException
         value = "" if getattr(error, "rule", "") == "required" else f": {_value(error)}"
         return str(error).removeprefix("data.").replace("data ", "the line ", 1)[:200] + value
-    return None
+    if row["kind"] not in STEP_KINDS:
+        return None
+    if unknown := sorted(row.keys() - set(StepLine.__struct_fields__)):
+        return f"{', '.join(unknown)}: no such count"
+    return (
+        "`audio_samples` and `retracted` are whole numbers, as are the times of `compute_ns`; "
+        "write them without a point"
+    )
 
 
 def _value(error: ValueError) -> str:
     return repr(getattr(error, "value", None))[:60]
-
-
-def unknown_counts(counts: Mapping[str, Any]) -> str | None:
-    """Return which names among the counts of a step method.COUNTS does not hold, None for none."""
-    unknown = sorted(counts.keys() - COUNTS.keys())
-    return f"{', '.join(unknown)}: no such count" if unknown else None
 
 
 @cache

@@ -30,10 +30,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr import cells, memory, pieces
 from streaming_asr.align.auto import give_times
-from streaming_asr.config import build, check_name, settle
+from streaming_asr.config import build, check_name, check_options, settle
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
+from streaming_asr.get import with_model
 from streaming_asr.hashes import code_hash, config_hash, model_hash
 from streaming_asr.method import SAMPLE_RATE, LongForm
 from streaming_asr.models.find import find_here, is_english_only
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 EXIT_BAD_INPUT, EXIT_FAILED = 2, 1
 MULTIRUN = ("-m", "--multirun")
+LOST_SHOWN = 10  # recordings that failed
 
 
 def run_cell(
@@ -166,7 +168,7 @@ def _simulate(
         return
     if closed:
         say(f"{cell}: goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances")
-    method, synchronise = _method(config)
+    method, synchronise = method_of(config)
     header = {
         "config": plain,
         "hashes": dict(hashes),
@@ -245,7 +247,7 @@ def _attention(name: str | None) -> AbstractContextManager[None]:
     return attention(name)
 
 
-def _method(config: DictConfig) -> tuple[Any, Callable[[], None]]:
+def method_of(config: DictConfig) -> tuple[Any, Callable[[], None]]:
     """Return the method, seeded, and the function that waits for its device."""
     import random
 
@@ -388,8 +390,8 @@ class ReportSweep(Callback):  # type: ignore[misc]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status: 0; 1 where a cell failed; 2 for bad input;
-    128 and the number of the signal that stopped it, which is 130 for Ctrl-C."""
+    """Run the command line and return its exit status: 0; 1 where a cell or a recording failed; 2
+    for bad input; 128 and the number of the signal that stopped it, which is 130 for Ctrl-C."""
     argv = list(sys.argv[1:] if argv is None else argv)
     # Hydra's parser refuses -m between overrides; a stable sort moves nothing else.
     argv.sort(key=lambda argument: argument not in MULTIRUN)
@@ -400,6 +402,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             except UnicodeEncodeError as error:
                 raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
             check_name(argument)
+        check_options(argv)
+        argv = _own_speech(argv)
         with stoppable():
             if "hydra/launcher=submitit_slurm" in argv and shutil.which("sbatch") is None:
                 raise UserError(
@@ -434,8 +438,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         for folder in failed:
             reason = json.loads((folder / "failed.json").read_text(encoding="utf-8"))["error"]
             print(f"  {folder}: {reason}", file=sys.stderr)
-        return EXIT_FAILED
-    return 0
+    lost = [line for cell in planned for line in _lost(cell.folder)]
+    print(*lost, sep="\n", end="\n" * bool(lost), file=sys.stderr)
+    return EXIT_FAILED if failed or lost else 0
+
+
+def _own_speech(argv: list[str]) -> list[str]:
+    """Return the command line, with the corpus and the model that `data.path=FILE` alone means."""
+    given = dict(argument.split("=", 1) for argument in argv if "=" in argument)
+    if "data.path" not in given or {"data", "experiment", "+experiment"} & given.keys():
+        return argv
+    kind = "manifest" if given["data.path"].endswith((".jsonl", ".json")) else "folder"
+    return [*with_model(argv), f"data={kind}"]
+
+
+def _lost(folder: Path) -> list[str]:
+    """Return what to say of the recordings of a cell that failed; nothing where none did."""
+    try:
+        result = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+        failed = [f"  {each['utt']}: {each['error']}" for each in result["failed"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    if not failed:
+        return []
+    rest = [f"  and {len(failed) - LOST_SHOWN} more: {folder / 'metrics.json'}"]
+    told = f"{folder.name}: {len(failed)} of {result['n_utterances']} recordings failed:"
+    return [told, *failed[:LOST_SHOWN], *rest * (len(failed) > LOST_SHOWN)]
 
 
 def _plan(argv: Sequence[str]) -> list[cells.Planned]:

@@ -11,6 +11,8 @@ from streaming_asr.files import write_text
 from streaming_asr.method import Word
 
 SILENCE_S = 0.5  # a gap of this length between two words ends a segment
+CUE_CHARACTERS = 84  # of a subtitle: two lines, which can be read in
+CUE_S = 7.0
 FILE = "segments.tsv"
 HEADER = "utterance\tstart_s\tend_s\ttext"
 
@@ -24,9 +26,12 @@ class Segment:
     text: str
 
 
-def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segment]:
+def segments(
+    words: Sequence[Word], silence_s: float = SILENCE_S, *, as_cues: bool = False
+) -> list[Segment]:
     """Return timed words in segments; a new one begins after every gap of `silence_s` or more.
 
+    as_cues: also after a sentence and before what would make it too long for a subtitle.
     Raises ValueError for a word without times.
     """
     groups: list[list[Word]] = []
@@ -34,13 +39,42 @@ def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segmen
         if word.start is None or word.end is None:
             raise ValueError(f"{word} has no times; segments are made of timed words")
         gap_s = word.start - (groups[-1][-1].end or 0.0) if groups else silence_s
-        if gap_s >= silence_s - 1e-6:
+        if gap_s >= silence_s - 1e-6 or (as_cues and _is_full(groups[-1], word)):
             groups.append([])
         groups[-1].append(word)
     return [
         Segment(group[0].start or 0.0, group[-1].end or 0.0, "".join(w.text for w in group).strip())
         for group in groups
     ]
+
+
+def _is_full(cue: Sequence[Word], word: Word) -> bool:
+    long = len("".join(each.text for each in (*cue, word)).strip()) > CUE_CHARACTERS
+    late = (word.end or 0.0) - (cue[0].start or 0.0) > CUE_S
+    return long or late or cue[-1].text.rstrip().endswith((".", "?", "!"))
+
+
+def srt(cues: Sequence[Segment]) -> str:
+    """Return subtitles as SubRip has them."""
+    return "\n".join(
+        f"{n}\n{clock(cue.start, ',')} --> {clock(cue.end, ',')}\n{cue.text}\n"
+        for n, cue in enumerate(cues, 1)
+    )
+
+
+def vtt(cues: Sequence[Segment]) -> str:
+    """Return subtitles as WebVTT has them."""
+    escaped = [cue.text.replace("&", "&amp;").replace("<", "&lt;") for cue in cues]
+    return "WEBVTT\n" + "".join(
+        f"\n{clock(cue.start)} --> {clock(cue.end)}\n{text}\n"
+        for cue, text in zip(cues, escaped, strict=True)
+    )
+
+
+def clock(seconds: float, point: str = ".") -> str:
+    """Return a time as `00:01:02.345`."""
+    ms = round(seconds * 1000)
+    return f"{ms // 3600000:02}:{ms // 60000 % 60:02}:{ms // 1000 % 60:02}{point}{ms % 1000:03}"
 
 
 def write_segments(folder: Path) -> Path:

@@ -24,6 +24,9 @@ FINISH_TIMEOUT_S = 300  # for a server that went away while a run's files were b
 INIT_TIMEOUT_S = 30  # wandb's own 90 s would stall every cell of a sweep while a server is away
 
 
+_told: set[Path] = set()  # sweeps whose upload has been told of
+
+
 class TrackerWarning(UserWarning):
     """The tracker failed; the run goes on without it."""
 
@@ -47,7 +50,8 @@ class Tracker:
 class WandbTracker(Tracker):
     """Calls into one wandb run; the first failure is told and ends the tracking."""
 
-    def __init__(self, wandb: Any, run: Any) -> None:
+    def __init__(self, wandb: Any, run: Any, sweep: Path = Path("outputs")) -> None:
+        self._sweep = sweep
         self._wandb = wandb
         self._run = run
         self._curves: set[str] = set()
@@ -94,13 +98,16 @@ class WandbTracker(Tracker):
         self._guard("report", send)
 
     def finish(self, *, failed: bool) -> None:
-        """Close the run; where it was not sent, print the command that uploads it."""
-        offline, folder = self._run.offline, Path(self._run.dir).parent
+        """Close the run; where it was not sent, print the command that uploads it and the other
+        runs of its sweep, once for all of them."""
+        offline = self._run.offline
         # Even after a failed call: what did arrive before it is worth keeping.
         self._alive = True
         closed = self._guard("finish", lambda: self._run.finish(exit_code=int(failed)))
-        if offline or not closed:
-            print(f"wandb run kept offline; to upload it: wandb sync {shlex.quote(str(folder))}")
+        if (offline or not closed) and self._sweep not in _told:
+            _told.add(self._sweep)
+            command = f"streaming-asr sync {shlex.quote(str(self._sweep))}"
+            print(f"W&B runs are kept offline; to upload them: {command}")
 
     def _guard(self, what: str, send: Callable[[], None]) -> bool:
         if not self._alive:
@@ -192,7 +199,7 @@ def _start(
         except Exception as error:
             _warn(f"wandb.init(mode={mode}) failed", error)
         else:
-            return WandbTracker(wandb, run)
+            return WandbTracker(wandb, run, folder.parent)
     return None
 
 

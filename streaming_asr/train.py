@@ -5,6 +5,9 @@ goes on from its last checkpoint when the same command is given again. The resul
 <output>/train/<model>/<method>/<entry>, where `run` looks for it; checkpoints and the learning
 curve in <output>/training/<model>/<method>/<entry>.
 
+`data=folder data.path=DIR` in the place of `train_data` trains on recordings without texts: the
+offline model writes them down (align/teacher.py).
+
 A recipe with `stages` runs them in turn, each in a process of its own and from where the one before
 ended; what all but the last leave behind lies in <entry>-<stage>.
 """
@@ -15,25 +18,24 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
 from streaming_asr import cells
-from streaming_asr.config import build, check_attention
+from streaming_asr.config import build, check_attention, program
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside
 from streaming_asr.memory import ran_out
 from streaming_asr.paths import CONF_DIR
-from streaming_asr.terminal import stoppable, stopped
+from streaming_asr.terminal import exit_status
 
 
 @dataclass
@@ -48,6 +50,7 @@ class TrainConfig:
     entry: str = MISSING  # name of what is trained: 300ms, random, base ...
     chunk: str = "300ms"
     first_chunk: str | None = None
+    data: Any = None  # recordings without texts, in the place of train_data
     train_data: str | None = None  # folder of training shards
     dev_manifest: str | None = None
     processes: int = 1
@@ -57,18 +60,11 @@ class TrainConfig:
 ConfigStore.instance().store(name="train_schema", node=TrainConfig)
 
 
-@hydra.main(config_path=str(CONF_DIR), config_name="train", version_base="1.3")
-def _program(config: DictConfig) -> None:
+def _job(config: DictConfig) -> None:
     try:
-        with stoppable():
-            train(config, HydraConfig.get().runtime.choices["method"])
-    except KeyboardInterrupt as error:
-        sys.exit(stopped(error))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        train(config, HydraConfig.get().runtime.choices["method"])
     except Exception as error:
-        if not ran_out(error):
+        if isinstance(error, UserError) or not ran_out(error):
             raise
         print(f"error: {_no_memory(error, config.recipe)}", file=sys.stderr)
         sys.exit(1)
@@ -94,11 +90,18 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     chunk_ms = parse_duration(config.chunk)
     config.chunk = format_duration(chunk_ms)
     config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
-    _choose_data(config)
+    if config.data is None:
+        _choose_data(config)
+    elif config.train_data is not None:
+        raise UserError("data=, train_data=: both name what is trained on; give one of them")
     with open_dict(config):
         del config["method"]  # how the method streams, of which training needs nothing
+    for key in sorted(k for k in OmegaConf.missing_keys(config) if k.startswith("data.")):
+        raise UserError(f"{key}: has no default; give {key}=<value>")
     OmegaConf.resolve(config)
     check_attention(config)
+    if config.data is not None:
+        _transcribe(config)
     if not Path(config.train_data).is_dir():
         raise UserError(
             f"train_data={config.train_data}: no such folder; make mini's with "
@@ -205,6 +208,23 @@ def _choose_data(config: DictConfig) -> None:
         config[key] = config[key] or default
 
 
+def _transcribe(config: DictConfig) -> None:
+    """Shards and dev of the recordings of `data`; the recipe learns from the offline model."""
+    from streaming_asr.align.teacher import prepare
+
+    if "distil" not in config.recipe.target:
+        raise UserError(
+            "data=: recordings without texts train method=whisperrt, which learns from the offline "
+            "model; other methods take train_data="
+        )
+    config.recipe.target.distil = config.recipe.target.distil or "both"
+    if "RANK" not in os.environ:
+        print(f"the training itself: {config.recipe.fit.max_minutes:g} min at most", flush=True)
+    shards, dev = prepare(config.data, config.model, Path(config.output))
+    config.train_data = config.recipe.target.train_data = str(shards)
+    config.dev_manifest = config.recipe.target.dev_manifest = config.dev_manifest or str(dev)
+
+
 def _in_turn(stages: list[str]) -> dict[str, float]:
     """This very command once per stage; ends the program where one fails."""
     for stage in stages:
@@ -236,9 +256,24 @@ def _choose_stage(config: DictConfig, method: str) -> None:
         recipe.fit.update(own)
 
 
-def main() -> None:
-    _program()
+def _check_recipe(argv: Sequence[str]) -> None:
+    """Raise UserError for a method that has nothing to train."""
+    method = next((a.partition("=")[2] for a in argv if a.startswith("method=")), "whisperrt")
+    methods, recipes = (
+        {file.stem for file in (CONF_DIR / group).glob("*.yaml")} for group in ("method", "recipe")
+    )
+    if method in methods - recipes and not any(a.startswith("recipe=") for a in argv):
+        able = sorted(methods & recipes)
+        raise UserError(
+            f"method={method}: needs no training; run it, as streaming-asr method={method} "
+            f"chunk=1s. There are recipes for: {', '.join(able)}"
+        )
+
+
+def main() -> int:
+    """Run the command line and return its exit status."""
+    return exit_status(lambda: _check_recipe(sys.argv[1:])) or program("train", _job)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,8 @@ def find_weights(
         return present[duration_key(wanted)]
     elif Path(wanted).expanduser().exists():  # a folder, or a checkpoint file of another project
         return Path(wanted).expanduser()
-    chunk = format_duration(chunk_ms)
+    named = re.fullmatch(r"(\d+)ms", duration_key(wanted))  # is asked for by its chunk
+    chunk = format_duration(int(named[1]) if named else chunk_ms)
     if wanted in RENAMED_ENTRIES:
         now = RENAMED_ENTRIES[wanted]
         raise MissingWeights(

@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments.chunkformer import parity
+from experiments.chunkformer.parity import delay_frames
 from streaming_asr.methods.chunkformer import layers
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.encoder import encoder_flops
@@ -21,7 +22,6 @@ from streaming_asr.methods.chunkformer.endless import (
     Cache,
     LookAheadCache,
     advance,
-    delay_frames,
     look_ahead,
 )
 from streaming_asr.methods.chunkformer.layers import n_frames

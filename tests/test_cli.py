@@ -64,12 +64,21 @@ def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFi
     assert "reprot: no such command; did you mean report?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "named", "now"),
+    [
+        (["bench", "step"], "bench", "bench"),
+        (["profile"], "profile", "bench.profile"),
+        (["report", "paper", "whisperrt"], "report paper", "papers"),
+        (["report", "outputs", "--figure=pareto.svg"], "report --figure", "figures"),
+    ],
+)
 def test_a_command_that_has_moved_is_answered_with_its_place(
-    capsys: pytest.CaptureFixture[str],
+    given: list[str], named: str, now: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["bench", "step"]) == 2
+    assert cli.main(given) == 2
     assert capsys.readouterr().err == (
-        "error: bench: this is now `python -m experiments.bench` in a checkout of the project\n"
+        f"error: {named}: this is now `python -m experiments.{now}` in a checkout of the project\n"
     )
 
 

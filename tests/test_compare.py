@@ -23,13 +23,15 @@ def a_cell(
     n: int = 36,
     n_speakers: int = 12,
     cpu: str = "abacus",
+    chunk: str = "300ms",
     **fields: object,
 ) -> Path:
     """`n` utterances of "big fish swim home"; every `wrong`-th has an error, words come `late_s`
     later."""
     text = "big fish swim home"
     folder.mkdir(parents=True)
-    with EventWriter(folder / "events.jsonl", {"config": {}, "machine": {"cpu": cpu}}) as writer:
+    header = {"config": {"chunk": chunk}, "machine": {"cpu": cpu}}
+    with EventWriter(folder / "events.jsonl", header) as writer:
         for k in range(n):
             heard = text.replace("fish", "dish") if wrong and k % wrong == 0 else text
             words = [TimedWord(w, 0.5 * i, 0.5 * i + 0.4) for i, w in enumerate(text.split())]
@@ -99,6 +101,20 @@ def test_streaming_minus_offline_finds_the_baseline_of_each_corpus(tmp_path: Pat
     rows = rows_of(tmp_path, against="method=offline")
     assert {(row["run"], row["baseline"]) for row in rows.values()} == {
         (f"method=whisperrt,n={n}", f"method=offline,n={n}") for n in (24, 36)
+    }
+
+
+def test_a_baseline_of_several_chunks_is_paired_at_the_run_s_own(tmp_path: Path) -> None:
+    for chunk, late_s in (("300ms", 0.5), ("1s", 2.0)):
+        a_cell(tmp_path / f"method=reencode,chunk={chunk}", chunk=chunk, late_s=late_s)
+        a_cell(tmp_path / f"method=ufal,chunk={chunk}", chunk=chunk)
+    rows = rows_of(tmp_path, against="method=reencode")
+    earlier = {
+        run: row["difference"] for (name, run), row in rows.items() if name.endswith("p50_ca_s")
+    }
+    assert earlier == {
+        "method=ufal,chunk=300ms": pytest.approx(-0.5),
+        "method=ufal,chunk=1s": pytest.approx(-2.0),
     }
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments.real import voices
+from experiments.real import dev, voices
+from experiments.real.packages import ADDRESSES, WORDNET
 from experiments.real.sentences import reserved, said_as_written, split, words_of
 from experiments.real.speech import HELD_OUT
 from streaming_asr.config import build, compose_raw
@@ -16,6 +18,8 @@ from streaming_asr.data import Utterance
 from streaming_asr.data.check import check
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
+
+NAMES = [first + rest for first in ("T", "B", "R", "M") for rest in ("om", "en", "ob", "ay")]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +104,26 @@ def test_sentences_are_taken_by_length_two_of_one_year_and_never_twice() -> None
 
 def test_the_order_of_sentences_depends_on_their_words_and_takes_each_once() -> None:
     kept = [s for s in (f"Word {a}{b}." for a in "abcdefgh" for b in "abcdefgh") if reserved(s)]
-    years = {1970: kept, 1971: [*kept[:1], "Not kept."], 1950: ["Word old."]}
-    found = [sentence for _, sentence in voices.ordered(years)]
+    years = {1970: kept, 1971: [*kept[:1], "Not kept."]}
+    found = [sentence for _, sentence in voices.ordered(years, "salt")]
     assert sorted(found) == sorted(kept) != []
-    assert found == [sentence for _, sentence in voices.ordered({1970: kept[::-1]})]
+    assert found == [sentence for _, sentence in voices.ordered({1970: kept[::-1]}, "salt")]
+
+
+def test_dev_says_no_sentence_of_these_clips_and_none_from_before_1961(
+    tmp_path: Path, utterances: list[Utterance]
+) -> None:
+    (said,) = (u.text for u in utterances if u.id == "af_river-0")
+    new = [f"We said so to {a} and {b}." for a in NAMES for b in NAMES]
+    kept = [sentence for sentence in new if reserved(sentence)]
+    (tmp_path / ADDRESSES.folder / "package/data").mkdir(parents=True)
+    (tmp_path / WORDNET.folder / "package/dict").mkdir(parents=True)
+    for year, sentences in ((1950, new), (1970, [said]), (1980, new[::2])):
+        file = tmp_path / ADDRESSES.folder / f"package/data/{year}.txt"
+        file.write_text(" ".join(sentences))
+    gloss = "; ".join(f'"{each[:-1]}"' for each in (said, *new))
+    (tmp_path / WORDNET.folder / "package/dict/data.noun").write_text(f"0 | it; {gloss}")
+    of_addresses, of_wordnet = dev.sentences(tmp_path)
+    late = [sentence for sentence in new[::2] if reserved(sentence)]
+    assert sorted(of_addresses) == sorted((1980, sentence) for sentence in late) != []
+    assert sorted(of_wordnet) == sorted((0, sentence) for sentence in kept)

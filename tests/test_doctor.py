@@ -37,7 +37,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_programs_that_are_missing_are_absent_and_say_what_they_are_for(bare: Path) -> None:
     found = by_name(examine(connect=None))
-    for name in ("FFmpeg", "MFA", "espeak-ng", "flite", "festival", "Chromium"):
+    for name in ("MFA", "espeak-ng", "flite", "festival", "Chromium"):
         assert found[name].state == "absent" and found[name].remedy, name
     assert found["torch"].state == found["device=cpu"].state == found["audio files"].state == "ok"
 
@@ -45,7 +45,7 @@ def test_programs_that_are_missing_are_absent_and_say_what_they_are_for(bare: Pa
 def test_a_program_is_asked_for_its_version_and_may_fail_to_run(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a_program(bare, "ffmpeg", "echo ffmpeg version 7; echo more")
+    a_program(bare, "flite", "echo flite version 7; echo more")
     a_program(bare, "chrome", "exit 3")
 
     def stuck(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
@@ -57,7 +57,7 @@ def test_a_program_is_asked_for_its_version_and_may_fail_to_run(
     monkeypatch.setattr(subprocess, "run", stuck)
     a_program(bare, "mfa", "echo never")
     found = by_name(examine(connect=None))
-    assert found["FFmpeg"] == Check("FFmpeg", "ok", "ffmpeg version 7")
+    assert found["flite"] == Check("flite", "ok", "flite version 7")
     assert found["Chromium"].state == "ok"  # it is there, and silent about its version
     assert found["MFA"].state == "absent" and "TimeoutExpired" in found["MFA"].found
 

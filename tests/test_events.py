@@ -19,7 +19,7 @@ from streaming_asr.events import (
     read_log,
     resume,
 )
-from streaming_asr.log_check import SCHEMA_FILE, InvalidLog
+from streaming_asr.log_check import SCHEMA_FILE, InvalidLog, step_of
 from streaming_asr.method import COUNTS
 
 HEADER: dict[str, Any] = {
@@ -93,6 +93,26 @@ def test_every_count_that_is_declared_comes_back_and_no_other(tmp_path: Path) ->
     path.write_text(path.read_text().replace("anchors", "rudders"))
     with pytest.raises(UserError, match=r"line 3.*rudders"):
         read_log(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("kind", ["audio", "flush", "end", 1]),
+        ("audio_samples", [0, 9_676_800_000, 9_676_800_001, -1, "1", None]),
+        ("compute_ns", [{"wall": 0, "cpu": 10**15}, {"cpu": 1}, {"wall": 10**15 + 1}, []]),
+        ("committed", [[], [" a"], [1], None]),
+        ("words", [None, [], [[0.1, None, 1]], [[0.1, 0.2]], [[0.1, 0.2, 1e7]]]),
+        ("retracted", [0, 1_000_000, 1_000_001, -1]),
+        ("tokens", [0, 0.5, 10**18, 10**19, -0.5, None]),
+    ],
+)
+def test_a_step_is_read_where_the_published_schema_takes_it(field: str, values: list) -> None:
+    check = jsonschema.Draft7Validator(json.loads(SCHEMA_FILE.read_text()))
+    rows = [{**lines_of(example())[2], field: value} for value in values]
+    taken = [step_of(json.dumps(row).encode()) is not None for row in rows]
+    assert taken == [check.is_valid(row) for row in rows]
+    assert set(taken) == {True, False}
 
 
 def test_each_line_is_on_disk_at_once(tmp_path: Path) -> None:

@@ -476,6 +476,7 @@ def test_a_flag_that_means_nothing_for_a_format_is_refused(
 
 def test_every_metric_is_measured_by_a_log_that_knows_everything() -> None:
     assert unmeasured(EVERYTHING) == {}
+    assert set().union(*(metric.needs for metric in METRICS.values())) == EVERYTHING
     # A trace of nothing but text leaves exactly the metrics of text and of what a log counts.
     left = set(METRICS) - set(unmeasured([]))
     assert {"wer", "cer", "wer_formatted", "word_latency_coverage"} <= left

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_cells import write_cell
 
+from experiments.figures.tables import write_table
 from streaming_asr.errors import UserError
 from streaming_asr.events import resume
 from streaming_asr.report import build, table
-from streaming_asr.report.tables import write_table
 from streaming_asr.score import score_folder
 
 

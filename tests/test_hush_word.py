@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
+from experiments.bench.profile import measure, splits
 from streaming_asr.config import new_method
 from streaming_asr.data.corpora import MINI, Mini
 from streaming_asr.errors import UserError
@@ -28,7 +29,6 @@ from streaming_asr.methods.hush_word.padding import (
 )
 from streaming_asr.methods.hush_word.pipeline import parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser
-from streaming_asr.profile import measure, splits
 from streaming_asr.recorder import StepRecorder
 from streaming_asr.whisper.agreement import key
 from streaming_asr.whisper.encoder import encode_padded, encode_short
@@ -459,7 +459,7 @@ def test_the_splits_of_the_cores():
 
 
 def test_the_profile_keeps_the_split_of_the_lowest_latency(tmp_path, monkeypatch, capsys):
-    from streaming_asr import profile
+    from experiments.bench import profile
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     options = [f"model.path={FOLDER}", "method.weights=none", "method.padding=zeros"]

@@ -11,8 +11,9 @@ import torch
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
+from experiments.hush_word.tables import reduce_ratio
 from streaming_asr.method import NULL
-from streaming_asr.methods.hush_word.search import Reference, punctuation, reduce_ratio
+from streaming_asr.methods.hush_word.search import Reference, punctuation
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper

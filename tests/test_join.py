@@ -16,7 +16,7 @@ from tiny import tiny_folder
 from streaming_asr.align import auto
 from streaming_asr.config import build, compose_raw
 from streaming_asr.data import Manifest, TimedWord, Utterance
-from streaming_asr.data.corpora.speechocean762 import frozen_speakers
+from streaming_asr.data.corpora.speechocean762 import Speechocean762, frozen_speakers
 from streaming_asr.data.manifest import read_manifest, write_manifest
 from streaming_asr.errors import UserError
 
@@ -174,6 +174,30 @@ def test_speechocean762_is_the_same_in_its_three_forms(tmp_path: Path, form: Any
         ("000030012", TEST, "mark is going", 6, "m"),
         ("000440003", OTHER_TEST, "zero three", 31, "f"),
     ]
+
+
+def test_per_speaker_takes_the_first_recording_of_each_and_limit_some_of_these(
+    tmp_path: Path,
+) -> None:
+    speakers = sorted(frozen_speakers()["test"])[:5]
+    lines = []
+    for i in range(20):
+        file = sound(tmp_path / f"test/{i:02d}.ogg")
+        row = {"audio_filepath": f"test/{file.name}", "text": f"a {i}", "speaker": speakers[i % 5]}
+        lines.append(json.dumps(row))
+    write(tmp_path / "test.jsonl", *lines)
+    write(tmp_path / "train.jsonl", lines[0].replace("a 0", "train").replace(speakers[0], DEV))
+
+    def ids(limit: int | None = None, **settings: Any) -> list[str]:
+        corpus = Speechocean762(path=tmp_path, per_speaker=1, **settings)
+        return [utterance.id for utterance in corpus.utterances(limit)]
+
+    assert ids() == ["00", "01", "02", "03", "04"]
+    joined = [f"{speaker}-2s-00" for speaker in speakers]  # clips of half a second, pauses
+    assert ids(join_s=2.0) == joined
+    assert len(ids(3, join_s=2.0)) == 3 and set(ids(3, join_s=2.0)) < set(joined)
+    with pytest.raises(UserError, match=r"data\.per_speaker=0: 1 or more"):
+        Speechocean762(path=tmp_path, per_speaker=0)
 
 
 def test_the_speakers_of_dev_and_test_are_frozen() -> None:

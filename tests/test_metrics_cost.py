@@ -8,7 +8,6 @@ import pytest
 from traces import a_step, a_trace
 
 from streaming_asr.metrics import METRICS, TraceStep, compute, queued
-from streaming_asr.metrics.corpus import needs_batch_1
 
 
 def test_erasure_counts_words_behind_the_first_difference_and_lost_words_only_those_gone() -> None:
@@ -153,9 +152,9 @@ def test_a_batched_run_reports_no_latency_but_its_accuracy_and_throughput() -> N
     trace = a_trace("a b", [(0.5, 0.1, "", "a"), (1.0, 0.1, "a b", "")], ends=(0.4, 0.8))
     alone, batched = compute([trace]), compute([replace(trace, batch=8)])
     for name in METRICS:
-        assert batched[name] == (None if needs_batch_1(name) else alone[name]), name
+        assert batched[name] == (None if METRICS[name].alone else alone[name]), name
     for name in ("wer", "rwer", "arwer_cu", "arwer_grid_cu", "rtf_total", "rtfx", "reencoding"):
-        assert not needs_batch_1(name), name
+        assert not METRICS[name].alone, name
     for name in (
         "arwer_ca",
         "arwer_grid_ca",
@@ -169,7 +168,7 @@ def test_a_batched_run_reports_no_latency_but_its_accuracy_and_throughput() -> N
         "queue_max_s",
         "headroom",
     ):
-        assert needs_batch_1(name), name
+        assert METRICS[name].alone, name
 
 
 def test_every_metric_has_a_unit_that_its_name_agrees_with() -> None:

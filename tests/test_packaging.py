@@ -37,7 +37,7 @@ def test_the_wheel_holds_every_configuration_file_and_the_embedded_data(wheel: P
     for file in (ROOT / "conf").rglob("*.yaml"):
         assert f"streaming_asr/conf/{file.relative_to(ROOT / 'conf').as_posix()}" in names
     for file in (ROOT / "streaming_asr").rglob("*"):
-        if file.suffix in (".py", ".json", ".jsonl", ".ogg", ".safetensors", ".j2", ".css"):
+        if file.suffix in (".py", ".tsv", ".json", ".jsonl", ".ogg", ".safetensors", ".j2", ".css"):
             assert f"streaming_asr/{file.relative_to(ROOT / 'streaming_asr').as_posix()}" in names
 
 

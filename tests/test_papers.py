@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from experiments.papers import NONE, papers, read_paper
+from experiments.papers.compare import agrees, compare, main
 from streaming_asr.config import compose_raw
 from streaming_asr.errors import UserError
-from streaming_asr.papers import NONE, papers, read_paper
 from streaming_asr.paths import CONF_DIR
-from streaming_asr.report import main
 from streaming_asr.report.cells import read_cells
-from streaming_asr.report.paper import agrees, compare
 
 
 def table(paper: str, name: str):
@@ -246,10 +245,10 @@ def test_values_are_matched_by_pattern_by_list_and_literally(tmp_path: Path) -> 
 
 def test_report_shows_papers_tables_and_results(tmp_path: Path, capsys) -> None:
     cell(tmp_path, limit=60)
-    assert main(["paper"]) == 0
+    assert main([]) == 0
     listed = capsys.readouterr().out
     assert [name for name in papers() if name not in listed] == []
-    assert main(["paper", "whisperrt", str(tmp_path), "--table", "I", "--ran"]) == 0
+    assert main(["whisperrt", str(tmp_path), "--table", "I", "--ran"]) == 0
     shown = capsys.readouterr().out
     assert "6.55" in shown and "-0.55" in shown and "[5.50, 6.50]" in shown
     assert "first 60 utterances" in shown
@@ -259,7 +258,7 @@ def test_report_shows_papers_tables_and_results(tmp_path: Path, capsys) -> None:
 
 @pytest.mark.parametrize("paper", list(papers()))
 def test_the_view_shows_every_number_of_a_paper(paper: str, capsys) -> None:
-    assert main(["paper", paper]) == 0
+    assert main([paper]) == 0
     shown = capsys.readouterr().out.split()
     wanted = [
         value.split()[0]
@@ -272,7 +271,7 @@ def test_the_view_shows_every_number_of_a_paper(paper: str, capsys) -> None:
 
 
 def test_every_row_that_can_run_has_its_command(capsys) -> None:
-    assert main(["paper", "whisperrt", "--table", "III", "--commands"]) == 0
+    assert main(["whisperrt", "--table", "III", "--commands"]) == 0
     assert (
         "python -m streaming_asr.run method=whisperrt model=base data=librispeech data.path=DIR "
         "data.split=test-clean chunk=100ms first_chunk=600ms method.beam=3 "
@@ -313,7 +312,7 @@ def test_the_commands_name_what_there_is() -> None:
     ],
 )
 def test_a_wrong_argument_is_told(arguments, message, capsys) -> None:
-    assert main(["paper", *arguments]) == 2
+    assert main(arguments) == 2
     assert message in capsys.readouterr().err
 
 
@@ -329,7 +328,7 @@ def test_a_malformed_file_is_told(tmp_path: Path, text: str) -> None:
 
 def test_the_view_needs_no_torch() -> None:
     code = (
-        "import sys; from streaming_asr.report import main; main(['paper', 'u2']); "
+        "import sys; from experiments.papers.compare import main; main(['u2']); "
         "sys.exit('torch' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import soundfile
 from safetensors import safe_open
 
 import streaming_asr
+from experiments.real.dev import people, surroundings
 from experiments.real.training_set import as_sentence, main, voices_of, well_aligned
 from streaming_asr.data.corpora.speechocean762 import frozen_speakers
 from streaming_asr.data.shards import read_shards
@@ -41,33 +43,50 @@ def test_a_blend_is_two_voices(speaker, voices):
     assert voices_of(utterance("a", speaker=speaker)) == voices
 
 
-def test_held_out_voices_and_dev_speakers_are_not_trained_on(tmp_path, capsys):
-    def clips(folder, names):
-        folder.mkdir()
-        rows = []
-        for i, name in enumerate(names):
-            audio = np.random.default_rng(i).normal(0, 0.1, 6 * 16_000)
-            soundfile.write(folder / f"{i}.wav", audio, 16_000)
-            row = {"audio_filepath": f"{i}.wav", "text": "so it is", "speaker": name}
-            words = [["so", 0.5, 1.0], ["it", 1.0, 1.5], ["is", 1.5, 2.0]]
-            rows.append({**row, "duration": 6.0, "words": words})
-        return "".join(json.dumps(row) + "\n" for row in rows)
+def clips(folder, name, speakers):
+    """A manifest of clips of noise of 6 s that say "so it is"."""
+    folder.mkdir()
+    rows = []
+    for i, speaker in enumerate(speakers):
+        audio = np.random.default_rng(i).normal(0, 0.1, 6 * 16_000)
+        soundfile.write(folder / f"{i}.wav", audio, 16_000)
+        row = {"audio_filepath": f"{i}.wav", "text": "so it is", "speaker": speaker}
+        words = [["so", 0.5, 1.0], ["it", 1.0, 1.5], ["is", 1.5, 2.0]]
+        rows.append({**row, "duration": 6.0, "words": words})
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
 
+
+def test_held_out_voices_and_dev_speakers_are_not_trained_on(tmp_path):
     voices = ["am_adam", "af_sky*0.5+am_adam", "af_river", "hibari_heart", "af_sky*1+af_river"]
-    speech = clips(tmp_path / "speech", voices)
-    (tmp_path / "speech" / "manifest.jsonl").write_text(speech)
+    speech = clips(tmp_path / "speech", "manifest.jsonl", voices) / "manifest.jsonl"
     dev_speaker = min(frozen_speakers()["dev"])
-    human = clips(tmp_path / "human", ["so0001", dev_speaker, dev_speaker, dev_speaker])
-    (tmp_path / "human" / "train.jsonl").write_text(human)
-    manifest = str(tmp_path / "speech" / "manifest.jsonl")
-    out = ["--speechocean762", str(tmp_path / "human"), "--out", str(tmp_path / "out")]
-    main(["--speech", manifest, *out])
+    human = clips(tmp_path / "human", "train.jsonl", ["so0001", dev_speaker, dev_speaker])
+    given = ["--speech", str(speech), "--speechocean762", str(human)]
+    main([*given, "--out", str(tmp_path / "out")])
     items = read_shards(tmp_path / "out" / "shards")
     assert [item.speaker for item in items] == ["am_adam", "hibari_heart", "so0001"]
     assert items[-1].text == "So it is."
-    rows = [json.loads(row) for row in (tmp_path / "out" / "dev.jsonl").read_text().splitlines()]
-    assert [row["speaker"] for row in rows] == [dev_speaker, "af_sky*0.5+am_adam"]
-    assert rows[0]["text"] == "So it is. So it is." and 12.3 <= rows[0]["duration"] <= 12.8
+
+
+def test_dev_has_ten_speakers_of_whom_each_says_one_recording_of_15_s(tmp_path):
+    speakers = [name for name in sorted(frozen_speakers()["dev"]) for _ in range(3)]
+    found = people(str(clips(tmp_path / "human", "train.jsonl", ["so0001", *speakers])))
+    assert len({each.speaker for each in found} & frozen_speakers()["dev"]) == len(found) == 10
+    assert {each.text for each in found} == {"So it is. So it is."}
+    assert all(12.3 <= each.duration_s <= 12.8 for each in found)
+
+
+def test_a_quarter_of_dev_is_heard_through_a_telephone_and_a_quarter_in_a_room():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.1, 16_000).astype(np.float32)
+    found = [surroundings(i, random.Random(i)) for i in range(4)]
+    assert [name for name, _ in found] == ["near", "telephone", "near", "room"]
+    near, telephone, _, room = (through(noise) for _, through in found)
+    assert np.array_equal(near, noise)
+    band = np.abs(np.fft.rfft(telephone))
+    assert band[5_000:].mean() < 0.02 * band[1_000:3_000].mean()
+    assert len(room) == len(noise) and not np.allclose(room, noise, atol=0.01)
 
 
 def committed():

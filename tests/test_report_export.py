@@ -12,14 +12,14 @@ import pytest
 from matplotlib.figure import Figure
 from report_cells import write_cell, write_grid
 
+from experiments.figures.__main__ import main
+from experiments.figures.draw import add_legend, draw
+from experiments.figures.labels import Label, place_labels
+from experiments.figures.tables import write_table
 from streaming_asr.errors import UserError
-from streaming_asr.report import main
 from streaming_asr.report.cells import FRONT, ceiling, read_cells
-from streaming_asr.report.figures import draw
-from streaming_asr.report.labels import Label, place_labels
 from streaming_asr.report.marks import Mark, read_marks
 from streaming_asr.report.page import page_data
-from streaming_asr.report.tables import write_table
 
 MARKS = """marks:
 - {label: "small, 300 ms", x: 0.9, y: 5.1, source: "Authors 2025, table I"}
@@ -41,7 +41,7 @@ def test_the_command_draws_figures_and_writes_tables(
     tables = [tmp_path / "t.tex", tmp_path / "t.md"]
     options = [option for figure in figures for option in ("--figure", figure)]
     options += [option for table in tables for option in ("--table", str(table))]
-    assert main([str(grid), "--out", str(tmp_path / "page.html"), *options]) == 0
+    assert main([str(grid), *options]) == 0
     printed = capsys.readouterr().out
     for path in (*files, *tables):
         assert str(path) in printed and path.stat().st_size > 500
@@ -101,6 +101,30 @@ def test_labels_of_points_in_one_place_lie_side_by_side() -> None:
     assert not any(box.contains(*point) for box in boxes)
 
 
+def test_a_label_stands_on_no_line_where_another_place_is_free() -> None:
+    figure = Figure(figsize=(4.6, 3.6))
+    axis = figure.add_subplot(xlim=(0, 3), ylim=(0, 30))
+    axis.plot([1.5, 3], [15, 15])
+    axis.step([0.5, 1.5], [15, 25], where="post")
+    place_labels(axis, [Label(1.5, 15.0, "300 ms", "black")])
+    figure.draw_without_rendering()
+    (text,) = axis.texts
+    box = text.get_window_extent()
+    right, step = axis.transData.transform([(2.0, 15.0), (0.9, 15.0)])
+    assert box.y0 > right[1] or box.y1 < right[1]
+    assert box.y0 > step[1] or box.y1 < step[1]
+
+
+def test_a_legend_is_no_wider_than_its_figure() -> None:
+    figure, handles = Figure(figsize=(2.0, 2.0), layout="constrained"), []
+    axis = figure.add_subplot()
+    for name in ("whisperrt", "ufal", "star", "u2"):
+        handles.append((axis.plot([1], [1], "o")[0], f"long name of {name}"))
+    add_legend(figure, handles, 4)
+    (legend,) = figure.legends
+    assert legend.get_window_extent().width <= figure.bbox.width
+
+
 def test_where_there_is_no_room_a_label_is_left_out() -> None:
     figure = Figure(figsize=(4.6, 3.6))
     axis = figure.add_subplot(xlim=(0, 3), ylim=(0, 30))
@@ -152,9 +176,9 @@ def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
     (tmp_path / "method=star,chunk=300ms").mkdir()
     (tmp_path / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "no 5 % left"}')
     lines = write_table(tmp_path, tmp_path / "t.tex").read_text().splitlines()
-    assert lines[1] == r"\begin{tabular}{lrlrrrrrrrr}" and lines[-1] == r"\end{tabular}"
+    assert lines[1] == r"\begin{tabular}{lrlrrrrrrrrr}" and lines[-1] == r"\end{tabular}"
     rows = [line for line in lines if line.endswith(r"\\")]
-    assert [row.count(" & ") for row in rows] == [10, 10, 10]
+    assert [row.count(" & ") for row in rows] == [11, 11, 11]
     assert rows[0].startswith(r"Method & Chunk & Data & WER \% & ")
     assert r"whisperrt n\_best=a\&b & 300 ms & mini clean" in rows[2]
     assert "star" in rows[1] and " & failed & " in rows[1]
@@ -167,7 +191,7 @@ def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
         (["--figure", "cost=x.svg"], "no such figure; there are pareto, arwer, rtf, parts"),
         (["--table", "x.csv"], "the suffix is .md or .tex"),
         (["--table", "x.md", "--metrics", "wr"], "--metrics wr: no such metric"),
-        (["--marks", "none.yaml"], "none.yaml: not readable as YAML"),
+        (["--figure", "x.svg", "--marks", "none.yaml"], "none.yaml: not readable as YAML"),
     ],
 )
 def test_wrong_wishes_are_refused(
@@ -179,7 +203,7 @@ def test_wrong_wishes_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main([str(grid), "--out", "page.html", *options]) == 2
+    assert main([str(grid), *options]) == 2
     assert told in capsys.readouterr().err
 
 

@@ -250,10 +250,10 @@ def test_a_value_of_another_type_is_refused_before_the_method_or_the_corpus_is_b
 
 
 def test_a_target_in_a_result_or_a_checkpoint_is_never_built(tmp_path: Path) -> None:
+    from experiments.figures.tables import write_table
     from streaming_asr.config import build
     from streaming_asr.methods.chunkformer.load import load
     from streaming_asr.report import build as page
-    from streaming_asr.report.tables import write_table
     from streaming_asr.score import score_folder
 
     trap = tmp_path / "built"

@@ -16,6 +16,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, UtteranceLog
 from streaming_asr.log_check import InvalidLog
 from streaming_asr.metrics import METRICS, METRICS_VERSION
+from streaming_asr.report import table
 from streaming_asr.report.cells import read_cells
 from streaming_asr.score import find_cells, main, score_folder
 from streaming_asr.utterance import TimedWord
@@ -152,7 +153,7 @@ def test_the_command_scores_every_cell_below_a_folder(
     assert main([str(tmp_path), "--metrics", "wer,rtf_total"]) == 0
     printed = capsys.readouterr().out
     assert "exp/a" in printed and "exp/b" in printed
-    assert "33.33" in printed and "0.2" in printed and "rtf_total" in printed
+    assert "33.33" in printed and "0.2" in printed and "rtf total" in printed
     assert (tmp_path / "exp" / "b" / "metrics.json").is_file()
 
 
@@ -244,6 +245,24 @@ def test_two_cells_of_one_name_are_told_apart_by_their_folders(
     printed = capsys.readouterr().out
     for name in ("one", "two"):
         assert f"exp/a ({tmp_path / name / 'exp' / 'a'})" in printed
+
+
+def test_the_scored_folder_is_shown_as_the_report_shows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for chunk in ("300ms", "1000ms"):
+        a_cell(tmp_path / f"method=whisperrt,chunk={chunk},model=tiny.en", an_utterance())
+    assert main([str(tmp_path)]) == 0
+    assert console_text(table(tmp_path)).strip() in capsys.readouterr().out
+
+
+def console_text(shown: object) -> str:
+    from streaming_asr.terminal import console
+
+    made = console()
+    with made.capture() as captured:
+        made.print(shown)
+    return captured.get()
 
 
 def test_all_metrics_can_be_shown_and_explained(

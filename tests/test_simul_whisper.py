@@ -501,7 +501,7 @@ def test_a_detector_of_another_width_or_form_is_refused(tmp_path):
     with pytest.raises(UserError, match="one linear layer is wanted"):
         method(truncation="cif", weights=str(tmp_path / "two.pt"))
     (tmp_path / "text.pt").write_text("nothing")
-    with pytest.raises(UserError, match="is not a file of tensors"):
+    with pytest.raises(UserError, match="is not a plain file of tensors"):
         method(truncation="cif", weights=str(tmp_path / "text.pt"))
 
 

@@ -176,7 +176,7 @@ def test_bad_settings_are_refused(recipe, tmp_path, corpus):
         ({"start": "nowhere"}, "no such folder"),
         ({"compressor": "none"}, "stage=plain"),
         ({"compressor": "cnn"}, "needs its rate"),
-        ({"features": "wav2vec2"}, "wav2vec2="),
+        ({"features": "hubert"}, "experiments.star.wav2vec2"),
     ]:
         with pytest.raises(UserError, match=message):
             recipe(**options)

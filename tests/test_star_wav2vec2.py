@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from recipes import settings_of
 from star_tiny import model_folder, star_folder
 from tiny import noise
+from toy_corpus import toy_corpus
 from transformers import Wav2Vec2Config, Wav2Vec2Model
 
+from experiments.star.wav2vec2 import CausalWav2Vec2, load_wav2vec2
 from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.methods.star.wav2vec2 import CausalWav2Vec2, load_wav2vec2
+from streaming_asr.methods.star.train import StarRecipe
+from streaming_asr.whisper.load import load_whisper
 
 AUDIO = torch.from_numpy(noise(2.0, seed=6))
 N_FRAMES = 80
@@ -93,6 +97,26 @@ def test_a_stream_on_it_equals_the_same_audio_at_once():
     assert len(outcomes[0][1]) > 3 and outcomes[0][2] > 100
 
 
+def test_a_training_begins_from_the_model_that_is_named_and_leaves_it_beside_the_rest(tmp_path):
+    corpus = toy_corpus(tmp_path, n=8, n_lengths=3, word_s=0.4, n_dev=1)
+
+    def recipe(**options):
+        settings = settings_of("star", corpus, model_folder(), **options)
+        return StarRecipe(**{**settings, "rank": 4, "batch": 2, "layers": 1, "stage": "plain"})
+
+    with pytest.raises(UserError, match="name its folder or hub name with wav2vec2="):
+        recipe(features="wav2vec2")
+    network().model.save_pretrained(tmp_path / "wav2vec2")
+    made = recipe(features="wav2vec2", wav2vec2=str(tmp_path / "wav2vec2"))
+    loss, _ = made.loss(made.model, made.batch(0, rank=0, world=1, progress=0.0))
+    loss.backward()
+    encoder = made.network.trained.model.encoder
+    assert encoder.layers[0].attention.q_proj.weight.grad.abs().max() > 0
+    made.save(tmp_path / "star")
+    assert (tmp_path / "star/wav2vec2/config.json").is_file()
+    assert recipe(features="wav2vec2", start=str(tmp_path / "star")).network.trained is not None
+
+
 def test_a_folder_without_the_model_is_refused(tmp_path):
     with pytest.raises(UserError, match="facebook/wav2vec2-base-960h"):
-        load_wav2vec2(str(tmp_path), 32, 200)
+        load_wav2vec2(str(tmp_path), load_whisper(model_folder()))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from report_cells import SENTENCE, TAXI, write_cell
 
+from experiments.figures.tables import write_table
 from streaming_asr.metrics.table import beside_wer, with_wer
 from streaming_asr.report.batch import NOTE
 from streaming_asr.report.cells import read_cells
-from streaming_asr.report.tables import write_table
 from streaming_asr.score import main
 
 SAID = {"u1": (SENTENCE, SENTENCE), "u2": (TAXI, "call a tax for $25 please now")}

@@ -181,7 +181,22 @@ def test_a_server_that_goes_away_before_the_end_leaves_the_command_that_sends_th
         tracker(CONFIG, folder=tmp_path),
     ):
         pass
-    assert "wandb sync /nowhere" in capsys.readouterr().out
+    assert f"streaming-asr sync {tmp_path.parent}" in capsys.readouterr().out
+
+
+def test_the_runs_of_a_sweep_are_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Offline(FakeRun):
+        offline = True
+
+    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=lambda **_: Offline()))
+    for cell in ("one", "two", "three"):
+        with tracker(CONFIG, folder=tmp_path / cell):
+            pass
+    assert capsys.readouterr().out.splitlines() == [
+        f"W&B runs are kept offline; to upload them: streaming-asr sync {tmp_path}"
+    ]
 
 
 def test_a_dying_service_is_told_once_and_the_run_is_still_closed(

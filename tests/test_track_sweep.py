@@ -16,8 +16,9 @@ import yaml
 from run_fakes import arguments
 from wandb_server import records, stand_in
 
-from streaming_asr import track_layout
+from streaming_asr import sync, track_layout
 from streaming_asr.report.terminal import HEADLINE
+from streaming_asr.track import tracker
 
 SWEEP = Path(__file__).parent.parent / "docs" / "wandb_sweep.yaml"
 WANDB = Path(sys.executable).with_name("wandb")
@@ -166,3 +167,47 @@ def test_without_the_extra_it_names_it(
     monkeypatch.setitem(sys.modules, "wandb_workspaces.reports.v2", None)
     assert track_layout.main(["mini", "--entity", "me"]) == 2
     assert "pip install 'streaming-asr[workspaces]'" in capsys.readouterr().err
+
+
+def test_a_sweep_and_its_workspace_go_up_in_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("wandb_workspaces")
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    sweep, laid_out = tmp_path / "mini", []
+    monkeypatch.setattr(sync, "lay_out", lambda arguments: laid_out.append(arguments) or 0)
+    for cell in ("one", "two"):
+        (sweep / cell).mkdir(parents=True)
+        (sweep / cell / "metrics.json").write_text('{"experiment": "mini"}')
+        with tracker({"name": "mini", "tracker": "wandb"}, folder=sweep / cell) as track:
+            track.summary({"wer": 4.25})
+    names: list[str] = []
+    summaries: list[str] = []
+
+    def answer(query: str, variables: dict[str, Any]) -> Any:
+        if "createRunFiles" in query:
+            return 400  # it takes the runs, and none of their files
+        if "upsertBucket" not in query:
+            return {"viewer": {"id": "1", "entity": "me", "flags": "{}", "teams": {"edges": []}}}
+        names.append(variables.get("displayName") or "")
+        summaries.append(variables.get("summaryMetrics") or "")
+        project = {"id": "p", "name": "streaming-asr", "entity": {"id": "e", "name": "me"}}
+        bucket = {"id": "1", "name": variables["name"], "displayName": "", "project": project,
+                  "description": "", "config": "{}", "historyLineCount": 0}  # fmt: skip
+        return {"upsertBucket": {"bucket": bucket, "inserted": True}}
+
+    with stand_in(answer) as address:
+        monkeypatch.setenv("WANDB_BASE_URL", address)
+        assert sync.main([str(sweep), "--entity", "me"]) == 0
+        assert {"one", "two"} <= set(names)
+        assert laid_out == [["mini", "--entity", "me", "--project", "streaming-asr"]]
+        assert sync.main([str(sweep)]) == 0  # nothing is left to upload
+    assert "0 of 2 runs to upload" in capfd.readouterr().out
+
+
+def test_a_folder_without_offline_runs_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sync.main([str(tmp_path)]) == 2
+    assert "holds no offline run" in capsys.readouterr().err

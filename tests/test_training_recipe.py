@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -40,7 +41,10 @@ class Letters:
 
 
 class InPhase(Letters):
+    languages: ClassVar[list[tuple[int, str | None]]] = []
+
     def start_many(self, n, *, language=None, recorder=None):
+        self.languages.append((n, language))
         return [[row] for row in range(n)]
 
     def step_many(self, states, audio, *, last):
@@ -75,6 +79,18 @@ def test_a_method_that_can_advances_all_streams_in_phase():
     assert [(row, n) for row, n, _ in method.heard] == [
         (0, 280), (1, 280), (0, 120), (1, 320), (1, 40)
     ]  # fmt: skip
+
+
+def test_dev_in_two_languages_is_streamed_and_normalised_in_each():
+    spoken = dev(("a b", 400), ("um a b", 400), ("a b", 400))
+    mixed = [replace(u, language=each) for u, each in zip(spoken, ("en", "de", "en"), strict=True)]
+    method = InPhase()
+    method.languages.clear()
+    wer = stream_dev_wer(method, mixed, 320, 240)
+    assert method.languages == [(1, "de"), (2, "en")]
+    assert wer == pytest.approx(100 * 1 / 7)  # um is no word in English alone
+    stream_dev_wer(method, mixed, 320, 240, language="fr")
+    assert method.languages[2:] == [(3, "fr")]
 
 
 def test_what_is_taken_back_does_not_count():

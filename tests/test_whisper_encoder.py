@@ -65,7 +65,7 @@ def test_one_block_over_the_context_equals_transformers(whisper):
     mel = torch.randn(1, whisper.n_mels, 2 * whisper.context_frames)
     with torch.inference_mode():
         expected = whisper.model.model.encoder(mel).last_hidden_state
-        masked = encode_masked(whisper.model, mel, whisper.context_frames)
+        masked = encode_masked(whisper.model, mel, ends=[whisper.context_frames])
     torch.testing.assert_close(masked, expected, atol=1e-5, rtol=0)
 
 
@@ -86,7 +86,7 @@ def test_block_by_block_from_samples_equals_the_masked_pass(whisper, chunk, firs
     one_shot_mel = log_mel(audio, whisper.n_mels, block_ends=ends)
     torch.testing.assert_close(torch.cat(mels, -1), one_shot_mel, atol=1e-5, rtol=0)
     with torch.inference_mode():
-        one_shot = encode_masked(whisper.model, one_shot_mel, chunk, first)
+        one_shot = encode_masked(whisper.model, one_shot_mel, ends=ends)
     assert one_shot.shape == (1, 60, 32)
     assert one_shot.std() > 0.1
     torch.testing.assert_close(torch.cat(hidden, 1), one_shot, atol=1e-5, rtol=0)
@@ -125,7 +125,7 @@ def test_the_future_does_not_reach_a_finished_block(whisper):
     other = mel.clone()
     other[..., 2 * 20 + 1 :] += 1.0
     with torch.inference_mode():
-        a, b = (encode_masked(whisper.model, m, 10, 20) for m in (mel, other))
+        a, b = (encode_masked(whisper.model, m, ends=[20, 30, 40]) for m in (mel, other))
         short_a, short_b = (encode_short(whisper.model, m) for m in (mel, other))
     assert torch.equal(a[:, :20], b[:, :20])
     assert not torch.allclose(a[:, 20:], b[:, 20:])
@@ -134,7 +134,7 @@ def test_the_future_does_not_reach_a_finished_block(whisper):
 
 def test_gradients_flow_through_the_masked_encoder():
     model = load_whisper(tiny_folder()).model.requires_grad_(True)
-    encode_masked(model, torch.randn(1, 80, 41), 5, 10).square().sum().backward()
+    encode_masked(model, torch.randn(1, 80, 41), ends=[10, 15, 20]).square().sum().backward()
     assert model.model.encoder.layers[0].self_attn.q_proj.weight.grad.abs().sum() > 0
 
 

@@ -47,7 +47,7 @@ def test_raw_frames_do_not_depend_on_how_the_samples_arrive(sizes):
         start, turn = start + n, turn + 1
     streamed = torch.cat(frames, -1)[0]
     n_complete = (len(audio) - 200) // 160 + 1
-    assert streamed.shape == (80, n_complete) == (80, stream.n_frames)
+    assert streamed.shape == (80, n_complete)
     raw = log_mel_raw(audio, 80, n_complete)
     floor = torch.stack(peaks)[:, 0] - 8.0
     torch.testing.assert_close(streamed, (torch.maximum(raw, floor) + 4) / 4, atol=1e-5, rtol=0)

@@ -35,10 +35,8 @@ def test_a_word_is_complete_when_its_successor_has_begun(whisper):
     ids = encode(whisper, " umbrella over")
     over = whisper.detokenizer.words(ids)[1].start
     assert over > 1
-    complete = whisper.detokenizer.complete_words
-    assert [w.text for w in complete(ids, len(ids))] == [" umbrella"]
-    assert [w.text for w in complete(ids, over + 1)] == [" umbrella"]
-    assert complete(ids, over) == []
+    assert whisper.detokenizer.words(ids[: over + 1])[0].text == " umbrella"
+    assert [w.stop for w in whisper.detokenizer.words(ids[:over])] == [over]
 
 
 def test_bytes_of_half_a_character_are_held_back(whisper):

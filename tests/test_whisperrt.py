@@ -381,10 +381,10 @@ class Table:
 
 def searched(table, beams, last, **settings):
     decoder = Table(table)
-    settings = Settings(max_new=9, beam=2, **settings)
+    settings = Settings(decoder, 0, max_new=9, beam=2, **settings)
     floor = 0 if settings.n else len(beams[0].tokens)
     found = decode_beam(
-        decoder, decoder, beams, [9], floor, 0, 10, 0, settings, NULL, raise_floor=False, last=last
+        settings, decoder, beams, [9], floor, 0, 10, NULL, raise_floor=False, last=last
     )
     return [tuple(h.tokens) for h in found]
 

@@ -13,13 +13,16 @@ from recipes import settings_of
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
-from streaming_asr.data.shards import by_speaker, read_shards
+from streaming_asr.data.manifest import write_manifest
+from streaming_asr.data.shards import by_voice, read_shards, write_shards
 from streaming_asr.errors import UserError
+from streaming_asr.methods.u2.train import U2Recipe
 from streaming_asr.methods.whisperrt.prefixes import pack
 from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.training.windows import Window
+from streaming_asr.utterance import TimedWord, Utterance
 from streaming_asr.whisper.batched import encode_together
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.load import load_whisper
@@ -97,10 +100,7 @@ def test_a_prefix_of_the_fast_pass_equals_the_prefix_encoded_alone(recipe):
     assert short.mel.shape[-1] == 91 and long.mel.shape[-1] == 241
     assert torch.allclose(short.mel, long.mel[:, :91], atol=1e-6)
     with torch.no_grad():
-        logits = [
-            recipe.model(pack([example], recipe.prompt, recipe.whisper.eot))[0]
-            for example in (long, short)
-        ]
+        logits = [recipe.model(pack([example], recipe.whisper.eot))[0] for example in (long, short)]
     assert torch.allclose(*logits, atol=1e-5)
 
 
@@ -164,7 +164,8 @@ def test_rows_are_prompt_tokens_and_end_with_the_prompt_unlearned(recipe):
     recipe._drawn = (0, 0), [[window]]
     recipe.point_fraction = 1.0
     batch = batch_of(recipe)
-    the, sot, silent, eot = recipe.targets.word("the"), *recipe.prompt, recipe.whisper.eot
+    the, sot, silent = recipe.word_tokens("the"), *recipe.prompt_of[None]
+    eot = recipe.whisper.eot
     n = len(the)
     assert batch.ends == [[30, 45, 60, 75, 90]]
     assert batch.heard[0, :2].tolist() == [30, 30] and batch.heard[0, 2:].unique().tolist() == [
@@ -326,9 +327,70 @@ def test_speakers_of_a_few_utterances_share_theirs_so_that_no_window_repeats_one
     items = read_shards(corpus)
     rare = [replace(item, speaker=f"once{i}") for i, item in enumerate(items[:3])]
     often = [replace(item, speaker="often") for item in items[3:]]
-    voices = by_speaker([*rare, *often], least=4)
-    assert voices["once0"] == voices["once2"] == rare
-    assert voices["often"] == often
+    voices = by_voice([*rare, *often], least=4)
+    assert voices[None, "once0"] == voices[None, "once2"] == rare
+    assert voices[None, "often"] == often
+
+
+# -- languages ----------------------------------------------------------------------------------
+
+SAID = {"en": "the quick fox had water", "de": "der schnelle fuchs lief fort"}
+
+
+@pytest.fixture
+def two_languages(tmp_path):
+    """Shards of 12 utterances of one speaker, English and German in turn, and dev in both."""
+
+    def spoken(i, language):
+        words = SAID[language].split()
+        times = tuple(TimedWord(w, 0.1 + 0.3 * k, 0.4 + 0.3 * k) for k, w in enumerate(words))
+        audio = noise(1.75, seed=i)
+        return Utterance(f"{i}", SAID[language], lambda: audio, 1.75, "a", language, times)
+
+    utterances = [spoken(i, "de" if i % 2 else "en") for i in range(12)]
+    write_shards(utterances, tmp_path, max_s=30)
+    write_manifest(utterances[:2], tmp_path / "dev.jsonl")
+    return tmp_path
+
+
+def test_each_language_of_a_shard_has_its_own_prompt_and_windows(two_languages):
+    model = tiny_folder(multilingual=True)
+    settings = {"rank": 4, "batch": 12, "several": 1.0, "late_start": 0.0, "distil": "both"}
+    recipe = WhisperRTRecipe(**settings_of("whisperrt", two_languages, model, **settings))
+    assert [item.language for item in read_shards(two_languages)] == ["en", "de"] * 6
+    batch, windows = batch_of(recipe), recipe._windows(0, 0)
+    languages = [window.language for window in windows]
+    assert set(languages) == {"en", "de"}
+    for i, window in enumerate(windows):
+        prompt = recipe.whisper.prompt(window.language)
+        assert len(prompt) == 4 and prompt[1] == recipe.whisper._id(f"<|{window.language}|>")
+        begins = (batch.positions[i] == 0) & (batch.rows[i] >= 0)
+        for at in begins.nonzero()[:, 0].tolist():
+            assert batch.tokens[i, at : at + 4].tolist() == prompt
+        assert batch.text[i, :4].tolist() == prompt
+        assert {word for word, *_ in window.words} <= set(SAID[window.language].split())
+
+
+def test_one_language_for_all_outweighs_those_of_the_shards(two_languages):
+    model = tiny_folder(multilingual=True)
+    settings = settings_of("whisperrt", two_languages, model, rank=4, language="zh")
+    recipe = WhisperRTRecipe(**settings)
+    assert {tuple(p) for p in recipe.prompt_of.values()} == {tuple(recipe.whisper.prompt("zh"))}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "method", "options", "wrong"),
+    [
+        (WhisperRTRecipe, "whisperrt", {}, "'de': this model is English-only"),
+        (U2Recipe, "u2", {"stage": "attention"}, "holds de, en, and this recipe learns one"),
+    ],
+)
+def test_languages_that_a_recipe_cannot_learn_are_refused(
+    two_languages, recipe, method, options, wrong
+):
+    model = tiny_folder(multilingual=method == "u2")
+    with pytest.raises(UserError, match=wrong):
+        recipe(**settings_of(method, two_languages, model, **options))
 
 
 def test_silence_behind_the_last_word_says_nothing_more(recipe):
@@ -370,7 +432,7 @@ def test_the_loss_of_a_batch_equals_that_of_its_windows_one_by_one(recipe):
 
     def loss(some):
         with torch.no_grad():
-            packed = pack(some, recipe.prompt, recipe.whisper.eot)
+            packed = pack(some, recipe.whisper.eot)
             return recipe.loss(recipe.model, packed)[1]
 
     together, alone = loss(examples), [loss([example]) for example in examples]
@@ -383,13 +445,13 @@ def test_a_teacher_that_hears_no_more_than_the_student_agrees_with_it(recipe):
     recipe = recipe(distil="both")  # untrained: lora_B is zero
     context = recipe.whisper.context_frames
     window = Window(noise(context * 0.02, seed=3), [("fox", 0.1, 0.5, 0)], "", False, False)
-    batch = pack([recipe._example(window, [context], [context])], recipe.prompt, recipe.whisper.eot)
+    batch = pack([recipe._example(window, [context], [context])], recipe.whisper.eot)
     with torch.no_grad():
         _, logs = recipe.loss(recipe.model, batch)
         logits, _, taught = recipe.model(batch, 16)
     # but for the last frame, right of which a stream has samples and the offline model none
     assert logs["frames"] == pytest.approx(0, abs=1e-3)
-    n = len(recipe.prompt) - 1
+    n = len(recipe.prompt_of[None]) - 1
     chances = logits.softmax(-1).gather(-1, taught.tokens[0, n:])
     expected = chances / chances.sum(-1, keepdim=True)
     assert torch.allclose(taught.chances[0, n:], expected, atol=1e-2)

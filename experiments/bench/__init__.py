@@ -8,6 +8,7 @@ settings, step, step_table, naive
 score               scoring a large log, drawing an interval
 methods, policy_cost, hush, u2, plain_ctc
                     what a method adds to the model below it
+profile             which threads suit the hush word's encoder and decoder
 memory              whether memory stays bounded
 chunkformer, chunkformer_table, author, endless
                     ChunkFormer's batches, the author's package, ten hours

@@ -170,16 +170,16 @@ class Recompute:
         """Hear the blocks that end at `ends` and bring `tokens` up to date."""
         star = self.star
         whisper, decoder = star._whisper, star._decoder
-        stop = ends[-1] * whisper.frame_samples + star.lookahead_samples
+        stop = ends[-1] * FRAME_SAMPLES + star.lookahead_samples
         with meter.part("encode"):
             x = star._extractor.whole(audio[:stop], ends)
             made = star._compressor
             found = made.push(made.start(), x, last=False)
         prompt = whisper.prompt()
         with meter.part("decode"):
-            while len(found.ready) >= len(tokens) + star._wait_k:
+            while len(found.ready) >= len(tokens) + star.wait_k:
                 ids = [*prompt, *tokens]
-                visible = [seen(i, len(prompt), star._wait_k, found.ready) for i in range(len(ids))]
+                visible = [seen(i, len(prompt), star.wait_k, found.ready) for i in range(len(ids))]
                 hidden = decoder.forward(ids, found.vectors, found.scores, visible)
                 logits = decoder.logits(hidden)[-1].float() + whisper.suppressed
                 logits[whisper.eot] = -torch.inf

@@ -116,7 +116,7 @@ def scheduled_method(path: str, settings: StepSettings) -> WhisperRT:
         first_chunk_s=settings.first_frames * FRAME_MS / 1000,
     )
     method._decoder = ScheduledDecoder(method._whisper)
-    method._settings = replace(method._settings, tolerance=float("inf"))
+    method._settings = replace(method._settings, decoder=method._decoder, tolerance=float("inf"))
     method._seam = replace(method._seam, limit=method._whisper.context_frames)
     return method
 

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from experiments.bench.author import author_batch, author_encoder, no_caches
-from streaming_asr.methods.chunkformer.context import Context
+from streaming_asr.methods.chunkformer.context import SIDE, Context
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
-from streaming_asr.methods.chunkformer.endless import Cache, advance, delay_frames
+from streaming_asr.methods.chunkformer.endless import Cache, advance
 from streaming_asr.methods.chunkformer.features import fbank
 
 FIXTURE = Path(__file__).parents[2] / "tests" / "fixtures" / "chunkformer.json"
@@ -42,6 +42,20 @@ WINDOW_FRAMES = 24
 """Of endless decoding: at most so many, a multiple of the chunk."""
 STORED = 101
 """The fixture keeps every so manieth value."""
+
+
+def delay_frames(context: Context, layers: int) -> int:
+    """Frames past a chunk's end that must be known before `advance` gives it out (equation 5).
+
+    A layer's convolution sees up to seven of the right context, its attention all of it, each
+    counted from the end of a chunk; equation 5 counts the attention alone.
+    """
+    side = min(context.right, SIDE)
+    delay = 0
+    for _ in range(layers):
+        delay = -(-delay // context.chunk) * context.chunk + side
+        delay = -(-delay // context.chunk) * context.chunk + context.right
+    return delay
 
 
 def network(seed: int = 0) -> Network:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments import papers
 from experiments.bench.chunkformer_table import verdicts
 from experiments.chunkformer.memory import KINDS, TARGETS_GIB, longest_minutes, points
 from experiments.rows import COLUMNS, LEGEND, Rows, measures, read_rows
@@ -29,7 +30,6 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr import papers
 
 CHUNKS, SIDES = (8, 16, 32), (16, 32, 64)
 FULL_FRAMES = 100

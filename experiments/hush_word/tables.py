@@ -33,7 +33,6 @@ from experiments.tables import (
     paper_rows,
     with_interval,
 )
-from streaming_asr.methods.hush_word.search import reduce_ratio
 from streaming_asr.report.cells import Cell
 
 PAGE = Path(__file__).with_name("README.md")
@@ -51,6 +50,17 @@ ABLATION = (
     ("HW + BP", "hush, pruned"),
     ("HW + BP + pipeline (PL)", "hush, pruned, pipeline"),
 )
+
+
+def reduce_ratio(mean_beam: float | None, beam: int) -> float | None:
+    """Return the share of decoder steps at width 1, of a search whose steps are 1 or `beam` wide.
+
+    WhisperFlow's Table 4: mean = beam - (beam - 1) * ratio. None where nothing was decoded or the
+    search is greedy.
+    """
+    if mean_beam is None or beam < 2:
+        return None
+    return (beam - mean_beam) / (beam - 1)
 
 
 def system(method: Mapping[str, Any]) -> str:

@@ -198,7 +198,7 @@ def measure(
     wav: Path | None = None,
 ) -> dict[str, Any]:
     """All figures, in percent. Raises UserError for a split without word times."""
-    from streaming_asr.training.greedy import transcribe_batch
+    from experiments.mini.base_model import transcribe_batch
 
     utterances = choose(read_manifest(manifest), limit)
     if not all(utterance.words for utterance in utterances):

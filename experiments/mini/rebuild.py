@@ -32,6 +32,7 @@ PACKAGES = (
     "espeak-ng flite festival festvox-us-slt-hts festvox-kallpc16k festvox-kdlpc16k"  # Debian's
 )
 ADAPTERS = ("any_chunk", "100ms", "300ms")
+RECIPES = "hydra.searchpath=[experiments/mini]"  # where the base model's recipe lies
 
 
 @dataclass(frozen=True)
@@ -116,10 +117,10 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
             (init,),
             1,
         ),
-        trained("base", "offline", "base", 95, f"model.path={init}"),
+        trained("base", "offline", "base", 95, f"model.path={init}", RECIPES),
         Step(
             "align",
-            _texts("-m", "streaming_asr.align_heads", f"model.path={model}"),
+            _texts("-m", "experiments.mini.align_heads", f"model.path={model}"),
             places.record("align"),
             (),
             2,

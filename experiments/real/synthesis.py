@@ -13,7 +13,7 @@ import importlib
 import json
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -244,15 +244,22 @@ def heard(words: TimedWords, samples: np.ndarray) -> TimedWords:
     return trimmed
 
 
-def write(samples: np.ndarray, words: TimedWords, path: Path) -> tuple[float, TimedWords]:
+def write(
+    samples: np.ndarray,
+    words: TimedWords,
+    path: Path,
+    heard_through: Callable[[np.ndarray], np.ndarray] = lambda samples: samples,
+) -> tuple[float, TimedWords]:
     """Writes 24 kHz samples as Ogg Opus of 24 kbit/s at 16 kHz.
 
+    `heard_through`: a room or a line, of samples at 16 kHz.
     Returns the length in seconds and the words as they are heard in the file.
     """
     import soundfile
     from scipy.signal import resample_poly
 
-    resampled = np.clip(resample_poly(samples, 2, 3), -1.0, 1.0).astype(np.float32)
+    resampled = heard_through(resample_poly(samples, 2, 3).astype(np.float32))
+    resampled = np.clip(resampled, -1.0, 1.0)
     # libsndfile counts from 256 kbit/s (0) to 6 (1).
     level = (256 - 24) / (256 - 6)
     soundfile.write(path, resampled, 16_000, "OPUS", format="OGG", compression_level=level)

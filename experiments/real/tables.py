@@ -1,9 +1,12 @@
-"""The measured table of real Whisper on real speech, from the results of `experiment=real`.
+"""The measured tables of real Whisper on real speech, from the results of the protocol.
 
     python -m experiments.real.tables [--output outputs] [--readme README.md]
 
-Reads <output>/real/*/metrics.json and rewrites the block `real` of this folder's README.md; with
---readme also, with fewer rows, that of another file. A missing cell is written as "not run".
+Reads <output>/real/*/metrics.json (prompts), real_voices, real_speechocean762, real_variants,
+real_base and real_all, and rewrites the blocks of these names in this folder's README.md; with
+--readme also, with fewer rows, the block `real` of that file. A missing cell is written as "not
+run". Differences from offline are paired, over all cells at 300 ms and 1 s of a corpus together
+(`score compare`).
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.tables import (
+    NONE,
+    NOT_RUN,
     caption,
     duration,
     find,
@@ -23,23 +28,50 @@ from experiments.tables import (
     write,
 )
 from streaming_asr.report.cells import Cell
+from streaming_asr.score.compare import compare, read_runs
+from streaming_asr.score.compare import table as differences
 
 PAGE = Path(__file__).with_name("README.md")
-SYSTEMS: Mapping[str, Mapping[str, Any]] = {
-    "offline": {"method": "offline"},
-    "WhisperRT, greedy": {"method": "whisperrt", "beam": 0},
-    "WhisperRT, beam 3": {"method": "whisperrt", "beam": 3},
-    "Simul-Whisper, no detector": {"method": "simul_whisper"},
-    "UFAL": {"method": "ufal"},
-    "short encoder, zeros": {"method": "hush_word", "padding": "zeros"},
-    "short encoder, full padding": {"method": "hush_word", "padding": "full"},
+SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "offline": [{"method": "offline"}],
+    "WhisperRT, greedy": [{"method": "whisperrt", "beam": 0}],
+    "WhisperRT, beam 3": [{"method": "whisperrt", "beam": 3}],
+    "Simul-Whisper, detector": [{"method": "simul_whisper", "weights": "any_chunk"}],
+    "Simul-Whisper, no detector": [
+        {"method": "simul_whisper", "weights": "none", "truncation": None},
+        {"method": "simul_whisper", "truncation": "never"},
+    ],
+    "UFAL": [{"method": "ufal"}],
+    "hush word": [{"method": "hush_word", "padding": "hush"}],
+    "Simul-Whisper, last word always dropped": [
+        {"method": "simul_whisper", "truncation": "always"}
+    ],
+    "re-encoding": [{"method": "reencode"}],
+    "short encoder, zeros": [{"method": "hush_word", "padding": "zeros"}],
+    "short encoder, full padding": [{"method": "hush_word", "padding": "full"}],
+    "causal mask alone": [{"method": "whisperrt", "weights": "none"}],
 }
+"""By the name of a system: what its cell is; of several the first that there is."""
+OFFLINE, WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, ALWAYS, *OTHERS = SYSTEMS
 ROWS = (
-    ("offline", None),
-    *((system, chunk) for chunk in (300, 1000) for system in list(SYSTEMS)[1:5]),
-    *((system, 1000) for system in list(SYSTEMS)[5:]),
+    (OFFLINE, None),
+    (WHISPERRT, 100),
+    *((system, 300) for system in (WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH)),
+    (HUSH, 500),
+    *((system, 1000) for system in (WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH)),
 )
-SHORT = (ROWS[0], *((system, 300) for system in list(SYSTEMS)[1:3]), *ROWS[5:10])
+VARIANTS = (
+    (OFFLINE, None),
+    *((system, chunk) for chunk in (300, 1000) for system in (NEVER, ALWAYS, OTHERS[-1])),
+    *((system, 1000) for system in OTHERS[:-1]),
+)
+SHORT = (
+    (OFFLINE, None),
+    (WHISPERRT, 300),
+    (BEAM, 300),
+    *((system, 1000) for system in (WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, OTHERS[1])),
+)
+N_SHORT = 8
 COLUMNS = {
     "WER %": ("wer", 1),
     "ARWER grid %": ("arwer_grid_ca", 1),
@@ -48,39 +80,125 @@ COLUMNS = {
     "committed p90 s": ("word_latency_committed_p90_ca_s", 2),
     "erasure": ("normalised_erasure", 2),
     "CPU RTF": ("rtf_cpu", 2),
+    "encoder GFLOP/s": ("encoder_gflops_per_s", 1),
 }
+COMPARED_MS = (300, 1000)
+
+LANGUAGES = ("en", "fr", "es", "it", "ru")
+BASE = (OFFLINE, WHISPERRT, NEVER, UFAL)
+WHOLE = ("prompts", "speechocean762")
+
+Rows = Sequence[tuple[str, int | None]]
 
 
 def cell(cells: Sequence[Cell], system: str, chunk: int | None) -> Cell | None:
     """The finished cell of a system at a chunk in ms, None for any chunk."""
-    wanted = {**SYSTEMS[system], **({} if chunk is None else {"chunk_ms": chunk})}
-    return find(cells, **wanted)
+    at = {} if chunk is None else {"chunk_ms": chunk}
+    found = (find(cells, **wanted, **at) for wanted in SYSTEMS[system])
+    return next((each for each in found if each is not None), None)
 
 
-def table(cells: Sequence[Cell], rows: Sequence[tuple[str, int | None]]) -> str:
+def over_offline(cells: Sequence[Cell], rows: Rows) -> dict[Path, tuple[str, str]]:
+    """By folder of a cell: its WER minus offline's in points with the interval, and p by Holm."""
+    offline = cell(cells, OFFLINE, None)
+    found = [cell(cells, system, chunk) for system, chunk in rows if chunk in COMPARED_MS]
+    others = list(dict.fromkeys(each.folder for each in found if each is not None))
+    if offline is None or not others:
+        return {}
+    comparisons = compare(read_runs([str(folder) for folder in (offline.folder, *others)]))
+    wers = [row for row in differences(comparisons) if row["metric"] == "wer"]
+    return {
+        each.run.folder: (
+            f"{row['difference']:+.1f} [{row['interval'][0]:.1f}, {row['interval'][1]:.1f}]",
+            f"{row['p_holm']:.4f}",
+        )
+        for each, row in zip(comparisons, wers, strict=True)
+        if "difference" in row
+    }
+
+
+def table(cells: Sequence[Cell], rows: Rows, *, compared: bool = True) -> str:
     """The rows as Markdown, under what was measured and where."""
-    shown = [
-        [system, duration(chunk), *(with_interval(found, *COLUMNS[name]) for name in COLUMNS)]
-        for system, chunk in rows
-        for found in [cell(cells, system, chunk)]
+    against = over_offline(cells, rows) if compared else {}
+    shown, used = [], []
+    for system, chunk in rows:
+        found = cell(cells, system, chunk)
+        if found is not None:
+            used.append(found)
+        line = [
+            system,
+            duration(chunk),
+            *(with_interval(found, *each) for each in COLUMNS.values()),
+        ]
+        if compared:
+            none = (NOT_RUN,) * 2 if found is None else (NONE,) * 2
+            line += none if found is None else against.get(found.folder, none)
+        shown.append(line)
+    header = ["system", "chunk", *COLUMNS, *(["over offline, points", "p"] if compared else [])]
+    return _under_caption(used, header, shown)
+
+
+def _under_caption(
+    cells: Sequence[Cell], header: Sequence[str], rows: Sequence[Sequence[str]]
+) -> str:
+    """The rows under what was measured and where; without any cell that alone."""
+    return caption(cells) + (f"\n\n{markdown(header, rows, 2)}" if cells else "")
+
+
+def blocks(output: Path) -> dict[str, str]:
+    """The tables of the page, by the names of their places."""
+    names = ("real", "real_voices", "real_speechocean762")
+    main_rows = {name: table(read(output / name), ROWS) for name in names}
+    variants = read(output / "real_variants", output / "real")
+    return {
+        **main_rows,
+        "real_variants": table(variants, VARIANTS),
+        "real_base": base(output),
+        "real_all": whole(output),
+    }
+
+
+def base(output: Path) -> str:
+    """Whisper base on prompts of each language at 1 s."""
+    cells = read(output / "real_base")
+    rows = [
+        [language, system, *(with_interval(found, *each) for each in COLUMNS.values())]
+        for language in LANGUAGES
+        for spoken in [[c for c in cells if _data(c).get("language") == language]]
+        for system in BASE
+        for found in [cell(spoken, system, None)]
     ]
-    return f"{caption(cells)}\n\n{markdown(['system', 'chunk', *COLUMNS], shown, 2)}"
+    return _under_caption(cells, ["language", "system", *COLUMNS], rows)
+
+
+def whole(output: Path) -> str:
+    """The offline model and WhisperRT at 300 ms on all clips of a corpus."""
+    cells = read(output / "real_all")
+    rows = [
+        [name, system, *(with_interval(found, *each) for each in COLUMNS.values())]
+        for name in WHOLE
+        for heard in [[c for c in cells if _data(c).get("name") == name]]
+        for system in (OFFLINE, WHISPERRT)
+        for found in [cell(heard, system, None)]
+    ]
+    return _under_caption(cells, ["speech", "system", *COLUMNS], rows)
+
+
+def _data(found: Cell) -> Mapping[str, Any]:
+    data: Mapping[str, Any] = found.document["config"]["data"]
+    return data
+
+
+def short(output: Path) -> str:
+    """The table for another page: the first rows of `SHORT` that were run."""
+    cells = read(output / "real")
+    rows = [row for row in SHORT if cell(cells, *row) is not None]
+    return table(cells, rows[:N_SHORT], compared=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-
-    def cells(output: Path) -> list[Cell]:
-        return read(output / "real")
-
-    return write(
-        argv,
-        __doc__,
-        PAGE,
-        lambda output: {"real": table(cells(output), ROWS)},
-        shared="real",
-        short=lambda output: table(cells(output), SHORT),
-    )
+    return write(argv, __doc__, PAGE, blocks, shared="real", short=short)
 
 
 if __name__ == "__main__":

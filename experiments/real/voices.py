@@ -18,10 +18,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from experiments.real.packages import ADDRESSES, cache_root, obtain_all
 from experiments.real.sentences import addresses, reserved, words_of
 from experiments.real.speech import HELD_OUT, PAUSE_S
-from experiments.real.synthesis import Clip, Speaker, Unmatched, write
+from experiments.real.synthesis import Clip, Speaker, TimedWords, Unmatched, write
 from streaming_asr.errors import UserError
 
 FIRST_YEAR = 1961
@@ -36,17 +38,22 @@ SALT = "voices 5"
 YearAndSentence = tuple[int, str]
 
 
-def ordered(years: Mapping[int, Sequence[str]]) -> list[YearAndSentence]:
+def ordered(years: Mapping[int, Sequence[str]], salt: str) -> list[YearAndSentence]:
     """What is kept for tests, each sentence once, by a hash of its words."""
     found = {
         words_of(sentence): (year, sentence)
         for year, sentences in years.items()
-        if year >= FIRST_YEAR
         for sentence in sentences
         if reserved(sentence)
     }
-    by_hash = sorted(found, key=lambda words: hashlib.sha256(f"{SALT} {words}".encode()).digest())
+    by_hash = sorted(found, key=lambda words: hashlib.sha256(f"{salt} {words}".encode()).digest())
     return [found[words] for words in by_hash]
+
+
+def of_late(root: Path) -> dict[int, list[str]]:
+    """The sentences of the addresses since 1961, which sound like today's English."""
+    years = addresses(root / ADDRESSES.folder)
+    return {year: sentences for year, sentences in years.items() if year >= FIRST_YEAR}
 
 
 def take(left: list[YearAndSentence], n: int, least: int, most: int) -> tuple[str, ...]:
@@ -66,25 +73,39 @@ def take(left: list[YearAndSentence], n: int, least: int, most: int) -> tuple[st
     raise UserError(f"fewer than {n} sentences of {least} to {most} words are left in every year")
 
 
+def spoken(
+    speaker: Speaker,
+    left: list[YearAndSentence],
+    voice: str,
+    rng: random.Random,
+    shape: tuple[int, int, int],
+) -> tuple[Clip, np.ndarray, TimedWords]:
+    """A clip of `voice`, its samples at 24 kHz and its words' times.
+
+    `shape`: how many sentences, and the least and the most words of each; `take` removes them
+    from `left`.
+    """
+    speed = round(rng.uniform(*SPEED), 3)
+    pauses_s = tuple(round(rng.uniform(*PAUSE_S), 2) for _ in range(shape[0] - 1))
+    while True:
+        said = Clip("kokoro", voice, speed, take(left, *shape), pauses_s)
+        try:
+            return said, *speaker.say(said)
+        except Unmatched as error:
+            print(f"left out, {error}: {said.text}")
+
+
 def make(out: Path) -> None:
     """Writes out/audio and out/voices.jsonl."""
     root = cache_root()
-    left = ordered(addresses(root / ADDRESSES.folder))
+    left = ordered(of_late(root), SALT)
     speaker = Speaker(root)
     (out / "audio").mkdir(parents=True, exist_ok=True)
     lines = []
     for voice in json.loads(HELD_OUT.read_text("utf-8"))["test"]:
         rng = random.Random(f"{SALT} {voice}")
-        for i, (n, least, most) in enumerate(CLIPS):
-            speed = round(rng.uniform(*SPEED), 3)
-            pauses_s = tuple(round(rng.uniform(*PAUSE_S), 2) for _ in range(n - 1))
-            while True:
-                said = Clip("kokoro", voice, speed, take(left, n, least, most), pauses_s)
-                try:
-                    samples, words = speaker.say(said)
-                    break
-                except Unmatched as error:
-                    print(f"left out, {error}: {said.text}")
+        for i, shape in enumerate(CLIPS):
+            said, samples, words = spoken(speaker, left, voice, rng, shape)
             name = f"{voice}-{i}"
             duration_s, words = write(samples, words, out / f"audio/{name}.ogg")
             row = {

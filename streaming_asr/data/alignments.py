@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from streaming_asr.data.audio import Cut
-from streaming_asr.data.manifest import text_lines
+from streaming_asr.data.manifest import numbered
 from streaming_asr.errors import UserError
 from streaming_asr.text import light_key
 from streaming_asr.utterance import TimedWord, Utterance
@@ -207,9 +207,7 @@ def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
     The times are ends, an empty word is silence. Raises UserError for another line.
     """
     found: dict[str, list[TimedWord]] = {}
-    for number, line in enumerate(text_lines(path), start=1):
-        if not line.strip():
-            continue
+    for where, line in numbered(path):
         fields = re.fullmatch(r'(\S+) "([^"]*)" "([^"]*)"\s*', line)
         try:
             words, ends = fields[2].split(","), [float(t) for t in fields[3].split(",")]  # type: ignore[index]
@@ -218,7 +216,7 @@ def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
                 raise ValueError
         except (TypeError, ValueError) as error:
             raise UserError(
-                f'{path}, line {number}: {line[:60]!r}; a line is `id "WORD,WORD" "end,end"`, with '
+                f'{where}: {line[:60]!r}; a line is `id "WORD,WORD" "end,end"`, with '
                 "as many times as words"
             ) from error
         assert fields is not None
@@ -229,16 +227,16 @@ def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
 def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
     """Return the words of a file that `align` wrote, or of a manifest, by utterance id."""
     found: dict[str, list[TimedWord]] = {}
-    for number, line in enumerate(text_lines(path), start=1):
+    for where, line in numbered(path):
         try:
-            row = json.loads(line) if line.strip() else {}
+            row = json.loads(line)
             if row.get("words"):
                 found[row["id"]] = [
                     TimedWord(str(w), float(a), float(b)) for w, a, b in row["words"]
                 ]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(
-                f'{path}, line {number}: {line[:60]!r}; a line is {{"id": ..., "words": [[word, '
+                f'{where}: {line[:60]!r}; a line is {{"id": ..., "words": [[word, '
                 "start_s, end_s], ...]}"
             ) from error
     return found

@@ -1,4 +1,8 @@
-"""Reads audio files: any rate, any number of channels, to 16 kHz mono float32."""
+"""Reads audio files: any rate, any number of channels, to 16 kHz mono float32.
+
+libsndfile reads the formats that recordings of corpora have, FFmpeg (PyAV) those of phones,
+browsers and cameras.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,13 @@ import numpy as np
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 
-SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")  # soundfile reads
+SOUNDFILE = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")
+_FFMPEG = (
+    ".3g2 .3gp .aac .ac3 .amr .ape .avi .caf .flv .m4a .m4b .m4v .mka .mkv .mov .mp2 .mp4 .mpeg "
+    ".mpg .mts .oga .ogv .ts .weba .webm .wma .wmv .wv"
+)
+CONTAINERS = tuple(_FFMPEG.split())
+SUFFIXES = SOUNDFILE + CONTAINERS
 # A lossy codec overshoots full scale a little; a file of integers stored as floats by a lot.
 MAX_PEAK = 2.0
 PIECE_S = 60
@@ -24,6 +34,9 @@ PIECE_S = 60
 RATES_HZ = (2_000, 768_000)
 MAX_S = 24 * 3600.0
 SHORT_S = 0.1  # so much less may be decoded than a header states
+# Bit rates of layer III by the frame header's code from 1 on: of MPEG 1, and of 2 and 2.5.
+MP3_KBIT_S = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
+MP3_LOW_KBIT_S = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 UNKNOWN_SIZE = 2**31 - 512  # from here on a WAV header says "as long as it goes on"
 
 log = logging.getLogger(__name__)
@@ -36,6 +49,10 @@ def load_audio(path: str | Path, start_s: float = 0.0, end_s: float | None = Non
     resampled by a polyphase filter. Raises UserError where the file is missing, unreadable, cut
     off, damaged or empty there, or holds values that are no audio.
     """
+    if _is_container(path):
+        whole = np.concatenate([*_decoded(path)] or [np.zeros(0, np.float32)])
+        first, last = (None if s is None else round(s * SAMPLE_RATE) for s in (start_s, end_s))
+        return to_mono_16k(whole[first:last, None], SAMPLE_RATE, path)
     with _opened(path) as file:
         rate = file.samplerate
         if end_s is None:
@@ -63,14 +80,95 @@ def _opened(path: str | Path) -> Iterator[Any]:
                     f"{path}: its header states {file.samplerate} Hz, rates from {RATES_HZ[0]} to "
                     f"{RATES_HZ[1]} Hz are read; export the audio again."
                 )
+            if file.format == "MP3" and _length_is_a_guess(path):
+                raise UserError(
+                    f"{path}: is an MP3 of variable bit rate that states no length, so its end "
+                    f"would be lost; convert it: ffmpeg -i {Path(path).name} {Path(path).stem}.flac"
+                )
             yield file
     except (soundfile.SoundFileError, OSError) as error:
         if not Path(path).is_file():
             raise UserError(f"{path}: no such audio file; correct the path.") from error
         raise UserError(
-            f"{path}: not readable as audio ({error}); convert it, for instance: "
-            f"ffmpeg -i {Path(path).name} -ar 16000 -ac 1 {Path(path).stem}.wav"
+            f"{path}: not readable as audio ({error}); record or export it again"
         ) from error
+
+
+def _is_container(path: str | Path) -> bool:
+    return Path(path).suffix.lower() in CONTAINERS
+
+
+def _decoded(path: str | Path) -> Iterator[Samples]:
+    """Yield the first audio track of a container, (n,) mono 16 kHz at a time.
+
+    Raises UserError where FFmpeg cannot read it, and at its end where more than `SHORT_S` of the
+    stated length is missing.
+    """
+    import av
+
+    try:
+        with av.open(str(path)) as container:
+            if not container.streams.audio:
+                raise UserError(f"{path}: holds no audio track; give a recording with sound")
+            track = container.streams.audio[0]
+            stated_s = _length_s(container)
+            if stated_s > MAX_S:
+                raise UserError(
+                    f"{path}: states {stated_s / 3600:.0f} h, {MAX_S / 3600:.0f} h at most are "
+                    "read at once; cut it."
+                )
+            resampler, n = Resampler(), 0
+            for frame in container.decode(track):
+                samples = resampler.of_frame(frame)
+                n += len(samples)
+                yield samples
+            rest = resampler.of_frame(None)
+            yield rest
+    except (av.FFmpegError, OSError) as error:
+        if not Path(path).is_file():
+            raise UserError(f"{path}: no such audio file; correct the path.") from error
+        raise UserError(
+            f"{path}: not readable as audio ({error.strerror}); record or export it again"
+        ) from error
+    found_s = (n + len(rest)) / SAMPLE_RATE
+    if found_s < stated_s - 0.5:  # other tracks may be a little longer
+        raise UserError(
+            f"{path}: is cut off or damaged: {found_s:.2f} of {stated_s:.2f} s can be decoded; "
+            "copy or export it again."
+        )
+
+
+def _length_s(container: Any) -> float:
+    """Return the length of a container's first audio track; 0.0 where it states none."""
+    track = container.streams.audio[0]
+    if track.duration:
+        return float(track.duration * track.time_base)
+    return (container.duration or 0) / 1e6
+
+
+class Resampler:
+    """Makes mono 16 kHz of audio that arrives in pieces; the filter's state goes from one to the
+    next."""
+
+    def __init__(self) -> None:
+        import av
+
+        self._swr = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE)
+
+    def of_frame(self, frame: Any) -> Samples:
+        """Return the samples, (n,), that are ready after an `av.AudioFrame`; None ends it."""
+        made = [each.to_ndarray()[0] for each in self._swr.resample(frame)]
+        return np.concatenate(made or [np.zeros(0, np.float32)])
+
+    def of_samples(self, mono: Samples, rate: int) -> Samples:
+        """Return the samples that are ready after the next `mono`, (n,), at `rate` Hz."""
+        import av
+
+        if not len(mono):
+            return mono
+        frame = av.AudioFrame.from_ndarray(mono[None], format="flt", layout="mono")
+        frame.sample_rate = rate
+        return self.of_frame(frame)
 
 
 def _check_whole(file: Any, path: str | Path) -> None:
@@ -95,9 +193,38 @@ def _check_whole(file: Any, path: str | Path) -> None:
         )
 
 
+def _length_is_a_guess(path: str | Path) -> bool:
+    """Return whether frames of an MP3 differ in bit rate and no header counts them.
+
+    The decoder then takes size over the first frame's bit rate for the length, and stops there.
+    """
+    with Path(path).open("rb") as raw:
+        head = raw.read(10)
+        if head[:3] == b"ID3" and len(head) == 10:  # a tag, its length in 4 times 7 bits
+            raw.seek(10 + sum((head[9 - i] & 127) << 7 * i for i in range(4)))
+        else:
+            raw.seek(0)
+        begin = raw.read(4096)
+        if re.search(rb"(Xing|Info)...[\x01\x03\x05\x07\x09\x0b\x0d\x0f]|VBRI", begin, re.DOTALL):
+            return False
+        mp3 = begin + raw.read()
+    first = re.search(rb"\xff[\xf2\xf3\xfa\xfb\xe2\xe3][\x10-\xef]", mp3)
+    at, rate = (first.start(), mp3[first.start() + 2] >> 4) if first else (len(mp3), 0)
+    while at + 4 <= len(mp3) and mp3[at] == 255 and mp3[at + 1] & 230 == 226:
+        newest = mp3[at + 1] & 24 == 24  # MPEG 1; else 2 or, at half the rate again, 2.5
+        code, hz = mp3[at + 2] >> 4, (44_100, 48_000, 32_000, 0)[mp3[at + 2] >> 2 & 3]
+        if code != rate:
+            return True
+        if not (0 < code < 15 and hz):
+            break
+        kbit = (MP3_KBIT_S if newest else MP3_LOW_KBIT_S)[code - 1]
+        hz >>= 0 if newest else 1 if mp3[at + 1] & 16 else 2
+        at += (144_000 if newest else 72_000) * kbit // hz + (mp3[at + 2] >> 1 & 1)
+    return False
+
+
 def _check_decoded(file: Any, n: int, stated: int, path: str | Path) -> None:
-    # The length of an MP3 is often a guess.
-    if file.format != "MP3" and n < stated - SHORT_S * file.samplerate:
+    if n < stated - SHORT_S * file.samplerate:
         raise UserError(
             f"{path}: is damaged: {n / file.samplerate:.2f} of {stated / file.samplerate:.2f} s "
             "can be decoded; copy or export it again."
@@ -128,6 +255,9 @@ class Reader:
 def _pieces(path: str | Path) -> Iterator[Samples]:
     """Yield a minute at a time. Each is resampled with a second on either side of it, more than the
     filter reaches: whole seconds, which are whole numbers of samples at both rates."""
+    if _is_container(path):
+        yield from (to_mono_16k(d[:, None], SAMPLE_RATE, path) for d in _decoded(path) if len(d))
+        return
     with _opened(path) as file:
         rate = file.samplerate
         _check_whole(file, path)
@@ -178,6 +308,14 @@ def duration_s(path: str | Path) -> float:
     """
     import soundfile
 
+    if _is_container(path):
+        import av
+
+        try:
+            with av.open(str(path)) as container:
+                return _length_s(container) if container.streams.audio else 0.0
+        except (av.FFmpegError, OSError, UnicodeEncodeError):
+            return 0.0
     try:
         info = soundfile.info(str(path))
     except (soundfile.SoundFileError, OSError, UnicodeEncodeError):

@@ -28,71 +28,9 @@ from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord, Utterance
 
-_SECONDS = {"type": "number", "minimum": 0, "maximum": 1e9}
-_FILE = {"type": "string", "minLength": 1, "description": "name the recording's file"}
-_NAME = {"type": ["string", "integer", "null"], "description": "write a text"}
-_WORD = {
-    "type": "array",
-    "items": [{"type": "string"}, _SECONDS, _SECONDS],
-    "minItems": 3,
-    "maxItems": 3,
-    "description": "write a list of [word, start, end], times in seconds",
-}
-_NOISE = {
-    "type": ["object", "null"],
-    "properties": {
-        "kind": {"type": "string"},
-        "snr_db": {"type": "number", "minimum": -200, "maximum": 200},
-        "seed": {"type": "integer", "minimum": 0},
-    },
-    "required": ["kind", "snr_db", "seed"],
-    "description": 'write {"kind": "white", "snr_db": 10, "seed": 1}',
-}
-_PART = {
-    "type": "object",
-    "properties": {
-        "audio_filepath": _FILE,
-        "gap_s": {**_SECONDS, "description": "write the silence after the recording in seconds"},
-    },
-    "required": ["audio_filepath"],
-    "description": "`parts` must be a list of objects with an `audio_filepath`",
-}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "audio_filepath": _FILE,
-        "parts": {
-            "type": "array",
-            "items": _PART,
-            "minItems": 1,
-            "description": _PART["description"],
-        },
-        "text": {
-            "type": "string",
-            "description": 'write the reference, or "" where nothing is said',
-        },
-        "id": {
-            "type": "string",
-            "minLength": 1,
-            "description": "a line needs a text that names it",
-        },
-        "duration": {
-            **_SECONDS,
-            "type": ["number", "null"],
-            "description": "write the length in seconds",
-        },
-        "speaker": _NAME,
-        "language": _NAME,
-        "age": {"type": ["number", "null"], "minimum": 0, "description": "write years"},
-        "gender": _NAME,
-        "words": {"type": ["array", "null"], "items": _WORD, "description": _WORD["description"]},
-        "noise": _NOISE,
-    },
-    "required": ["text"],
-    "if": {"required": ["parts"]},
-    "then": {"required": ["id"]},
-    "else": {"required": ["audio_filepath"]},
-}
+SCHEMA: dict[str, Any] = json.loads(
+    Path(__file__).with_name("manifest.schema.json").read_text(encoding="utf-8")
+)
 """JSON Schema of a line; a field's description says what to write in its place."""
 
 
@@ -155,6 +93,14 @@ def text_lines(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
+def numbered(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield ("file, line n", line) of every line that is not blank. Raises UserError as
+    `manifest_text` does."""
+    for number, line in enumerate(text_lines(path), start=1):
+        if line.strip():
+            yield f"{path}, line {number}", line
+
+
 def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
     """Write the utterances as a manifest that `read_manifest` reads; return their number.
 
@@ -201,11 +147,9 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
 def audio_files(path: Path) -> list[Path]:
     """Return every audio file that a manifest names, without repetition, in its order."""
     files: dict[Path, None] = {}
-    for number, line in enumerate(text_lines(path), start=1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            for file, _ in _files(_row(line, where), path.parent, where):
-                files[file] = None
+    for where, line in numbered(path):
+        for file, _ in _files(_row(line, where), path.parent, where):
+            files[file] = None
     return list(files)
 
 

@@ -2,7 +2,8 @@
 
 A shard is `shard-000.npy` (int16, one dimension: the samples of its utterances, joined, 16 kHz)
 and `shard-000.jsonl`, one line per utterance: offset and n (samples), text (written), speaker,
-words [[written, start_s, end_s], ...]. Audio is memory-mapped: processes share its pages.
+language where it is known, words [[written, start_s, end_s], ...]. Audio is memory-mapped:
+processes share its pages.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ class Item:
     offset: int
     n_samples: int
     shard: np.ndarray = field(repr=False, compare=False)
+    language: str | None = None
+
+    @property
+    def voice(self) -> tuple[str | None, str]:
+        """Whose voice it is, in which language: what may stand in one window."""
+        return self.language, self.speaker
 
     def samples(self) -> np.ndarray:
         """Return the samples, float32 (n_samples,), mono at 16 kHz, in [-1, 1]."""
@@ -37,16 +44,19 @@ class Item:
         return cut.astype(np.float32) / np.float32(32768)
 
 
-def by_speaker(items: Iterable[Item], least: int = 8) -> dict[str, list[Item]]:
-    """The items of each speaker, in order; speakers with fewer than `least` share theirs.
+def by_voice(items: Iterable[Item], least: int = 8) -> dict[tuple[str | None, str], list[Item]]:
+    """The items of each `voice`, in order; those with fewer than `least` share their language's.
 
     A window of several utterances of one voice would else say the same sentence again and again.
     """
-    voices: dict[str, list[Item]] = {}
+    voices: dict[tuple[str | None, str], list[Item]] = {}
     for item in items:
-        voices.setdefault(item.speaker, []).append(item)
-    few = [item for own in voices.values() if len(own) < least for item in own]
-    return {speaker: own if len(own) >= least else few for speaker, own in voices.items()}
+        voices.setdefault(item.voice, []).append(item)
+    few: dict[str | None, list[Item]] = {}
+    for (language, _), own in voices.items():
+        if len(own) < least:
+            few.setdefault(language, []).extend(own)
+    return {voice: own if len(own) >= least else few[voice[0]] for voice, own in voices.items()}
 
 
 def read_shards(folder: Path) -> list[Item]:
@@ -57,7 +67,8 @@ def read_shards(folder: Path) -> list[Item]:
         for line in text_lines(index):
             row = json.loads(line)
             words = tuple((str(w), float(a), float(b)) for w, a, b in row["words"])
-            items.append(Item(row["text"], words, row["speaker"], row["offset"], row["n"], shard))
+            where = row["offset"], row["n"], shard
+            items.append(Item(row["text"], words, row["speaker"], *where, row.get("language")))
     if not items:
         raise UserError(
             f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make mini's with "
@@ -116,6 +127,7 @@ def write_shards(
             "n": len(samples),
             "text": utterance.text,
             "speaker": utterance.speaker or "",
+            **({"language": utterance.language} if utterance.language else {}),
             "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in utterance.words],
         }
         pieces.append(samples)

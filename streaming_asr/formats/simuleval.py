@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -118,29 +120,22 @@ def _emissions(
     """
     emissions: list[Emission] = []
     spent_ms = 0.0
-    first = 0
-    for i in range(len(words)):
-        moment = (delays_ms[i], times_ms[i] if times_ms else None)
-        following = i + 1
-        if following < len(words) and moment == (
-            delays_ms[following],
-            times_ms[following] if times_ms else None,
-        ):
-            continue
+    told_ms: Sequence[float | None] = times_ms or [None] * len(words)
+    rows = zip(delays_ms, told_ms, words, strict=True)
+    for (delay_ms, time_ms), together in groupby(rows, key=itemgetter(0, 1)):
         finished_s = compute_s = None
-        if times_ms and queued:
-            finished_s = times_ms[i] / 1000.0
-        elif times_ms:
-            total_ms = times_ms[i] - delays_ms[i]
+        if time_ms is not None and queued:
+            finished_s = time_ms / 1000.0
+        elif time_ms is not None:
+            total_ms = time_ms - delay_ms
             compute_s = max(total_ms - spent_ms, 0.0) / 1000.0
             spent_ms = max(total_ms, spent_ms)
         emissions.append(
             Emission(
-                tuple(words[first:following]),
-                audio_s=delays_ms[i] / 1000.0,
+                tuple(word for _, _, word in together),
+                audio_s=delay_ms / 1000.0,
                 finished_s=finished_s,
                 compute_s=compute_s,
             )
         )
-        first = following
     return tuple(emissions)

@@ -97,48 +97,10 @@ def unmeasured(known: Iterable[str]) -> dict[str, str]:
     with what is missing for it."""
     lacks = EVERYTHING - set(known)
     return {
-        name: ", ".join(missing) for name in METRICS if (missing := sorted(_needs(name) & lacks))
+        name: ", ".join(sorted(missing))
+        for name, metric in METRICS.items()
+        if (missing := metric.needs & lacks)
     }
-
-
-def _needs(name: str) -> set[str]:
-    """Return what a metric is computed from, beside the final text and the references."""
-    if name in ("wer", "cer", "wer_formatted", "word_latency_coverage"):
-        return set()
-    if name in ("normalised_erasure", "light_erasure", "unstable_words_per_word"):
-        return {DISPLAY}
-    needed = next((each for start, each in _NEEDS.items() if name.startswith(start)), {INSIDE})
-    return needed | ({CU} if "_cu" in name else {CA} if "_ca" in name else set())
-
-
-# By how a metric's name begins, the first that fits; others count what happened inside a method.
-_NEEDS: dict[str, set[str]] = {
-    "rwer_committed": {STEPS, COMMITS},
-    "rwer": {STEPS, DISPLAY},
-    "arwer_committed": {STEPS, COMMITS},
-    "arwer_grid": {DISPLAY},
-    "arwer": {STEPS, DISPLAY},
-    "first_": {DISPLAY},
-    "word_latency_shown": {DISPLAY},
-    "word_latency_stable": {DISPLAY},
-    "word_latency_committed": {COMMITS},
-    "word_latency_lookahead": {INSIDE},
-    "word_latency_policy": {INSIDE},
-    "word_latency_": {CU, CA, STEPS, COMMITS},  # its other parts
-    "finalise_last_word": {COMMITS},
-    "finalise_tail": {CU, CA, STEPS},
-    "al_": {COMMITS},
-    "laal_": {COMMITS},
-    "yaal_": {COMMITS},
-    "dal_tokens": {INSIDE},
-    "dal_": {COMMITS},
-    "ap_": {COMMITS},
-    "rtf_cpu": {INSIDE},
-    "rtf": {CU, CA, STEPS},
-    "step_": {CA, STEPS},
-    "queue_": {CU, CA, STEPS},
-    "headroom": {CU, CA, STEPS},
-}
 
 
 def meet(streams: Sequence[Stream], references: Sequence[Utterance] | None, path: Path) -> Imported:

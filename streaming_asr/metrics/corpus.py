@@ -14,12 +14,11 @@ CLOCKS = ("cu", "ca")
 Figures = dict[str, float | None]
 
 
-def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
+def compute(traces: Sequence[Trace]) -> Figures:
     """Return every metric of METRICS over a corpus; an undefined one is None, never NaN or 0.
 
     Where streams were advanced together they shared their compute, so what depends on the time of
-    one step is None: latency, every figure on the compute clock, steps, queue. `frame_s` is the
-    audio of one encoder frame.
+    one step is None: latency, every figure on the compute clock, steps, queue.
     """
     timed = [latency.timed(trace) for trace in traces]
     figures = (
@@ -32,7 +31,7 @@ def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
         | cost.real_time_factors(traces)
         | cost.step_times_ms(traces)
         | cost.queue(traces)
-        | cost.encoder_work(traces, frame_s)
+        | cost.encoder_work(traces)
         | cost.beams(traces)
         | cost.compression(traces)
     )
@@ -42,24 +41,7 @@ def compute(traces: Sequence[Trace], *, frame_s: float = 0.02) -> Figures:
     if any(trace.has_company for trace in traces):  # the device's queue is not the stream's own
         figures |= dict.fromkeys(("queue_growth", "headroom"))
     batched = any(trace.batch > 1 for trace in traces)
-    return {name: None if batched and needs_batch_1(name) else figures[name] for name in METRICS}
-
-
-def needs_batch_1(name: str) -> bool:
-    """Return whether a metric means nothing where several streams shared a step."""
-    times = (
-        "first_",
-        "word_latency_",
-        "finalise_",
-        "al_",
-        "laal_",
-        "yaal_",
-        "dal_",
-        "ap_",
-        "step_",
-    )
-    queues = ("queue_", "headroom", "rtf_chunk")
-    return (name.startswith(times + queues) or "_ca" in name) and name != "word_latency_coverage"
+    return {m.name: None if batched and m.alone else figures[m.name] for m in METRICS.values()}
 
 
 def _accuracy(traces: Sequence[Trace]) -> Figures:

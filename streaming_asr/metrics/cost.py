@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from streaming_asr import clocks
+from streaming_asr.method import FRAME_S
 from streaming_asr.metrics.trace import Trace, arrays, mean, pooled, ratio
 
 MIB = 2**20
@@ -66,16 +67,16 @@ def queue(traces: Sequence[Trace]) -> dict[str, float | None]:
     }
 
 
-def encoder_work(traces: Sequence[Trace], frame_s: float) -> dict[str, float | None]:
+def encoder_work(traces: Sequence[Trace]) -> dict[str, float | None]:
     """Return encoder GFLOPs and encoded seconds per second of audio, and the share of padding.
 
-    `frame_s` is the audio one encoder frame stands for (20 ms in Whisper). 1 MAC = 2 FLOPs.
+    An encoder frame stands for 20 ms of audio, as in Whisper. 1 MAC = 2 FLOPs.
     """
     audio = sum(trace.duration_s for trace in traces if trace.steps)
     flops, computed = total(traces, "encoder_flops"), total(traces, "frames_computed")
     return {
         "encoder_gflops_per_s": ratio(flops, audio, 1e-9) if flops else None,
-        "reencoding": ratio(computed * frame_s, audio) if computed else None,
+        "reencoding": ratio(computed * FRAME_S, audio) if computed else None,
         "padding_share": 1.0 - total(traces, "frames_real") / computed if computed else None,
     }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def spec_of(folder: Path) -> str | None:
     return name[:-1].decode("ascii", "replace")
 
 
-class Variables(Mapping[str, np.ndarray]):
+class Variables(dict[str, np.ndarray]):
     """The variables of a model.bin by their own names, mapped into memory.
 
     Aliases are resolved; bfloat16 comes as float32. Raises UserError on a file that is truncated or
@@ -81,17 +81,16 @@ class Variables(Mapping[str, np.ndarray]):
         version, name, revision = self._take("I"), self._name(), self._take("I")
         if name != "WhisperSpec" or version not in VERSIONS:
             raise _Damaged(f"{name} of version {version}, revision {revision}, not a WhisperSpec")
-        self._found: dict[str, np.ndarray] = {}
         self.types: set[str] = set()
         for _ in range(self._take("I")):
             key = self._name()
             shape = tuple(self._take("I") for _ in range(self._take("B")))
-            self._found[key] = self._values(key, shape, TYPES[self._take("B")], self._take("I"))
+            self[key] = self._values(key, shape, TYPES[self._take("B")], self._take("I"))
         for _ in range(self._take("I")):
             alias, key = self._name(), self._name()
-            if key not in self._found:
+            if key not in self:
                 raise _Damaged(f"{alias} stands for {key}, which is not there")
-            self._found[alias] = self._found[key]
+            self[alias] = self[key]
 
     def _take(self, form: str) -> int:
         (value,) = struct.unpack_from("<" + form, self._data, self._at)
@@ -116,19 +115,8 @@ class Variables(Mapping[str, np.ndarray]):
             values = (values.astype("<u4") << 16).view("<f4")
         return values
 
-    def __getitem__(self, key: str) -> np.ndarray:
-        if key not in self._found:
-            raise UserError(f"{self._file}: no variable {key}; it is not a whole Whisper")
-        return self._found[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
+    def __missing__(self, key: str) -> np.ndarray:
+        raise UserError(f"{self._file}: no variable {key}; it is not a whole Whisper")
 
     def weight(self, key: str) -> np.ndarray:
         """A floating-point tensor; integers are divided by their scale, one a row or one in all."""

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from streaming_asr import pieces
 from streaming_asr.errors import UserError
 from streaming_asr.events import is_set_aside
@@ -22,6 +24,9 @@ FRONT = ("word_latency_committed_p50_ca_s", "wer")  # the axes of the Pareto fro
 
 # Overrides that have a column of their own; the others of a cell's name are its variant.
 _COLUMNS = frozenset({"method", "chunk", "data", "data.split", "data.snr_db", "data.noise"})
+# Overrides that say which recordings, where and on what: notes tell where runs differ in them.
+_SETTING = frozenset({"limit", "data.path", "data.align", "data.alignments", "device", "threads"})
+_SHARED = frozenset({"model", "model.path", "language"})  # named only where runs differ in them
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,15 @@ class Cell:
         return (found[0], found[1]) if found else None
 
     @property
+    def model(self) -> str:
+        return str((self.config.get("model") or {}).get("name") or "")
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether there is a reference to count errors against, or no result to tell."""
+        return not self.metrics or "wer" not in self.metrics or self.metrics["wer"] is not None
+
+    @property
     def chunk(self) -> str:
         """The chunk as it is shown; the offline pass waits for the whole recording."""
         if self.method == "offline":
@@ -87,14 +101,16 @@ def read_cells(folder: Path | str) -> list[Cell]:
             f"{root}: no metrics.json in it or below it; report shows finished runs, "
             "so run first: python -m streaming_asr.run method=whisperrt chunk=300ms"
         )
-    cells = [_read_cell(path, root) for path in found]
+    overrides = [set(_overrides(path.name).items()) for path in found]
+    common = frozenset(dict(set.intersection(*overrides))) & _SHARED
+    cells = [_read_cell(path, root, common) for path in found]
     cells.sort(
         key=lambda cell: (cell.method, cell.variant, cell.split, cell.chunk_s or 0.0, cell.name)
     )
     return mark_batch(_marked(cells))
 
 
-def _read_cell(folder: Path, root: Path) -> Cell:
+def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
     name = folder.relative_to(root).as_posix() if folder != root else folder.name
     notes: list[str] = []
     error: str | None = None
@@ -138,7 +154,7 @@ def _read_cell(folder: Path, root: Path) -> Cell:
         variant=" ".join(
             f"{key.rsplit('.', 1)[-1]}={value}"
             for key, value in overrides.items()
-            if key not in _COLUMNS
+            if key not in _COLUMNS | _SETTING | common
         ),
         chunk_s=_seconds(config.get("chunk", overrides.get("chunk"))),
         split=_split(config, overrides),
@@ -190,65 +206,21 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
     return doubts
 
 
-_NUMBER: dict[str, Any] = {"type": ["number", "null"]}
-_OBJECT = {"type": ["object", "null"]}
-_NAME: dict[str, Any] = {"type": ["string", "null"]}
-_CHOICE: dict[str, Any] = {
-    "type": ["object", "null"],
-    "properties": {"name": _NAME, "split": _NAME},
-}
 # What the report relies on; what else a result holds is shown as it is.
-_RESULT = {
-    "type": "object",
-    "required": ["metrics"],
-    "properties": {
-        "metrics": {"type": "object", "additionalProperties": _NUMBER},
-        "experiment": _NAME,
-        "hashes": _OBJECT,
-        "normaliser": {"type": ["array", "null"], "items": {"type": "string"}},
-        "config": {
-            "type": "object",
-            "properties": {
-                "method": _CHOICE,
-                "data": _CHOICE | {"properties": _CHOICE["properties"] | {"snr_db": _NUMBER}},
-                "batch": _NUMBER,
-            },
-        },
-        "intervals": {
-            "type": ["object", "null"],
-            "properties": {
-                "metrics": {
-                    "type": "object",
-                    "additionalProperties": {
-                        "type": ["array", "null"],
-                        "items": {"type": "number"},
-                        "minItems": 2,
-                        "maxItems": 2,
-                    },
-                },
-            },
-        },
-    },
-}
+_RESULT = Path(__file__).with_name("metrics.schema.json")
 
 
 @cache
 def _validator() -> Callable[[Any], Any]:
     import fastjsonschema
 
-    compiled: Callable[[Any], Any] = fastjsonschema.compile(_RESULT)
+    compiled: Callable[[Any], Any] = fastjsonschema.compile(json.loads(_RESULT.read_text("utf-8")))
     return compiled
 
 
 def _document(path: Path) -> dict[str, Any]:
     """Return a metrics.json. Raises ValueError for one that the report cannot show."""
-
-    def refuse(name: str) -> float:
-        raise ValueError(f"{name} is no number in JSON")
-
-    text = path.read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text, parse_constant=refuse)
-    json.dumps(document, ensure_ascii=False).encode()  # half of a UTF-16 pair is no text
+    document: dict[str, Any] = msgspec.json.decode(path.read_bytes())
     _validator()(document)
     return document
 

@@ -22,6 +22,14 @@ function make(namespace, name, attributes, children) {
 const el = (name, attributes, ...children) => make(false, name, attributes, children);
 const svg = (name, attributes, ...children) => make(true, name, attributes, children);
 
+/** Says below a part that is wider than the screen that it scrolls. */
+function cue(node) {
+  const tell = () => node.classList.toggle('more', node.scrollWidth > node.clientWidth + 4);
+  requestAnimationFrame(tell);
+  if (!node.dataset.cued) addEventListener('resize', tell);
+  node.dataset.cued = '1';
+}
+
 /* -- state, kept in the address so that a view can be sent to someone ------------------------ */
 
 const state = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
@@ -135,10 +143,30 @@ function sorted(cells, columns) {
   });
 }
 
+const groups = [...new Set(numberColumns.map((column) => column.group))];
+byId('all').append(el('option', { value: '' }, 'headline'),
+  ...groups.map((group) => el('option', { value: group }, group)),
+  el('option', { value: '1' }, 'all'));
+
+/** The columns chosen, less those of which no run has a number. */
+function shownColumns(cells) {
+  const asked = numberColumns.filter((column) => state.all === '1' ||
+    (state.all ? column.group === state.all : column.headline));
+  const known = asked.filter((column) => cells.some((cell) => column.value(cell) !== null));
+  return known.length ? known : asked.slice(0, 1);
+}
+const runs = (n) => n === 1 ? '1 run' : `${n} runs`;
+/** What a filter that leaves nothing says, with the way back. */
+const nothing = () => el('p', { class: 'muted nothing' }, `No run matches “${state.filter || ''}”` +
+  `${state.split ? ' in ' + state.split : ''}. `, el('button', { type: 'button', onclick: () => {
+  byId('filter').value = byId('split').value = '';
+  narrow({ filter: '', split: '' });
+} }, 'Show all'));
+
 function drawTable() {
-  const shown = numberColumns.filter((column) => column.headline || state.all);
-  const columns = [...textColumns, ...shown];
   const cells = visibleCells();
+  const shown = shownColumns(cells);
+  const columns = [...textColumns, ...shown];
   const best = {};
   const worse = {}; // where all are equal, none is best
   for (const cell of cells) {
@@ -185,18 +213,24 @@ function drawTable() {
         const key = cell.split + '\n' + column.name;
         const wins = value !== null && worse[key] && value === best[key];
         return el('td', { class: wins ? 'best' : null, title: intervalText(cell, column) },
-          format(value, column.digits));
+          cell.texts[column.name] ?? format(value, column.digits));
       }),
       el('td', { class: 'notes' }, notes));
   });
-  byId('results').replaceChildren(el('thead', {}, head), el('tbody', {}, ...rows));
-  byId('count').textContent = `${cells.length} of ${data.cells.length} runs`;
+  const none = el('tr', {}, el('td', { class: 'text', colspan: columns.length + 1 }, nothing()));
+  byId('results').replaceChildren(el('thead', {}, head),
+    el('tbody', {}, ...(rows.length ? rows : [none])));
+  byId('count').textContent = cells.length === data.cells.length ? runs(cells.length)
+    : `${cells.length} of ${runs(data.cells.length)}`;
+  cue(byId('results').parentElement);
 }
 
 /* -- figures --------------------------------------------------------------------------------- */
 
-const WIDTH = 460;
+const isNarrow = matchMedia('(max-width: 40rem)').matches; // drawn as wide as shown: type keeps its size
+const WIDTH = isNarrow ? 330 : 460;
 const HEIGHT = 310;
+const LETTER = 6.7; // the width of one, about
 const EDGE = { left: 50, right: 18, top: 14, bottom: 42 };
 
 function linearTicks(low, high, count) {
@@ -283,7 +317,7 @@ function chart(cells, spec) {
   const caption = el('figcaption', {}, spec.note + (missing > 0
     ? ` Not drawn, for want of a number: ${missing}.` : ''));
   const title = el('h3', {}, spec.title);
-  if (!points.length) return el('figure', {}, title, el('p', { class: 'muted' }, 'No numbers.'));
+  if (!points.length) return null;
   const paper = published(spec, points[0].cell.split);
   // A few runs far above the rest stand at the edge, with their number beside them.
   const top = spec.hasFront ? data.ceilings[points[0].cell.split] : null;
@@ -297,8 +331,8 @@ function chart(cells, spec) {
     caption.append(` Hollow: published numbers, ${
       [...new Set(paper.map((mark) => mark.source))].join('; ')}.`);
   }
-  const isWide = spec.hasFront && points.length > 12 && matchMedia('(min-width: 60rem)').matches;
-  const [width, height] = isWide ? [2 * WIDTH + 30, 1.5 * HEIGHT] : [WIDTH, HEIGHT];
+  const isWide = spec.hasFront && matchMedia('(min-width: 60rem)').matches;
+  const [width, height] = isWide ? [1140, 1.5 * HEIGHT] : [WIDTH, HEIGHT];
   const right = width - EDGE.right;
   const bottom = height - EDGE.bottom;
   const xTicks = spec.x.ticks ? spec.x.ticks(points) : null;
@@ -318,7 +352,7 @@ function chart(cells, spec) {
   let lastEnd = -Infinity;
   for (const tick of x.ticks) {
     const text = spec.x.text ? spec.x.text(tick) : format(tick);
-    const half = text.length * 3.2;
+    const half = text.length * LETTER / 2;
     canvas.append(svg('line', { class: 'grid', x1: x.at(tick), x2: x.at(tick), y1: bottom,
       y2: bottom + 4 }));
     if (x.at(tick) - half < lastEnd + 4) continue;
@@ -397,20 +431,21 @@ function chart(cells, spec) {
   }
   canvas.append(...marks);
   for (const { point, text } of labels) {
-    const w = text.length * 6.1;
+    const w = text.length * LETTER;
     const px = x.at(point.x);
     const py = y.at(point.at ?? point.y);
     const spots = [[px + 9, py - 6], [px - 9 - w, py - 6], [px - w / 2, py - 22],
       [px - w / 2, py + 8], [px + 6, py - 20], [px + 6, py + 7], [px - 6 - w, py + 7],
-      [px - 6 - w, py - 20]];
-    const allowed = spots.map(([left, top]) => ({ x: left, y: top, w, h: 13 })).filter((box) =>
-      box.x > EDGE.left && box.x + w < width - 2 && box.y > 0 && box.y + 13 < bottom &&
+      [px - 6 - w, py - 20], [px - w / 2, py - 34], [px - w / 2, py + 22], [px + 16, py - 32],
+      [px + 16, py + 20], [px - 16 - w, py - 32], [px - 16 - w, py + 20]];
+    const allowed = spots.map(([left, top]) => ({ x: left, y: top, w, h: 14 })).filter((box) =>
+      box.x > EDGE.left && box.x + w < width - 2 && box.y > 0 && box.y + 14 < bottom &&
       !taken.some((other) => overlaps(box, other)));
     const spot = allowed.find((box) => !crossed.some((other) => overlaps(box, other))) ??
       (isCrowded ? null : allowed[0]);
     if (!spot) continue;
     taken.push(spot);
-    const label = svg('text', { x: spot.x, y: spot.y + 10 }, text);
+    const label = svg('text', { class: 'label', x: spot.x, y: spot.y + 11 }, text);
     // A grey run's label keeps its method's colour: it tells whose it is.
     label.style.fill = point.cell ? colour(point.cell) : 'var(--muted)';
     canvas.append(label);
@@ -434,7 +469,7 @@ const FIGURES = [
   { key: 'pareto', title: 'Word error rate against word latency', labels: chunks, hasFront: true,
     note: 'Lower left is better. Each point is one run, its chunk beside it; the box is its ' +
       '95 % interval. Grey: another run of this data is better in both; the stairs join the rest.',
-    x: { name: 'latency', label: 'Word latency, committed, median (s, with compute)',
+    x: { name: 'latency', label: 'Committed word latency, median (s)',
       value: metric('word_latency_committed_p50_ca_s'), text: (v) => v.toFixed(2),
       metric: 'word_latency_committed_p50_ca_s' },
     y: { name: 'WER', label: 'WER (%)', value: metric('wer'), metric: 'wer' } },
@@ -461,7 +496,7 @@ function stacks(cells) {
     .filter((row) => !row.parts.includes(null));
   if (!rows.length) return null;
   const sum = (values) => values.reduce((total, value) => total + value, 0);
-  const left = 180;
+  const left = isNarrow ? 120 : 190;
   const height = 24 + rows.length * BAR + 30;
   const x = scale(rows.flatMap((row) => [sum(row.parts.map((v) => Math.max(v, 0))),
     sum(row.parts.map((v) => Math.min(v, 0)))]), { ticks: null }, left, WIDTH - 48);
@@ -474,14 +509,14 @@ function stacks(cells) {
         format(tick)));
   }
   canvas.append(svg('text', { x: (left + WIDTH - 48) / 2, y: height - 8, 'text-anchor': 'middle' },
-    'Word latency, committed, mean (s, with compute)'));
+    'Committed word latency, mean (s)'));
   rows.forEach(({ cell, parts }, at) => {
     const y = 10 + at * BAR;
     const name = `${cell.label} ${chunkText(cell)}`;
     const told = PARTS.map(([, text], n) => `${text} ${parts[n].toFixed(3)} s`);
     const group = svg('g', { class: 'stack' }, svg('title', {}, `${name}\n${told.join('\n')}`),
       svg('text', { x: left - 8, y: y + 10, 'text-anchor': 'end' },
-        `${short(cell.label, 18)} ${chunkText(cell)}`));
+        `${short(cell.label, isNarrow ? 9 : 16)} ${chunkText(cell)}`));
     let [below, above] = [0, 0];
     parts.forEach((value, n) => {
       const from = value < 0 ? (below += value) : above;
@@ -514,13 +549,15 @@ function drawFigures() {
       svg('line', { x1: 0, x2: 34, y1: 7, y2: 7, stroke: colour(cell), 'stroke-width': 1.6,
         'stroke-dasharray': DASHES[variantAt(cell)] || null }), marker(cell, 17, 7)), key));
   }
-  parts.push(legend);
+  if (!cells.length) parts.push(nothing());
+  else parts.push(legend);
   for (const split of splits) {
     const here = cells.filter((cell) => cell.split === split && !cell.error);
     if (!here.length) continue;
     if (splits.length > 1) parts.push(el('h3', {}, 'Data: ' + (split || 'unnamed')));
-    parts.push(el('div', { class: 'figures' }, ...FIGURES.map((spec) => chart(here, spec)),
-      stacks(here)));
+    const drawn = [...FIGURES.map((spec) => chart(here, spec)), stacks(here)].filter(Boolean);
+    parts.push(drawn.length ? el('div', { class: 'figures' }, ...drawn) : el('p', { class: 'muted' },
+      'Nothing to draw: these recordings have no reference, or their words no times.'));
   }
   byId('figures').replaceChildren(...parts);
 }
@@ -539,7 +576,7 @@ const soundOf = (name) =>
   document.querySelector(`script[data-audio="${CSS.escape(name)}"]`).textContent;
 const LEFT = 150;
 const RIGHT = 78;
-const LANE = 1180;
+const LANE = isNarrow ? 760 : 1180;
 const ROW = 21;
 const LONG_S = 20; // a longer recording scrolls, at so many pixels a second
 const LONG_SCALE = 60;
@@ -551,6 +588,38 @@ function screens(line) {
   return line.steps.map(([heard, seen, kept, added, final]) => {
     text = text.slice(0, kept) + added;
     return { heard, seen, text, final };
+  });
+}
+
+const isLabelled = (line) => line.reference.trim() !== '';
+
+/** The words of a line against its reference: a wrong word underlined in waves, what it should be
+ * struck out; without one against the other text, where they differ. */
+function differences(line, other) {
+  if (isLabelled(line)) {
+    return line.rows.map((row) => el('span', {},
+      row.word !== null && row.kind !== 'hit' ? el('del', { title: 'reference' }, row.word) : '',
+      row.kind === 'substitution' ? ' ' : '',
+      row.final === null ? '' : row.kind === 'hit' ? row.final
+        : el('ins', { title: row.kind }, row.final), ' '));
+  }
+  const key = (word) => word.toLowerCase().replace(/[^\p{L}\p{N}]/gu, '');
+  const mine = line.rows.map((row) => row.final);
+  const theirs = other ? other.rows.map((row) => key(row.final)) : mine.map(key);
+  const length = mine.map(() => new Array(theirs.length + 1).fill(0));
+  length.push(new Array(theirs.length + 1).fill(0)); // of the longest common rest
+  for (let i = mine.length - 1; i >= 0; i--) {
+    for (let j = theirs.length - 1; j >= 0; j--) {
+      length[i][j] = key(mine[i]) === theirs[j] ? length[i + 1][j + 1] + 1
+        : Math.max(length[i + 1][j], length[i][j + 1]);
+    }
+  }
+  let j = 0;
+  return mine.map((word, i) => {
+    while (j < theirs.length && key(word) !== theirs[j] && length[i][j + 1] === length[i][j]) j++;
+    const isSame = j < theirs.length && key(word) === theirs[j];
+    if (isSame) j++;
+    return el('span', {}, isSame ? word : el('ins', { title: 'not in the other' }, word), ' ');
   });
 }
 
@@ -574,7 +643,7 @@ function lane(line, clock, end) {
   }
   if (!isLong) {
     canvas.append(svg('text', { class: 'faint', x: LANE, y: 13, 'text-anchor': 'end' },
-      'after end'));
+      isLabelled(line) ? 'after end' : 'final at'));
   }
   const audioEnd = svg('line', { x1: x(line.duration_s), x2: x(line.duration_s), y1: 16,
     y2: height, stroke: 'var(--muted)', 'stroke-dasharray': '1 3' });
@@ -591,7 +660,7 @@ function lane(line, clock, end) {
       x: isLong ? x(Math.max(row.end, committed ?? 0)) + 10 : LANE,
       'text-anchor': isLong ? null : 'end' }, text);
     const short = (text) => text.length > 11 ? text.slice(0, 10) + '…' : text;
-    const wrong = row.kind !== 'hit';
+    const wrong = row.kind !== 'hit' && row.kind !== 'unjudged';
     if (row.word !== null && wrong) {
       label.append(svg('tspan', { class: 'struck' }, short(row.word)));
     }
@@ -633,7 +702,8 @@ function lane(line, clock, end) {
       told.push(`committed ${committed.toFixed(2)} s`);
       group.append(svg('path', { fill: colour(cell),
         d: `M${x(committed)},${y - 5.5}l5.5,5.5l-5.5,5.5l-5.5,-5.5z` }));
-      if (row.end !== null) {
+      if (row.kind === 'unjudged') group.append(margin(`${committed.toFixed(2)} s`));
+      else if (row.end !== null) {
         const late = committed - row.end;
         group.append(margin(`${late < 0 ? '−' : '+'}${Math.abs(late).toFixed(2)} s`,
           wrong ? 'faint' : null));
@@ -672,6 +742,14 @@ const cellText = (at) => {
 };
 const short = (text, n) => text.length > n ? text.slice(0, n - 1) + '…' : text;
 
+/** The text of a line with the times its pieces begin at; a click goes there. */
+function transcript(line, go) {
+  const told = (s) => `${Math.floor(s / 60)}:${(s % 60).toFixed(1).padStart(4, '0')}`;
+  return el('ol', { class: 'said' }, ...line.said.map(([start, text]) => el('li', {},
+    start === null ? '' : el('button', { type: 'button', onclick: () => go(start) }, told(start)),
+    ' ' + text)));
+}
+
 function choose(at) {
   remember({ cell: String(at), t: '' });
   drawTable();
@@ -679,34 +757,66 @@ function choose(at) {
   byId('timeline-title').scrollIntoView({ behavior: 'instant', block: 'start' });
 }
 
+const textOf = (line) => line.said.map(([, text]) => text).join(' ');
+
 function drawTimelines() {
   if (player) player.stop();
   player = null;
   const shown = [...lines.keys()];
   if (!shown.length) {
     byId('timelines').replaceChildren(el('p', { class: 'muted' },
-      'No event logs beside these results, so there is nothing to draw.'));
+      'No event logs beside these results, or only recordings of more than 10 minutes: nothing to draw.'));
     return;
   }
-  const at = shown.includes(+state.cell) && state.cell ? +state.cell : shown[0];
+  const first = data.shown_first.filter((each) => shown.includes(each));
+  const at = state.cell && shown.includes(+state.cell) ? +state.cell : first[0] ?? shown[0];
   const own = timelinesOf(at);
-  const line = own.find((each) => each.utt === state.utt) || own[0];
+  const wanted = (state.find || '').toLowerCase().split(/\s+/).filter(Boolean);
+  const holds = (each) => wanted.every((word) =>
+    `${each.utt} ${each.speaker || ''} ${each.reference} ${each.why} ${textOf(each)}`.toLowerCase()
+      .includes(word));
+  const matching = own.filter(holds);
+  const line = matching.find((each) => each.utt === state.utt) || matching[0] ||
+    own.find((each) => each.utt === state.utt) || own[0];
   const others = data.timelines.filter((each) => each.utt === line.utt && each.cell !== at &&
     data.cells[each.cell].split === data.cells[at].split);
-  const other = others.find((each) => String(each.cell) === state.with);
+  const usual = others.find((each) => first.includes(each.cell)) || others[0];
+  const other = state.with === 'none' ? undefined
+    : others.find((each) => String(each.cell) === state.with) || usual;
   const clock = state.clock === 'cu' ? 'cu' : 'ca';
   const change = (key) => (value) => { remember({ [key]: value, t: '' }); drawTimelines(); };
   const option = (value, text, isSelected) => el('option', { value, selected: isSelected }, text);
   const controls = el('div', { class: 'controls' },
     pick('cell', 'Run', shown.map((k) => option(k, cellText(k), k === at)),
       (value) => choose(+value)),
-    pick('utt', 'Utterance', own.map((each) => option(each.utt,
-      `${short(each.utt, 28)}: ${each.why}`, each === line)), change('utt')),
-    others.length ? pick('with', 'Beside', [option('', 'no other', !other),
+    others.length ? pick('with', 'Beside', [option('none', 'no other', !other),
       ...others.map((each) => option(each.cell, cellText(each.cell), each === other))],
     change('with')) : null,
     pick('clock', 'Clock', [option('', 'with compute (as seen)', clock === 'ca'),
       option('cu', 'audio alone', clock === 'cu')], change('clock')));
+  const place = matching.indexOf(line);
+  const turn = (by) => el('button', { type: 'button', id: by < 0 ? 'before' : 'next',
+    'aria-label': by < 0 ? 'utterance before' : 'next utterance',
+    disabled: !matching[place + by] && '', onclick: () => {
+      change('utt')(matching[place + by].utt);
+      byId(by < 0 ? 'before' : 'next').focus();
+    } }, by < 0 ? '‹' : '›');
+  const total = data.cells[at].details.n_utterances ?? own.length;
+  const browse = el('div', { class: 'controls' },
+    el('label', {}, 'Find ', el('input', { type: 'search', id: 'find', value: state.find || '',
+      placeholder: 'words, name, speaker', oninput: (event) => {
+        const caret = event.target.selectionStart;
+        change('find')(event.target.value);
+        byId('find').focus();
+        byId('find').setSelectionRange(caret, caret);
+      } })),
+    pick('utt', 'Utterance', matching.map((each) => option(each.utt,
+      [short(each.utt, 28), each.why || short(each.reference || textOf(each), 40)].join(': '),
+      each === line)), change('utt')), turn(-1), turn(1),
+    el('span', { class: 'muted', id: 'matches', role: 'status' }, matching.length
+      ? `${place + 1} of ${matching.length}${wanted.length ? ' that match' : ''}` +
+        (own.length < total && !wanted.length ? ` here, ${total} in all` : '')
+      : `No utterance holds “${state.find}”; all are shown again when it is emptied.`));
 
   const end = Math.max(line.end_s, other ? other.end_s : 0, 0.1);
   const lanes = [line, ...(other ? [other] : [])].map((each) => lane(each, clock, end));
@@ -729,7 +839,9 @@ function drawTimelines() {
     t = Math.min(Math.max(time, 0), end);
     slider.value = t;
     reading.textContent = `${t.toFixed(2)} s`;
-    if (line.timed) {
+    if (!isLabelled(line)) {
+      spoken.replaceChildren(el('span', { class: 'muted' }, 'no reference'));
+    } else if (line.timed) {
       const first = words.findIndex((row) => row.start > t);
       const n = first < 0 ? words.length : first;
       const later = el('span', { class: 'later' },
@@ -798,17 +910,27 @@ function drawTimelines() {
     ? 'The sound is the stored recording: noise that a corpus mixes in when it loads is not in it.'
     : `No sound: ${line.silent || 'no recording'}; the cursor still moves.`;
   byId('timelines').replaceChildren(controls,
-    el('p', { class: 'muted' }, `Shown because: ${line.why}. ${silence}` +
-      (line.timed ? '' : ' This corpus has no word times.')),
+    browse,
+    el('p', { class: 'muted' }, (line.why ? `Remarkable: ${line.why}. ` : '') + silence +
+      (line.timed || !isLabelled(line) ? '' : ' This corpus has no word times.')),
     line.error ? el('p', {}, `This utterance failed: ${line.error}`) : '',
     el('div', { class: 'player' }, el('div', { class: 'bar' }, play, slider, reading), screen),
+    ...lanes.flatMap((each, n) => [el('h3', {}, cellText(each.line.cell)),
+      isLabelled(line) || other ? el('p', { class: isLabelled(line) ? 'diff' : 'diff other' },
+        ...differences(each.line, lanes[1 - n]?.line)) : '',
+      ...(isLabelled(line) ? [] : [transcript(each.line, show)])]),
+    el('p', { class: 'muted' }, isLabelled(line)
+      ? 'Struck out: in the reference and not heard so. Underlined in waves: heard instead. ' +
+        'WER forgives other spellings, as 7 for seven.'
+      : 'No reference, so nothing is right or wrong here' + (other
+        ? '; underlined in waves: not in the other text.' : '.')),
     legend,
     ...lanes.flatMap((each) => [el('h3', {}, cellText(each.line.cell)),
       el('div', { class: 'lanes', tabindex: 0, role: 'region',
         'aria-label': cellText(each.line.cell) }, each.canvas)]),
     ...(sound ? [sound] : []));
   show(Number.isFinite(+state.t) ? +state.t : 0);
-  if (!state.t) show(end);
+  for (const node of document.querySelectorAll('.lanes')) cue(node);
   byId('details').textContent = JSON.stringify(data.cells[at].details, null, 1);
 }
 
@@ -817,12 +939,12 @@ function drawTimelines() {
 const filter = byId('filter');
 filter.value = state.filter || '';
 byId('split').value = state.split || '';
-byId('all').checked = Boolean(state.all);
+byId('all').value = state.all || '';
 const narrow = (changes) => { remember(changes); drawTable(); drawFigures(); };
 filter.addEventListener('input', () => narrow({ filter: filter.value }));
 byId('split').addEventListener('change', (event) => narrow({ split: event.target.value }));
-byId('all').addEventListener('change', (event) => narrow({ all: event.target.checked ? '1' : '' }));
+byId('all').addEventListener('change', (event) => narrow({ all: event.target.value }));
+drawTimelines();
 drawTable();
 drawFigures();
-drawTimelines();
 })();

@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
+from streaming_asr.events import UtteranceLog, committed_words
 from streaming_asr.files import write_text
+from streaming_asr.method import Word, display_text
 from streaming_asr.report.budget import for_page
 from streaming_asr.report.cells import Cell, ceiling, front, read_cells
 from streaming_asr.report.marks import read_marks
 from streaming_asr.report.terminal import HEADLINE
 from streaming_asr.report.timelines import choose, timeline
+from streaming_asr.report.verdict import extremes, verdict
+from streaming_asr.segments import segments
+from streaming_asr.terminal import shown
 
 HERE = Path(__file__).parent
 # What browsers play; anything else would be a player that stays silent.
@@ -27,6 +32,8 @@ MEDIA = {
     ".wav": "audio/wav",
     ".mp3": "audio/mpeg",
     ".m4a": "audio/mp4",
+    ".mp4": "audio/mp4",
+    ".webm": "audio/webm",
 }
 MAX_AUDIO_BYTES = 24_000_000  # of all audio in a page; base64 adds a third
 
@@ -48,7 +55,8 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
     n_failed = sum(cell["error"] is not None for cell in data["cells"])
     page = template.render(
         title=data["title"],
-        subtitle=f"{len(data['cells'])} runs" + (f", {n_failed} failed" if n_failed else ""),
+        subtitle=_subtitle(data["cells"], n_failed),
+        verdicts=data["verdicts"],
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
         budget_script=Markup((HERE / "budget.js").read_text(encoding="utf-8")),
@@ -73,7 +81,8 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
     columns = [
         {
             "name": name,
-            "heading": headings.get(name, name),
+            "heading": headings.get(name) or words_of(name),
+            "group": group_of(name),
             "digits": digits.get(name),
             "better": METRICS[name].better if name in METRICS else None,
             "title": _definition(METRICS.get(name), name),
@@ -88,7 +97,13 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
     return {
         "title": str(title),
         "columns": columns,
-        "cells": [_cell(cell, fronts.get(cell.folder)) for cell in cells],
+        "cells": [_cell(cell, fronts.get(cell.folder), digits) for cell in cells],
+        "verdicts": _verdicts(cells),
+        "shown_first": [
+            cells.index(cell)
+            for split in dict.fromkeys(cell.split for cell in cells)
+            for cell in extremes([cell for cell in cells if cell.split == split])
+        ],
         "budget": for_page(cells),
         "timelines": timelines,
         "audio": audio,
@@ -101,13 +116,55 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
     }
 
 
+def _subtitle(cells: list[dict[str, Any]], n_failed: int) -> str:
+    told = f"{len(cells)} {'run' if len(cells) == 1 else 'runs'}"
+    told += f", {n_failed} failed" if n_failed else ""
+    models = {cell["model"] for cell in cells} - {""}
+    return f"{told} · {models.pop()}" if len(models) == 1 else told
+
+
+def _verdicts(cells: list[Cell]) -> list[str]:
+    """Return the page's first sentences, one of each data."""
+    splits = list(dict.fromkeys(cell.split for cell in cells))
+    told = {split: verdict([cell for cell in cells if cell.split == split]) for split in splits}
+    named = {split: f"{split}: " if len(splits) > 1 and split else "" for split in splits}
+    return [f"{named[split]}{text}" for split, text in told.items() if text]
+
+
+GROUPS = {
+    "Accuracy": ("wer", "cer", "rwer"),
+    "What is on screen": ("arwer",),
+    "When words come": ("first", "word", "finalise"),
+    "Lagging": ("al", "laal", "yaal", "dal", "ap"),
+    "Compute": ("rtf", "rtfx", "step", "queue", "headroom"),
+    "Stability": ("normalised", "light", "unstable", "commit", "retracted"),
+}
+CLOCKS = {"ca": "with compute", "cu": "audio alone"}
+
+
+def group_of(metric: str) -> str:
+    """Return what a metric is about, in words."""
+    first = metric.partition("_")[0]
+    return next((group for group, names in GROUPS.items() if first in names), "Work and memory")
+
+
+def words_of(metric: str) -> str:
+    """Return a metric's name in words: `al_ca_ms` is "AL, ms, with compute"."""
+    parts = metric.split("_")
+    clock = [CLOCKS[part] for part in parts if part in CLOCKS]
+    units = [parts.pop()] if parts[-1] in ("s", "ms") else []
+    acronyms = {*GROUPS["Lagging"], *GROUPS["Accuracy"], "arwer", "rtf", "rtfx"}
+    name = " ".join(p.upper() if p in acronyms else p for p in parts if p not in CLOCKS)
+    return ", ".join([name, *units, *clock])
+
+
 def _licences(cells: list[Cell]) -> list[str]:
     """Licence and attribution of the corpora that state one, each once."""
     corpora = [(cell.document.get("config") or {}).get("data") or {} for cell in cells]
     return sorted({str(corpus["licence"]) for corpus in corpora if corpus.get("licence")})
 
 
-def _cell(cell: Cell, on_front: bool | None) -> dict[str, Any]:
+def _cell(cell: Cell, on_front: bool | None, digits: Mapping[str, int]) -> dict[str, Any]:
     document = {key: value for key, value in cell.document.items() if key != "metrics"}
     return {
         "name": cell.name,
@@ -117,11 +174,15 @@ def _cell(cell: Cell, on_front: bool | None) -> dict[str, Any]:
         "chunk_s": cell.chunk_s,
         "chunk": cell.chunk,
         "split": cell.split,
+        "model": cell.model,
+        "labelled": cell.is_labelled,
         "error": cell.error,
         "notes": list(cell.notes),
         "odd": cell.is_odd,
         "front": on_front,  # null where it has no place among the others
         "metrics": {name: _number(value) for name, value in cell.metrics.items()},
+        # As the terminal shows them: a number that two programs round is not always one number.
+        "texts": {name: shown(cell.metrics.get(name), n) for name, n in digits.items()},
         **_intervals(cell),
         "details": document,
     }
@@ -153,7 +214,7 @@ def _timelines(cells: list[Cell]) -> tuple[list[dict[str, Any]], dict[str, str]]
     from streaming_asr.metrics import trace
 
     chosen = choose(cells)
-    shown: list[dict[str, Any]] = []
+    drawn: list[dict[str, Any]] = []
     audio: dict[str, str] = {}
     refused: dict[str, str] = {}
     room = MAX_AUDIO_BYTES
@@ -167,7 +228,8 @@ def _timelines(cells: list[Cell]) -> tuple[list[dict[str, Any]], dict[str, str]]
         except UserError as error:  # the numbers stand; only the pictures are missing
             cells[at] = replace(cell, notes=(*cell.notes, f"no timelines: {error}"))
             continue
-        for logged in log.utterances:
+        # The room for sound goes to the remarkable ones first.
+        for logged in sorted(log.utterances, key=lambda each: not wanted[each.utt]):
             name = logged.audio_path
             if name and name not in audio and name not in refused:
                 url, reason = _audio(Path(name), cell.folder, room)
@@ -176,16 +238,26 @@ def _timelines(cells: list[Cell]) -> tuple[list[dict[str, Any]], dict[str, str]]
                 else:
                     audio[name] = url
                     room -= len(url) * 3 // 4
-            shown.append(
+            drawn.append(
                 {
                     "cell": at,
                     "why": wanted[logged.utt],
                     "audio": name if name in audio else None,
                     "silent": refused.get(name or "", None if name else "no single audio file"),
                     **timeline(trace(logged)),
+                    "said": _said(logged),
                 }
             )
-    return shown, audio
+    return drawn, audio
+
+
+def _said(log: UtteranceLog) -> list[tuple[float | None, str]]:
+    """Return the final text in pieces with the second each begins at: by the method's own times,
+    else whole."""
+    words = [Word(text, *times) for text, times in committed_words(log.steps)]
+    if any(word.start is None or word.end is None for word in words):
+        return [(None, display_text(words))]
+    return [(round(each.start, 2), each.text) for each in segments(words, as_cues=True)]
 
 
 def _audio(path: Path, folder: Path, room: int) -> tuple[str | None, str]:
@@ -207,10 +279,8 @@ def _definition(metric: Any, name: str) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """Return `value` with five digits; None where it is no finite number, as JSON has no NaN."""
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return float(f"{value:.5g}")
+    """Return `value`; None where it is no finite number, as JSON has no NaN."""
+    return value if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def _script_safe(data: Any) -> str:

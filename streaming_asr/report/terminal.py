@@ -20,6 +20,7 @@ HEADLINE = (
     ("word_latency_shown_p50_ca_s", "shown\np50 s", 2),
     ("word_latency_coverage", "cover-\nage %", 0),
     ("rtf_total", "RTF", 3),
+    ("rtf_cpu", "RTF\nCPU", 2),
     ("normalised_erasure", "era-\nsure", 2),
 )
 
@@ -50,11 +51,19 @@ def table(folder: Path | str) -> Table:
         box=SIMPLE_HEAD,
         collapse_padding=True,
         pad_edge=False,
+        show_edge=False,
+        min_width=60,  # for the remarks below it
     )
     grid.add_column("method", overflow="fold", max_width=24)
     grid.add_column("chunk", justify="right", no_wrap=True)
     grid.add_column("split", overflow="fold", max_width=11)
-    for _, heading, _ in HEADLINE:
+    # What no run has is no column: recordings without texts have no errors to count.
+    columns = [
+        each
+        for each in HEADLINE
+        if any(cell.metrics.get(each[0]) is not None or cell.error for cell in cells)
+    ]
+    for _, heading, _ in columns:
         grid.add_column(heading, justify="right", no_wrap=True)
     remarks = []
     for cell in cells:
@@ -65,11 +74,13 @@ def table(folder: Path | str) -> Table:
             mark = f" [{len(remarks)}]"
         numbers = [
             "failed" if cell.error and at == 0 else shown(cell.metrics.get(name), digits)
-            for at, (name, _, digits) in enumerate(HEADLINE)
+            for at, (name, _, digits) in enumerate(columns)
         ]
         # Text, not str: a cell's name may hold what rich reads as markup.
         row = [cell.label + mark, cell.chunk, cell.split, *numbers]
         grid.add_row(*map(Text, row), style="red" if cell.error else None)
+    if not all(cell.is_labelled for cell in cells):
+        remarks.append("no reference: without texts beside the audio no errors can be counted")
     if remarks:
         grid.caption = Text("\n".join(f"[{at}] {text}" for at, text in enumerate(remarks, 1)))
     return grid

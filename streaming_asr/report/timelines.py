@@ -16,14 +16,17 @@ from streaming_asr.metrics.latency import WordTimes
 from streaming_asr.report.cells import Cell
 from streaming_asr.text import common_prefix, light_key
 
-MAX_DURATION_S = 180.0  # a longer recording is more rows than a reader can follow
+MAX_DURATION_S = 600.0  # a longer recording is more rows than a reader can follow
+MAX_TIMELINES = 1200  # of a page, all runs together
 
 
 def choose(cells: Sequence[Cell]) -> dict[Path, dict[str, str]]:
-    """Return why an utterance is shown, by cell folder and utterance id; at most six a cell.
+    """Return the utterances to show, by cell folder and utterance id, with what is remarkable of
+    them, "" for most.
 
-    Cells of one split share four (two worst by mean WER, the median, the slowest), so that they
-    can be compared on them; each adds its own worst and its own slowest.
+    Cells of one split share four remarkable ones (two worst by mean WER, the median, the slowest);
+    each adds its own worst and its own slowest. The others follow in their order, the same in all
+    cells, as far as `MAX_TIMELINES` allows.
     """
     rows = {cell.folder: _results(cell) for cell in cells if cell.metrics}
     chosen: dict[Path, dict[str, str]] = {folder: {} for folder in rows}
@@ -44,6 +47,8 @@ def choose(cells: Sequence[Cell]) -> dict[Path, dict[str, str]]:
             chosen[folder] = dict(shared)
             for utt, why in own.items():
                 chosen[folder][utt] = f"{shared[utt]}; {why}" if utt in shared else why
+            for utt in list(rows[folder])[: MAX_TIMELINES // max(len(rows), 1)]:
+                chosen[folder].setdefault(utt, "")
     return chosen
 
 
@@ -54,11 +59,12 @@ def _extremes(
     if not rows:
         return {}
     by_wer = sorted(rows, key=lambda utt: (-rows[utt][0], utt))
-    picked = {utt: f"worst WER {whose}" for utt in by_wer[:n_worst]}
-    if median:
+    picked = {utt: f"worst WER {whose}" for utt in by_wer[:n_worst] if rows[utt][0]}
+    if median and picked:
         picked.setdefault(by_wer[len(by_wer) // 2], f"median WER {whose}")
     slowest = min(rows, key=lambda utt: (-rows[utt][1], utt))
-    picked[slowest] = "; ".join(filter(None, (picked.get(slowest), f"slowest {whose}")))
+    if rows[slowest][1]:
+        picked[slowest] = "; ".join(filter(None, (picked.get(slowest), f"slowest {whose}")))
     return picked
 
 
@@ -83,9 +89,11 @@ def timeline(trace: Trace) -> dict[str, Any]:
     steps: [a_k, f_k, n, text, m] of every step that changed the screen: keep n characters of the
     display before, add text; the first m characters are committed. Seconds.
     rows: one per word of the aligned reference and final text: word, start, end (null for an
-    insertion); final, shown, stable, committed, changes (null for a deletion), all in indices of
-    `steps`; changes are [step, text at this place], from the first text shown on.
+    insertion and for an unjudged word, where there is no reference); final, shown, stable,
+    committed, changes (null for a deletion), all in indices of `steps`; changes are [step, text
+    at this place], from the first text shown on.
     """
+    labelled = bool(trace.reference.strip())
     steps: list[list[Any]] = []
     at_step: list[int] = []  # step k -> the entry of `steps` that holds what was on screen then
     displayed = committed = ""
@@ -136,7 +144,8 @@ def timeline(trace: Trace) -> dict[str, Any]:
             rows += [{"kind": "deletion", **spoken(at), **nothing} for at in range(i, i_end)]
         else:
             unspoken = {"word": None, "start": None, "end": None}
-            rows += [{"kind": "insertion", **unspoken, **heard(at)} for at in range(j, j_end)]
+            kind = "insertion" if labelled else "unjudged"
+            rows += [{"kind": kind, **unspoken, **heard(at)} for at in range(j, j_end)]
     last_s = trace.steps[-1].finished_s if trace.steps else 0.0
     return {
         "utt": trace.utt,

@@ -25,18 +25,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("streaming_asr.score.exchange:export_command", "write logs in another's format"),
     "longform": ("streaming_asr.score.longform:main", "figures for recordings of minutes, hours"),
 }
-# Columns of the table, where no others are asked for: accuracy, latency, cost, stability.
-HEADLINE = (
-    "wer",
-    "arwer_grid_ca",
-    "word_latency_committed_p50_ca_s",
-    "word_latency_committed_p90_ca_s",
-    "word_latency_coverage",
-    "rtf_total",
-    "rtf_cpu",
-    "normalised_erasure",
-)
-
 HELP_EPILOG = """\
 what it reads and writes
   FOLDER is one cell of results, or any folder above: every events.jsonl below it is scored.
@@ -89,7 +77,7 @@ def _score(argv: Sequence[str]) -> int:
         return 0
     if arguments.folder is None:
         raise UserError("no folder given; give a folder of results, such as outputs/default")
-    names = tuple(METRICS) if arguments.all else _names(arguments.metrics)
+    names = tuple(METRICS) if arguments.all else _names(arguments.metrics or "")
     results: dict[Path, dict[str, Any]] = {}
     refused = []
     for cell in find_cells(arguments.folder):
@@ -98,16 +86,18 @@ def _score(argv: Sequence[str]) -> int:
             results[cell] = scored | {"metrics": with_wer(scored["metrics"])}
         except UserError as error:  # one damaged log does not keep the others from their numbers
             refused.append(error)
-    if results:
+    if results and not names:  # the report stands above: its table is loaded where it is shown
+        table = import_module("streaming_asr.report.terminal").table
+        console().print(table(arguments.folder))
+        _print_remarks(results)
+    elif results:
         _print_results(results, names)
     for reason in refused:
         print(f"error: {reason}", file=sys.stderr)
     return 2 if refused else 0
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    if text is None:
-        return HEADLINE
+def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in METRICS:
@@ -126,14 +116,14 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
     wide = console(140)
     table = Table()
     titles = _titles(results)
-    if len(names) > len(HEADLINE) and len(results) <= 4:  # too wide: one metric per row
+    if len(names) > 8 and len(results) <= 4:  # too wide: one metric per row
         table.add_column("metric")
         for title in titles.values():
             table.add_column(Text(title), justify="right")
         for name in names:
             table.add_row(name, *(_number(result["metrics"][name]) for result in results.values()))
     else:
-        table.add_column("cell")
+        table.add_column("cell", overflow="fold")
         table.add_column("n", justify="right")
         for name in names:
             table.add_column(_header(name), justify="right", overflow="fold")
@@ -141,6 +131,12 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
             values = (_with_interval(result, name) for name in names)
             table.add_row(Text(titles[folder]), str(result["n_utterances"]), *values)
     wide.print(table)
+    _print_remarks(results)
+
+
+def _print_remarks(results: Mapping[Path, dict[str, Any]]) -> None:
+    """Print what the intervals were drawn over, and who failed or said nothing."""
+    wide, titles = console(140), _titles(results)
     for drawn in dict.fromkeys(_drawn(result) for result in results.values()):
         wide.print(f"intervals: 95 %, over {drawn}")
     for folder, result in results.items():
@@ -192,7 +188,8 @@ def print_definitions() -> None:
 
 def _header(name: str) -> str:
     unit = METRICS[name].unit
-    return f"{name}\n[{unit}]".replace("[", r"\[") if unit else name
+    words = name.replace("_", " ")  # a heading breaks between words
+    return f"{words}\n[{unit}]".replace("[", r"\[") if unit else words
 
 
 def _number(value: float | None) -> str:

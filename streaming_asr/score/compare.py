@@ -32,6 +32,8 @@ examples
   python -m streaming_asr.score compare outputs/a/method=offline,... outputs/a/method=whisperrt,...
   python -m streaming_asr.score compare outputs/mini --against method=offline
       streaming minus offline, for each corpus of a sweep
+  python -m streaming_asr.score compare outputs/mini --against method=reencode
+      each run minus reencode at its own chunk
 """
 
 
@@ -46,6 +48,7 @@ class Run:
     n_failed: int
     n_silent: int
     cpu: str
+    chunk: Any
     is_best_effort: bool
 
 
@@ -71,7 +74,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--against",
         metavar="TEXT",
-        help="the baseline of each corpus is the one cell whose name contains TEXT",
+        help="the baseline of a run is the cell of its corpus whose name contains TEXT; of several "
+        "the one of its chunk",
     )
     parser.add_argument("--clock", choices=("ca", "cu"), default="ca", help="of the latency")
     parser.add_argument("--normaliser", choices=NORMALISERS, help="of WER; default: each run's own")
@@ -124,6 +128,7 @@ def _read(folder: Path, name: str, clock: str, normaliser: str | None) -> Run:
         n_failed=sum(one.error is not None for one in made),
         n_silent=sum(not one.hypothesis for one in made),
         cpu=str((log.header.get("machine") or {}).get("cpu")),
+        chunk=(log.header.get("config") or {}).get("chunk"),
         is_best_effort=any(utterance.feed != "fixed" for utterance in log.utterances),
     )
 
@@ -153,6 +158,8 @@ def _baseline(run: Run, runs: Sequence[Run], against: str) -> Run:
     if run in named:
         return run
     found = [each for each in named if each.utterances.keys() == run.utterances.keys()]
+    if len(found) > 1:  # of several chunks the run's own
+        found = [each for each in found if each.chunk == run.chunk] or found
     if len(found) == 1:
         return found[0]
     if not found:

@@ -110,14 +110,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     found = retime(arguments.folder, arguments.traces, slowdown=arguments.slowdown)
     if arguments.json is not None:
-        content = {
-            "slowdown": found.slowdown,
-            "n_traces": found.n_traces,
-            "measured": found.measured,
-            "retimed": found.retimed,
-            "traces": found.traces,
-        }
-        write_text(arguments.json, json.dumps(content, indent=1) + "\n")
+        write_text(arguments.json, json.dumps(asdict(found), indent=1) + "\n")
     _print(found, is_all=arguments.all)
     return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streaming_asr import statistics
@@ -64,15 +64,11 @@ class Sample:
         """Return the same utterances in the order of `utts`."""
         at = {utt: k for k, utt in enumerate(self.utts)}
         order = [at[utt] for utt in utts]
-        return Sample(
-            utts=list(utts),
-            speakers=[self.speakers[k] for k in order],
-            recordings=[self.recordings[k] for k in order],
-            errors=[self.errors[k] for k in order],
-            latencies=None if self.latencies is None else [self.latencies[k] for k in order],
-            coverage=self.coverage,
-            clock=self.clock,
-        )
+        moved = {
+            name: None if (values := getattr(self, name)) is None else [values[k] for k in order]
+            for name in ("utts", "speakers", "recordings", "errors", "latencies")
+        }
+        return replace(self, **moved)  # type: ignore[arg-type]
 
     def statistics(self, clusters: Clusters) -> Statistics:
         """Return what maps draws of `clusters` to WER in % and the quantiles of word latency, by

@@ -7,10 +7,12 @@ padded to the context, the last block filled up with zeros.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 
 from streaming_asr.config import new_method
 from streaming_asr.data import read_manifest
-from streaming_asr.data.shards import Item, by_speaker, read_shards, read_timed_shards
+from streaming_asr.data.shards import Item, by_voice, read_shards, read_timed_shards
 from streaming_asr.durations import first_chunk_ms
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -73,7 +75,7 @@ class CorpusRecipe:
     def train_on(self, items: list[Item]) -> None:
         """Takes `items` as the corpus."""
         self.items = items
-        self.voices = by_speaker(items)
+        self.voices = by_voice(items)
 
     def rng(self, *key: object) -> random.Random:
         """A generator that follows from the seed and `key` alone."""
@@ -82,7 +84,7 @@ class CorpusRecipe:
     def window(self, rng: random.Random, options: WindowOptions) -> Window:
         """A window that begins with any of the items."""
         anchor = self.items[rng.randrange(len(self.items))]
-        return draw_window(rng, anchor, self.voices[anchor.speaker], options)
+        return draw_window(rng, anchor, self.voices[anchor.voice], options)
 
     def near(self, where: float) -> list[Item]:
         """Neighbours in `items`, which are sorted by length, at the share `where` of them."""
@@ -118,7 +120,8 @@ class BlockRecipe(CorpusRecipe):
 
     The subclass loads `whisper` before it draws. chunk_s, first_chunk_s: of the stream on dev.
     several: share of the windows that hold several utterances. late_start: share of those that
-    begin between two words, at most `lead_s` seconds before the second.
+    begin between two words, at most `lead_s` seconds before the second. language: of all
+    utterances; None: of each its own, as the shards say, and the model's default where they do not.
     """
 
     whisper: Whisper
@@ -148,6 +151,24 @@ class BlockRecipe(CorpusRecipe):
             )
         self.start, self.begun_from = start, None if start is None else published_name(start)
         return None if start is None else Path(start)
+
+    def prompts(self) -> dict[str | None, list[int]]:
+        """The control tokens before a text, for each language of the corpus; all are as long.
+
+        Raises UserError for a language that the model lacks.
+        """
+        languages = {item.language for item in self.items} | {None}
+        return {each: self.whisper.prompt(self.language or each) for each in languages}
+
+    def one_prompt(self) -> list[int]:
+        """The prompt of all texts. Raises UserError where the corpus is in several languages."""
+        spoken = sorted({item.language or "en" for item in self.items})
+        if self.language is None and len(spoken) > 1:
+            raise UserError(
+                f"{self._sources['train_data']}: holds {', '.join(spoken)}, and this recipe learns "
+                "one language; take shards of one, or method=whisperrt, which learns several"
+            )
+        return self.whisper.prompt(self.language or spoken[0])
 
     def windows(self, rng: random.Random, n: int, **shares: float) -> list[Window]:
         """`n` windows whose words are all complete; `shares`: further `WindowOptions`."""
@@ -181,7 +202,7 @@ class BlockRecipe(CorpusRecipe):
     def tokens(self, windows: Sequence[Window]) -> list[list[int]]:
         """Text tokens of each window. Raises UserError where the decoder has no room for them."""
         tokenizer = self.whisper.tokenizer
-        room = self.whisper.max_tokens - len(self.whisper.prompt(self.language))
+        room = self.whisper.max_tokens - len(self.whisper.prompt())
         found = [tokenizer(said(w), add_special_tokens=False).input_ids for w in windows]
         if (longest := max(map(len, found))) > room:
             raise UserError(
@@ -248,16 +269,21 @@ def stream_dev_wer(
 ) -> float:
     """WER in percent of what `method` commits, `dev` fed as the simulator feeds it.
 
-    chunk, first_chunk: samples. A batched method hears all of `dev` in phase. language: of all
-    utterances; None leaves it to the method. recorder: counts over all streams.
+    chunk, first_chunk: samples. A batched method hears all of `dev` in one language in phase.
+    language: of all utterances; None: of each its own. recorder: counts over all streams.
     """
+    if language is not None:
+        dev = [replace(utterance, language=language) for utterance in dev]
+    dev = sorted(dev, key=lambda utterance: utterance.language or "")
+    alike = [list(group) for _, group in itertools.groupby(dev, lambda u: u.language)]
     texts: list[str] = []
-    for group in [list(dev)] if isinstance(method, Batched) else [[one] for one in dev]:
+    for group in alike if isinstance(method, Batched) else [[one] for one in dev]:
         audio = [utterance.load() for utterance in group]
+        spoken = group[0].language
         if isinstance(method, Batched):
-            states = method.start_many(len(group), language=language, recorder=recorder)
+            states = method.start_many(len(group), language=spoken, recorder=recorder)
         else:
-            states = [method.start(language=language, recorder=recorder)]
+            states = [method.start(language=spoken, recorder=recorder)]
         feeds = [deliveries(len(a), chunk, first_chunk, method.lookahead_samples) for a in audio]
         heard, words = [0] * len(group), [list[Word]() for _ in group]
         while active := [i for i, samples in enumerate(audio) if heard[i] < len(samples)]:
@@ -274,15 +300,18 @@ def stream_dev_wer(
                 kept = len(words[i]) - update.retracted
                 words[i] = [*words[i][:kept], *update.committed]
         texts += map(display_text, words)
-    return dev_wer(dev, texts, language)
+    return dev_wer(dev, texts)
 
 
 def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None = None) -> float:
-    """WER in percent of `texts` for the utterances of `dev`, normalised; `language` overrides."""
+    """WER in percent of `texts` for the utterances of `dev`, each normalised as its language is;
+    `language` overrides."""
     import jiwer
 
-    normalise = normaliser(language or dev[0].language)
-    return float(100 * jiwer.wer([normalise(u.text) for u in dev], [normalise(t) for t in texts]))
+    normalisers = [normaliser(language or utterance.language) for utterance in dev]
+    said = [normalise(u.text) for normalise, u in zip(normalisers, dev, strict=True)]
+    heard = [normalise(text) for normalise, text in zip(normalisers, texts, strict=True)]
+    return float(100 * jiwer.wer(said, heard))
 
 
 def published_name(path: str) -> str:

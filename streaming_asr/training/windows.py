@@ -13,17 +13,15 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from streaming_asr.data.noise import KINDS, in_room, telephone_band
 from streaming_asr.data.shards import Item
+from streaming_asr.method import SAMPLE_RATE
 
 Example = TypeVar("Example")
-
-SAMPLE_RATE = 16_000
-FRAME_SAMPLES = 320  # one encoder position, 20 ms
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,7 @@ class Window:
     prompt: str  # text before the window, "" for none
     timestamps: bool
     cut_end: bool  # the audio stops in the middle of its last utterance
+    language: str | None = None
 
 
 @dataclass(frozen=True)
@@ -122,12 +121,13 @@ def draw_window(
         prompt,
         rng.random() < options.timestamps,
         cut_end,
+        anchor.language,
     )
 
 
 def complete_window(
     rng: random.Random,
-    voices: Mapping[str, Sequence[Item]],
+    voices: Mapping[tuple[str | None, str], Sequence[Item]],
     items: Sequence[Item],
     options: WindowOptions,
     *,
@@ -139,7 +139,7 @@ def complete_window(
     A share `late_start` of them begins between two words, at most `lead_s` before the second, as a
     stream's next window may."""
     anchor = items[rng.randrange(len(items))]
-    window = draw_window(rng, anchor, voices[anchor.speaker], options)
+    window = draw_window(rng, anchor, voices[anchor.voice], options)
     audio, words = window.audio, window.words
     if window.cut_end:
         last = len(audio) / SAMPLE_RATE - 1e-6
@@ -149,7 +149,7 @@ def complete_window(
         start = max(words[k - 1][2], words[k][1] - rng.uniform(0.0, lead_s))
         audio = audio[int(start * SAMPLE_RATE) :]
         words = [(w, max(0.0, s - start), e - start, u) for w, s, e, u in words[k:]]
-    return Window(audio, words, "", False, False)
+    return Window(audio, words, "", False, False, anchor.language)
 
 
 def _at_speed(samples: np.ndarray, speed: float) -> np.ndarray:
@@ -167,7 +167,7 @@ def _empty(rng: random.Random, anchor: Item, options: WindowOptions, noise_seed:
         level = 10 ** (rng.uniform(-70, -25) / 20)
         audio = np.random.default_rng(noise_seed).standard_normal(n).astype(np.float32) * level
     prompt = anchor.text if rng.random() < options.prompt else ""
-    return Window(audio, [], prompt, rng.random() < options.timestamps, False)
+    return Window(audio, [], prompt, rng.random() < options.timestamps, False, anchor.language)
 
 
 def _augment(
@@ -210,88 +210,6 @@ def length_buckets(
     batches = [ordered[at : at + size] for at in range(0, n_batches * size, size)]
     random.Random(key).shuffle(batches)
     return batches
-
-
-class Targets:
-    """Windows -> token sequences and frame labels, for one tokenizer."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        ids = tokenizer.convert_tokens_to_ids
-        self.eot, self.sot = ids("<|endoftext|>"), ids("<|startoftranscript|>")
-        self.prev, self.no_speech = ids("<|startofprev|>"), ids("<|nospeech|>")
-        self.no_timestamps = ids("<|notimestamps|>")
-        self.tokenizer = tokenizer
-        self._words: dict[str, list[int]] = {}
-        self._sizes: dict[int, int] = {}
-
-    def word(self, text: str) -> list[int]:
-        """Tokens of a word, leading space included; a text's are its words' in turn."""
-        tokens = self._words.get(text)
-        if tokens is None:
-            tokens = self.tokenizer(" " + text, add_special_tokens=False).input_ids
-            self._words[text] = tokens
-        return tokens
-
-    def _size(self, token: int) -> int:
-        if token not in self._sizes:
-            self._sizes[token] = max(1, len(self.tokenizer.decode([token]).strip()))
-        return self._sizes[token]
-
-    def stamp(self, seconds: float) -> int:
-        return self.no_timestamps + 1 + round(seconds / 0.02)
-
-    def sequence(self, window: Window, context_s: float) -> tuple[list[int], int]:
-        """Decoder tokens, prompt to <|endoftext|>, and how many of them are not learned."""
-        head: list[int] = []
-        if window.prompt:
-            previous = [t for w in window.prompt.split() for t in self.word(w)]
-            head = [self.prev, *previous[-100:]]
-        n_fixed = len(head)
-        if not window.words and window.timestamps:
-            return [*head, self.sot, self.no_speech, self.eot], n_fixed
-        body: list[int] = []
-        if window.timestamps:
-            body = self._with_timestamps(window, context_s)
-        else:
-            body = [self.no_timestamps] + [t for w, *_ in window.words for t in self.word(w)]
-        return [*head, self.sot, *body, self.eot], n_fixed
-
-    def _with_timestamps(self, window: Window, context_s: float) -> list[int]:
-        """<|start|> text <|end|> per utterance. Whisper's own rule at the context's edge: of a last
-        utterance that is cut there, only the start is given (the next window hears it again)."""
-        at_edge = window.cut_end and len(window.audio) / SAMPLE_RATE > context_s - 0.05
-        body: list[int] = []
-        utterances = sorted({u for *_, u in window.words})
-        for u in utterances:
-            mine = [(w, s, e) for w, s, e, v in window.words if v == u]
-            body.append(self.stamp(mine[0][1]))
-            if at_edge and u == utterances[-1] and len(utterances) > 1:
-                break
-            body += [t for w, _, _ in mine for t in self.word(w)]
-            body.append(self.stamp(min(mine[-1][2], context_s)))
-        return body
-
-    def frames(self, window: Window, n_frames: int) -> np.ndarray:
-        """(n_frames,) token spoken in each encoder frame, <|endoftext|> where none is.
-
-        A word's span is shared among its tokens by their number of characters."""
-        labels = np.full(n_frames, self.eot, np.int64)
-        for w, start, end, _ in window.words:
-            tokens = self.word(w)
-            place(labels, tokens, [self._size(t) for t in tokens], start, end)
-        return labels
-
-    def letters(self, window: Window, n_frames: int) -> np.ndarray:
-        """(n_frames,) letter spoken in each frame: 1-26, 0 where nothing is said.
-
-        Letters share a word's span evenly. A word with digits or signs is spelled otherwise than
-        it is said: its frames are -100, which no loss counts."""
-        labels = np.zeros(n_frames, np.int64)
-        for w, start, end, _ in window.words:
-            plain = [ord(c) - 96 for c in w.lower() if "a" <= c <= "z"]
-            said = plain if w.strip(".,?!").replace("'", "").isalpha() else [-100]
-            place(labels, said, [1] * len(said), start, end)
-        return labels
 
 
 def place(

@@ -8,7 +8,6 @@ lora_B (rank, out), the transpose of peft's, scaled by alpha / rank = 1.
 from __future__ import annotations
 
 import json
-import pickle
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 
 from streaming_asr.errors import UserError
-from streaming_asr.whisper.tensors import load_tensors, refuse_not_finite
+from streaming_asr.whisper.tensors import load_pickled, load_tensors, refuse_not_finite, save_half
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")  # of all three attentions
 LINEAR = (*ATTENTION, "fc1", "fc2")
@@ -89,12 +88,8 @@ def _load_lora(wrapped: Any, start: Path, rank: int) -> None:
 def save_lora(wrapped: Any, folder: Path, base: str) -> None:
     """Write what `with_lora` made and training changed, in fp16; `base`: the model it is for."""
     from peft import get_peft_model_state_dict
-    from safetensors.torch import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = get_peft_model_state_dict(wrapped)
-    half = {name: value.detach().half().cpu().contiguous() for name, value in weights.items()}
-    save_file(half, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    save_half(get_peft_model_state_dict(wrapped), folder / WEIGHTS_FILE)
     config = wrapped.peft_config["default"].to_dict()
     config |= {"base_model_name_or_path": base, "inference_mode": True}
     # What is unset is left out: other versions of peft have other options.
@@ -143,13 +138,7 @@ def merge_adapter(model: Any, adapter: str | Path) -> Any:
 
 def merge_published(model: Any, path: Path) -> Any:
     """Add a published WhisperRT checkpoint (weights and low-rank updates) to `model`."""
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise UserError(
-            f"checkpoint {str(path)!r} is not a plain file of tensors: "
-            f"{str(error).splitlines()[0]}; save its state_dict alone with torch.save"
-        ) from error
+    content = load_pickled(path, f"checkpoint {str(path)!r}")
     own = model.model.state_dict()
     low_rank: dict[str, dict[str, torch.Tensor]] = {}
     changes: dict[str, torch.Tensor] = {}

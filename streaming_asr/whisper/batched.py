@@ -59,23 +59,36 @@ def decode_windows(
     frames = pad_sequence(list(encoded), batch_first=True)
     n_frames = torch.tensor([len(rows) for rows in encoded], device=frames.device)
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    decoder, device = base.model.decoder, frames.device
+    device = frames.device
     tokens = pad_sequence([torch.tensor(list(t)) for t in texts], batch_first=True).to(device)
     n = tokens.shape[1]
     causal = torch.ones(n, n, dtype=torch.bool, device=device).tril()
     heard = torch.arange(frames.shape[1], device=device) < n_frames.reshape(-1, 1, 1, 1)
-    x = decoder.embed_tokens(tokens) + decoder.embed_positions.weight[:n]
-    for layer in decoder.layers:
-        h = layer.self_attn_layer_norm(x)
-        x = x + attend(layer.self_attn, h, h, causal)
-        x = x + attend(layer.encoder_attn, layer.encoder_attn_layer_norm(x), frames, heard)
-        x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
-    x = decoder.layer_norm(x)
+    x = decode(base, frames, tokens, torch.arange(n, device=device), causal, heard)
     said = [hidden[: len(text)] for hidden, text in zip(x, texts, strict=True)]
     return list(base.proj_out(torch.cat(said)).split([len(text) for text in texts]))
 
 
-def attend(attention: Any, x: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
+def decode(
+    base: Any, frames: Tensor, tokens: Tensor, positions: Tensor, own: Tensor, heard: Tensor | None
+) -> Tensor:
+    """Return the decoder's hidden states (B, L, d) of tokens (B, L) at `positions`.
+
+    base: a WhisperForConditionalGeneration. own, heard: masks of the self-attention and of that
+    to the frames (B, F, d), broadcast to (B, heads, L, L) and (B, heads, L, F); None: all.
+    """
+    decoder = base.model.decoder
+    x = decoder.embed_tokens(tokens) + decoder.embed_positions.weight[positions]
+    for layer in decoder.layers:
+        h = layer.self_attn_layer_norm(x)
+        x = x + _attend(layer.self_attn, h, h, own)
+        x = x + _attend(layer.encoder_attn, layer.encoder_attn_layer_norm(x), frames, heard)
+        x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
+    hidden: Tensor = decoder.layer_norm(x)
+    return hidden
+
+
+def _attend(attention: Any, x: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
     """Return the output of an attention layer from `x` to `source`, without dropout."""
     q, k, v = (
         split_heads(project(h), attention.num_heads)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from streaming_asr.errors import UserError
-from streaming_asr.whisper.masks import block_ends, mask_from_ends
+from streaming_asr.whisper.masks import mask_from_ends
 
 Kept = tuple[torch.Tensor, torch.Tensor]
 """Keys and values."""
@@ -106,26 +106,15 @@ def _run_layers(
     return hidden
 
 
-def encode_masked(
-    model: Any,
-    mel: torch.Tensor,
-    chunk_frames: int | None = None,
-    first_chunk_frames: int | None = None,
-    *,
-    ends: Sequence[int] | None = None,
-) -> torch.Tensor:
+def encode_masked(model: Any, mel: torch.Tensor, *, ends: Sequence[int]) -> torch.Tensor:
     """Block-causal encoding in one pass (WhisperRT eq. 8, 37): (batch, F, d).
 
     mel of 2F + 1 frames (or 2F: then the last frame sees a zero to its right, as at the end of the
-    context). Blocks by chunk_frames and first_chunk_frames, or by their `ends`, the last one = F.
+    context). ends: of the blocks, the last one = F.
     Any prefix of the result that ends at a block's end is what a stream has at that moment.
     Gradients flow; weights wrapped by peft work.
     """
     n_frames = mel.shape[-1] // 2
-    if ends is None:
-        if chunk_frames is None:
-            raise ValueError("encode_masked wants chunk_frames (and first_chunk_frames), or ends")
-        ends = block_ends(n_frames, chunk_frames, first_chunk_frames or chunk_frames)
     if not ends or ends[-1] != n_frames:
         raise ValueError(f"blocks end at {list(ends)[-3:]}, but mel holds {n_frames} frames")
     mask = mask_from_ends(ends, mel.device) if len(ends) > 1 else None
@@ -155,17 +144,12 @@ class StreamingEncoder:
     together when they stand at the same position; the caller knows the positions.
     """
 
-    def __init__(self, model: Any, batch: int = 1, context_frames: int | None = None) -> None:
+    def __init__(self, model: Any, batch: int = 1) -> None:
         self._encoder = encoder_of(model)
-        first = self._encoder.layers[0].self_attn
-        weight = self._encoder.conv1.weight
-        self.context_frames = context_frames or self._encoder.embed_positions.weight.shape[0]
-        shape = (
-            batch,
-            first.num_heads,
-            self.context_frames,
-            weight.shape[0] // first.num_heads,
-        )
+        n_heads = self._encoder.layers[0].self_attn.num_heads
+        weight = self._encoder.embed_positions.weight
+        context_frames, d = weight.shape
+        shape = (batch, n_heads, context_frames, d // n_heads)
         self.keys = [weight.new_empty(shape) for _ in self._encoder.layers]
         self.values = [weight.new_empty(shape) for _ in self._encoder.layers]
 

@@ -132,8 +132,6 @@ class StreamingLogMel:
 
     def __init__(self, n_mels: int, batch: int = 1, device: torch.device | str = "cpu") -> None:
         self.n_mels = n_mels
-        self.n_frames = 0
-        """Mel frames given out so far."""
         self.running_max: torch.Tensor | None = None
         """(batch,) maximum of the raw log-mel so far."""
         self._pending = torch.zeros(batch, 0, device=device)
@@ -154,7 +152,6 @@ class StreamingLogMel:
             return pending.new_zeros(pending.shape[0], self.n_mels, 0)
         raw = _log10_mel(pending[:, : (n_new - 1) * HOP_SAMPLES + N_FFT], self.n_mels)
         self._pending = pending[:, n_new * HOP_SAMPLES :]
-        self.n_frames += n_new
         frames, self.running_max = clamp_running(raw, [n_new], self.running_max)
         return frames
 

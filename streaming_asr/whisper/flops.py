@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def encoder_flops(config: Any, n_frames: int, n_keys: int | None = None, batch: int = 1) -> float:
+def encoder_flops(config: Any, n_frames: int, n_keys: int | None = None) -> float:
     """Return the FLOPs of encoding `n_frames` frames that attend to `n_keys` (default: themselves).
 
     config: a WhisperConfig. `n_keys` counts the frames seen, cached and new.
@@ -24,7 +24,7 @@ def encoder_flops(config: Any, n_frames: int, n_keys: int | None = None, batch: 
     conv1_frames = 2 * n_frames + (1 if keys > n_frames else 0)
     conv = 2 * 3 * config.num_mel_bins * d * conv1_frames + 2 * 3 * d * d * n_frames
     layer = 2 * n_frames * (4 * d * d + 2 * d * ff) + 4 * n_frames * keys * d
-    return float(batch * (conv + config.encoder_layers * layer))
+    return float(conv + config.encoder_layers * layer)
 
 
 def block_flops(config: Any, start: int, ends: Sequence[int]) -> float:

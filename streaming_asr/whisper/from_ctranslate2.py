@@ -14,6 +14,7 @@ from streaming_asr.cache import cache_root, file_sha256, kept
 from streaming_asr.errors import UserError
 from streaming_asr.models.ctranslate2 import Variables, embeddings, tensors
 from streaming_asr.models.find import MULTILINGUAL_TOKENS, find
+from streaming_asr.whisper.tensors import quiet
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,6 @@ def convert(folder: Path, target: Path) -> None:
         WhisperFeatureExtractor,
         WhisperForConditionalGeneration,
     )
-    from transformers.utils import logging as transformers_logging
 
     v = Variables(folder / "model.bin")
     told, tokenizer = _json(folder / "config.json"), _json(folder / "tokenizer.json")
@@ -99,8 +99,6 @@ def convert(folder: Path, target: Path) -> None:
         **sizes,
         **ends,
     )
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
     try:
         with torch.device("meta"):
             model: Any = WhisperForConditionalGeneration(config)
@@ -113,7 +111,8 @@ def convert(folder: Path, target: Path) -> None:
             **ends, **_generation(told, ids, vocabulary), max_length=config.max_target_positions
         )
         target.mkdir()
-        model.save_pretrained(target)
+        with quiet():
+            model.save_pretrained(target)
         WhisperFeatureExtractor(
             feature_size=config.num_mel_bins, chunk_length=max(1, frames // 50)
         ).save_pretrained(target)
@@ -122,9 +121,6 @@ def convert(folder: Path, target: Path) -> None:
         raise UserError(
             f"{folder}: its parts do not make one Whisper ({reason}); convert the model again"
         ) from error
-    finally:
-        if bars:
-            transformers_logging.enable_progress_bar()
     _write_tokenizer(tokenizer, eot, target)
 
 

@@ -21,6 +21,7 @@ from streaming_asr.whisper.recogniser import Hypothesis, Recogniser, ends_senten
 from streaming_asr.whisper.words import Emitter
 
 PROMPT_CHARACTERS = 200
+TRIM_S = 15.0
 CONTEXT_SHARE = 0.8
 """Of the model's context that the buffer may fill."""
 
@@ -40,6 +41,20 @@ class Policy:
         if self.trim_s <= 0:
             raise UserError(f"trim_s={self.trim_s}: seconds, more than 0")
         LocalAgreement(self.n)  # n out of range is refused here
+
+    @classmethod
+    def of(
+        cls,
+        model_context_s: float,
+        context_s: float,
+        *,
+        n: int,
+        trim_s: float | None,
+        trim: str = "segment",
+    ) -> Policy:
+        """Return the settings; trim_s is by default 15 s, or half of the model's context."""
+        default_s = min(TRIM_S, model_context_s / 2)
+        return cls(n, trim, default_s if trim_s is None else trim_s, context_s)
 
     @property
     def limit_s(self) -> float:
@@ -228,6 +243,14 @@ class BufferedStream:
 
     def __post_init__(self) -> None:
         self.emitter = Emitter(self.language)
+
+    def hear(self, n_samples: int, chunk: int) -> bool:
+        """Count new samples; return whether a chunk or more has come since the last decoding."""
+        self.n_samples += n_samples
+        if self.n_samples < self.next_decode:
+            return False
+        self.next_decode = self.n_samples + chunk
+        return True
 
     def given_out(self, words: Sequence[Word]) -> tuple[Word, ...]:
         """Return committed words, spaced, their times in order and inside what was heard."""

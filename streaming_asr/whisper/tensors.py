@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streaming_asr.errors import UserError
 
 if TYPE_CHECKING:
     import torch
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps transformers' progress bars away."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def save_half(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
+    """Write the tensors in fp16 as a safetensors file, its folder too."""
+    from safetensors.torch import save_file
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    half = {name: value.detach().half().cpu().contiguous() for name, value in tensors.items()}
+    save_file(half, file, metadata={"format": "pt"})
+
+
+def load_pickled(file: Path, what: str) -> Any:
+    """Return what torch.save wrote, tensors alone. Raises UserError, naming `what`, else."""
+    import torch
+
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise UserError(
+            f"{what} is not a plain file of tensors: {str(error).splitlines()[0]}; save its "
+            "state_dict alone with torch.save"
+        ) from error
 
 
 def load_tensors(file: Path) -> dict[str, torch.Tensor]:

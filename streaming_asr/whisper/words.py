@@ -37,23 +37,14 @@ class TokenWord:
     stop: int
 
 
-def _byte_of_character() -> dict[str, int]:
-    """Byte-level BPE writes every byte as one visible character; this is the way back.
-
-    Printable Latin-1 stands for itself, the other bytes for U+0100 onwards in their order.
-    """
-    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    table = {chr(byte): byte for byte in visible}
-    hidden = [byte for byte in range(256) if byte not in set(visible)]
-    table.update({chr(0x100 + i): byte for i, byte in enumerate(hidden)})
-    return table
-
-
 class Detokenizer:
     """Spells token ids below `eot`; control and timestamp tokens spell nothing."""
 
     def __init__(self, tokenizer: Any, eot: int) -> None:
-        table = _byte_of_character()
+        from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+        # Byte-level BPE writes every byte as one visible character; this is the way back.
+        table = {character: byte for byte, character in bytes_to_unicode().items()}
         tokens = tokenizer.convert_ids_to_tokens(list(range(eot)))
         self._bytes = [bytes(table[c] for c in token) for token in tokens]
 
@@ -62,7 +53,7 @@ class Detokenizer:
         return self._bytes[token] if token < len(self._bytes) else b""
 
     def words(self, ids: Sequence[int], *, language: str | None = None) -> list[TokenWord]:
-        """Return the words in order; the last one may still be growing (see `complete_words`)."""
+        """Return the words in order; the last one may still be growing."""
         spaced = language not in LANGUAGES_WITHOUT_SPACES
         words: list[TokenWord] = []
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -77,12 +68,6 @@ class Detokenizer:
         if text.strip():
             words.append(TokenWord(text, start, len(ids)))
         return words
-
-    def complete_words(
-        self, ids: Sequence[int], n_final: int, *, language: str | None = None
-    ) -> list[TokenWord]:
-        """Return the words that can no longer grow when only ids[:n_final] are final."""
-        return [word for word in self.words(ids, language=language) if word.stop < n_final]
 
 
 def spaced(text: str, language: str | None) -> str:

@@ -70,7 +70,8 @@ class Mini(Manifest):
 
 @dataclass(eq=False)
 class Folder(Loader):
-    """A folder of recordings, each with its text beside it (talk.wav, talk.txt) or none with one.
+    """A folder of recordings, each with its text beside it (talk.wav, talk.txt) or none with one;
+    or one recording.
 
     Ids are the paths below the folder without the ending. Without texts nothing can be scored for
     accuracy, but latency and cost can.
@@ -84,7 +85,7 @@ class Folder(Loader):
         return self.path.name or "folder"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        files = self._files()
+        files = self.files()
         without = {file for file in files if not file.with_suffix(".txt").is_file()}
         for file in files:
             text = file.with_suffix(".txt")
@@ -95,7 +96,7 @@ class Folder(Loader):
                 )
                 continue
             yield Utterance(
-                id=file.relative_to(self.path).with_suffix("").as_posix(),
+                id=file.relative_to(self._root).with_suffix("").as_posix(),
                 text="" if file in without else " ".join(manifest_text(text).split()),
                 audio=File(file),
                 duration_s=duration_s(file),
@@ -104,14 +105,23 @@ class Folder(Loader):
             )
 
     def data_hash(self) -> str:
-        files = self._files()
+        files = self.files()
         texts = [file.with_suffix(".txt") for file in files]
         said = "\0".join(manifest_text(text) for text in texts if text.is_file())
         return hash_of(said, [*files, *self._beside()])
 
-    def _files(self) -> list[Path]:
+    @property
+    def _root(self) -> Path:
+        return self.path.parent if self.path.is_file() else self.path
+
+    def files(self) -> list[Path]:
+        """Return the recordings. Raises UserError where there is none, or two of one name."""
+        if self.path.is_file():
+            return [self.path]
         if not self.path.is_dir():
-            raise UserError(f"{self.path}: no such folder; give the folder that holds the audio.")
+            raise UserError(
+                f"{self.path}: no such folder or file; give a recording or a folder of them."
+            )
         files = sorted(file for file in self.path.rglob("*") if file.suffix.lower() in SUFFIXES)
         if not files:
             raise UserError(f"{self.path}: no audio in it; endings read: {', '.join(SUFFIXES)}.")

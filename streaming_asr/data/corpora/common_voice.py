@@ -25,16 +25,14 @@ from streaming_asr.utterance import Utterance
 class CommonVoice(Loader):
     """Read sentences; `path` is the folder of one language, or of a release with `language`."""
 
+    kind = "common_voice"
+
     split: str = "test"
     language: str | None = None
 
-    def called(self) -> str:
-        return "common_voice"
-
     def scan(self) -> Iterator[Utterance | UserError]:
-        need_folder(self.path, "Common Voice", "give data.path=<cv-corpus-.../<language>>")
-        inner = self.path / (self.language or "")
-        root = inner if inner.is_dir() else self.path
+        remedy = "give data.path=<cv-corpus-.../<language>>"
+        root = need_folder(self.path, "Common Voice", remedy, self.language or "")
         there = [file.stem for file in root.glob("*.tsv") if _is_split(file)]
         need_split(root, self.split, there, "Common Voice")
         lengths_s = _lengths_s(root / "clip_durations.tsv")

@@ -44,9 +44,8 @@ class Earnings(Loader):
         return f"earnings{self.year}"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        need_folder(self.path, self.name, f"give data.path=<the folder {self.name}>")
-        inner = self.path / self.called()
-        root = inner if inner.is_dir() else self.path
+        remedy = f"give data.path=<the folder {self.name}>"
+        root = need_folder(self.path, self.name, remedy, self.called())
         need_split(
             root, self.split, ["all", "eval10" if self.year == 21 else "subset10"], self.name
         )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streaming_asr.data.corpora.loader import Loader, need_folder, need_split, recorded
-from streaming_asr.data.manifest import text_lines
+from streaming_asr.data.manifest import numbered
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import Utterance
@@ -33,8 +33,8 @@ class Fleurs(Loader):
         return f"fleurs_{self.language}"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        need_folder(self.path, "FLEURS", "give data.path=<the folder that holds data/>")
-        data = self.path / "data" if (self.path / "data").is_dir() else self.path
+        remedy = "give data.path=<the folder that holds data/>"
+        data = need_folder(self.path, "FLEURS", remedy, "data")
         root = data / self.language
         if not root.is_dir():
             there = sorted(f.name for f in data.iterdir() if (f / "audio").is_dir())
@@ -50,10 +50,8 @@ class Fleurs(Loader):
             )
         table = root / f"{self.split}.tsv"
         code = self.language.partition("_")[0]
-        for number, line in enumerate(text_lines(table), start=1):
-            if not line.strip():
-                continue
-            where, fields = f"{table}, line {number}", line.rstrip("\r").split("\t")
+        for where, line in numbered(table):
+            fields = line.rstrip("\r").split("\t")
             if len(fields) < 6 or not fields[5].isdigit():
                 yield UserError(f"{where}: {len(fields)} fields; FLEURS has 7, the 6th the samples")
                 continue

@@ -36,6 +36,8 @@ READ = (*SUFFIXES, ".sph")
 class Kaldi(Loader):
     """`path` is the data folder; its name is the split."""
 
+    kind = "kaldi"
+
     language: str | None = None
     root: str | Path = "."
 
@@ -44,9 +46,6 @@ class Kaldi(Loader):
         self.split = self.split or self.path.name
         if self.alignments is None and (self.path / "ctm").is_file():
             self.alignments = self.path / "ctm"
-
-    def called(self) -> str:
-        return "kaldi"
 
     def scan(self) -> Iterator[Utterance | UserError]:
         need_folder(self.path, "Kaldi", "give data.path=<data/test>")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.data.corpora.loader import Loader, need_folder, need_split, recorded
-from streaming_asr.data.manifest import text_lines
+from streaming_asr.data.manifest import numbered, text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -27,18 +27,17 @@ LANGUAGE = "en"
 
 def splits_folder(path: Path) -> Path:
     """LibriSpeech/ itself, given it or the folder it was extracted in."""
-    need_folder(path, "LibriSpeech", "give data.path=<the folder of LibriSpeech>")
-    return path / "LibriSpeech" if (path / "LibriSpeech").is_dir() else path
+    remedy = "give data.path=<the folder of LibriSpeech>"
+    return need_folder(path, "LibriSpeech", remedy, "LibriSpeech")
 
 
 @dataclass(kw_only=True, eq=False)
 class LibriSpeech(Loader):
     """Read English books; text in capitals without punctuation."""
 
-    split: str = "test-clean"
+    kind = "librispeech"
 
-    def called(self) -> str:
-        return "librispeech"
+    split: str = "test-clean"
 
     def scan(self) -> Iterator[Utterance | UserError]:
         root = splits_folder(self.path)
@@ -65,6 +64,8 @@ class LibriSpeech(Loader):
 class LibriSpeechPC(Loader):
     """LibriSpeech's recordings with written text: punctuation and case."""
 
+    kind = "librispeech_pc"
+
     manifests: Path
     split: str = "test-clean"
 
@@ -72,19 +73,13 @@ class LibriSpeechPC(Loader):
         super().__post_init__()
         self.manifests = Path(self.manifests).expanduser()
 
-    def called(self) -> str:
-        return "librispeech_pc"
-
     def scan(self) -> Iterator[Utterance | UserError]:
         root = splits_folder(self.path)
         need_folder(self.manifests, "LibriSpeech-PC", "give data.manifests=<that of its .json>")
         there = [file.stem for file in self.manifests.glob("*.json")]
         need_split(self.manifests, self.split, there, "LibriSpeech-PC")
         manifest = self.manifests / f"{self.split}.json"
-        for number, line in enumerate(text_lines(manifest), start=1):
-            if not line.strip():
-                continue
-            where = f"{manifest}, line {number}"
+        for where, line in numbered(manifest):
             try:
                 row = json.loads(line)
                 name, text, length_s = row["audio_filepath"], row["text"], float(row["duration"])

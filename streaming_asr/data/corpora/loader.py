@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from streaming_asr.data.alignments import Alignments, with_words
 from streaming_asr.data.audio import File, duration_s
@@ -39,6 +40,17 @@ def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance
     return [utterance for utterance in utterances if utterance.id in chosen]
 
 
+def _first_of_each(utterances: Sequence[Utterance], n: int) -> list[Utterance]:
+    """The first `n` utterances of each speaker, in their order."""
+    seen: Counter[str | None] = Counter()
+    found = []
+    for utterance in utterances:
+        seen[utterance.speaker] += 1
+        if seen[utterance.speaker] <= n:
+            found.append(utterance)
+    return found
+
+
 @dataclass(kw_only=True, eq=False)
 class Loader(ABC):
     """A corpus on disk. A subclass says what it is `called`, and gives `scan`.
@@ -50,8 +62,11 @@ class Loader(ABC):
     corpus's language, a model's name or folder with that model; None leaves them. Who reads the
     corpus hands in what makes them, `time` (`align.auto.give_times`).
     join_s: joins each speaker's clips to recordings of so many seconds (`join.join`).
+    per_speaker: of each speaker only the first so many recordings, of which `limit` takes its own.
     snr_db, noise: see `noise.with_noise`.
     """
+
+    kind: ClassVar[str] = ""  # what a corpus is called that has one name
 
     path: Path
     split: str = ""
@@ -60,6 +75,7 @@ class Loader(ABC):
     alignments: str | Path | None = None
     align: str | None = None
     join_s: float | None = None
+    per_speaker: int | None = None
     snr_db: float | None = None
     noise: str | None = None
     time: Callable[[Sequence[Utterance]], list[Utterance]] | None = field(default=None, init=False)
@@ -69,10 +85,12 @@ class Loader(ABC):
         self.name = self.name or self.called()
         if self.join_s is not None and not 0 < self.join_s < float("inf"):
             raise UserError(f"data.join_s={self.join_s}: a length in seconds, as in data.join_s=20")
+        if self.per_speaker is not None and self.per_speaker < 1:
+            raise UserError(f"data.per_speaker={self.per_speaker}: 1 or more, or null for all")
 
     def called(self) -> str:
         """The corpus's name in results, where none is given."""
-        return self.path.parent.name or self.path.name
+        return self.kind or self.path.parent.name or self.path.name
 
     @abstractmethod
     def scan(self) -> Iterator[Utterance | UserError]:
@@ -92,6 +110,8 @@ class Loader(ABC):
         whole = [each for each in found if isinstance(each, Utterance)]
         if self.join_s is not None:
             whole = join([self._lasting(each) for each in whole], self.join_s)
+        if self.per_speaker is not None:
+            whole = _first_of_each(whole, self.per_speaker)
         chosen = choose(whole, self.limit if limit is None else limit)
         clips = [self._timed(clip) for utterance in chosen for clip in clips_of(utterance)]
         if self.time is not None:
@@ -177,11 +197,11 @@ def _writable(utterance: Utterance) -> Utterance | UserError:
     return utterance
 
 
-def need_folder(path: Path, what: str, remedy: str) -> Path:
-    """`path`, which must be a folder."""
+def need_folder(path: Path, what: str, remedy: str, inner: str = "") -> Path:
+    """`path`, which must be a folder, or the folder `inner` in it where there is one."""
     if not path.is_dir():
         raise UserError(f"{path}: no such folder, and {what} has one; {remedy}")
-    return path
+    return path / inner if (path / inner).is_dir() else path
 
 
 def need_split(folder: Path, split: str, there: Iterable[str], what: str) -> None:

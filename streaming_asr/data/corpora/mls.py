@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streaming_asr.data.corpora.loader import Loader, is_there, need_folder, need_split, recorded
-from streaming_asr.data.manifest import text_lines
+from streaming_asr.data.manifest import numbered
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -46,18 +46,17 @@ class Mls(Loader):
         return f"mls_{self.language}"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        need_folder(self.path, "MLS", f"give data.path=<the folder that holds {self.called()}/>")
-        inner = self.path / self.called()
-        root = inner if inner.is_dir() else self.path
+        remedy = f"give data.path=<the folder that holds {self.called()}/>"
+        root = need_folder(self.path, "MLS", remedy, self.called())
         there = [file.parent.name for file in root.glob("*/transcripts.txt")]
         need_split(root, self.split, there, self.name)
         folder = root / self.split
         transcripts = folder / "transcripts.txt"
-        for number, line in enumerate(text_lines(transcripts), start=1):
+        for where, line in numbered(transcripts):
             name, _, text = line.partition("\t")
             if not text.strip() or name.count("_") != 2:
                 yield UserError(
-                    f"{transcripts}, line {number}: {line[:60]!r}; a line is "
+                    f"{where}: {line[:60]!r}; a line is "
                     "`speaker_book_utterance<TAB>text`, the text not empty"
                 )
                 continue
@@ -67,7 +66,7 @@ class Mls(Loader):
             yield recorded(
                 opus if is_there(opus) and not is_there(flac) else flac,
                 text,
-                f"{transcripts}, line {number}",
+                where,
                 speaker=speaker,
                 language=CODES[self.language],
             )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from streaming_asr.data.audio import Cut, File
 from streaming_asr.data.corpora.loader import Loader, is_there, missing
-from streaming_asr.data.manifest import text_lines
+from streaming_asr.data.manifest import numbered
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -34,10 +34,7 @@ class Nemo(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         root = Path(self.audio_root).expanduser() if self.audio_root else self.path.parent
-        for number, line in enumerate(text_lines(self.path), start=1):
-            if not line.strip():
-                continue
-            where = f"{self.path}, line {number}"
+        for where, line in numbered(self.path):
             try:
                 row = json.loads(line)
                 file = root / row["audio_filepath"]

@@ -26,14 +26,13 @@ class Stretch:
 class Shards(Loader):
     """The utterances of a folder of shards, with the word times they carry; ids by position."""
 
+    kind = "shards"
+
     language: str | None = "en"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.split = self.split or self.path.name
-
-    def called(self) -> str:
-        return "shards"
 
     def scan(self) -> Iterator[Utterance | UserError]:
         for i, item in enumerate(read_shards(self.path)):

@@ -41,15 +41,14 @@ def frozen_speakers() -> dict[str, frozenset[str]]:
 class Speechocean762(Loader):
     """`split` is train, dev or test; `path` a folder, or a name on the hub."""
 
+    kind = "speechocean762"
+
     split: str = "test"
 
     def __post_init__(self) -> None:
         self.source = str(self.path)
         super().__post_init__()
         need_split(self.path, self.split, SPLITS, "speechocean762")
-
-    def called(self) -> str:
-        return "speechocean762"
 
     def licence(self) -> str:
         """What its publisher says."""

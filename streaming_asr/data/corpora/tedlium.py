@@ -33,8 +33,6 @@ GAP = "inter_segment_gap"
 class TedLium(Loader):
     """English talks. Splits dev and test are those of every release; train is release 3's."""
 
-    name = "tedlium3"
-
     split: str = "test"
     form: str = "short"
 
@@ -47,9 +45,8 @@ class TedLium(Loader):
         return "tedlium3" if self.form == "short" else "tedlium3_long"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        need_folder(self.path, "TED-LIUM", "give data.path=<the folder TEDLIUM_release-3>")
-        inner = self.path / "TEDLIUM_release-3"
-        root = inner if inner.is_dir() else self.path
+        remedy = "give data.path=<the folder TEDLIUM_release-3>"
+        root = need_folder(self.path, "TED-LIUM", remedy, "TEDLIUM_release-3")
         folders = {f.name: f for f in (root / "legacy").glob("*") if (f / "stm").is_dir()}
         if (root / "data" / "stm").is_dir():
             folders["train"] = root / "data"

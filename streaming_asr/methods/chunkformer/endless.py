@@ -87,20 +87,6 @@ class Cache:
         return sum(part.rows.numel() * part.rows.element_size() for part in held)
 
 
-def delay_frames(context: Context, layers: int) -> int:
-    """Frames past a chunk's end that must be known before `advance` gives it out (equation 5).
-
-    A layer's convolution sees up to seven of the right context, its attention all of it, each
-    counted from the end of a chunk; equation 5 counts the attention alone.
-    """
-    side = min(context.right, SIDE)
-    delay = 0
-    for _ in range(layers):
-        delay = -(-delay // context.chunk) * context.chunk + side
-        delay = -(-delay // context.chunk) * context.chunk + context.right
-    return delay
-
-
 @torch.inference_mode()
 def advance(
     encoder: Encoder,

@@ -40,6 +40,7 @@ from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import FRAME_SAMPLES as WHISPER_FRAME_SAMPLES
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.tensors import save_half
 
 SAMPLE_RATE = 16_000
 HEADS_FILE, HEADS = "training_heads.safetensors", ("decoder.", "frame_head.")
@@ -213,7 +214,7 @@ class ChunkFormerRecipe(CorpusRecipe):
         length_s = 0.0
         while length_s < self.batch_s:
             anchor = near[own.randrange(len(near))]
-            window = draw_window(own, anchor, self.voices[anchor.speaker], self.options)
+            window = draw_window(own, anchor, self.voices[anchor.voice], self.options)
             windows.append(window)
             length_s += len(window.audio) / SAMPLE_RATE
         weight = self.frame_weight * max(0.0, 1 - progress / max(self.frame_until, 1e-9))
@@ -335,12 +336,9 @@ class ChunkFormerRecipe(CorpusRecipe):
     def save(self, folder: Path) -> None:
         """A folder that `load` reads, the tokenizer, training.json, and what a training that goes
         on from here needs beside: the attention decoder and the frames' head."""
-        from safetensors.torch import save_file
-
         save(folder, self.network, self.tokenizer.tokens, self.statistics)
         parts = self.model.state_dict().items()
-        heads = {n: p.half().cpu().contiguous() for n, p in parts if n.startswith(HEADS)}
-        save_file(heads, folder / HEADS_FILE, metadata={"format": "pt"})
+        save_half({n: p for n, p in parts if n.startswith(HEADS)}, folder / HEADS_FILE)
         self.tokenizer.write(folder)
         told = {
             "method": "chunkformer",

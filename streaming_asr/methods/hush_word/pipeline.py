@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from streaming_asr.cache import cache_root
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import Samples
@@ -47,27 +48,26 @@ def parse_split(text: str, model_path: str = "") -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-def _splits_file() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "streaming_asr" / "hush_word_splits.json"
+def _splits() -> tuple[Path, dict[str, str]]:
+    """Return the file of the splits kept on this machine, and what it holds."""
+    place = cache_root() / "hush_word_splits.json"
+    return place, json.loads(place.read_text("utf-8")) if place.is_file() else {}
 
 
 def keep_split(model_path: str, split: str) -> Path:
     """Keep the best split of a model on this machine; where."""
-    place = _splits_file()
-    kept = json.loads(place.read_text("utf-8")) if place.is_file() else {}
+    place, kept = _splits()
     kept[_key(model_path)] = split
     return write_text(place, json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
 def kept_split(model_path: str) -> str:
     """Return what `keep_split` kept. Raises UserError where there is nothing."""
-    place = _splits_file()
-    kept = json.loads(place.read_text("utf-8")) if place.is_file() else {}
+    _, kept = _splits()
     if _key(model_path) not in kept:
         raise UserError(
             "pipeline=profiled: nothing measured for this model with so many cores; run "
-            "`python -m streaming_asr.profile` first"
+            "`python -m experiments.bench.profile` in a checkout first, or give threads, as in 1:1"
         )
     return str(kept[_key(model_path)])
 

@@ -21,7 +21,6 @@ from streaming_asr.whisper.transcribe import (
     WindowDecoder,
     transcribe_buffer,
 )
-from streaming_asr.whisper.words import refuse_other_than_english
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +124,6 @@ class StreamRecogniser:
         return 0 if self._pending is None else self._pending.n_samples
 
     def check_language(self, language: str | None) -> None:
-        if not self._shared.whisper.multilingual:
-            refuse_other_than_english(language)
         self._shared.whisper.prompt(language)
 
     def prefetch(self, audio: Samples, recorder: Recorder) -> None:

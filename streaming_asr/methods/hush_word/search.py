@@ -84,14 +84,3 @@ class Reference(Guide):
                 self._narrow = True
                 return True
         return False
-
-
-def reduce_ratio(mean_beam: float | None, beam: int) -> float | None:
-    """Return the share of decoder steps at width 1, of a search whose steps are 1 or `beam` wide.
-
-    WhisperFlow's Table 4: mean = beam - (beam - 1) * ratio. None where nothing was decoded or the
-    search is greedy.
-    """
-    if mean_beam is None or beam < 2:
-        return None
-    return (beam - mean_beam) / (beam - 1)

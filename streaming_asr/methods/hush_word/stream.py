@@ -17,11 +17,9 @@ from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
 from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser, Transcriber
-from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
-from streaming_asr.whisper.window import samples_of
-
-TRIM_S = 15.0
+from streaming_asr.whisper.settings import Chunked
+from streaming_asr.whisper.transcribe import check_search
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,81 +29,63 @@ class HushState(BufferedStream):
     recogniser: StreamRecogniser
 
 
-class HushWord:
-    """The method. Weights and settings; a stream's own things are in its `HushState`."""
+@dataclass(kw_only=True, eq=False)
+class HushWord(Chunked):
+    """The method. Weights and settings; a stream's own things are in its `HushState`.
+
+    weights: folder of the hush word. padding: full, none, zeros, noise or hush; padding_s: of
+    zeros and noise, default 0.5 s. beam: 0 or 1 is greedy. prune: follow the last round's text at
+    width 1; reenter: again after a fallback. n: hypotheses that must agree. trim_s: buffer length
+    in seconds beyond which it is trimmed, default 15 or half the model's context. max_tokens: of a
+    round's text, default half the decoder's positions. pipeline: none, or threads of encoder and
+    decoder as in 1:1, or profiled (`python -m experiments.bench.profile`); the encoder then runs in
+    a process of its own, on encoder_device, and the text comes a round later. Raises UserError on
+    settings out of range and on a model or hush word that cannot be loaded.
+    """
+
+    weights: str | None
+    padding: str
+    padding_s: float | None
+    beam: int
+    prune: bool
+    reenter: bool
+    n: int
+    trim_s: float | None
+    max_tokens: int | None
+    pipeline: str
+    encoder_device: str | None
 
     lookahead_samples = 0
 
-    def __init__(
-        self,
-        *,
-        model_path: str,
-        device: str,
-        dtype: str,
-        chunk_s: float,
-        first_chunk_s: float,
-        weights: str | None,
-        padding: str,
-        padding_s: float | None,
-        beam: int,
-        prune: bool,
-        reenter: bool,
-        n: int,
-        trim_s: float | None,
-        max_tokens: int | None,
-        pipeline: str,
-        encoder_device: str | None,
-    ) -> None:
-        """Load the model and what it is hushed with.
-
-        weights: folder of the hush word. padding: full, none, zeros, noise or hush; padding_s: of
-        zeros and noise, default 0.5 s. beam: 0 or 1 is greedy. prune: follow the last round's text
-        at width 1; reenter: again after a fallback. n: hypotheses that must agree. trim_s: buffer
-        length in seconds beyond which it is trimmed, default 15 or half the model's context.
-        max_tokens: of a round's text, default half the decoder's positions. pipeline: none, or
-        threads of encoder and decoder as in 1:1, or profiled (`python -m streaming_asr.profile`);
-        the encoder then runs in a process of its own, on encoder_device, and the text comes a
-        round later. Raises UserError on settings out of range and on a model or hush word that
-        cannot be loaded.
-        """
-        self._chunk = samples_of(chunk_s, "chunk_s")
-        self._first = samples_of(first_chunk_s, "first_chunk_s")
-        if beam < 0 or (max_tokens is not None and max_tokens < 1):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_search(self.beam, self.max_tokens)
+        split = parse_split(self.pipeline, self.model_path)
+        if split is None and self.encoder_device is not None:
             raise UserError(
-                f"beam={beam}, max_tokens={max_tokens}: beam is 0 (greedy) or more, max_tokens at "
-                "least 1 or null"
+                f"encoder_device={self.encoder_device} with pipeline=none: the encoder has a "
+                "device of its own in the pipeline alone; give pipeline=1:1 or leave it out"
             )
-        split = parse_split(pipeline, model_path)
-        if split is None and encoder_device is not None:
-            raise UserError(
-                f"encoder_device={encoder_device} with pipeline=none: the encoder has a device of "
-                "its own in the pipeline alone; give pipeline=1:1 or leave it out"
-            )
-        whisper = load_whisper(model_path, device=device, dtype=dtype)
-        tail = make_padding(padding, whisper, length_s=padding_s, weights=weights)
-        encoder = PaddedEncoder(whisper, tail)
+        whisper = self.load()
+        tail = make_padding(self.padding, whisper, length_s=self.padding_s, weights=self.weights)
         self._shared = Transcriber(
             whisper,
-            encoder,
-            beam=max(1, beam),
-            prune=prune,
-            reenter=reenter,
-            max_tokens=max_tokens,
+            PaddedEncoder(whisper, tail),
+            beam=self.beam,
+            prune=self.prune,
+            reenter=self.reenter,
+            max_tokens=self.max_tokens,
         )
-        context_s = self._shared.context_s
-        self._policy = Policy(
-            n=n,
-            trim="segment",
-            trim_s=min(TRIM_S, whisper.context_s / 2) if trim_s is None else trim_s,
-            context_s=context_s,
+        self._policy = Policy.of(
+            whisper.context_s, self._shared.context_s, n=self.n, trim_s=self.trim_s
         )
         self._worker = None
         if split is not None:
             torch.set_num_threads(split[1])
             self._worker = EncoderWorker(
-                model_path,
-                device=encoder_device or device,
-                dtype=dtype,
+                self.model_path,
+                device=self.encoder_device or self.device,
+                dtype=self.dtype,
                 threads=split[0],
                 padding=tail,
             )
@@ -124,11 +104,8 @@ class HushWord:
 
     def step(self, state: HushState, audio: Samples, *, last: bool) -> Update:
         """Take in `audio`; transcribe once when a chunk or more has come, with all that has."""
-        state.n_samples += audio.size
         state.buffer.insert(audio)
-        is_due = state.n_samples >= state.next_decode
-        if is_due:
-            state.next_decode = state.n_samples + self._chunk
+        is_due = state.hear(audio.size, self._chunk)
         words: list[Word] = []
         if last:
             words = self._finish(state)

@@ -185,7 +185,7 @@ class HushWordRecipe(CorpusRecipe):
     def _example(self, rng: random.Random) -> Example:
         window = self.window(rng, self.options)
         previous = self._tokens(window.prompt)[-PREVIOUS_TOKENS:]
-        prompt = self.whisper.prompt(previous=previous)
+        prompt = self.whisper.prompt(window.language, previous=previous)
         text = self._tokens(" ".join(word for word, *_ in window.words))
         tokens = [*prompt, *text, self.whisper.eot][: self.whisper.max_tokens]
         return Example(torch.from_numpy(window.audio), tokens, len(prompt))
@@ -240,7 +240,7 @@ class HushWordRecipe(CorpusRecipe):
         for utterance in self.dev:
             audio = torch.from_numpy(self._clip(utterance))
             hidden = encode(self.whisper, audio, tails)
-            for said, text in zip(texts, self._decode(hidden), strict=True):
+            for said, text in zip(texts, self._decode(hidden, utterance.language), strict=True):
                 said.append(text)
         return [dev_wer(self.dev, said) for said in texts]
 
@@ -249,16 +249,16 @@ class HushWordRecipe(CorpusRecipe):
         for utterance in self.dev:
             audio = torch.from_numpy(self._clip(utterance)).to(whisper.model.device)[None]
             mel = padded_mel(audio, padding, whisper.n_mels, whisper.context_frames)
-            texts += self._decode(encode_short(whisper.model, mel))
+            texts += self._decode(encode_short(whisper.model, mel), utterance.language)
         return dev_wer(self.dev, texts)
 
     def _clip(self, utterance: Utterance) -> Any:
         """As much of it as fits before the word."""
         return utterance.load()[: int(self.options.context_s * SAMPLE_RATE)]
 
-    def _decode(self, hidden: Tensor) -> list[str]:
+    def _decode(self, hidden: Tensor, language: str | None) -> list[str]:
         whisper = self.whisper
-        found = greedy(whisper, hidden, whisper.prompt(), whisper.max_tokens // 2)
+        found = greedy(whisper, hidden, whisper.prompt(language), whisper.max_tokens // 2)
         return [whisper.tokenizer.decode(tokens).strip() for tokens in found]
 
     def save(self, folder: Path) -> None:

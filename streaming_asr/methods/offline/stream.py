@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
-from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.transcribe import Times, Window, WindowDecoder, emit_window
-from streaming_asr.whisper.window import samples_of
+from streaming_asr.whisper.settings import Chunked, OnWhisper
+from streaming_asr.whisper.transcribe import Times, Window, WindowDecoder, check_search, emit_window
 from streaming_asr.whisper.words import Emitter
 
 
@@ -52,30 +50,18 @@ class WholeAudio:
         self.start += n_samples
 
 
-class _Whole:
+@dataclass(kw_only=True, eq=False)
+class _Whole(OnWhisper):
+    """weights: an adapter, or none. max_tokens: of text per window, default the model's."""
+
+    weights: str | None
+    max_tokens: int | None
+
     lookahead_samples = 0
 
-    def __init__(
-        self,
-        model_path: str,
-        device: str,
-        dtype: str,
-        weights: str | None,
-        beam: int,
-        max_tokens: int | None,
-    ) -> None:
-        if beam < 0 or (max_tokens is not None and max_tokens < 1):
-            raise UserError(
-                f"beam={beam}, max_tokens={max_tokens}: beam is 0 (greedy) or more, "
-                "max_tokens at least 1 or null"
-            )
-        whisper = load_whisper(
-            model_path,
-            device=device,
-            dtype=dtype,
-            adapter=None if weights in (None, "none") else weights,
-        )
-        self._decoder = WindowDecoder(whisper, beam, max_tokens)
+    def _load_decoder(self, beam: int) -> None:
+        check_search(beam, self.max_tokens)
+        self._decoder = WindowDecoder(self.load(self.weights), beam, self.max_tokens)
 
     def _close_full_windows(self, state: WholeAudio) -> list[Word]:
         """Commit and leave behind windows that hold more audio than the context."""
@@ -105,24 +91,18 @@ class _Whole:
         return committed
 
 
+@dataclass(kw_only=True, eq=False)
 class Offline(_Whole):
-    """All audio, padded, decoded once when the stream has ended; nothing is shown before."""
+    """All audio, padded, decoded once when the stream has ended; nothing is shown before.
 
-    def __init__(
-        self,
-        *,
-        model_path: str,
-        device: str,
-        dtype: str,
-        weights: str | None,
-        beam: int,
-        max_tokens: int | None,
-    ) -> None:
-        """beam: 0 or 1 greedy, else its width. max_tokens: of text per window, default the model's.
+    beam: 0 or 1 greedy, else its width. max_tokens: of text per window, default the model's.
+    Raises UserError on a missing model or adapter and on settings out of range.
+    """
 
-        Raises UserError on a missing model or adapter and on settings out of range.
-        """
-        super().__init__(model_path, device, dtype, weights, beam, max_tokens)
+    beam: int
+
+    def __post_init__(self) -> None:
+        self._load_decoder(self.beam)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
         """Return the state of a new stream."""
@@ -135,27 +115,16 @@ class Offline(_Whole):
         return Update(tuple(self._finish(state))) if last else Update()
 
 
-class Reencode(_Whole):
-    """A baseline: at every chunk the whole prefix, padded, encoded and decoded again.
+@dataclass(kw_only=True, eq=False)
+class Reencode(_Whole, Chunked):
+    """A baseline: at every chunk the whole prefix, padded, encoded and decoded again, greedily.
 
     The text is shown as partial and committed at the end (or when the context is full).
     """
 
-    def __init__(
-        self,
-        *,
-        model_path: str,
-        device: str,
-        dtype: str,
-        chunk_s: float,
-        first_chunk_s: float,
-        weights: str | None,
-        max_tokens: int | None,
-    ) -> None:
-        """Greedy; `chunk_s` and `first_chunk_s` in seconds, multiples of 0.02."""
-        super().__init__(model_path, device, dtype, weights, 0, max_tokens)
-        self._chunk = samples_of(chunk_s, "chunk_s")
-        self._first = samples_of(first_chunk_s, "first_chunk_s")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._load_decoder(0)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
         """Return the state of a new stream."""

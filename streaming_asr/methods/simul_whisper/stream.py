@@ -12,6 +12,7 @@ stream nothing waits and all is committed.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 
@@ -22,100 +23,92 @@ from streaming_asr.methods.simul_whisper.state import StreamState
 from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES
-from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Hypothesis
+from streaming_asr.whisper.settings import Chunked, trained
 from streaming_asr.whisper.transcribe import encode_window
 from streaming_asr.whisper.window import samples_of
-from streaming_asr.whisper.words import refuse_other_than_english
 
 REWIND_SHARE = 4 / 30  # the reference's 4 s in a context of 30 s
 TRUNCATIONS = ("cif", "never", "always")
 
 
-class SimulWhisper:
-    """The method. Weights and settings; a stream's own things are in its `StreamState`."""
+@dataclass(kw_only=True, eq=False)
+class SimulWhisper(Chunked):
+    """The method. Weights and settings; a stream's own things are in its `StreamState`.
+
+    weights: the detector for truncation=cif. truncation: drop the last word of a step's text
+    `never`, `always`, or unless the detector finds that it ended (`cif`); None: cif where `weights`
+    names one, else never. truncation_threshold: a last word has ended where the detector's weight
+    of the last two frames reaches it, a number or `dev`, as chosen in training; None: the published
+    rule. frame_threshold: a token taken from so few frames before the end of the audio waits;
+    last_frame_threshold: the same at the end of the stream. rewind_frames: looking back further
+    drops the step's text (default 4 s of 30 s of context). beam: 0 or 1 greedy. buffer_s: audio in
+    the window, default and at most the context. context_tokens: of earlier text before the window,
+    0 none, None half the positions. prompt: text before all of it. Raises UserError on a missing
+    part or a setting out of range.
+    """
+
+    truncation: str | None
+    truncation_threshold: float | str | None
+    weights: str | None
+    frame_threshold: int
+    last_frame_threshold: int
+    rewind_frames: int | None
+    beam: int
+    buffer_s: float | None
+    context_tokens: int | None
+    prompt: str | None
 
     lookahead_samples = 0
 
-    def __init__(
-        self,
-        *,
-        model_path: str,
-        device: str,
-        dtype: str,
-        chunk_s: float,
-        first_chunk_s: float,
-        truncation: str | None,
-        truncation_threshold: float | str | None,
-        weights: str | None,
-        frame_threshold: int,
-        last_frame_threshold: int,
-        rewind_frames: int | None,
-        beam: int,
-        buffer_s: float | None,
-        context_tokens: int | None,
-        prompt: str | None,
-    ) -> None:
-        """Load the model and, for truncation=cif, the detector that `weights` names.
-
-        truncation: drop the last word of a step's text `never`, `always`, or unless the detector
-        finds that it ended (`cif`); None: cif where `weights` names one, else never.
-        truncation_threshold: a last word has ended where the detector's weight of the last two
-        frames reaches it, a number or `dev`, as chosen in training; None: the published rule.
-        frame_threshold: a token taken from so few frames before the end of the audio waits;
-        last_frame_threshold: the same at the end of the stream. rewind_frames: looking back
-        further drops the step's text (default 4 s of 30 s of context).
-        beam: 0 or 1 greedy. buffer_s: audio in the window, default and at most the context.
-        context_tokens: of earlier text before the window, 0 none, None half the positions.
-        prompt: text before all of it. Raises UserError on a missing part or a setting out of range.
-        """
-        no_detector = weights in (None, "none")
-        if truncation is None:
-            truncation = "never" if no_detector else "cif"
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        detector = trained(self.weights)
+        truncation = self.truncation or ("never" if detector is None else "cif")
         if truncation not in TRUNCATIONS:
             raise UserError(f"truncation={truncation!r}: one of {', '.join(TRUNCATIONS)}")
-        if min(frame_threshold, last_frame_threshold, beam, rewind_frames or 0) < 0:
+        thresholds = self.frame_threshold, self.last_frame_threshold
+        rewind_frames = self.rewind_frames
+        if min(*thresholds, self.beam, rewind_frames or 0) < 0:
             raise UserError(
-                f"frame_threshold={frame_threshold}, last_frame_threshold={last_frame_threshold}, "
-                f"rewind_frames={rewind_frames}, beam={beam}: none may be negative"
+                f"frame_threshold={thresholds[0]}, last_frame_threshold={thresholds[1]}, "
+                f"rewind_frames={rewind_frames}, beam={self.beam}: none may be negative"
             )
-        if truncation == "cif" and no_detector:
+        if truncation == "cif" and detector is None:
             raise UserError(
                 "truncation=cif wants a truncation detector, and there is none: train one with "
                 "`python -m streaming_asr.train method=simul_whisper entry=any_chunk`, which "
                 "method.weights=auto finds, or name a folder or published file, or do without by "
                 "truncation=never"
             )
-        self._whisper = whisper = load_whisper(model_path, device=device, dtype=dtype)
+        self._whisper = whisper = self.load()
         self._decoder = Decoder(whisper)
         self._truncation = truncation
         self._detector = None
-        if truncation == "cif":
-            self._detector = load_detector(str(weights), whisper.config.d_model, whisper.device)
         self._threshold: float | None = None
-        if truncation_threshold is not None and self._detector is not None:
-            self._threshold = threshold_of(truncation_threshold, str(weights))
-        self._chunk_samples = samples_of(chunk_s, "chunk_s")
-        self._first_samples = samples_of(first_chunk_s, "first_chunk_s")
-        self._buffer_samples = _buffer(buffer_s, whisper)
-        self._prompt = _prompt(prompt, whisper)
+        if truncation == "cif" and detector is not None:
+            self._detector = load_detector(detector, whisper.config.d_model, whisper.device)
+            if self.truncation_threshold is not None:
+                self._threshold = threshold_of(self.truncation_threshold, detector)
+        self._buffer_samples = _buffer(self.buffer_s, whisper)
+        self._prompt = _prompt(self.prompt, whisper)
         half = max(0, whisper.max_tokens // 2 - 1 - len(self._prompt))
-        self._context_tokens = half if context_tokens is None else min(context_tokens, half)
+        wanted = half if self.context_tokens is None else self.context_tokens
+        self._context_tokens = min(wanted, half)
         if self._context_tokens < 0:
-            raise UserError(f"context_tokens={context_tokens}: 0 or more, null for the most")
+            raise UserError(f"context_tokens={wanted}: 0 or more, null for the most")
         whisper.prompt(previous=self._prompt or [0] * min(1, self._context_tokens))
         if rewind_frames is None:
             rewind_frames = round(REWIND_SHARE * whisper.context_frames)
-        self._search = BeamSearch(self._decoder, whisper.eot, max(1, beam))
-        self._policy = Policy(frame_threshold, last_frame_threshold, rewind_frames)
-        self._heads = _alignment_heads(whisper)
+        self._search = BeamSearch(self._decoder, whisper.eot, max(1, self.beam))
+        self._policy = Policy(*thresholds, rewind_frames)
+        self._heads = whisper.alignment_heads
 
     # ---- the protocol -----------------------------------------------------------------------
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
         """Return the state of a new stream; only multilingual models take another `language`."""
-        if not self._whisper.multilingual:
-            refuse_other_than_english(language)
         self._whisper.prompt(language)  # a language it does not know is refused here
         cache = DecoderCache(self._decoder, rows=self._search.beam, streams=1)
         return StreamState(
@@ -129,7 +122,7 @@ class SimulWhisper:
         """
         state.take_in(audio)
         heard_any = state.window.size > 0
-        due = self._chunk_samples if heard_any else self._first_samples
+        due = self._chunk if heard_any else self._first
         committed: list[Word] = []
         if last or state.n_pending >= due:
             portion = max(FRAME_SAMPLES, self._buffer_samples // 2)
@@ -206,19 +199,6 @@ class SimulWhisper:
         free = self._whisper.max_tokens * 3 // 4 - n_control - len(state.tokens)
         previous = state.previous(max(0, min(self._context_tokens, free)))
         return self._whisper.prompt(state.language, previous=previous)
-
-
-def _alignment_heads(whisper: Whisper) -> list[tuple[int, int]]:
-    """Those the model names; where it names none, all heads of the last half of its layers."""
-    n_layers, n_heads = whisper.config.decoder_layers, whisper.config.decoder_attention_heads
-    for layer, head in whisper.alignment_heads:
-        if not (0 <= layer < n_layers and 0 <= head < n_heads):
-            raise UserError(
-                f"alignment_heads of the model's generation_config.json names head {head} of "
-                f"layer {layer}; it has {n_layers} decoder layers of {n_heads} heads. Find them "
-                "with `python -m streaming_asr.align_heads model=...`"
-            )
-    return whisper.alignment_heads
 
 
 def _prompt(text: str | None, whisper: Whisper) -> list[int]:

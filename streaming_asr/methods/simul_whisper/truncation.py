@@ -9,7 +9,6 @@ hypothesis is a guess at a word of which only a part was heard (Simul-Whisper, s
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import torch
@@ -17,7 +16,7 @@ from torch import nn
 
 from streaming_asr.errors import UserError
 from streaming_asr.weights import training_of
-from streaming_asr.whisper.tensors import refuse_not_finite
+from streaming_asr.whisper.tensors import load_pickled, load_tensors, refuse_not_finite
 
 FILE_NAME = "detector.safetensors"
 THRESHOLD = "truncation_threshold"
@@ -131,21 +130,12 @@ def load_detector(path: str | Path, d_model: int, device: torch.device | str) ->
 
 
 def _read(path: Path) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        if path.suffix == ".safetensors":
-            content = load_file(path)
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise UserError(
-            f"truncation detector {str(path)!r} is not a file of tensors: "
-            f"{str(error).splitlines()[0]}; save its state_dict alone with torch.save"
-        ) from error
+    what = f"truncation detector {str(path)!r}"
+    if path.suffix == ".safetensors":
+        return load_tensors(path)
+    content = load_pickled(path, what)
     if not isinstance(content, dict):
         content = {}
     tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
-    refuse_not_finite(f"truncation detector {str(path)!r}", tensors.items())
+    refuse_not_finite(what, tensors.items())
     return tensors

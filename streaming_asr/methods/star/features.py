@@ -1,12 +1,13 @@
 """Feature frames of 20 ms as a stream: from the frozen causal Whisper encoder.
 
 An extractor takes a window's samples block by block, and can begin a new window within the old one,
-whose kept frames it then encodes again. `wav2vec2` holds the other one.
+whose kept frames it then encodes again. `EXTRACTORS` takes others; experiments/star has one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -52,6 +53,23 @@ class Extractor(Protocol):
 
     def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
         """Those of several windows, of unequal lengths."""
+
+
+class TrainedExtractor(Extractor, Protocol):
+    """An extractor with weights of its own, a torch module."""
+
+    def parts(self) -> dict[str, Tensor]:
+        """Return the tensors that star.safetensors holds beside the compressor's."""
+
+    def save(self, folder: Path) -> None:
+        """Write all other weights, as its entry in `EXTRACTORS` reads them."""
+
+    def train_weights(self, wanted: bool) -> None:
+        """Let the weights have gradients, or none of them."""
+
+
+EXTRACTORS: dict[str, Callable[[str, Whisper], TrainedExtractor]] = {}
+"""By the name that `features=` gives: called with a folder or hub name, and the Whisper."""
 
 
 class _WhisperState:

@@ -2,7 +2,7 @@
 
 A trained STAR is a folder with star.json (what it is), star.safetensors (segmenter, semantic
 encoder, convolutions), a LoRA adapter of Whisper's (adapter_config.json) and, where the features
-are those of wav2vec 2.0, that model under wav2vec2/.
+are not Whisper's, their extractor in a folder of its name.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from streaming_asr.methods.star.compressors import (
     Uncompressed,
 )
 from streaming_asr.methods.star.convolutions import Convolutions
-from streaming_asr.methods.star.features import Extractor, WhisperFeatures
+from streaming_asr.methods.star.features import (
+    EXTRACTORS,
+    Extractor,
+    TrainedExtractor,
+    WhisperFeatures,
+)
 from streaming_asr.methods.star.semantic import MASKS, TYPES, SemanticEncoder
-from streaming_asr.methods.star.wav2vec2 import CausalWav2Vec2, load_wav2vec2
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.tensors import load_tensors
+from streaming_asr.whisper.tensors import load_tensors, save_half
 
-CONFIG_FILE, WEIGHTS_FILE, WAV2VEC2_FOLDER = "star.json", "star.safetensors", "wav2vec2"
-FEATURES = ("whisper", "wav2vec2")
+CONFIG_FILE, WEIGHTS_FILE = "star.json", "star.safetensors"
 SELECT = ("accumulate", "top_k")
 TRAIN = "`python -m streaming_asr.train method=star`"
 
@@ -46,7 +49,7 @@ class StarConfig:
     embedding, anchors (footnote 2) | all (code). carry: the sum of scores after an anchor keeps its
     residual (code; cif always does), or is set to 0 (algorithm 1), which loses anchors: 0.84 a
     token where training has one. rate: frames per vector it was trained for, where it was not one
-    segment per token. select, shift: see `Compressor`. features: whisper | wav2vec2.
+    segment per token. select, shift: see `Compressor`. features: whisper | one of `EXTRACTORS`.
     """
 
     compressor: str = "star"
@@ -65,11 +68,15 @@ class StarConfig:
             ("compressor", self.compressor, COMPRESSORS),
             ("mask", self.mask, MASKS),
             ("types", self.types, TYPES),
-            ("features", self.features, FEATURES),
             ("select", self.select, SELECT),
         ):
             if value not in known:
                 raise UserError(f"{key}={value!r}: one of {', '.join(known)}")
+        if self.features != "whisper" and self.features not in EXTRACTORS:
+            raise UserError(
+                f"features={self.features!r}: {', '.join(('whisper', *EXTRACTORS))}; in a checkout "
+                "of the project `python -m experiments.star.wav2vec2 run` and `train` know wav2vec2"
+            )
         if self.layers < 0 or self.threshold <= 0:
             raise UserError(
                 f"layers={self.layers}, threshold={self.threshold}: layers are 0 or more, the "
@@ -82,22 +89,22 @@ class StarConfig:
 
 
 class StarNetwork(nn.Module):
-    """Whisper, the compressor and, for wav2vec 2.0, the extractor as one module."""
+    """Whisper, the compressor and an extractor with weights of its own as one module."""
 
-    def __init__(self, whisper: Whisper, config: StarConfig, wav2vec2: Any = None) -> None:
+    def __init__(
+        self, whisper: Whisper, config: StarConfig, trained: TrainedExtractor | None = None
+    ) -> None:
         super().__init__()
         self.config = config
         self.compressor: Compressor = new_compressor(whisper, config)
         self.compressor.select, self.compressor.shift = config.select, config.shift
-        self.wav2vec2: CausalWav2Vec2 | None = wav2vec2
-        self.extractor: Extractor = WhisperFeatures(whisper) if wav2vec2 is None else wav2vec2
+        self.trained = trained
+        self.extractor: Extractor = trained or WhisperFeatures(whisper)
 
     def parts(self) -> dict[str, torch.Tensor]:
         """Return what star.safetensors holds."""
         kept = dict(self.compressor.state_dict(prefix="compressor."))
-        if self.wav2vec2 is not None:
-            kept |= self.wav2vec2.project.state_dict(prefix="project.")
-        return kept
+        return kept if self.trained is None else kept | self.trained.parts()
 
 
 def new_compressor(whisper: Whisper, config: StarConfig) -> Compressor:
@@ -145,16 +152,12 @@ def read_config(folder: Path) -> StarConfig:
 
 
 def save_network(network: StarNetwork, folder: Path) -> None:
-    """star.json and star.safetensors (fp16), and wav2vec 2.0 where it is used."""
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    half = {n: p.detach().half().cpu().contiguous() for n, p in network.parts().items()}
-    save_file(half, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    """star.json and star.safetensors (fp16), and the extractor where it has weights."""
+    save_half(network.parts(), folder / WEIGHTS_FILE)
     text = json.dumps(asdict(network.config), indent=2, sort_keys=True)
     (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
-    if network.wav2vec2 is not None:
-        network.wav2vec2.model.save_pretrained(folder / WAV2VEC2_FOLDER)
+    if network.trained is not None:
+        network.trained.save(folder / network.config.features)
 
 
 def fill(network: StarNetwork, folder: Path, *, partly: bool = False) -> None:
@@ -210,14 +213,10 @@ def load_star(
     whisper = load_whisper(
         model_path, device=device, dtype=dtype, adapter=folder if adapted else None
     )
-    wav2vec2 = None
-    if config.features == "wav2vec2":
-        if folder is None:
-            raise UserError("features=wav2vec2: needs a trained folder, which holds that model")
-        wav2vec2 = load_wav2vec2(
-            str(Path(folder) / WAV2VEC2_FOLDER), whisper.config.d_model, whisper.context_frames
-        )
-    network = StarNetwork(whisper, config, wav2vec2)
+    trained = None
+    if config.features != "whisper" and folder is not None:
+        trained = EXTRACTORS[config.features](str(Path(folder) / config.features), whisper)
+    network = StarNetwork(whisper, config, trained)
     if folder is not None:
         fill(network, Path(folder))
     return whisper, network.to(whisper.device, whisper.model.dtype).eval().requires_grad_(False)

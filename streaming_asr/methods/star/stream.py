@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -32,6 +33,7 @@ from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
 from streaming_asr.methods.star.network import load_star
 from streaming_asr.methods.star.state import StreamState
 from streaming_asr.whisper.seam import Seam
+from streaming_asr.whisper.settings import Chunked, trained
 from streaming_asr.whisper.window import FRAME_S, frames_of
 from streaming_asr.whisper.words import TokenWord, probability_of
 
@@ -40,79 +42,74 @@ TOKENS_PER_FRAME, SPARE_TOKENS = 0.25, 10
 """A window has at most so many tokens: 12.5 a second, far above what is spoken."""
 
 
-class Star:
-    """The method. Weights and settings; a stream's own things are in its `StreamState`."""
+@dataclass(kw_only=True, eq=False)
+class Star(Chunked):
+    """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
-    def __init__(
-        self,
-        *,
-        model_path: str,
-        device: str,
-        dtype: str,
-        chunk_s: float,
-        first_chunk_s: float,
-        weights: str | None,
-        wait_k: int,
-        compressor: str | None,
-        mask: str | None,
-        carry: bool | None,
-        select: str | None,
-        stride_s: float | None,
-        keep_all: bool,
-        rate: float | None,
-        early_end: str,
-        window_margin_s: float | None,
-    ) -> None:
-        """Load the model and the network in `weights`; None: untrained, for trials.
+    weights: a folder of the network; None: untrained, for trials. wait_k: anchors before the first
+    token. compressor: star | cif | cnn | none, checked against the network's. mask (compact |
+    history), carry, select (accumulate | top_k): as trained where None; see `StarConfig`.
+    stride_s: segments of this length in place of the learned ones (fixed decision). keep_all: the
+    decoder attends to all frames (STAR-ALL, CIF-ALL). rate: not streaming, frames per anchor of
+    the audio as a whole; everything is committed at the end. early_end: what is done where the end
+    of the text is predicted before that of the audio, suppress (the next best token) or wait (for
+    one more anchor; of this project).
+    Raises UserError on settings out of range and where the network does not fit.
+    """
 
-        wait_k: anchors before the first token. compressor: star | cif | cnn | none, checked against
-        the network's. mask (compact | history), carry, select (accumulate | top_k): as trained
-        where None; see `StarConfig`.
-        stride_s: segments of this length in place of the learned ones (fixed decision). keep_all:
-        the decoder attends to all frames (STAR-ALL, CIF-ALL). rate: not streaming, frames per
-        anchor of the audio as a whole; everything is committed at the
-        end. early_end: what is done where the end of the text is predicted before that of the
-        audio, suppress (the next best token) or wait (for one more anchor; of this project).
-        Raises UserError on settings out of range and where the network does not fit.
-        """
-        if wait_k < 1:
-            raise UserError(f"wait_k={wait_k}: at least 1 anchor must stand before the first token")
-        if early_end not in EARLY_ENDS:
-            raise UserError(f"early_end={early_end!r}: one of {', '.join(EARLY_ENDS)}")
-        if rate is not None:
-            check_rate(rate)
-        if rate is not None and (stride_s is not None or keep_all):
+    weights: str | None
+    wait_k: int
+    compressor: str | None
+    mask: str | None
+    carry: bool | None
+    select: str | None
+    stride_s: float | None
+    keep_all: bool
+    rate: float | None
+    early_end: str
+    window_margin_s: float | None
+
+    def __post_init__(self) -> None:
+        if self.wait_k < 1:
             raise UserError(
-                f"rate={rate}: chooses anchors among all frames at the end; leave out stride_s and "
-                "keep_all, which are for streams"
+                f"wait_k={self.wait_k}: at least 1 anchor must stand before the first token"
             )
-        self._chunk_frames = frames_of(chunk_s, "chunk_s")
-        self._first_frames = frames_of(first_chunk_s, "first_chunk_s")
-        stride = None if stride_s is None else frames_of(stride_s, "stride_s")
-        folder = None if weights in (None, "none") else weights
+        if self.early_end not in EARLY_ENDS:
+            raise UserError(f"early_end={self.early_end!r}: one of {', '.join(EARLY_ENDS)}")
+        if self.rate is not None:
+            check_rate(self.rate)
+        if self.rate is not None and (self.stride_s is not None or self.keep_all):
+            raise UserError(
+                f"rate={self.rate}: chooses anchors among all frames at the end; leave out "
+                "stride_s and keep_all, which are for streams"
+            )
+        super().__post_init__()
+        stride = None if self.stride_s is None else frames_of(self.stride_s, "stride_s")
         self._whisper, network = load_star(
-            model_path,
-            folder,
-            device=device,
-            dtype=dtype,
-            wanted=compressor,
-            mask=mask,
-            carry=carry,
-            select=select,
+            self.model_path,
+            trained(self.weights),
+            device=self.device,
+            dtype=self.dtype,
+            wanted=self.compressor,
+            mask=self.mask,
+            carry=self.carry,
+            select=self.select,
         )
         self._compressor, self._extractor = network.compressor, network.extractor
-        if (stride is not None or keep_all) and self._compressor.name == "cnn":
+        if (stride is not None or self.keep_all) and self._compressor.name == "cnn":
             raise UserError(
                 "compressor=cnn: its segments are its strides; leave out stride_s, keep_all"
             )
         if stride is not None:
             self._compressor.stride = stride
-        self._compressor.keep_all = keep_all
+        self._compressor.keep_all = self.keep_all
         self.lookahead_samples = self._extractor.lookahead_samples
         self._decoder = AnchorDecoder(self._whisper.model)
-        self._wait_k, self._rate, self._early_end = wait_k, rate, early_end
         self._seam = Seam.of(
-            self._extractor.context_frames, self._chunk_frames, self._first_frames, window_margin_s
+            self._extractor.context_frames,
+            self._chunk_frames,
+            self._first_frames,
+            self.window_margin_s,
         )
 
     # ---- the protocol -----------------------------------------------------------------------
@@ -170,7 +167,7 @@ class Star:
 
     def _compress(self, state: StreamState, x: torch.Tensor | None, *, last: bool) -> None:
         """The next frames (None: no new ones) into anchors, and these to the decoder."""
-        if self._rate is not None:
+        if self.rate is not None:
             self._compress_whole(state, x, last=last)
             return
         if last and state.position == 0:
@@ -188,7 +185,7 @@ class Star:
             with state.recorder.part("encode"):
                 frames = torch.cat(state.whole)
                 state.whole = []
-                compressed = self._compressor.compress(frames, rate=self._rate)
+                compressed = self._compressor.compress(frames, rate=self.rate)
             self._take_in(state, compressed)
 
     def _take_in(self, state: StreamState, compressed: Compressed) -> None:
@@ -202,7 +199,7 @@ class Star:
 
     def _decode(self, state: StreamState, *, ended: bool = False) -> None:
         """One token for every segment due; all of them once the audio (or window) has ended."""
-        wait_k = None if self._rate is not None else self._wait_k + state.n_held
+        wait_k = None if self.rate is not None else self.wait_k + state.n_held
         n_prompt = len(state.prompt)
         room = min(
             self._decoder.max_tokens - n_prompt,
@@ -226,9 +223,9 @@ class Star:
                 if best == self._whisper.eot and ended:
                     state.finished = True
                     return
-                if best == self._whisper.eot and self._early_end == "wait":
+                if best == self._whisper.eot and self.early_end == "wait":
                     state.n_held += 1
-                    wait_k = self._wait_k + state.n_held
+                    wait_k = self.wait_k + state.n_held
                     state.n_fed -= 1  # the same position again, with one more anchor
                     state.cache.truncate(state.n_fed)
                     continue
@@ -262,7 +259,7 @@ class Star:
     def _next_window(self, state: StreamState) -> list[Word]:
         """Begin a new window within this one, so that no word is lost at the seam."""
         with state.recorder.part("finalise"):
-            if self._rate is not None:
+            if self.rate is not None:
                 start, words, n_before = state.position, [], 0
             else:
                 words = self._words(state)
@@ -278,13 +275,13 @@ class Star:
                 )
                 n_before = min(n_before, state.n_committed)
         committed: list[Word] = []
-        if self._rate is not None:
+        if self.rate is not None:
             self._compress_whole(state, None, last=True)
             self._decode(state, ended=True)
             committed = self._commit(state, everything=True)
         first_token = words[n_before].start if n_before < len(words) else len(state.tokens)
         if not words:
-            first_token = len(state.tokens) if self._rate is not None else 0
+            first_token = len(state.tokens) if self.rate is not None else 0
         with state.recorder.part("finalise"):
             kept = state.position - start
             self._extractor.move(state.features, start)
@@ -294,7 +291,7 @@ class Star:
             state.ready, state.ends, state.n_fed, state.n_held = [], [], 0, 0
             state.tokens = state.tokens[first_token:]
             state.log_probs = state.log_probs[first_token:]
-            state.n_committed = 0 if self._rate is not None else state.n_committed - n_before
+            state.n_committed = 0 if self.rate is not None else state.n_committed - n_before
             state.finished = False
         if kept:
             self._encode(state, ends)

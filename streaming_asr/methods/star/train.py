@@ -25,16 +25,15 @@ from torch import Tensor, nn
 from streaming_asr.errors import UserError
 from streaming_asr.methods.star.compressors import Scored
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
+from streaming_asr.methods.star.features import EXTRACTORS
 from streaming_asr.methods.star.network import (
     CONFIG_FILE,
-    WAV2VEC2_FOLDER,
     StarConfig,
     StarNetwork,
     fill,
     read_config,
     save_network,
 )
-from streaming_asr.methods.star.wav2vec2 import load_wav2vec2
 from streaming_asr.recorder import StepRecorder
 from streaming_asr.training.recipe import (
     CHUNK_FRAMES,
@@ -109,7 +108,8 @@ class StarRecipe(BlockRecipe):
     lets every token see every anchor, as the published code does by default. train_features: True
     goes on training the features in all stages (code); the paper freezes them after the first.
     length_weight: of equation 11 (the code takes 0.1 for cif). strides: frames per segment that the
-    stage plain draws from (figure 6). wav2vec2: folder or hub name, for features=wav2vec2.
+    stage plain draws from (figure 6). wav2vec2: folder or hub name, for features=wav2vec2, which
+    `python -m experiments.star.wav2vec2 train` knows.
     Raises UserError where the corpus is missing or a setting is out of range.
     """
 
@@ -171,32 +171,28 @@ class StarRecipe(BlockRecipe):
         torch.manual_seed(self.seed)
         self.whisper = load_whisper(self.path)
         extractor = None
-        if features == "wav2vec2":
-            kept = None if begun is None else begun / WAV2VEC2_FOLDER
+        if features != "whisper":
+            kept = None if begun is None else begun / features
             source = str(kept) if kept is not None and kept.is_dir() else wav2vec2
             if source is None:
                 raise UserError("features=wav2vec2: name its folder or hub name with wav2vec2=")
-            width = self.whisper.config.d_model
-            extractor = load_wav2vec2(source, width, self.whisper.context_frames)
+            extractor = EXTRACTORS[features](source, self.whisper)
         network = StarNetwork(self.whisper, config, extractor)
         if begun is not None and has_network:
             fill(network, begun, partly=True)
         self.lora = with_lora(self.whisper.model, rank, LINEAR, start=begun)
-        self.prompt = self.whisper.prompt(self.language)
+        self.prompt = self.one_prompt()
         self.network = network
         self.model = StarModel(self.lora, network, self.prompt, self.whisper.eot)
         self._freeze()
 
     def _freeze(self) -> None:
-        by_wav2vec2 = self.network.wav2vec2 is not None
+        trained = self.network.trained
         for name, weight in self.lora.named_parameters():
-            if ".encoder." in name and (by_wav2vec2 or not self.train_features):
+            if ".encoder." in name and (trained is not None or not self.train_features):
                 weight.requires_grad_(False)
-        if self.network.wav2vec2 is not None:
-            self.network.wav2vec2.requires_grad_(self.train_features)
-            model = self.network.wav2vec2.model
-            if getattr(model, "masked_spec_embed", None) is not None:
-                model.masked_spec_embed.requires_grad_(False)
+        if trained is not None:
+            trained.train_weights(self.train_features)
         if self.stage == "frozen":
             for name, weight in self.network.named_parameters():
                 if ".segmenter." in name:

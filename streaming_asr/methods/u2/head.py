@@ -13,7 +13,7 @@ from torch import nn
 
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.tensors import weights_at
+from streaming_asr.whisper.tensors import save_half, weights_at
 
 HEAD_FILE = "ctc_head.safetensors"
 MODEL_FOLDER = "model"
@@ -39,11 +39,7 @@ def embedding_head(whisper: Whisper, n_tokens: int) -> nn.Linear:
 
 def save_head(head: nn.Linear, folder: Path) -> None:
     """Writes the head in fp16."""
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {n: p.detach().half().cpu().contiguous() for n, p in head.named_parameters()}
-    save_file(tensors, folder / HEAD_FILE, metadata={"format": "pt"})
+    save_half(dict(head.named_parameters()), folder / HEAD_FILE)
 
 
 def load_head(folder: str | Path, whisper: Whisper) -> nn.Linear:

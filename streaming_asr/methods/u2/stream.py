@@ -24,7 +24,6 @@ from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
 from streaming_asr.methods.u2.head import embedding_head, load_head, load_trained
 from streaming_asr.methods.u2.head import quantise as to_int8
 from streaming_asr.methods.u2.rescoring import Weights, rescore
-from streaming_asr.methods.u2.state import StreamState
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
@@ -32,7 +31,8 @@ from streaming_asr.whisper.encoder import StreamingEncoder
 from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
 from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.seam import Seam
-from streaming_asr.whisper.window import FRAME_S, frames_of
+from streaming_asr.whisper.settings import Chunked, trained
+from streaming_asr.whisper.window import FRAME_S, BlockWindow
 from streaming_asr.whisper.words import probability_of
 
 
@@ -46,80 +46,94 @@ class SegmentWord:
     probability: float | None
 
 
-class U2:
-    """The method. Weights and settings; a stream's own things are in its `StreamState`."""
+@dataclass(slots=True, kw_only=True)
+class StreamState(BlockWindow):
+    """One stream; the window holds the open segment."""
+
+    encoder: StreamingEncoder
+    cache: DecoderCache
+    search: PrefixBeamSearch
+    prompt: list[int]
+
+    silent_run: int = 0
+    """Silent frames that the window ends with."""
+
+    def move_window(self, start: int) -> list[int]:
+        """Let the window begin at its frame `start`, with a search of its own.
+
+        Returns ends of the blocks to encode anew, the first of them a chunk or longer.
+        """
+        self.silent_run = 0
+        self.search = PrefixBeamSearch(self.search.blank, self.search.beam, self.search.top)
+        return self.shift(start, self.chunk_frames)
+
+
+@dataclass(kw_only=True, eq=False)
+class U2(Chunked):
+    """The method. Weights and settings; a stream's own things are in its `StreamState`.
+
+    weights: a folder with a CTC head and what else was trained. head: trained (from that folder)
+    or embedding (untrained, of `ctc_tokens` classes; default all text tokens). beam: prefixes of
+    the first pass. rescore: how many of them the decoder scores, 0 for none. word_times: alignment
+    (cross-attention of the committed text, one more pass) or ctc (where the first pass emitted).
+    Times of endpoints: see `endpoint`; max_delay_s by default 12 s scaled to the context.
+    quantise: none or int8. Raises UserError on settings out of range and where there is no head.
+    """
+
+    weights: str | None
+    head: str
+    ctc_tokens: int | None
+    beam: int
+    rescore: int
+    attention_weight: float
+    ctc_weight: float
+    trailing_silence_s: float
+    no_speech_s: float
+    max_delay_s: float | None
+    blank_threshold: float
+    word_times: str
+    quantise: str
 
     lookahead_samples = LOOKAHEAD_SAMPLES
 
-    def __init__(
-        self,
-        *,
-        model_path: str,
-        device: str,
-        dtype: str,
-        chunk_s: float,
-        first_chunk_s: float,
-        weights: str | None,
-        head: str,
-        ctc_tokens: int | None,
-        beam: int,
-        rescore: int,
-        attention_weight: float,
-        ctc_weight: float,
-        trailing_silence_s: float,
-        no_speech_s: float,
-        max_delay_s: float | None,
-        blank_threshold: float,
-        word_times: str,
-        quantise: str,
-    ) -> None:
-        """Load the model and what was trained of it: `weights`, a folder with a CTC head.
-
-        head: trained (from that folder) or embedding (untrained, of `ctc_tokens` classes; default
-        all text tokens). beam: prefixes of the first pass. rescore: how many of them the decoder
-        scores, 0 for none. word_times: alignment (cross-attention of the committed text, one more
-        pass) or ctc (where the first pass emitted). Times of endpoints: see `endpoint`; max_delay_s
-        by default 12 s scaled to the context. quantise: none or int8. Raises UserError on settings
-        out of range and where there is no head.
-        """
-        for key, value, known in (
-            ("head", head, ("trained", "embedding")),
-            ("word_times", word_times, ("alignment", "ctc")),
-            ("quantise", quantise, ("none", "int8")),
+    def __post_init__(self) -> None:
+        for key, known in (
+            ("head", ("trained", "embedding")),
+            ("word_times", ("alignment", "ctc")),
+            ("quantise", ("none", "int8")),
         ):
-            if value not in known:
+            if (value := getattr(self, key)) not in known:
                 raise UserError(f"{key}={value!r}: one of {', '.join(known)}")
-        if beam < 1 or not 0 <= rescore <= beam:
+        if self.beam < 1 or not 0 <= self.rescore <= self.beam:
             raise UserError(
-                f"beam={beam}, rescore={rescore}: the beam is 1 or more, rescore 0..beam"
+                f"beam={self.beam}, rescore={self.rescore}: the beam is 1 or more, rescore 0..beam"
             )
-        self._chunk_frames = frames_of(chunk_s, "chunk_s")
-        self._first_frames = frames_of(first_chunk_s, "first_chunk_s")
-        folder = None if weights in (None, "none") else weights
-        if head == "trained" and folder is None:
+        super().__post_init__()
+        folder, ctc_tokens = trained(self.weights), self.ctc_tokens
+        if self.head == "trained" and folder is None:
             raise UserError(
                 "method.weights=none: U2 needs a CTC head trained for this model; train one with "
                 "`python -m streaming_asr.train method=u2`, name its folder with method.weights=, "
                 "or try the method untrained with method.head=embedding"
             )
-        self._whisper = load_trained(model_path, folder, device=device, dtype=dtype)
-        if head == "trained" and folder is not None:
+        self._whisper = load_trained(self.model_path, folder, device=self.device, dtype=self.dtype)
+        if self.head == "trained" and folder is not None:
             layer = load_head(folder, self._whisper)
             ctc_tokens = layer.out_features - 1
         self._tokenizer = CtcTokenizer(self._whisper, ctc_tokens)
-        if head == "embedding":
+        if self.head == "embedding":
             layer = embedding_head(self._whisper, self._tokenizer.n_tokens)
         layer = layer.to(self._whisper.device, self._whisper.model.dtype).requires_grad_(False)
-        self._head = to_int8(self._whisper, layer) if quantise == "int8" else layer
+        self._head = to_int8(self._whisper, layer) if self.quantise == "int8" else layer
         self._decoder = Decoder(self._whisper)
         longest = max(self._chunk_frames, self._first_frames)
         self._rules = EndpointRules.of(
             self._whisper.context_frames,
             longest,
-            trailing_silence_s,
-            no_speech_s,
-            max_delay_s,
-            blank_threshold,
+            self.trailing_silence_s,
+            self.no_speech_s,
+            self.max_delay_s,
+            self.blank_threshold,
         )
         share = min(1.0, self._whisper.context_s / 15)
         delay = self._rules.max_delay
@@ -128,9 +142,7 @@ class U2:
             age=min(round(50 * share), delay // 4),
             keep=min(round(250 * share), delay // 2),
         )
-        self._beam, self._n_rescored = beam, rescore
-        self._weights = Weights(attention_weight, ctc_weight)
-        self._align = word_times == "alignment"
+        self._weights = Weights(self.attention_weight, self.ctc_weight)
 
     # ---- the protocol -----------------------------------------------------------------------
 
@@ -140,10 +152,10 @@ class U2:
         shape = (whisper.n_mels, 2 * whisper.context_frames + 1)
         return StreamState(
             encoder=StreamingEncoder(whisper.model),
-            cache=DecoderCache(self._decoder, rows=max(1, self._n_rescored), streams=1),
+            cache=DecoderCache(self._decoder, rows=max(1, self.rescore), streams=1),
             mel=torch.zeros(shape, device=whisper.device),
             features=StreamingLogMel(whisper.n_mels, device=whisper.device),
-            search=PrefixBeamSearch(self._tokenizer.blank, self._beam),
+            search=PrefixBeamSearch(self._tokenizer.blank, self.beam),
             prompt=whisper.prompt(language),
             language=language,
             recorder=recorder,
@@ -218,10 +230,10 @@ class U2:
 
     def _second_pass(self, state: StreamState) -> list[SegmentWord]:
         """Return the words of the open segment, chosen by both passes."""
-        hypotheses = state.search.hypotheses(max(1, self._n_rescored))
+        hypotheses = state.search.hypotheses(max(1, self.rescore))
         candidates = [self._tokenizer.retokenise(hypothesis) for hypothesis in hypotheses]
         best, log_probs = candidates[0], None
-        if self._n_rescored and any(candidate.tokens for candidate in candidates):
+        if self.rescore and any(candidate.tokens for candidate in candidates):
             scored = rescore(
                 self._decoder,
                 state.cache,
@@ -235,7 +247,7 @@ class U2:
                 best, log_probs = scored.candidate, scored.log_probs
         spans = best.spans
         fits = len(state.prompt) + len(best.tokens) <= self._whisper.max_tokens
-        if self._align and best.tokens and fits:
+        if self.word_times == "alignment" and best.tokens and fits:
             times = alignment_times(
                 self._decoder,
                 state.cache,

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from streaming_asr.data.shards import Item
 from streaming_asr.errors import UserError
+from streaming_asr.method import NULL
 from streaming_asr.methods.u2.head import (
     HEAD_FILE,
     MODEL_FOLDER,
@@ -49,6 +50,7 @@ from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import SAMPLE_RATE
 from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.search import BeamSearch
 from streaming_asr.whisper.window import FRAME_S, frames_of
 
 STAGES = ("attention", "frames", "ctc", "hybrid")
@@ -123,7 +125,7 @@ class U2Recipe(BlockRecipe):
             network.requires_grad_(False)
         head.requires_grad_(stage != "attention")
         self.network = network
-        self.prompt = self.whisper.prompt(self.language)
+        self.prompt = self.one_prompt()
         self.model = TwoPassModel(network, head, self.prompt, self.whisper.eot)
 
     # -- data -----------------------------------------------------------------------------------
@@ -187,7 +189,7 @@ class U2Recipe(BlockRecipe):
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
             whisper = load_trained(self.path, folder, device=str(self.device))
-        decoder = Decoder(whisper)
+        search = BeamSearch(Decoder(whisper), whisper.eot, beam=1)
         chunk = frames_of(self.chunk_s, "chunk_s")
         first = frames_of(self.first_chunk_s, "first_chunk_s")
         texts = []
@@ -195,18 +197,11 @@ class U2Recipe(BlockRecipe):
             audio = utterance.load()[: int(whisper.context_s * SAMPLE_RATE)]
             ends = self.blocks(len(audio), chunk, first)
             mel = self.mel(audio, ends)
-            cache = DecoderCache(decoder)
+            cache = DecoderCache(search.decoder)
             hidden = encode_masked(whisper.model, mel[None].to(whisper.device), ends=ends)
-            decoder.append_frames(cache, hidden, 0)
-            tokens, n_fed = list(self.prompt), 0
-            while len(tokens) < whisper.max_tokens:
-                out = decoder.run(cache, [tokens[n_fed:]], [n_fed], ends[-1])
-                n_fed = len(tokens)
-                best = int(decoder.log_probs(out)[0, 0].argmax())
-                if best == whisper.eot:
-                    break
-                tokens.append(best)
-            texts.append(whisper.tokenizer.decode(tokens[len(self.prompt) :]).strip())
+            search.decoder.append_frames(cache, hidden, 0)
+            said = search.run(cache, self.prompt, ends[-1], whisper.max_tokens, NULL)
+            texts.append(whisper.tokenizer.decode(list(said.tokens)).strip())
         return texts
 
     def save(self, folder: Path) -> None:

@@ -6,7 +6,6 @@ from streaming_asr.method import Recorder, Samples
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
 from streaming_asr.whisper.transcribe import WindowDecoder, transcribe_buffer
-from streaming_asr.whisper.words import refuse_other_than_english
 
 
 class Backbone:
@@ -21,8 +20,6 @@ class Backbone:
         self.context_s: float = whisper.context_s
 
     def check_language(self, language: str | None) -> None:
-        if not self._whisper.multilingual:
-            refuse_other_than_english(language)
         self._whisper.prompt(language)
 
     def transcribe(

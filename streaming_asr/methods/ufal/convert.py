@@ -13,6 +13,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.hashes import model_hash
 from streaming_asr.models.find import find
 from streaming_asr.whisper.from_ctranslate2 import locate
+from streaming_asr.whisper.tensors import quiet
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +48,14 @@ def convert(source: str, target: Path) -> None:
     """Writes `source`, a local folder, as the CTranslate2 folder `target`. Raises UserError."""
     from ctranslate2.converters import TransformersConverter
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
-    from transformers.utils import logging as transformers_logging
 
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
     try:
-        config = AutoConfig.from_pretrained(source)
-        TransformersConverter(source).convert(str(target))
-        config.save_pretrained(target / HF)
-        with contextlib.suppress(OSError):  # a model need not have one
-            GenerationConfig.from_pretrained(source).save_pretrained(target / HF)
-        with tempfile.TemporaryDirectory() as scratch:
+        with quiet(), tempfile.TemporaryDirectory() as scratch:
+            config = AutoConfig.from_pretrained(source)
+            TransformersConverter(source).convert(str(target))
+            config.save_pretrained(target / HF)
+            with contextlib.suppress(OSError):  # a model need not have one
+                GenerationConfig.from_pretrained(source).save_pretrained(target / HF)
             # Whatever form the tokenizer is kept in, this writes tokenizer.json.
             AutoTokenizer.from_pretrained(source).save_pretrained(scratch)
             shutil.copy(Path(scratch) / "tokenizer.json", target / "tokenizer.json")
@@ -69,6 +67,3 @@ def convert(source: str, target: Path) -> None:
             f"{str(error).splitlines()[0]}\nGive a Hugging Face folder or hub name of a Whisper "
             "model, or use method.backend=torch."
         ) from error
-    finally:
-        if bars:
-            transformers_logging.enable_progress_bar()

@@ -21,9 +21,7 @@ from streaming_asr.methods.ufal.reference import ReferenceBuffer
 from streaming_asr.methods.ufal.vad import Gate, Silero
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
 from streaming_asr.whisper.recogniser import Recogniser
-from streaming_asr.whisper.window import samples_of
-
-TRIM_S = 15.0
+from streaming_asr.whisper.settings import Chunked
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,73 +31,70 @@ class UfalState(BufferedStream):
     gate: Gate | None
 
 
-class Ufal:
-    """The method. Weights and settings; a stream's own things are in its `UfalState`."""
+@dataclass(kw_only=True, eq=False)
+class Ufal(Chunked):
+    """The method. Weights and settings; a stream's own things are in its `UfalState`.
+
+    backend: faster_whisper (converts the model on first use into `cache`) or torch. compute_type:
+    CTranslate2's, e.g. int8; default as dtype. temperatures: see `faster.py`; torch decodes at 0.
+    n: hypotheses that must agree. trim: segment or sentence. trim_s: buffer length in seconds
+    beyond which it is trimmed, default 15 or half the model's context. vad: transcribe speech alone
+    and end a segment when it pauses. Raises UserError on settings out of range and on models that
+    cannot be loaded.
+    """
+
+    backend: str
+    compute_type: str | None
+    beam: int
+    temperatures: Sequence[float]
+    n: int
+    trim: str
+    trim_s: float | None
+    compat: bool
+    vad: bool
+    cache: str | None
 
     lookahead_samples = 0
 
-    def __init__(
-        self,
-        *,
-        model_path: str,
-        device: str,
-        dtype: str,
-        chunk_s: float,
-        first_chunk_s: float,
-        backend: str,
-        compute_type: str | None,
-        beam: int,
-        temperatures: Sequence[float],
-        n: int,
-        trim: str,
-        trim_s: float | None,
-        compat: bool,
-        vad: bool,
-        cache: str | None,
-    ) -> None:
-        """Load the model.
-
-        backend: faster_whisper (converts the model on first use into `cache`) or torch.
-        compute_type: CTranslate2's, e.g. int8; default as dtype. temperatures: see `faster.py`;
-        torch decodes at 0. n: hypotheses that must agree. trim: segment or sentence. trim_s: buffer
-        length in seconds beyond which it is trimmed, default 15 or half the model's context. vad:
-        transcribe speech alone and end a segment when it pauses. Raises UserError on settings out
-        of range and on models that cannot be loaded.
-        """
-        self._chunk = samples_of(chunk_s, "chunk_s")
-        self._first = samples_of(first_chunk_s, "first_chunk_s")
-        if beam < 0:
-            raise UserError(f"beam={beam}: 0 or 1 is greedy, else the beam's width")
-        if not temperatures:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.beam < 0:
+            raise UserError(f"beam={self.beam}: 0 or 1 is greedy, else the beam's width")
+        if not self.temperatures:
             raise UserError("temperatures=[]: at least one; [0] searches by beam alone")
-        self._recogniser = load_recogniser(
-            backend,
-            model_path,
-            device=device,
-            dtype=dtype,
-            compute_type=compute_type,
-            beam=beam,
-            temperatures=temperatures,
-            cache=cache,
-            skip_blank=not compat,
-        )
+        self._recogniser = self._load_recogniser()
         context_s = self._recogniser.context_s
-        self._policy = Policy(
-            n=n,
-            trim=trim,
-            trim_s=min(TRIM_S, context_s / 2) if trim_s is None else trim_s,
-            context_s=context_s,
-        )
-        if compat and n != 2:
-            raise UserError(f"n={n} with compat: the reference knows n=2 alone")
-        self._compat = compat
-        self._silero = Silero() if vad else None
+        self._policy = Policy.of(context_s, context_s, n=self.n, trim=self.trim, trim_s=self.trim_s)
+        if self.compat and self.n != 2:
+            raise UserError(f"n={self.n} with compat: the reference knows n=2 alone")
+        self._silero = Silero() if self.vad else None
+
+    def _load_recogniser(self) -> Recogniser:
+        """Return one of the two backends; each is imported only when asked for."""
+        if self.backend == "faster_whisper":
+            from streaming_asr.methods.ufal.faster import FasterWhisper
+
+            return FasterWhisper(
+                self.model_path,
+                device=self.device,
+                compute_type=self.compute_type or self.dtype,
+                beam=max(self.beam, 1),
+                temperatures=self.temperatures,
+                threads=torch.get_num_threads(),
+                cache=self.cache,
+                skip_blank=not self.compat,
+            )
+        if self.backend == "torch":
+            from streaming_asr.methods.ufal.backbone import Backbone
+
+            return Backbone(self.load(), self.beam)
+        raise UserError(f"backend={self.backend!r}: one of faster_whisper, torch")
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> UfalState:
         """Return the state of a new stream; an unknown language is refused here."""
         self._recogniser.check_language(language)
         return UfalState(
-            buffer=(ReferenceBuffer if self._compat else OnlineBuffer)(
+            buffer=(ReferenceBuffer if self.compat else OnlineBuffer)(
                 self._recogniser, self._policy, language, recorder
             ),
             gate=Gate(self._silero.stream()) if self._silero else None,
@@ -110,18 +105,15 @@ class Ufal:
 
     def step(self, state: UfalState, audio: Samples, *, last: bool) -> Update:
         """Take in `audio`; transcribe once when a chunk or more has come, with all that has."""
-        state.n_samples += audio.size
+        is_due = state.hear(audio.size, self._chunk)
         words, endpoint = self._take_in(state, audio, last)
-        is_due = state.n_samples >= state.next_decode
-        if is_due:
-            state.next_decode = state.n_samples + self._chunk
         if state.gate is None or state.gate.open:
-            if (is_due and not last) or (last and self._compat and audio.size):
+            if (is_due and not last) or (last and self.compat and audio.size):
                 words += state.buffer.process()
             if last:
                 words += state.buffer.finish()
         partial = () if last else state.buffer.partial
-        if self._compat:
+        if self.compat:
             return Update(tuple(words), partial, endpoint=endpoint)
         return Update(state.given_out(words), state.shown() if partial else (), endpoint=endpoint)
 
@@ -142,37 +134,3 @@ class Ufal:
                 words += state.buffer.finish()
                 endpoint = True
         return words, endpoint
-
-
-def load_recogniser(
-    backend: str,
-    model_path: str,
-    *,
-    device: str,
-    dtype: str,
-    compute_type: str | None,
-    beam: int,
-    temperatures: Sequence[float],
-    cache: str | None,
-    skip_blank: bool = True,
-) -> Recogniser:
-    """Return one of the two backends; each is imported only when asked for."""
-    if backend == "faster_whisper":
-        from streaming_asr.methods.ufal.faster import FasterWhisper
-
-        return FasterWhisper(
-            model_path,
-            device=device,
-            compute_type=compute_type or dtype,
-            beam=max(beam, 1),
-            temperatures=temperatures,
-            threads=torch.get_num_threads(),
-            cache=cache,
-            skip_blank=skip_blank,
-        )
-    if backend == "torch":
-        from streaming_asr.methods.ufal.backbone import Backbone
-        from streaming_asr.whisper.load import load_whisper
-
-        return Backbone(load_whisper(model_path, device=device, dtype=dtype), beam)
-    raise UserError(f"backend={backend!r}: one of faster_whisper, torch")

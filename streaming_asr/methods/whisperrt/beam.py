@@ -22,7 +22,7 @@ import torch
 
 from streaming_asr.method import Recorder
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
-from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.decoder import DecoderCache
 
 
 @dataclass(slots=True)
@@ -52,15 +52,13 @@ def common_length(hypotheses: list[Hypothesis]) -> int:
 
 
 def decode_beam(
-    decoder: Decoder,
+    settings: Settings,
     cache: DecoderCache,
     beams: list[Hypothesis],
     prompt: list[int],
     floor: int,
     born: int,
     n_frames: int,
-    eot: int,
-    settings: Settings,
     recorder: Recorder,
     *,
     raise_floor: bool = True,
@@ -71,7 +69,8 @@ def decode_beam(
     With `raise_floor` those that disagree with the best one on its tokens older than n are dropped.
     With `last` the cache is of no more use, and only hypotheses that have ended come back.
     """
-    branches = _verify(decoder, cache, beams, prompt, floor, n_frames, eot, settings)
+    decoder, eot = settings.decoder, settings.eot
+    branches = _verify(settings, cache, beams, prompt, floor, n_frames)
     recorder.count(decode_steps=1, beam_sum=len(beams))
     n_passes = 1
     ended: list[_Branch] = []
@@ -146,17 +145,15 @@ def _best(branches: list[_Branch], width: int) -> list[_Branch]:
 
 @torch.inference_mode()
 def _verify(
-    decoder: Decoder,
+    settings: Settings,
     cache: DecoderCache,
     beams: list[Hypothesis],
     prompt: list[int],
     floor: int,
     n_frames: int,
-    eot: int,
-    settings: Settings,
 ) -> list[_Branch]:
     """Crop and expand every hypothesis once, by the one teacher-forced pass of a chunk."""
-    n_prompt = len(prompt)
+    decoder, n_prompt = settings.decoder, len(prompt)
     shortest = min(len(h.tokens) for h in beams)
     low = max(floor, min(common_length(beams), shortest - settings.n), 0)
     sequences, starts, takes = [], [], []
@@ -168,7 +165,7 @@ def _verify(
     hidden = decoder.run(cache, sequences, starts, n_frames, stream=0, take=takes)
     log_probs = decoder.log_probs(hidden)
     if settings.ban_first_eot and low == 0:
-        log_probs[:, 0, eot] = -torch.inf
+        log_probs[:, 0, settings.eot] = -torch.inf
     top = log_probs.topk(settings.beam)
     top_tokens, top_log_probs = top.indices.tolist(), top.values.tolist()
     branches = []

@@ -15,7 +15,7 @@ import torch
 
 from streaming_asr.method import Recorder
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
-from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.decoder import DecoderCache
 
 
 @dataclass(slots=True)
@@ -33,16 +33,11 @@ class Row:
 
 
 def decode_greedy(
-    decoder: Decoder,
-    cache: DecoderCache,
-    rows: Sequence[Row],
-    n_frames: int,
-    eot: int,
-    settings: Settings,
-    recorder: Recorder,
+    settings: Settings, cache: DecoderCache, rows: Sequence[Row], n_frames: int, recorder: Recorder
 ) -> None:
     """Bring every row's hypothesis up to date with `n_frames` of audio, in place."""
-    _verify(decoder, cache, rows, n_frames, eot, settings)
+    decoder, eot = settings.decoder, settings.eot
+    _verify(settings, cache, rows, n_frames)
     recorder.count(decode_steps=len(rows), beam_sum=len(rows))
     active = list(rows)
     while True:
@@ -50,9 +45,7 @@ def decode_greedy(
             if row.next_token != eot:
                 row.hypothesis.append(row.next_token, row.next_log_prob, row.born)
                 row.n_new += 1
-        active = [
-            row for row in active if row.next_token != eot and _may_grow(row, decoder, settings)
-        ]
+        active = [row for row in active if row.next_token != eot and _may_grow(row, settings)]
         if not active:
             return
         hidden = decoder.run(
@@ -71,25 +64,19 @@ def decode_greedy(
         recorder.count(decode_steps=len(active), beam_sum=len(active))
 
 
-def _may_grow(row: Row, decoder: Decoder, settings: Settings) -> bool:
+def _may_grow(row: Row, settings: Settings) -> bool:
     used = len(row.prompt) + len(row.hypothesis.tokens)
-    return row.n_new < settings.max_new and used < decoder.max_tokens
+    return row.n_new < settings.max_new and used < settings.decoder.max_tokens
 
 
 @torch.inference_mode()
-def _verify(
-    decoder: Decoder,
-    cache: DecoderCache,
-    rows: Sequence[Row],
-    n_frames: int,
-    eot: int,
-    settings: Settings,
-) -> None:
+def _verify(settings: Settings, cache: DecoderCache, rows: Sequence[Row], n_frames: int) -> None:
     """The one teacher-forced pass of a chunk: crop each row at its first unstable token.
 
     Evaluates up to 2n tokens, so that after a crop those that are last then have a probability
     under this audio to be compared with.
     """
+    decoder, eot = settings.decoder, settings.eot
     sequences, starts, takes, lows = [], [], [], []
     for row in rows:
         hypothesis, n_prompt = row.hypothesis, len(row.prompt)

@@ -1,14 +1,18 @@
-"""What greedy and beam decoding share: a hypothesis, and the settings of a decoder."""
+"""What greedy and beam decoding share: a hypothesis, and a decoder with its settings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from streaming_asr.whisper.decoder import Decoder
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the decoding of one chunk."""
+    """The decoder, and the settings of its decoding of one chunk."""
 
+    decoder: Decoder
+    eot: int
     n: int
     """Last tokens verified when a chunk arrives."""
     max_new: int

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.whisper.batched import attend, encode_together
+from streaming_asr.whisper.batched import decode, encode_together
 from streaming_asr.whisper.encoder import encode_padded
 
 
@@ -26,6 +25,7 @@ class Example:
 
     mel: Tensor  # (n_mels, 2F + 1), clamped at the running maximum of the blocks below
     ends: list[int]  # block ends in encoder frames, the last one F
+    prompt: Sequence[int]  # the control tokens before the text, as many in each window
     prefixes: list[tuple[int, list[int]]]  # (frames heard, text tokens that have ended by then)
     offline: Tensor | None = None  # (n_mels, 2 * context) of the whole window, for a teacher
     text: Sequence[int] = ()  # all its text tokens, for a teacher
@@ -57,10 +57,11 @@ class Batch:
         return Batch([mel.to(device) for mel in self.mels], self.ends, **moved)
 
 
-def pack(examples: Sequence[Example], prompt: Sequence[int], eot: int) -> Batch:
+def pack(examples: Sequence[Example], eot: int) -> Batch:
     """Every prefix becomes the row prompt + tokens with labels tokens + <|endoftext|>."""
     columns: dict[str, list[Tensor]] = {}
     for example in examples:
+        prompt = example.prompt
         packed: dict[str, list[int]] = {}
         for index, (heard, tokens) in enumerate(example.prefixes):
             n = len(prompt) + len(tokens)
@@ -81,7 +82,7 @@ def pack(examples: Sequence[Example], prompt: Sequence[int], eot: int) -> Batch:
         for name, values in columns.items()
     }
     offline = [e.offline for e in examples if e.offline is not None]
-    texts = [torch.tensor([*prompt, *e.text]) for e in examples]
+    texts = [torch.tensor([*e.prompt, *e.text]) for e in examples]
     return Batch(
         [e.mel for e in examples],
         [e.ends for e in examples],
@@ -119,8 +120,8 @@ class PrefixModel(nn.Module):
         causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
         own_row = (batch.rows[:, None, :, None] == batch.rows[:, None, None, :]) & causal
         heard = torch.arange(z.shape[1], device=z.device) < batch.heard[:, None, :, None]
-        hidden = self._decode(z, batch.tokens, batch.positions, own_row, heard)
-        return self._project(hidden[batch.labels >= 0]), z, taught
+        hidden = decode(self._base, z, batch.tokens, batch.positions, own_row, heard)
+        return self._base.proj_out(hidden[batch.labels >= 0]), z, taught
 
     @torch.no_grad()
     def _teach(self, batch: Batch, k: int) -> Teaching:
@@ -133,28 +134,11 @@ class PrefixModel(nn.Module):
             n = batch.text.shape[1]
             causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
             positions = torch.arange(n, device=z.device)
-            logits = self._project(self._decode(z, batch.text, positions, causal, None))
+            hidden = decode(self._base, z, batch.text, positions, causal, None)
+            logits = self._base.proj_out(hidden)
             chances, tokens = logits.float().softmax(-1).topk(k)
         return Teaching(z, chances / chances.sum(-1, keepdim=True), tokens)
 
-    def _decode(
-        self,
-        z: Tensor,
-        tokens: Tensor,
-        positions: Tensor,
-        own: Tensor,
-        heard: Tensor | None,
-    ) -> Tensor:
-        decoder = self.whisper.get_base_model().model.decoder  # type: ignore[operator]
-        x = decoder.embed_tokens(tokens) + decoder.embed_positions.weight[positions]
-        for layer in decoder.layers:
-            h = layer.self_attn_layer_norm(x)
-            x = x + attend(layer.self_attn, h, h, own)
-            x = x + attend(layer.encoder_attn, layer.encoder_attn_layer_norm(x), z, heard)
-            x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
-        hidden: Tensor = decoder.layer_norm(x)
-        return hidden
-
-    def _project(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self.whisper.get_base_model().proj_out(hidden)  # type: ignore[operator]
-        return logits
+    @property
+    def _base(self) -> Any:
+        return self.whisper.get_base_model()  # type: ignore[operator]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -28,79 +29,68 @@ from streaming_asr.methods.whisperrt.state import Pool, StreamState
 from streaming_asr.whisper.decoder import Decoder
 from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
 from streaming_asr.whisper.flops import block_flops
-from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND
-from streaming_asr.whisper.window import frames_of
+from streaming_asr.whisper.settings import Chunked
 
 
-class WhisperRT:
-    """The method. Weights and settings; a stream's own things are in its `StreamState`."""
+@dataclass(kw_only=True, eq=False)
+class WhisperRT(Chunked):
+    """The method. Weights and settings; a stream's own things are in its `StreamState`.
+
+    weights: folder or published checkpoint to merge, or none. beam: 0 or 1 greedy, else the beam's
+    width b. n: last tokens verified per chunk. tolerance: a log-probability that fell by no more
+    has not fallen; 0 is the paper's definition. commit: see `commit.py`. decoder_cache: keep the
+    decoder's self-attention of tokens older than n (VI-B), an approximation. max_tokens_per_chunk:
+    default 28 per second of chunk begun, at most a quarter of the decoder's positions.
+    ban_first_eot: force a first token, as the published code. word_times: emission (when a word's
+    tokens appeared), alignment (by cross-attention; one more pass per commit) or none.
+    window_margin_s: how long before the context is full the window is cut (default 2 s, see
+    `whisper.seam`). Raises UserError on settings out of range.
+    """
+
+    weights: str | None
+    beam: int
+    n: int
+    tolerance: float
+    commit: str
+    decoder_cache: bool
+    max_tokens_per_chunk: int | None
+    ban_first_eot: bool
+    word_times: str
+    window_margin_s: float | None
 
     lookahead_samples = LOOKAHEAD_SAMPLES
 
-    def __init__(
-        self,
-        *,
-        model_path: str,
-        device: str,
-        dtype: str,
-        chunk_s: float,
-        first_chunk_s: float,
-        weights: str | None,
-        beam: int,
-        n: int,
-        tolerance: float,
-        commit: str,
-        decoder_cache: bool,
-        max_tokens_per_chunk: int | None,
-        ban_first_eot: bool,
-        word_times: str,
-        window_margin_s: float | None,
-    ) -> None:
-        """Load the model, with `weights` (folder, published checkpoint, none) merged.
-
-        beam: 0 or 1 greedy, else the beam's width b. n: last tokens verified per chunk. tolerance:
-        a log-probability that fell by no more has not fallen; 0 is the paper's definition.
-        decoder_cache: keep the decoder's self-attention of tokens older than n (VI-B), an
-        approximation. max_tokens_per_chunk: default 28 per second of chunk begun, at most a
-        quarter of the decoder's positions. ban_first_eot: force a first token, as the published
-        code. word_times: emission (when a word's tokens appeared), alignment (by cross-attention;
-        one more pass per commit) or none. window_margin_s: how long before the context is full
-        the window is cut (default 2 s, see `longform`). Raises UserError on settings out of range.
-        """
-        if commit not in ("stable", "paper"):
-            raise UserError(f"commit={commit!r}: one of stable, paper")
-        if word_times not in ("emission", "alignment", "none"):
-            raise UserError(f"word_times={word_times!r}: one of emission, alignment, none")
-        if n < 0 or beam < 0:
-            raise UserError(f"n={n}, beam={beam}: neither may be negative")
-        if not tolerance >= 0:
-            raise UserError(f"tolerance={tolerance}: a log-probability's fall, 0 or more")
-        self._whisper = load_whisper(
-            model_path,
-            device=device,
-            dtype=dtype,
-            adapter=None if weights in (None, "none") else weights,
-        )
-        self._decoder = Decoder(self._whisper)
-        self._chunk_frames = frames_of(chunk_s, "chunk_s")
-        self._first_frames = frames_of(first_chunk_s, "first_chunk_s")
+    def __post_init__(self) -> None:
+        if self.commit not in ("stable", "paper"):
+            raise UserError(f"commit={self.commit!r}: one of stable, paper")
+        if self.word_times not in ("emission", "alignment", "none"):
+            raise UserError(f"word_times={self.word_times!r}: one of emission, alignment, none")
+        if self.n < 0 or self.beam < 0:
+            raise UserError(f"n={self.n}, beam={self.beam}: neither may be negative")
+        if not self.tolerance >= 0:
+            raise UserError(f"tolerance={self.tolerance}: a log-probability's fall, 0 or more")
+        super().__post_init__()
+        whisper = self._whisper = self.load(self.weights)
+        self._decoder = Decoder(whisper)
         self._seam = Seam.of(
-            self._whisper.context_frames, self._chunk_frames, self._first_frames, window_margin_s
+            whisper.context_frames, self._chunk_frames, self._first_frames, self.window_margin_s
         )
-        self._commit_stable = commit == "stable"
+        self._commit_stable = self.commit == "stable"
         self._words = Committer(
-            self._whisper, self._decoder, n, stable=self._commit_stable, word_times=word_times
+            whisper, self._decoder, self.n, stable=self._commit_stable, word_times=self.word_times
         )
-        quarter = self._whisper.max_tokens // 4
+        most = min(TOKENS_PER_SECOND * math.ceil(self.chunk_s), whisper.max_tokens // 4)
         self._settings = Settings(
-            n=n,
-            max_new=max_tokens_per_chunk or min(TOKENS_PER_SECOND * math.ceil(chunk_s), quarter),
-            beam=max(beam, 1),
-            keep_cache=decoder_cache,
-            ban_first_eot=ban_first_eot,
-            tolerance=tolerance,
+            self._decoder,
+            whisper.eot,
+            n=self.n,
+            max_new=self.max_tokens_per_chunk or most,
+            beam=max(self.beam, 1),
+            keep_cache=self.decoder_cache,
+            ban_first_eot=self.ban_first_eot,
+            tolerance=self.tolerance,
         )
 
     # ---- the protocol -----------------------------------------------------------------------
@@ -190,34 +180,24 @@ class WhisperRT:
 
     def _decode(self, group: list[StreamState]) -> None:
         first = group[0]
-        n_frames, eot = first.position, self._whisper.eot
+        n_frames = first.position
         with first.recorder.part("decode"):
             if self._settings.beam == 1:
                 rows = [
                     Row(s.row, s.prompt, s.hypotheses[0], s.floor, s.window_start + n_frames)
                     for s in group
                 ]
-                decode_greedy(
-                    self._decoder,
-                    first.pool.decoder,
-                    rows,
-                    n_frames,
-                    eot,
-                    self._settings,
-                    first.recorder,
-                )
+                decode_greedy(self._settings, first.pool.decoder, rows, n_frames, first.recorder)
                 return
             for state in group:
                 state.hypotheses = decode_beam(
-                    self._decoder,
+                    self._settings,
                     state.pool.decoder,
                     state.hypotheses,
                     state.prompt,
                     state.floor,
                     state.window_start + n_frames,
                     n_frames,
-                    eot,
-                    self._settings,
                     state.recorder,
                     raise_floor=self._commit_stable,
                     last=not state.more_to_come,

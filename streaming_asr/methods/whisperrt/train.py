@@ -25,6 +25,7 @@ import json
 import random
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from torch import Tensor, nn
 from streaming_asr.errors import UserError
 from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, Teaching, pack
 from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, published_name
-from streaming_asr.training.windows import Targets, Window, length_buckets
+from streaming_asr.training.windows import Window, length_buckets
 from streaming_asr.whisper.adapters import ATTENTION, save_lora, with_lora
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.load import load_whisper
@@ -105,8 +106,8 @@ class WhisperRTRecipe(BlockRecipe):
         self.augment = dict(augment or {})
 
         self.whisper = load_whisper(self.path)
-        self.prompt = self.whisper.prompt(self.language)
-        self.targets = Targets(self.whisper.tokenizer)
+        self.prompt_of = self.prompts()
+        self.word_tokens = cache(self._word_tokens)
         torch.manual_seed(self.seed)
         self.peft = with_lora(self.whisper.model, rank, ATTENTION, init=init)
         self.model = PrefixModel(self.peft)
@@ -133,7 +134,7 @@ class WhisperRTRecipe(BlockRecipe):
             ends = [[end for end in e if end <= t] for e in ends]
             points = [e[-1:] for e in ends]
         examples = [self._example(*each) for each in zip(windows, ends, points, strict=True)]
-        return pack(examples, self.prompt, self.whisper.eot)
+        return pack(examples, self.whisper.eot)
 
     def _schedule(self, rng: random.Random) -> tuple[int, int]:
         """Frames of a chunk and of the first chunk."""
@@ -160,7 +161,8 @@ class WhisperRTRecipe(BlockRecipe):
     def _example(self, window: Window, ends: list[int], points: Sequence[int]) -> Example:
         """The window as far as the blocks that end at `ends` reach, asked for at `points`."""
         tokens, token_ends_s = self._timed_tokens(window)
-        room = self.whisper.max_tokens - len(self.prompt)
+        prompt = self.prompt_of[window.language]
+        room = self.whisper.max_tokens - len(prompt)
         prefixes: list[tuple[int, list[int]]] = []
         for heard in points:
             n = bisect_right(token_ends_s, heard * FRAME_S + 1e-6)
@@ -174,23 +176,27 @@ class WhisperRTRecipe(BlockRecipe):
             )
         mel = self.mel(window.audio, ends)
         if self.distil is None:
-            return Example(mel, ends, prefixes)
+            return Example(mel, ends, prompt, prefixes)
         whole = np.zeros(self.whisper.context_frames * FRAME_SAMPLES, np.float32)
         whole[: len(window.audio)] = window.audio
         offline = log_mel(torch.from_numpy(whole), self.whisper.n_mels)
-        return Example(mel, ends, prefixes, offline, tokens[:room])
+        return Example(mel, ends, prompt, prefixes, offline, tokens[:room])
 
     def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
         """Text tokens and when each has ended, never before the one in front of it."""
         tokens: list[int] = []
         ended_s: list[float] = []
         for word, start, end, _ in window.words:
-            ids = self.targets.word(word)
+            ids = self.word_tokens(word)
             tokens += ids
             for j in range(len(ids)):
                 share = (j + 1) / len(ids) if self.token_ends == "spread" else 1.0
                 ended_s.append(start + share * (end - start))
         return tokens, list(accumulate(ended_s, max))
+
+    def _word_tokens(self, word: str) -> list[int]:
+        """Tokens of a word, leading space included; a text's are its words' in turn."""
+        return list(self.whisper.tokenizer(f" {word}", add_special_tokens=False).input_ids)
 
     # -- training -------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Whisper checkpoints of WeNet, CTC head included, as a folder that `method.weights` takes.
 
-    python -m streaming_asr.methods.u2.wenet final.pt --base openai/whisper-medium --out FOLDER
+    python -m experiments.u2.wenet final.pt --base openai/whisper-medium --out FOLDER
 
 WeNet holds the same weights under names of its own; `--base` gives what a checkpoint lacks, the
 configuration and the tokenizer. A head over the whole vocabulary keeps its text tokens and the
@@ -10,12 +10,10 @@ blank: control tokens are never CTC targets.
 from __future__ import annotations
 
 import argparse
-import pickle
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -24,6 +22,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.head import MODEL_FOLDER, save_head
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.tensors import load_pickled
 
 _PLAIN = {
     "encoder.embed.conv.0": "encoder.conv1",
@@ -142,12 +141,7 @@ def import_checkpoint(checkpoint: Path, base: str, out: Path, blank: int | None 
     """Writes `out`: the whole model under model/ and the CTC head. Raises UserError."""
     if not checkpoint.is_file():
         raise UserError(f"{checkpoint}: no such file; give WeNet's final.pt")
-    try:
-        content: Any = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise UserError(
-            f"{checkpoint}: not a plain file of tensors: {str(error).splitlines()[0]}"
-        ) from error
+    content = load_pickled(checkpoint, str(checkpoint))
     weights = {k: v for k, v in content.items() if isinstance(v, torch.Tensor)}
     whisper = load_whisper(base)
     head = convert(weights, whisper, blank)
@@ -159,7 +153,7 @@ def import_checkpoint(checkpoint: Path, base: str, out: Path, blank: int | None 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit status."""
-    parser = argparse.ArgumentParser(prog="streaming_asr.methods.u2.wenet", description=__doc__)
+    parser = argparse.ArgumentParser(prog="experiments.u2.wenet", description=__doc__)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument(
         "--base", required=True, help="Whisper of the same size: folder or hub name"

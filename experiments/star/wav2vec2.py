@@ -1,4 +1,10 @@
-"""A wav2vec 2.0 front end made truly causal, as second feature extractor.
+"""A wav2vec 2.0 front end made truly causal, as STAR's second feature extractor.
+
+    python -m experiments.star.wav2vec2 train method=star recipe.target.features=wav2vec2 \
+        recipe.target.wav2vec2=facebook/wav2vec2-base-960h recipe.target.stage=plain
+    python -m experiments.star.wav2vec2 run method=star method.weights=FOLDER
+
+This is `streaming_asr.cli`, which then knows features=wav2vec2.
 
 The paper (and the code) "adds a causal mask" to wav2vec 2.0. That alone leaves two looks ahead: the
 positional convolution sees 64 frames of the future, and the group norm of the first convolution is
@@ -13,6 +19,7 @@ feature extractor's own normalisation, over a whole recording, is left out.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +28,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from streaming_asr.cli import main as streaming_asr_main
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_SAMPLES
 from streaming_asr.methods.star.decoder import Growing
+from streaming_asr.methods.star.features import EXTRACTORS
 from streaming_asr.whisper.encoder import merge_heads, split_heads
+from streaming_asr.whisper.load import Whisper
 
 RECEPTIVE_SAMPLES = 400
 
@@ -73,6 +83,20 @@ class CausalWav2Vec2(nn.Module):
         self.n_channels: int = config.conv_dim[-1]
         self.norm_first: bool = config.do_stable_layer_norm
         self.project = nn.Linear(config.hidden_size, d_out)
+
+    def parts(self) -> dict[str, Tensor]:
+        """Return what star.safetensors holds: the projection."""
+        return dict(self.project.state_dict(prefix="project."))
+
+    def save(self, folder: Path) -> None:
+        """Write the Wav2Vec2Model."""
+        self.model.save_pretrained(folder)
+
+    def train_weights(self, wanted: bool) -> None:
+        """Let all weights have gradients or none; what masks training audio never has any."""
+        self.requires_grad_(wanted)
+        if getattr(self.model, "masked_spec_embed", None) is not None:
+            self.model.masked_spec_embed.requires_grad_(False)
 
     @property
     def convolutions(self) -> Any:
@@ -215,7 +239,7 @@ class CausalWav2Vec2(nn.Module):
         return projected
 
 
-def load_wav2vec2(path: str, d_out: int, context_frames: int) -> CausalWav2Vec2:
+def load_wav2vec2(path: str, whisper: Whisper) -> CausalWav2Vec2:
     """Return a Wav2Vec2Model from a Hugging Face folder or hub name; raises UserError."""
     from transformers import Wav2Vec2Model
 
@@ -228,4 +252,10 @@ def load_wav2vec2(path: str, d_out: int, context_frames: int) -> CausalWav2Vec2:
         model = Wav2Vec2Model.from_pretrained(str(Path(path).expanduser()))
     except (OSError, ValueError) as error:
         raise UserError(f"wav2vec2={path}: {str(error).splitlines()[0]}") from error
-    return CausalWav2Vec2(model, d_out, context_frames)
+    return CausalWav2Vec2(model, whisper.config.d_model, whisper.context_frames)
+
+
+EXTRACTORS["wav2vec2"] = load_wav2vec2
+
+if __name__ == "__main__":
+    sys.exit(streaming_asr_main())

@@ -1,4 +1,4 @@
-"""The tables of the papers, as printed: experiments/papers/<paper>.yaml, read and typed.
+"""The tables of the papers, as printed: the YAML files of this folder, read and typed.
 
 A file holds each number as text and says, for each label of a row (model, method, chunk ...), what
 that label means in the configuration of a run.
@@ -14,7 +14,6 @@ from typing import Any
 from streaming_asr.errors import UserError
 
 HERE = Path(__file__).resolve().parent
-PLACES = (HERE / "papers_data", HERE.parent / "experiments" / "papers")  # a wheel, a checkout
 
 NONE = "~"  # in the data: nothing printed, or nothing of that kind in this project
 Selector = Mapping[str, Any]  # override key -> value, or a list of accepted ones
@@ -89,10 +88,7 @@ class Paper:
 
 def papers() -> dict[str, Path]:
     """Return the file of every paper there is, by name."""
-    for place in PLACES:
-        if place.is_dir():
-            return {path.stem: path for path in sorted(place.glob("*.yaml"))}
-    return {}
+    return {path.stem: path for path in sorted(HERE.glob("*.yaml"))}
 
 
 def read_paper(name: str) -> Paper:
@@ -100,7 +96,7 @@ def read_paper(name: str) -> Paper:
     path = Path(name) if name.endswith((".yaml", ".yml")) else papers().get(name)
     if path is None:
         raise UserError(
-            f"paper {name!r}: not one of {', '.join(papers()) or 'none'}; give one, or a YAML file"
+            f"paper {name!r}: not one of {', '.join(papers())}; give one, or a YAML file"
         )
     import yaml
 
@@ -119,7 +115,7 @@ def read_paper(name: str) -> Paper:
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(
             f"{path}: not a paper's tables ({type(error).__name__}: {error}); "
-            f"write it as {PLACES[-1].name}/whisperrt.yaml is written"
+            f"write it as {HERE.name}/whisperrt.yaml is written"
         ) from error
 
 

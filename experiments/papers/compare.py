@@ -1,7 +1,7 @@
 """A paper's tables beside our results: paper, ours, difference, interval, or why there is none.
 
-    python -m streaming_asr.report paper                       the papers there are
-    python -m streaming_asr.report paper whisperrt outputs/table1 --table I
+    python -m experiments.papers                       the papers there are
+    python -m experiments.papers whisperrt outputs/table1 --table I
 
 A row is compared with every cell whose configuration agrees with all of the row's labels.
 """
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.papers import NONE, Metric, Row, Selector, Table, papers, read_paper
 from streaming_asr.errors import UserError
-from streaming_asr.papers import NONE, Metric, Row, Selector, Table, papers, read_paper
 from streaming_asr.report.cells import Cell, read_cells
-from streaming_asr.terminal import console
+from streaming_asr.terminal import console, exit_status
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
@@ -203,9 +203,9 @@ def grid(table: Table, lines: Sequence[Line], *, form: bool = False) -> Grid:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status. Raises UserError."""
+    """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(
-        prog="streaming-asr report paper",
+        prog="python -m experiments.papers",
         description="Show a paper's tables beside our results.",
     )
     parser.add_argument("paper", nargs="?", help=f"one of {', '.join(papers())}, or a YAML file")
@@ -221,11 +221,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--commands", action="store_true", help="print the command of each row instead"
     )
     arguments = parser.parse_args(argv)
+    return exit_status(lambda: _show(arguments))
+
+
+def _show(arguments: argparse.Namespace) -> None:
     if arguments.paper is None:
         for name in papers():
             known = read_paper(name)
             print(f"{name:12} tables {', '.join(t.name for t in known.tables):20} {known.source}")
-        return 0
+        return
     paper = read_paper(arguments.paper)
     names = [table.name for table in paper.tables]
     if arguments.table and arguments.table not in names:
@@ -233,7 +237,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     tables = [t for t in paper.tables if arguments.table in (None, t.name)]
     if arguments.commands:
         _print_commands(tables)
-        return 0
+        return
     cells = [cell for folder in arguments.folders for cell in read_cells(folder)]
     print(paper.source)
     for key, value in paper.protocol.items():
@@ -252,7 +256,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"table {table.name}: {count}")
     for note in paper.text if arguments.table is None else ():
         print(f"{note['where']}: {note['text']}")
-    return 0
 
 
 def _print_commands(tables: Sequence[Table]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.path import Path
 
 SIZE = 6.5  # of the type, in points
 HALF_MARK = 3.5  # of a point's mark, in points
@@ -43,8 +44,10 @@ class Box:
 
 def place_labels(axis: Axes, labels: Sequence[Label]) -> None:
     """Write each label at the nearest place beside its point where it covers no point and no other
-    label; one that has no place is left out. The axis must have its final size."""
+    label, and no line if there is such a place; one that has no place is left out. The axis must
+    have its final size."""
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
 
     figure = axis.get_figure()
     assert isinstance(figure, Figure)
@@ -53,27 +56,40 @@ def place_labels(axis: Axes, labels: Sequence[Label]) -> None:
     right, top = axis.transAxes.transform((1, 1)) * scale
     spots = [axis.transData.transform((label.x, label.y)) * scale for label in labels]
     taken = [Box(x - HALF_MARK, y - HALF_MARK, 2 * HALF_MARK, 2 * HALF_MARK) for x, y in spots]
+    lines = _lines(axis, scale)
     for label, (x, y) in zip(labels, spots, strict=True):
         width = 0.6 * SIZE * len(label.text) + 2
-        found = next(
-            (
-                box
-                for box in _around(x, y, width)
-                if left <= box.x
-                and box.x + box.width <= right + 20  # the margin is free
-                and bottom <= box.y
-                and box.y + box.height <= top + 8
-                and not any(box.overlaps(other) for other in taken)
-            ),
-            None,
-        )
-        if found is None:
+        free = [
+            box
+            for box in _around(x, y, width)
+            if left <= box.x
+            and box.x + box.width <= right + 20  # the margin is free
+            and bottom <= box.y
+            and box.y + box.height <= top + 8
+            and not any(box.overlaps(other) for other in taken)
+        ]
+        if not free:
             continue
+        bounds = [Bbox.from_bounds(box.x, box.y, box.width, box.height) for box in free]
+        crossed = [sum(line.intersects_bbox(each, False) for line in lines) for each in bounds]
+        found = free[crossed.index(min(crossed))]
         taken.append(found)
         axis.annotate(
             label.text, (label.x, label.y), (found.x - x, found.y - y + 1), color=label.colour,
             textcoords="offset points", fontsize=SIZE, annotation_clip=False,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.3},
         )  # fmt: skip
+
+
+def _lines(axis: Axes, scale: float) -> list[Path]:
+    """The lines of the axis as they lie on the paper, in points."""
+    from matplotlib.cbook import STEP_LOOKUP_MAP
+    from matplotlib.path import Path
+
+    drawn = [line for line in axis.get_lines() if line.get_linestyle() != "None"]
+    lines = [STEP_LOOKUP_MAP[line.get_drawstyle()](*line.get_data()) for line in drawn]
+    points = [list(zip(*line, strict=True)) for line in lines]
+    return [Path(axis.transData.transform(each) * scale) for each in points if len(each) > 1]
 
 
 def _around(x: float, y: float, width: float) -> Iterable[Box]:

@@ -1,6 +1,6 @@
 """How should this machine's cores be shared between encoder and decoder?
 
-    python -m streaming_asr.profile [key=value ...]
+    python -m experiments.bench.profile [key=value ...]
 
 WhisperFlow (section 4.3.2) tries the splits of the cores offline and keeps the one of the lowest
 latency per word. This runs the hush word's method with the encoder beside the decoding of the round
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.errors import UserError
+from streaming_asr.terminal import exit_status
 
 CHUNK = "20ms"  # the least there is: rounds follow each other without a pause
 
@@ -97,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parser = argparse.ArgumentParser(
-        prog="python -m streaming_asr.profile",
+        prog="python -m experiments.bench.profile",
         description="Tries how encoder and decoder of method=hush_word share the cores, and keeps "
         "the best split for this machine.",
     )
@@ -105,30 +106,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cores", type=int, default=cores or 1, help="default: %(default)s, all")
     parser.add_argument("--limit", type=int, default=4, help="utterances; default: %(default)s")
     arguments = parser.parse_args(argv)
-    try:
-        if min(arguments.cores, arguments.limit) < 1:
-            raise UserError("--cores, --limit: 1 or more")
-        from streaming_asr.config import compose
-        from streaming_asr.methods.hush_word.pipeline import keep_split
+    return exit_status(lambda: _keep_best(arguments))
 
-        model = str(compose(["method=hush_word", *arguments.override]).method.model_path)
-        print(f"{'pipeline':>9} {'word latency':>13} {'RTF':>7} {'WER':>7}", flush=True)
-        best: Measured | None = None
-        for row in profile(arguments.override, arguments.cores, arguments.limit):
-            print(
-                f"{row.pipeline:>9} {row.latency_s:>11.3f} s {row.rtf:>7.3f} {row.wer:>5.1f} %",
-                flush=True,
-            )
-            best = row if best is None or row.latency_s < best.latency_s else best
-        assert best is not None
-        place = keep_split(model, best.pipeline)
+
+def _keep_best(arguments: argparse.Namespace) -> None:
+    """Print a row for every split and keep the fastest."""
+    if min(arguments.cores, arguments.limit) < 1:
+        raise UserError("--cores, --limit: 1 or more")
+    from streaming_asr.config import compose
+    from streaming_asr.methods.hush_word.pipeline import keep_split
+
+    model = str(compose(["method=hush_word", *arguments.override]).method.model_path)
+    print(f"{'pipeline':>9} {'word latency':>13} {'RTF':>7} {'WER':>7}", flush=True)
+    best: Measured | None = None
+    for row in profile(arguments.override, arguments.cores, arguments.limit):
         print(
-            f"best: method.pipeline={best.pipeline}, kept in {place} for method.pipeline=profiled"
+            f"{row.pipeline:>9} {row.latency_s:>11.3f} s {row.rtf:>7.3f} {row.wer:>5.1f} %",
+            flush=True,
         )
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        best = row if best is None or row.latency_s < best.latency_s else best
+    assert best is not None
+    place = keep_split(model, best.pipeline)
+    print(f"best: method.pipeline={best.pipeline}, kept in {place} for method.pipeline=profiled")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Finds the alignment heads of a Whisper model: `python -m streaming_asr.align_heads model=mini`.
+"""Finds the alignment heads of a Whisper model.
+
+    python -m experiments.mini.align_heads model=mini
 
 Of the decoder's many cross-attention heads a few follow the audio: the query that predicts a token
 looks at the frames where its word is spoken. Word times, and every policy that stops at the most
@@ -21,12 +23,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.align.auto import timed_utterances
 from streaming_asr.config import program
@@ -48,21 +50,39 @@ N_SHOWN = 12  # single heads in the table
 
 @dataclass
 class AlignHeadsConfig:
-    """The top level of conf/align_heads.yaml. A key that is not here is refused."""
+    """The settings, composed with conf/model and conf/data. A key that is not here is refused."""
 
-    model: Any = MISSING
-    data: Any = MISSING
-    weights: str = "none"
-    chunk: str = "300ms"
+    defaults: list[Any] = field(
+        default_factory=lambda: [
+            {"model": "mini"},
+            {"data": "mini"},
+            "_self_",
+            {"override hydra/job_logging": "stdout"},
+            {"override hydra/hydra_logging": "none"},
+        ]
+    )
+    model: Any = field(default_factory=dict)
+    data: Any = field(default_factory=lambda: {"split": "dev"})
+    weights: str = (
+        "none"  # none | auto | any_chunk | 300ms | a folder; then the result is printed only
+    )
+    chunk: str = "300ms"  # of the causal encoder, with an adapter
     first_chunk: str | None = None
     limit: int | None = 100
     max_heads: int = 10
     write: bool = True
     device: str = "cpu"
     output: str = "outputs"
+    hydra: Any = field(  # nothing but the result is written
+        default_factory=lambda: {
+            "job": {"name": "align_heads", "chdir": False},
+            "output_subdir": None,
+            "run": {"dir": "."},
+        }
+    )
 
 
-ConfigStore.instance().store(name="align_heads_schema", node=AlignHeadsConfig)
+ConfigStore.instance().store(name="align_heads", node=AlignHeadsConfig)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Trains a base model from scratch on a corpus with word times, as experiments/mini does.
+"""Trains a base model from scratch on a corpus with word times.
 
 Early on the batches hold single utterances, padded to the longest of them; later, windows padded to
 the whole context, as Whisper's own training has it, so that unpadded input is as strange to the
@@ -21,11 +21,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.training.greedy import transcribe_batch
+from streaming_asr.training.greedy import greedy
 from streaming_asr.training.recipe import CorpusRecipe, dev_wer
-from streaming_asr.training.windows import Targets, Window, WindowOptions, draw_window
-from streaming_asr.whisper.features import log_mel
-from streaming_asr.whisper.load import load_whisper
+from streaming_asr.training.windows import Window, WindowOptions, draw_window, place
+from streaming_asr.whisper.encoder import encode_padded, encode_short
+from streaming_asr.whisper.features import FRAME_SAMPLES, SAMPLE_RATE, log_mel
+from streaming_asr.whisper.load import Whisper, load_whisper
 
 # The frame head on tokens sees every third frame: a softmax over the whole vocabulary every 20 ms
 # costs a quarter of a step, and a token lasts several frames.
@@ -111,7 +112,7 @@ class OfflineRecipe(CorpusRecipe):
             near = self.near(where * min(1.0, 0.2 + 3 * progress))
             anchors = [near[own.randrange(len(near))] for _ in range(self.n_short)]
             options = self.short_options
-        windows = [draw_window(own, a, self.voices[a.speaker], options) for a in anchors]
+        windows = [draw_window(own, a, self.voices[a.voice], options) for a in anchors]
         longest = max(len(w.audio) for w in windows)
         n_frames = min(_round_up(-(-longest // 320), 32), self.whisper.context_frames)
         if padded:
@@ -136,8 +137,8 @@ class OfflineRecipe(CorpusRecipe):
             tokens[i, : len(sequence)] = torch.tensor(sequence)
             labels[i, n_fixed : len(sequence) - 1] = torch.tensor(sequence[n_fixed + 1 :])
         batch = {"mel": mel, "tokens": tokens, "labels": labels}
-        for name, place in (("frames", self.targets.frames), ("letters", self.targets.letters)):
-            placed = np.stack([place(w, n_frames) for w in windows])
+        for name, label in (("frames", self.targets.frames), ("letters", self.targets.letters)):
+            placed = np.stack([label(w, n_frames) for w in windows])
             for row, window in zip(placed, windows, strict=True):
                 row[-(-len(window.audio) // 320) :] = -100  # nothing to learn in the padding
             batch[name] = torch.from_numpy(placed)
@@ -190,3 +191,112 @@ class OfflineRecipe(CorpusRecipe):
             source = Path(self.path) / name
             if source.exists():
                 shutil.copy(source, folder / name)
+
+
+class Targets:
+    """Windows -> token sequences and frame labels, for one tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        ids = tokenizer.convert_tokens_to_ids
+        self.eot, self.sot = ids("<|endoftext|>"), ids("<|startoftranscript|>")
+        self.prev, self.no_speech = ids("<|startofprev|>"), ids("<|nospeech|>")
+        self.no_timestamps = ids("<|notimestamps|>")
+        self.tokenizer = tokenizer
+        self._words: dict[str, list[int]] = {}
+        self._sizes: dict[int, int] = {}
+
+    def word(self, text: str) -> list[int]:
+        """Tokens of a word, leading space included; a text's are its words' in turn."""
+        tokens = self._words.get(text)
+        if tokens is None:
+            tokens = self.tokenizer(" " + text, add_special_tokens=False).input_ids
+            self._words[text] = tokens
+        return tokens
+
+    def _size(self, token: int) -> int:
+        if token not in self._sizes:
+            self._sizes[token] = max(1, len(self.tokenizer.decode([token]).strip()))
+        return self._sizes[token]
+
+    def stamp(self, seconds: float) -> int:
+        return self.no_timestamps + 1 + round(seconds / 0.02)
+
+    def sequence(self, window: Window, context_s: float) -> tuple[list[int], int]:
+        """Decoder tokens, prompt to <|endoftext|>, and how many of them are not learned."""
+        head: list[int] = []
+        if window.prompt:
+            previous = [t for w in window.prompt.split() for t in self.word(w)]
+            head = [self.prev, *previous[-100:]]
+        n_fixed = len(head)
+        if not window.words and window.timestamps:
+            return [*head, self.sot, self.no_speech, self.eot], n_fixed
+        body: list[int] = []
+        if window.timestamps:
+            body = self._with_timestamps(window, context_s)
+        else:
+            body = [self.no_timestamps] + [t for w, *_ in window.words for t in self.word(w)]
+        return [*head, self.sot, *body, self.eot], n_fixed
+
+    def _with_timestamps(self, window: Window, context_s: float) -> list[int]:
+        """<|start|> text <|end|> per utterance. Whisper's own rule at the context's edge: of a last
+        utterance that is cut there, only the start is given (the next window hears it again)."""
+        at_edge = window.cut_end and len(window.audio) / SAMPLE_RATE > context_s - 0.05
+        body: list[int] = []
+        utterances = sorted({u for *_, u in window.words})
+        for u in utterances:
+            mine = [(w, s, e) for w, s, e, v in window.words if v == u]
+            body.append(self.stamp(mine[0][1]))
+            if at_edge and u == utterances[-1] and len(utterances) > 1:
+                break
+            body += [t for w, _, _ in mine for t in self.word(w)]
+            body.append(self.stamp(min(mine[-1][2], context_s)))
+        return body
+
+    def frames(self, window: Window, n_frames: int) -> np.ndarray:
+        """(n_frames,) token spoken in each encoder frame, <|endoftext|> where none is.
+
+        A word's span is shared among its tokens by their number of characters."""
+        labels = np.full(n_frames, self.eot, np.int64)
+        for w, start, end, _ in window.words:
+            tokens = self.word(w)
+            place(labels, tokens, [self._size(t) for t in tokens], start, end)
+        return labels
+
+    def letters(self, window: Window, n_frames: int) -> np.ndarray:
+        """(n_frames,) letter spoken in each frame: 1-26, 0 where nothing is said.
+
+        Letters share a word's span evenly. A word with digits or signs is spelled otherwise than
+        it is said: its frames are -100, which no loss counts."""
+        labels = np.zeros(n_frames, np.int64)
+        for w, start, end, _ in window.words:
+            plain = [ord(c) - 96 for c in w.lower() if "a" <= c <= "z"]
+            said = plain if w.strip(".,?!").replace("'", "").isalpha() else [-100]
+            place(labels, said, [1] * len(said), start, end)
+        return labels
+
+
+@torch.inference_mode()
+def transcribe_batch(
+    whisper: Whisper,
+    audios: Sequence[np.ndarray],
+    *,
+    padded: bool = True,
+    batch: int = 16,
+    max_tokens: int = 120,
+) -> list[str]:
+    """Texts of `audios`, (n,) float32 each, of at most one context.
+
+    `padded=False` encodes each alone at its own length, as Whisper was not trained for."""
+    texts: list[str] = []
+    for first in range(0, len(audios), batch if padded else 1):
+        group = audios[first : first + (batch if padded else 1)]
+        longest = max(len(a) for a in group)
+        n_frames = whisper.context_frames if padded else max(1, -(-longest // FRAME_SAMPLES))
+        samples = np.zeros((len(group), n_frames * FRAME_SAMPLES), np.float32)
+        for row, audio in zip(samples, group, strict=True):
+            row[: len(audio)] = audio[: len(row)]
+        mel = log_mel(torch.from_numpy(samples).to(whisper.device), whisper.n_mels)
+        encoded = (encode_padded if padded else encode_short)(whisper.model, mel)
+        for tokens in greedy(whisper, encoded, whisper.prompt(), max_tokens):
+            texts.append(whisper.tokenizer.decode(tokens).strip())
+    return texts

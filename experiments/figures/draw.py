@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.figures.labels import Label, place_labels
 from streaming_asr.errors import UserError
 from streaming_asr.report.cells import FRONT, Cell, ceiling, front, read_cells
-from streaming_asr.report.labels import Label, place_labels
 from streaming_asr.report.marks import Mark, read_marks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SUFFIXES = (".svg", ".png", ".pdf")
 DPI = 200
@@ -81,10 +82,7 @@ def draw(folder: Path | str, out: Path, kind: str = "pareto", marks: Path | None
                 figure.axes[0].plot([], [], "x", color=styles[cell.label]["color"],
                                     label=f"{cell.label}: failed")  # fmt: skip
         legend = _unique(figure.axes)
-        n_columns = min(len(legend), 3 * len(splits) + (crowd > 12))
-        figure.legend(*zip(*legend, strict=True), loc="outside lower center", ncols=n_columns,
-                      frameon=False, fontsize=8)  # fmt: skip
-        figure.draw_without_rendering()  # only now is it known where each point will be
+        add_legend(figure, legend, min(len(legend), 3 * len(splits) + (crowd > 12)))
         for axis, wanted in labels:
             place_labels(axis, wanted)
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -92,6 +90,17 @@ def draw(folder: Path | str, out: Path, kind: str = "pareto", marks: Path | None
         dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(out.suffix)
         figure.savefig(out, dpi=DPI, metadata=dated)
     return out
+
+
+def add_legend(figure: Figure, legend: Sequence[tuple[Any, str]], n_columns: int) -> None:
+    """A legend below, in as many columns as fit and at most `n_columns`; lays out the figure."""
+    for n in range(n_columns, 0, -1):
+        drawn = figure.legend(*zip(*legend, strict=True), loc="outside lower center", ncols=n,
+                              frameon=False, fontsize=8)  # fmt: skip
+        figure.draw_without_rendering()  # only now is it known where each thing will be
+        if n == 1 or drawn.get_window_extent().width <= figure.bbox.width:
+            return
+        drawn.remove()
 
 
 def _unique(axes: Sequence[Axes]) -> list[tuple[Any, str]]:

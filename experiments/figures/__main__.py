@@ -1,0 +1,66 @@
+"""The report's figures and table as files for a paper.
+
+python -m experiments.figures outputs/grid --figure pareto.svg --table results.tex
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.figures.draw import draw
+from experiments.figures.tables import write_table
+from streaming_asr.terminal import exit_status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.figures",
+        description="Write the results under a folder as figures and tables for a paper.",
+    )
+    parser.add_argument("folder", type=Path, help="a folder that run wrote, e.g. outputs/default")
+    parser.add_argument(
+        "--figure",
+        action="append",
+        default=[],
+        metavar="[KIND=]FILE",
+        help="draw pareto (the default), arwer, rtf or parts into a .svg, .png or .pdf; may be "
+        "given several times",
+    )
+    parser.add_argument(
+        "--table",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="write the table, .tex or .md; may be given several times",
+    )
+    parser.add_argument("--metrics", metavar="NAMES", help="columns of --table, comma-separated")
+    parser.add_argument(
+        "--marks",
+        type=Path,
+        metavar="FILE",
+        help="published numbers as hollow marks in the figures; default FOLDER/marks.yaml, if any",
+    )
+    arguments = parser.parse_args(argv)
+    if not (arguments.figure or arguments.table):
+        parser.error("nothing to write; give --figure or --table")
+    return exit_status(lambda: _write(arguments))
+
+
+def _write(arguments: argparse.Namespace) -> None:
+    for asked in arguments.figure:
+        kind, _, file = asked.partition("=")
+        if not (file and kind.isalpha()):  # the path may hold a = as well
+            kind, file = "pareto", asked
+        print(f"figure: {draw(arguments.folder, Path(file), kind, arguments.marks)}")
+    for path in arguments.table:
+        names = [name.strip() for name in (arguments.metrics or "").split(",") if name.strip()]
+        print(f"table: {write_table(arguments.folder, path, names or None)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

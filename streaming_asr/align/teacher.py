@@ -1,0 +1,215 @@
+"""Training speech of recordings that nobody has transcribed: the offline model writes them down.
+
+`python -m streaming_asr.train method=whisperrt model=tiny.en data=folder data.path=DIR`. Each
+recording is decoded greedily in windows of the model's context, cut where a word ends; what is
+doubtful is left out by Whisper's own rule (Radford et al. 2023, section 4.5). The words get their
+times as with `data.align=auto`. One piece in twenty is dev.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig
+
+from streaming_asr import cells
+from streaming_asr.align.auto import AutoAligner
+from streaming_asr.align.command import safe
+from streaming_asr.config import build
+from streaming_asr.data.audio import Cut, File
+from streaming_asr.data.manifest import text_lines, write_manifest
+from streaming_asr.data.shards import write_shards
+from streaming_asr.errors import UserError
+from streaming_asr.files import beside
+from streaming_asr.hashes import model_hash
+from streaming_asr.method import NULL, SAMPLE_RATE, Samples
+from streaming_asr.models.find import is_english_only
+from streaming_asr.utterance import Utterance
+
+LEAST_LOG_PROB = -1.0  # mean over the tokens of a piece
+MOST_COMPRESSION = 2.4  # of its text by zlib: a loop is short when compressed
+DEV_SHARE = 20  # one piece in so many
+LITTLE_MIN = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a recording in samples, what the model hears in it, and why that is doubtful."""
+
+    start: int
+    stop: int
+    text: str
+    doubt: str | None
+
+
+class Teacher:
+    """The offline model of `path`, greedy."""
+
+    def __init__(self, path: str) -> None:
+        from streaming_asr.whisper.load import load_whisper
+        from streaming_asr.whisper.transcribe import WindowDecoder
+
+        self._windows = WindowDecoder(load_whisper(path))
+
+    def pieces(self, samples: Samples, language: str) -> Iterator[Piece]:
+        """The stretches of `samples`, (n,), one after the other; none is longer than a window."""
+        start, limit = 0, self._windows.limit_samples
+        while start < len(samples):
+            window = self._windows.decode(samples[start : start + limit], language, NULL)
+            step, n_words = len(samples) - start, len(window.words)
+            if step > limit:
+                step, n_words = self._windows.seam(self._windows.times(window))
+            text = " ".join("".join(word.text for word in window.words[:n_words]).split())
+            yield Piece(start, start + step, text, doubtful(text, window.log_probs))
+            start += step
+
+    def estimate(self, recordings: Sequence[Utterance], samples: Samples, language: str) -> str:
+        """How long `pieces` and the aligner take for the recordings, going by a window full of
+        `samples`, which is decoded."""
+        limit = self._windows.limit_samples
+        began = time.perf_counter()
+        self._windows.decode(np.resize(samples, limit), language, NULL)
+        window_s = time.perf_counter() - began
+        n_windows = sum(1 + int(each.duration_s * SAMPLE_RATE / limit) for each in recordings)
+        return (
+            f"{len(recordings)} recordings, {minutes(recordings):.1f} min: to transcribe them and "
+            f"to time the words takes some {2 * n_windows * window_s / 60:.1f} min"
+        )
+
+
+def minutes(recordings: Sequence[Utterance]) -> float:
+    """How long they last together."""
+    return sum(each.duration_s for each in recordings) / 60
+
+
+def doubtful(text: str, log_probs: Sequence[float]) -> str | None:
+    """Why a text with these log-probabilities of its tokens is not to be learned; None: it is."""
+    if not text:
+        return "without words"
+    if sum(log_probs) / len(log_probs) < LEAST_LOG_PROB:
+        return "unsure"
+    plain = text.encode()
+    if len(plain) / len(zlib.compress(plain)) > MOST_COMPRESSION:
+        return "repeating"
+    return None
+
+
+def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Path]:
+    """Shards and a manifest of dev made of the recordings of `data`, in `output`/teacher.
+
+    What has been made stays there: a killed call goes on when it is given again. Raises UserError,
+    before weights load, for recordings with texts, in a language that the model lacks, or without
+    an aligner's model; and where too little is left to train on.
+    """
+    corpus = build(data)
+    recordings: list[Utterance] = corpus.utterances()
+    language = _language(recordings, model)
+    for each in recordings:
+        if each.text or not isinstance(each.audio, File):
+            raise UserError(
+                f"data: {each.id} {'has a text' if each.text else 'is no file of its own'}; the "
+                "model transcribes files without texts here. Transcribed speech is trained on "
+                "with train_data=: `python -m streaming_asr.data shards data=... data.align=auto "
+                "out=FOLDER`"
+            )
+    aligner = AutoAligner.choose(data.get("align") or "auto", {language})
+    key = f"{corpus.data_hash()} {model_hash({'model': {'path': model.path}, 'method': {}})}"
+    name = f"{corpus.name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    folder = output / "teacher" / safe(str(model.get("name", "model"))) / safe(name)
+    shards, dev = folder / "shards", folder / "dev.jsonl"
+    if minutes(recordings) < LITTLE_MIN:
+        print(
+            f"warning: {minutes(recordings):.1f} min of recordings; an hour or more of several "
+            "voices is what an adapter learns from, less makes it worse for all others",
+            file=sys.stderr,
+        )
+    with cells.lock(folder, on_wait=lambda: print(f"waiting for {folder}", flush=True)):
+        if shards.is_dir():
+            return shards, dev
+        found = list(_transcribed(recordings, str(model.path), language, folder))
+        left = [piece for piece, doubt in found if doubt is None]
+        told = Counter(doubt for _, doubt in found if doubt)
+        out = ", ".join(f"{n} {doubt}" for doubt, n in told.most_common())
+        print(f"{len(left)} pieces transcribed" + (f"; left out: {out}" if out else ""), flush=True)
+        timed = [piece for piece in aligner.time(corpus, left) if piece.words]
+        ranked = sorted(timed, key=lambda piece: hashlib.sha256(piece.id.encode()).digest())
+        n_dev = -(-len(ranked) // DEV_SHARE)
+        if n_dev == len(ranked):
+            raise UserError(
+                f"data: {len(ranked)} pieces are left of {len(recordings)} recordings, and two are "
+                f"needed ({out or 'no words could be timed'}); give recordings of clear speech in "
+                "the model's language"
+            )
+        if not dev.is_file():
+            write_manifest(ranked[:n_dev], dev)
+        with beside(shards) as scratch:
+            write_shards(ranked[n_dev:], scratch, max_s=float("inf"))
+    return shards, dev
+
+
+def _language(recordings: Sequence[Utterance], model: DictConfig) -> str:
+    """The language of the recordings."""
+    name = model.get("name", "model")
+    found = sorted({each.language for each in recordings if each.language})
+    if is_english_only(model.path):
+        if others := [each for each in found if each != "en"]:
+            raise UserError(
+                f"model={name}: knows English only, and the recordings are in {', '.join(others)}; "
+                "take a multilingual model, as model=base"
+            )
+        return "en"
+    if len(found) != 1:
+        raise UserError(
+            f"data.language: model={name} knows several languages; name that of the recordings, as "
+            "data.language=fr"
+        )
+    return found[0]
+
+
+def _transcribed(
+    recordings: Sequence[Utterance], model: str, language: str, folder: Path
+) -> Iterator[tuple[Utterance, str | None]]:
+    """The pieces of the recordings and why each is doubtful; what is new is kept in `folder`.
+
+    A recording that cannot be read is named and left out.
+    """
+    path = folder / "transcripts.jsonl"
+    known: dict[str, list[Any]] = {}
+    if path.is_file():
+        content = path.read_bytes()
+        path.write_bytes(content[: content.rfind(b"\n") + 1])  # the last line of a killed call
+        known = {row["id"]: row["pieces"] for row in map(json.loads, text_lines(path))}
+    teacher = None
+    with path.open("a", encoding="utf-8") as file:
+        for i, each in enumerate(recordings):
+            if each.id not in known:
+                try:
+                    samples = each.load()
+                except UserError as error:
+                    print(f"left out: {error}", flush=True)
+                    continue
+                if teacher is None:
+                    teacher = Teacher(model)
+                    print(teacher.estimate(recordings[i:], samples, language), flush=True)
+                pieces = teacher.pieces(samples, language)
+                known[each.id] = [(p.start, p.stop, p.text, p.doubt) for p in pieces]
+                row = {"id": each.id, "pieces": known[each.id]}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                file.flush()
+            assert isinstance(each.audio, File)
+            for k, (start, stop, text, doubt) in enumerate(known[each.id]):
+                begin_s, end_s = start / SAMPLE_RATE, stop / SAMPLE_RATE
+                audio = Cut(each.audio.path, begin_s, end_s)
+                name, length_s = f"{each.id}-{k:03d}", end_s - begin_s
+                speaker = each.speaker or each.id
+                yield Utterance(name, text, audio, length_s, speaker, language), doubt

@@ -1,0 +1,191 @@
+"""A stranger's recordings: their text, subtitles and JSON, and a name for each that fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from containers import write_container
+
+from streaming_asr import compare, get, run, transcribe
+from streaming_asr.data import Mini
+from streaming_asr.errors import UserError
+from streaming_asr.method import Update, Word
+from streaming_asr.segments import Segment, segments, srt, vtt
+
+MINI = ("model=mini", "chunk=1s")
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short clip of mini's as a phone would have recorded it."""
+    clip = min(Mini().utterances(), key=lambda each: each.duration_s)
+    return write_container(tmp_path_factory.mktemp("phone") / "talk.m4a", clip.load())
+
+
+def test_good_files_are_transcribed_and_bad_ones_named(
+    talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.webm"
+    bad.write_bytes(b"no audio")
+    names = [str(talk), str(bad), str(tmp_path / "none.wav")]
+    out = tmp_path / "out"
+    assert transcribe.main([*names, *MINI, "--srt", "--json", "--vtt", "--out", str(out)]) == 1
+    told = capsys.readouterr()
+    result = json.loads((out / "talk.json").read_text())
+    assert told.out == f"{talk}:\n{result['text']}\n\n" and len(result["text"].split()) > 3
+    assert f"error: {bad}: not readable as audio" in told.err
+    assert f"error: {names[2]}: no such folder or file" in told.err
+    assert "2 of 3 recordings could not be transcribed" in told.err
+    assert "".join(word["text"] for word in result["words"]).strip() == result["text"]
+    starts = [word["start"] for word in result["words"]]
+    assert starts == sorted(starts) and starts[0] < starts[-1] < result["duration_s"]
+    assert (result["model"], result["chunk"]) == ("mini", "1s")
+    assert sorted(path.name for path in out.iterdir()) == ["talk.json", "talk.srt", "talk.vtt"]
+    assert (out / "talk.srt").read_text().startswith("1\n00:00:0")
+
+
+def test_one_good_file_is_its_text_alone_and_status_0(
+    talk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert transcribe.main([str(talk), *MINI]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["chunk=1s"], "no recording given"), (["a.wav", "chunk=0"], "must be positive")],
+)
+def test_what_cannot_run_is_refused_before_weights_load(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(transcribe, "method_of", lambda config: pytest.fail("weights load"))
+    assert transcribe.main([*arguments, "model=mini"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_two_recordings_of_one_name_do_not_write_one_file(
+    talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "talk.wav"
+    other.write_bytes(b"")
+    assert transcribe.main([str(talk), str(other), "--srt", *MINI]) == 2
+    assert "two recordings are called talk" in capsys.readouterr().err
+
+
+def test_a_method_that_fails_or_takes_words_back_is_told_right(talk: Path) -> None:
+    class Wavering:
+        lookahead_samples = 0
+
+        def start(self, **_: object) -> list[int]:
+            return []
+
+        def step(self, state: list[int], audio: object, *, last: bool) -> Update:
+            state.append(1)
+            if len(state) == 1:
+                return Update(committed=(Word(" one"), Word(" tow")))
+            if fails:
+                raise RuntimeError("no memory for this")
+            return Update(committed=(Word(" two"),) if last else (), retracted=int(last))
+
+    config = transcribe._settled([*MINI], timed=False)
+    samples = np.zeros(3 * 16_000, np.float32)
+    fails = False
+    told = transcribe.transcript(Wavering(), samples, talk, config)
+    assert told.text == "one two"
+    # Without times of its own a word lasts from the one before to the step that made it final.
+    assert [(w.start, w.end) for w in told.words] == [(0.0, 1.0), (1.0, 3.0)]
+    fails = True
+    with pytest.raises(UserError, match=r"talk.m4a: RuntimeError: no memory for this"):
+        transcribe.transcript(Wavering(), samples, talk, config)
+
+
+def test_a_subtitle_ends_with_a_sentence_a_pause_or_a_full_line() -> None:
+    def words(text: str, start: float) -> list[Word]:
+        return [Word(f" {w}", start + i, start + i + 1.0) for i, w in enumerate(text.split())]
+
+    told = [*words("It rains. We stay", 0.0), *words("in", 9.0), *words("bed " * 9, 10.0)]
+    assert [(c.start, c.end, c.text) for c in segments(told, as_cues=True)] == [
+        (0.0, 2.0, "It rains."),
+        (2.0, 4.0, "We stay"),
+        (9.0, 16.0, "in bed bed bed bed bed bed"),
+        (16.0, 19.0, "bed bed bed"),
+    ]
+    cues = [Segment(0.0, 1.2, "a < b"), Segment(3661.5, 3662.0, "c")]
+    assert srt(cues) == (
+        "1\n00:00:00,000 --> 00:00:01,200\na < b\n\n2\n01:01:01,500 --> 01:01:02,000\nc\n"
+    )
+    assert vtt(cues) == (
+        "WEBVTT\n\n00:00:00.000 --> 00:00:01.200\na &lt; b\n\n01:01:01.500 --> 01:01:02.000\nc\n"
+    )
+
+
+# -- the model that is taken -----------------------------------------------------------------
+
+
+def test_real_whisper_is_taken_and_obtained_unless_another_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    obtained = []
+
+    def obtain(model: object) -> get.Got:
+        obtained.append(getattr(model, "model", None))
+        return get.Got(Path(), "", "MIT", "")
+
+    monkeypatch.setattr(get, "find_here", lambda name: None)
+    monkeypatch.setattr(get, "get_model", obtain)
+    assert get.with_model(["chunk=1s"]) == ["chunk=1s", "model=tiny.en"]
+    assert get.with_model(["model=base"]) == ["model=base"]
+    assert get.with_model(["model=mini"]) == ["model=mini"]
+    assert get.with_model(["model.path=there", "model=whisper"]) == [
+        "model.path=there", "model=whisper",
+    ]  # fmt: skip
+    assert obtained == ["tiny.en", "base"]
+    assert "tiny.en: licence MIT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["data.path=a.wav"], ["data.path=a.wav", "model=tiny.en", "data=folder"]),
+        (["data.path=a.jsonl", "model=mini"], ["data.path=a.jsonl", "model=mini", "data=manifest"]),
+        (["data.path=x", "data=kaldi"], ["data.path=x", "data=kaldi"]),
+        (["chunk=1s"], ["chunk=1s"]),
+    ],
+)
+def test_a_path_alone_is_a_corpus(
+    given: list[str], meant: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(get, "find_here", lambda name: True)
+    assert run._own_speech(given) == meant
+
+
+# -- side by side ----------------------------------------------------------------------------
+
+
+def test_compare_runs_each_method_on_the_recording_and_shows_the_page(
+    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    command = [f"audio={talk}", "method=whisperrt,reencode", *MINI]
+    assert compare.main(command) == 0 and opened == []
+    page = tmp_path / "outputs" / "compare" / "talk" / "report.html"
+    assert f"report:  {page.relative_to(tmp_path)}" in capsys.readouterr().out
+    assert len(list(page.parent.glob("*/metrics.json"))) == 2
+    assert compare.main([*command, "--open"]) == 0  # both are there already
+    assert opened == [page.as_uri()]
+
+
+@pytest.mark.parametrize("command", [["method=ufal"], ["audio=none.wav", "method=ufal"]])
+def test_compare_without_a_recording_is_refused(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare.main(command) == 2
+    assert "audio" in capsys.readouterr().err
