@@ -1,6 +1,6 @@
 """How many streams one device carries, for each method and model, from logs of single streams.
 
-    python -m streaming_asr.capacity outputs/one outputs/again [--table FILE] [--figure FILE]
+    python -m streaming_asr.capacity outputs/one outputs/again [--table FILE]
 
 The most streams whose 95th percentile of lag stays below one chunk and below 1 s, served one by one
 (score/streams.py). Rows of the same settings in several folders are measurements of one thing: the
@@ -138,19 +138,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--slowdown", type=float, default=1.0, metavar="S", help="of the machine")
     parser.add_argument("--seed", type=int, default=0, help="of the streams' offsets and orders")
     parser.add_argument("--table", type=Path, metavar="FILE", help="also write it as Markdown")
-    parser.add_argument("--figure", type=Path, metavar="FILE", help="also draw it: .svg .png .pdf")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row")
     arguments = parser.parse_args(argv)
     return exit_status(lambda: _capacity(arguments))
 
 
 def _capacity(arguments: argparse.Namespace) -> None:
-    for option, path, suffixes in (
-        ("--table", arguments.table, (".md",)),
-        ("--figure", arguments.figure, (".svg", ".png", ".pdf")),
-    ):
-        if path is not None and path.suffix not in suffixes:
-            raise UserError(f"{option} {path}: the suffix is {', '.join(suffixes)}")
+    if arguments.table is not None and arguments.table.suffix != ".md":
+        raise UserError(f"--table {arguments.table}: the suffix is .md")
     rows, refused = measure(arguments.folders, slowdown=arguments.slowdown, seed=arguments.seed)
     _print(rows, refused)
     if arguments.table is not None:
@@ -160,9 +155,6 @@ def _capacity(arguments: argparse.Namespace) -> None:
     if arguments.json is not None:
         content = [_plain(row) for row in rows]
         write_text(arguments.json, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-    if arguments.figure is not None:
-        draw(rows, arguments.figure)
-        print(f"figure: {arguments.figure}")
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -184,30 +176,6 @@ def _print(rows: Sequence[Row], refused: Sequence[str]) -> None:
         print(f"measured on {machine}; streams served one by one, lag p95 of the fewest")
     for reason in refused:
         print(f"left out: {reason}")
-
-
-def draw(rows: Sequence[Row], out: Path) -> None:
-    """Draw the capacities as bars, with the spread of several runs."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 0.9 + 0.28 * len(rows)), layout="constrained")
-    axis = figure.subplots()
-    for y, row in enumerate(rows):
-        axis.barh(y, row.least, color="#0b62b8", height=0.7)
-        if row.most > row.least:
-            axis.hlines(y, row.least, row.most, color="#1b1f24", lw=1.2)
-        axis.text(row.most, y, f" {row.streams}", va="center", fontsize=7)
-    names = [
-        " ".join(filter(None, (p.label, p.model, p.chunk))) for p in (row.place for row in rows)
-    ]
-    axis.set_yticks(range(len(rows)), names, fontsize=7)
-    axis.invert_yaxis()
-    axis.set_xlim(0, 1.1 * max(*(row.most for row in rows), 1))
-    axis.set_xlabel("Streams on one device, lag p95 below one chunk and 1 s", fontsize=8)
-    axis.tick_params(axis="x", labelsize=7)
-    axis.spines[["top", "right"]].set_visible(False)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=200)
 
 
 if __name__ == "__main__":

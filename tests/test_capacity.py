@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from report_cells import write_cell
 
+from experiments.capacity import main as picture
 from streaming_asr.capacity import main, measure
 from streaming_asr.errors import UserError
 
@@ -66,7 +67,10 @@ def test_the_command_writes_table_figure_and_rows(
     assert row["least"] == row["most"] >= 1
     cells = [cell.strip() for cell in out[".md"].read_text().splitlines()[2].strip("|").split("|")]
     assert cells[0] == "ufal" and cells[4] == str(row["least"])
+    assert picture([str(out[".png"]), str(tmp_path / "g")]) == 0
     assert out[".png"].stat().st_size > 1000
-    assert main([str(tmp_path / "g"), "--figure", "x.gif"]) == 2
+    with pytest.raises(UserError, match="give a .svg, .png or .pdf"):
+        picture(["x.gif", str(tmp_path / "g")])
+    assert main([str(tmp_path / "g"), "--table", "x.gif"]) == 2
     assert main([str(tmp_path / "none")]) == 2
     assert "no such folder" in capsys.readouterr().err
