@@ -1,4 +1,4 @@
-"""The picture of how many streams a device carries: python -m experiments.capacity OUT FOLDER ..."""
+"""Draws how many streams a device carries: python -m experiments.capacity OUT FOLDER ..."""
 
 from __future__ import annotations
 
