@@ -15,7 +15,10 @@ author = copyright = PROJECT["name"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 root_doc = "docs/index"
-include_patterns = ["README.md", "docs/**.md", "experiments/**.md", "CHANGELOG.md", "streaming_asr/data/voices/README.md"]
+include_patterns = [
+    *("README.md", "CHANGELOG.md", "docs/**.md", "experiments/**.md"),
+    "streaming_asr/data/voices/README.md",
+]
 exclude_patterns = [".*", "build", "outputs", "multirun", "experiments/*/work"]
 myst_heading_anchors = 4
 nitpicky = False
