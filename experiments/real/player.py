@@ -1,12 +1,12 @@
 """The animated picture of the README: what a listener sees, from the logs of runs.
 
-    python -m streaming_asr.run -m method=whisperrt,simul_whisper chunk=1s model=tiny.en data=voices
-    python -m experiments.real.player outputs/default --utt UTTERANCE
+    streaming-asr run -m method=whisperrt,offline model=tiny.en data=voices limit=12 name=p
+    python -m experiments.real.player outputs/p --utt am_michael-3 --clock cu
 
 Each cell below the folder is a panel, the one that shows words first on top: committed words are
-solid, the guess after them is dim, at the times of the compute clock. The SVG moves by its own
-style sheet, follows the reader's light or dark scheme, and stands still at the final text where
-the reader wants no motion.
+solid, the guess after them is dim, at the times of the compute clock, or with --clock cu of the
+audio clock, which a busy machine does not slow. The SVG moves by its own style sheet, follows the
+reader's light or dark scheme, and stands still at the final text where no motion is wanted.
 """
 
 from __future__ import annotations
@@ -49,12 +49,11 @@ class Shown(NamedTuple):
     end_s: float | None  # None: to the end
 
 
-def shown(heard: Trace, columns: int) -> list[Shown]:
+def shown(heard: Trace, clock: str, columns: int) -> list[Shown]:
     """Return the words of one utterance as they stand on a screen `columns` letters wide."""
-    times = heard.times("ca")
     standing: dict[tuple[int, int, str, bool], float] = {}
     done: list[Shown] = []
-    for step, at in zip(heard.steps, times, strict=True):
+    for step, at in zip(heard.steps, heard.times(clock), strict=True):
         now = _places(step.displayed.split(), len(step.committed.split()), columns)
         for key in [key for key in standing if key not in now]:
             done.append(Shown(*key, standing.pop(key), at))
@@ -76,16 +75,16 @@ def _places(
     return places
 
 
-def picture(panels: Sequence[tuple[str, Trace]]) -> str:
+def picture(panels: Sequence[tuple[str, Trace]], clock: str) -> str:
     """Return the SVG of (name, utterance) panels of one recording, one below the other."""
     duration_s = panels[0][1].duration_s
-    total_s = max(max(heard.times("ca")) for _, heard in panels) + PAUSE_S
+    total_s = max(max(heard.times(clock)) for _, heard in panels) + PAUSE_S
     columns = int((WIDTH - 2 * MARGIN) / LETTER)
     full = f"{_percent(duration_s, total_s)},to{{transform:none}}"
     rules, body, top = [f"@keyframes bar{{0%{{transform:scaleX(0)}}{full}}}"], [], 34
     for name, heard in panels:
         body.append(f'<text class="name" x="{MARGIN}" y="{top + 14}">{escape(name)}</text>')
-        words = shown(heard, columns)
+        words = shown(heard, clock, columns)
         for word in sorted(words, key=lambda each: each.start_s):
             number = len(rules)
             rules.append(_rule(number, word, total_s))
@@ -136,14 +135,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folder", type=Path, help="of finished cells")
     parser.add_argument("--utt", required=True, help="the utterance's id")
+    parser.add_argument("--clock", choices=("ca", "cu"), default="ca")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("player.svg"))
     given = parser.parse_args(argv)
 
     def write() -> int:
         cells = [cell for cell in read_cells(given.folder) if cell.error is None]
         panels = [(f"{named(cell)}, {cell.model}", of_cell(cell, given.utt)) for cell in cells]
-        panels.sort(key=lambda panel: min(s.start_s for s in shown(panel[1], WIDTH)))
-        print(f"wrote {write_text(given.out, picture(panels))}")
+        panels.sort(key=lambda panel: min(s.start_s for s in shown(panel[1], given.clock, WIDTH)))
+        print(f"wrote {write_text(given.out, picture(panels, given.clock))}")
         return 0
 
     return exit_status(write)
