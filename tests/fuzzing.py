@@ -31,7 +31,11 @@ WEIRD: tuple[Any, ...] = (
 
 
 def cases(share: int) -> Callable[[Any], Any]:
-    """Run a test on so many of every 200 cases: the same ones in each run of the quick profile."""
+    """Run a test on so many of every 200 cases: the same ones in each run of the quick profile.
+
+    `make fuzz` draws others in every run; a failure prints its case and a decorator with which the
+    same test fails again.
+    """
     return settings(
         max_examples=share * FACTOR,
         derandomize=FACTOR == 1,

@@ -63,6 +63,7 @@ OPUS = {"format": "OGG", "subtype": "OPUS"}
         ("a.ogg", {}, cut, "is cut off"),
         ("a.opus", OPUS, cut, "is cut off"),
         ("a.flac", {}, cut, "not readable as audio"),
+        ("a.mp3", {}, cut, r"is damaged: 3.\d\d of 6.00 s can be decoded"),
         ("a.ogg", {}, damage, r"is damaged: \d.\d\d of 6.00 s can be decoded"),
         ("a.opus", OPUS, damage, r"is damaged: \d.\d\d of 6.00 s can be decoded"),
         ("a.wav", {}, claim_rate, "states 2147483647 Hz"),
@@ -100,6 +101,28 @@ def test_an_ogg_that_ends_with_a_whole_page_is_read_with_a_warning(
     with caplog.at_level(logging.WARNING):
         load_audio(path)
     assert "has no last Ogg page" in caplog.text
+
+
+@pytest.mark.parametrize("rate", [16_000, 44_100, 8_000])  # MPEG 2, 1 and 2.5
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
+def test_an_mp3_without_a_length_is_read_where_its_bit_rate_is_constant(
+    tmp_path: Path, mode: str, rate: int
+) -> None:
+    """The decoder guesses its length from the first frame's bit rate: a loud start, a short end."""
+    samples = np.zeros(6 * rate)
+    samples[: 2 * rate] = np.random.default_rng(1).uniform(-0.5, 0.5, 2 * rate)
+    path = tmp_path / "a.mp3"
+    soundfile.write(path, samples, rate, bitrate_mode=mode, compression_level=0.5)
+    assert len(load_audio(path)) == 96_000
+    content = path.read_bytes()
+    headless = content[content.index(content[:2], 40) :]  # without the first frame, which counts
+    path.write_bytes(b"ID3\4\0\0\0\0\1\2" + bytes(130) + headless)
+    if mode == "CONSTANT":
+        assert len(load_audio(path)) == pytest.approx(96_000, abs=3200)
+        return
+    for read in (load_audio, lambda path: load_audio(path, 1.0, 5.0), lambda p: Reader(p).read(1)):
+        with pytest.raises(UserError, match="MP3 of variable bit rate that states no length"):
+            read(path)
 
 
 @pytest.mark.parametrize("stated_s", [5.4, 6.6])

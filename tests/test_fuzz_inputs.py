@@ -73,7 +73,7 @@ def recordings(draw: st.DrawFn) -> tuple[str, bytes]:
     return name, draw(st.one_of(spoiled(recording(name)), st.binary(max_size=100)))
 
 
-@cases(30)
+@cases(25)
 @given(recordings())
 def test_a_spoiled_recording_is_audio_or_an_error(made: tuple[str, bytes]) -> None:
     name, content = made
@@ -116,7 +116,7 @@ ROWS = [
 MANIFEST = "".join(json.dumps(row) + "\n" for row in ROWS)
 
 
-@cases(35)
+@cases(30)
 @given(spoiled_lines(MANIFEST))
 @example(b'"\\ud800"\n')
 @example(b"[" * 100_000)
@@ -168,7 +168,7 @@ def test_every_format_that_can_be_imported_is_fuzzed() -> None:
     assert set(LOGS) == set(FORMATS)
 
 
-@cases(35)
+@cases(30)
 @given(imports())
 def test_a_spoiled_log_of_another_tool_is_scored_or_refused(made: tuple[str, bytes]) -> None:
     name, content = made
@@ -203,7 +203,7 @@ def overrides(keys: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
     )
 
 
-@cases(25)
+@cases(20)
 @given(overrides(TOP + FAKE))
 def test_a_configuration_of_any_values_runs_or_is_refused(given_: list[str]) -> None:
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch, watched():

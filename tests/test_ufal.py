@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import contract
@@ -559,6 +560,32 @@ def test_a_round_of_silence_is_one_window_however_long(cache: str) -> None:
         assert update.committed == update.partial == ()
         assert counts["frames_computed"] == 750 and counts["decode_steps"] < 10
         assert counts["frames_real"] == 50 * seconds
+
+
+@pytest.mark.parametrize(
+    ("no_speech", "compression", "skip_blank", "n_kept"),
+    [(0.8, 10.0, True, 0), (0.8, 10.0, False, 9), (0.3, 10.0, True, 9), (0.8, 1.5, True, 9)],
+)
+def test_a_phrase_said_without_end_into_silence_is_no_text(
+    monkeypatch: pytest.MonkeyPatch,
+    cache: str,
+    no_speech: float,
+    compression: float,
+    skip_blank: bool,
+    n_kept: int,
+) -> None:
+    """tiny.en ended two of 60 prompts so, in a window of the 0.3 s after the last timestamp."""
+    from streaming_asr.methods.ufal import faster
+
+    model = faster.FasterWhisper(str(tiny_folder()), cache=cache, skip_blank=skip_blank).model
+    said = SimpleNamespace(sequences_ids=[[5, 6, 7] * 3], no_speech_prob=no_speech)
+    monkeypatch.setattr(
+        faster.WhisperModel, "generate_with_fallback", lambda *_: (said, -0.2, 0.0, compression)
+    )
+    options = SimpleNamespace(beam_size=5, compression_ratio_threshold=2.4, no_speech_threshold=0.6)
+    tokenizer = SimpleNamespace(timestamp_begin=100)
+    result, *rest = model.generate_with_fallback(None, [], tokenizer, options)
+    assert len(result.sequences_ids[0]) == n_kept and rest == [-0.2, 0.0, compression]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -317,6 +317,42 @@ def test_half_an_update_of_a_published_checkpoint_is_refused(adapted, tmp_path):
 # -- tokens ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        (
+            "config.json",
+            "decoder_layers",
+            10**12,
+            "decoder_layers=1000000000000, which is 1 to 128",
+        ),
+        ("config.json", "d_model", -1, "d_model=-1, which is 1 to 8192"),
+        ("config.json", "max_target_positions", "x", "could not be loaded"),
+        ("generation_config.json", "suppress_tokens", [10**6], "names token 1000000; it has 542"),
+        ("generation_config.json", "alignment_heads", [[1, None]], "head None of layer 1"),
+        ("generation_config.json", "alignment_heads", [5], "could not be loaded"),
+    ],
+)
+def test_a_configuration_that_no_whisper_has_is_refused(tmp_path, name, key, value, message):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder(), folder)
+    content = json.loads((folder / name).read_text()) | {key: value}
+    (folder / name).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message):
+        load_whisper(folder)
+
+
+def test_a_tokenizer_with_a_gap_in_its_vocabulary_is_refused(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder(), folder)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["!"] = vocabulary['"']  # nothing spells its own number any more
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="could not be loaded"):
+        load_whisper(folder)
+
+
 def test_a_tokenizer_without_timestamps_gets_them(tmp_path):
     folder = shutil.copytree(tiny_folder(), tmp_path / "model")
     content = json.loads((folder / "tokenizer.json").read_text())

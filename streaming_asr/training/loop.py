@@ -15,6 +15,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside, write_text
 from streaming_asr.training.cache import BatchCache
+from streaming_asr.whisper.tensors import refuse_not_finite
 
 Log = Callable[[Mapping[str, float], int], None]
 
@@ -112,6 +114,23 @@ def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimiz
     return optimizers
 
 
+def _checked(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of an optimizer from a checkpoint, the settings being this run's own, which are the
+    same. Raises ValueError where a parameter's state is not one that the optimizer keeps."""
+    adam = isinstance(optimizer, torch.optim.AdamW)
+    names = {"step", "exp_avg", "exp_avg_sq"} if adam else {"momentum_buffer"}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, kept in saved["state"].items():
+        shapes = {n: () if n == "step" else tuple(parameters[index].shape) for n in names}
+        if {name: tuple(value.shape) for name, value in kept.items()} != shapes:
+            raise ValueError(f"the optimizer's state of parameter {index} is not whole")
+        refuse_not_finite("the optimizer's state", kept.items())
+    groups = zip(optimizer.state_dict()["param_groups"], saved["param_groups"], strict=True)
+    rates = ("lr", "plateau_scale")
+    kept_groups = [own | {k: float(old[k]) for k in rates if k in old} for own, old in groups]
+    return {"state": saved["state"], "param_groups": kept_groups}
+
+
 def lr_factor(config: FitConfig, step: int, progress: float) -> float:
     """Multiplier of `lr`: linear warm-up, then flat, then (linear_tail) a linear fall."""
     warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
@@ -195,7 +214,16 @@ class _Training:
     def restore(self) -> None:
         """Goes on where the checkpoint was written, if there is one; prepares the processes."""
         if self.checkpoint.exists():
-            self._load(torch.load(self.checkpoint, map_location="cpu", weights_only=True))
+            try:
+                self._load(torch.load(self.checkpoint, map_location="cpu", weights_only=True))
+            except UserError:
+                raise
+            except Exception as error:  # torch's readers raise whatever the bytes make them do
+                raise UserError(
+                    f"{self.checkpoint}: not a whole checkpoint ({type(error).__name__}: "
+                    f"{str(error).partition(chr(10))[0]}); remove it to begin anew, the folders "
+                    "best and final beside it hold the weights kept so far"
+                ) from error
         self.restored_at = self.n_steps
         self.model, *self.wrapped = self.accelerator.prepare(self.recipe.model, *self.optimizers)
         # not before: accelerate loads the optimizers' states anew
@@ -212,18 +240,26 @@ class _Training:
 
     def _load(self, saved: Mapping[str, Any]) -> None:
         _same_run(saved["config"], self.config, self.checkpoint)
-        named = dict(self.recipe.model.named_parameters())
+        named = {n: p for n, p in self.recipe.model.named_parameters() if p.requires_grad}
+        shapes = {name: parameter.shape for name, parameter in named.items()}
+        if {name: value.shape for name, value in saved["model"].items()} != shapes:
+            raise ValueError("its parameters are not those of this training")
+        refuse_not_finite(self.checkpoint, saved["model"].items())
         with torch.no_grad():
             for name, value in saved["model"].items():
                 named[name].copy_(value)
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-        self.plateau.load_state_dict(saved["plateau"])
-        self.n_steps, self.spent_s, self.best = saved["step"], saved["spent_s"], saved["best"]
-        self.n_stale = saved.get("n_stale", 0)
-        self.evaluated_at = saved.get("evaluated_at", -1)
-        self.figures = dict(saved.get("figures", {}))
-        self.best_figures = dict(saved.get("best_figures", {}))
+            optimizer.load_state_dict(_checked(optimizer, state))
+        own = self.plateau.state_dict()
+        counts = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
+        self.plateau.load_state_dict({k: type(own[k])(saved["plateau"][k]) for k in counts})
+        self.n_steps, self.spent_s = int(saved["step"]), float(saved["spent_s"])
+        self.best, self.n_stale = float(saved["best"]), int(saved.get("n_stale", 0))
+        self.evaluated_at = int(saved.get("evaluated_at", -1))
+        self.figures = {k: float(v) for k, v in saved.get("figures", {}).items()}
+        self.best_figures = {k: float(v) for k, v in saved.get("best_figures", {}).items()}
+        if self.n_steps < 0 or not 0 <= self.spent_s < math.inf or math.isnan(self.best):
+            raise ValueError(f"step {self.n_steps}, {self.spent_s} s, best score {self.best}")
         if self.accelerator.is_main_process:
             _cut_curve(self.out / "curve.jsonl", self.n_steps)
 
@@ -387,10 +423,15 @@ def _append(path: Path, row: Mapping[str, float]) -> None:
 
 
 def _cut_curve(path: Path, step: int) -> None:
-    """Drops what was logged after the checkpoint: these steps are taken again."""
-    if path.exists():
-        lines = path.read_text().splitlines(keepends=True)
-        write_text(path, "".join(line for line in lines if json.loads(line)["step"] <= step))
+    """Drops what was logged after the checkpoint, whose steps are taken again, and torn lines."""
+    if not path.exists():
+        return
+    kept = ""
+    for line in path.read_text(errors="replace").split("\n"):
+        with suppress(ValueError, KeyError, TypeError):
+            if json.loads(line)["step"] <= step:
+                kept += f"{line}\n"
+    write_text(path, kept)
 
 
 def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:

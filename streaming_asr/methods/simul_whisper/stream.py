@@ -103,7 +103,7 @@ class SimulWhisper(Chunked):
             rewind_frames = round(REWIND_SHARE * whisper.context_frames)
         self._search = BeamSearch(self._decoder, whisper.eot, max(1, self.beam))
         self._policy = Policy(*thresholds, rewind_frames)
-        self._heads = _alignment_heads(whisper)
+        self._heads = whisper.alignment_heads
 
     # ---- the protocol -----------------------------------------------------------------------
 
@@ -199,19 +199,6 @@ class SimulWhisper(Chunked):
         free = self._whisper.max_tokens * 3 // 4 - n_control - len(state.tokens)
         previous = state.previous(max(0, min(self._context_tokens, free)))
         return self._whisper.prompt(state.language, previous=previous)
-
-
-def _alignment_heads(whisper: Whisper) -> list[tuple[int, int]]:
-    """Those the model names; where it names none, all heads of the last half of its layers."""
-    n_layers, n_heads = whisper.config.decoder_layers, whisper.config.decoder_attention_heads
-    for layer, head in whisper.alignment_heads:
-        if not (0 <= layer < n_layers and 0 <= head < n_heads):
-            raise UserError(
-                f"alignment_heads of the model's generation_config.json names head {head} of "
-                f"layer {layer}; it has {n_layers} decoder layers of {n_heads} heads. Find them "
-                "with `python -m experiments.mini.align_heads model=...`"
-            )
-    return whisper.alignment_heads
 
 
 def _prompt(text: str | None, whisper: Whisper) -> list[int]:

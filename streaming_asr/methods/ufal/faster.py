@@ -77,9 +77,11 @@ class _NoText:
 class Model(WhisperModel):  # type: ignore[misc]
     """faster-whisper within the model's own context, its work recorded.
 
-    `recorder` is that of the call in progress. With `skip_blank` a window whose text is timestamps
-    alone is passed over as a whole. faster-whisper goes on behind the timestamp: of silence it
-    encodes a window of the full context for each 0.2 s or so, again in every round.
+    `recorder` is that of the call in progress. With `skip_blank` a window of silence is passed over
+    as a whole: one whose text is timestamps alone, behind which faster-whisper goes on, and of
+    silence encodes a window of the full context for each 0.2 s or so, again in every round; and one
+    in which the model hears no speech and says the same again and again. faster-whisper leaves a
+    text out where no speech is likely and the text is not; a loop is likely.
     """
 
     recorder: Recorder = NULL
@@ -141,10 +143,15 @@ class Model(WhisperModel):  # type: ignore[misc]
         # CTranslate2 does not say how long it searched: as long as the text it found, and its end.
         n_steps = len(results[0].sequences_ids[0]) + 1
         self.recorder.count(decode_steps=n_steps, beam_sum=n_steps * options.beam_size)
-        result, *rest = results
-        if self.skip_blank and min(result.sequences_ids[0], default=0) >= tokenizer.timestamp_begin:
+        result, log_prob, temperature, compression_ratio = results
+        is_blank = min(result.sequences_ids[0], default=0) >= tokenizer.timestamp_begin
+        loops_on_silence = (
+            compression_ratio > options.compression_ratio_threshold
+            and result.no_speech_prob > options.no_speech_threshold
+        )
+        if self.skip_blank and (is_blank or loops_on_silence):
             result = _NoText(result.no_speech_prob)
-        return result, *rest
+        return result, log_prob, temperature, compression_ratio
 
     def add_word_timestamps(self, *args: Any, **options: Any) -> Any:
         with self.recorder.part("decode"):

@@ -1,0 +1,195 @@
+"""What the parity scripts on real weights share: clips, weights, hashes and the fixture they keep.
+
+Each script runs the authors' code, from a checkout that is named, beside this project's on Debian's
+prompts with tiny.en. The prompts are CC-BY-SA: a fixture holds hashes and counts of what was said,
+no text and no audio. Words per chunk and one hash of all words tell whether two sides are equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import subprocess
+import sys
+import types
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from streaming_asr.data.corpora.prompts import Prompts
+from streaming_asr.hashes import HERE
+from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.models.hash import weights_hash
+from streaming_asr.schedule import deliveries
+from streaming_asr.utterance import Utterance
+from streaming_asr.whisper.from_ctranslate2 import locate
+
+MODEL = "openai/whisper-tiny.en"
+ADAPTER = HERE / "data" / "weights" / "tiny.en" / "whisperrt" / "any_chunk"
+FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "real"
+EQUAL = "equal"
+
+HUGGING_FACE_TO_OPENAI = (
+    ("layers.", "blocks."),
+    ("self_attn_layer_norm", "attn_ln"),
+    ("encoder_attn_layer_norm", "cross_attn_ln"),
+    ("final_layer_norm", "mlp_ln"),
+    ("self_attn.", "attn."),
+    ("encoder_attn.", "cross_attn."),
+    ("q_proj", "query"),
+    ("k_proj", "key"),
+    ("v_proj", "value"),
+    ("out_proj", "out"),
+    ("fc1", "mlp.0"),
+    ("fc2", "mlp.2"),
+    ("embed_tokens", "token_embedding"),
+    ("embed_positions.weight", "positional_embedding"),
+    ("encoder.layer_norm", "encoder.ln_post"),
+    ("decoder.layer_norm", "decoder.ln"),
+)
+
+
+def prompts(limit: int) -> list[Utterance]:
+    """The prompts that the protocol of experiments/real takes first, the shortest ahead.
+
+    So a run that is stopped has compared most of them; what it has is written.
+    """
+    return sorted(Prompts(language="en").utterances(limit), key=lambda clip: clip.duration_s)
+
+
+def pieces(
+    audio: np.ndarray, chunk_s: float, first_chunk_s: float | None = None, lookahead: int = 0
+) -> Iterator[tuple[np.ndarray, bool]]:
+    """The audio as the simulator delivers it, and whether a piece is the last."""
+    chunk, first = (round(s * SAMPLE_RATE) for s in (chunk_s, first_chunk_s or chunk_s))
+    start = 0
+    for end in deliveries(len(audio), chunk, first, lookahead):
+        yield audio[start:end], end == len(audio)
+        start = end
+
+
+def digest(parts: Iterable[object]) -> str:
+    """A hash of all parts in their order."""
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+def openai_names(name: str) -> str:
+    """A parameter of Hugging Face's Whisper by the name that OpenAI's code gives it."""
+    name = name.removeprefix("model.")
+    for theirs, openai in HUGGING_FACE_TO_OPENAI:
+        name = name.replace(theirs, openai)
+    return name
+
+
+def openai_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The weights of a Whisper of transformers, named as in OpenAI's checkpoints."""
+    state = {openai_names(name): value for name, value in model.state_dict().items()}
+    return {name: value for name, value in state.items() if not name.startswith("proj_")}
+
+
+def openai_dimensions(config: Any) -> dict[str, int]:
+    """The dimensions of OpenAI's checkpoints, of a config of transformers."""
+    return {
+        "n_mels": config.num_mel_bins,
+        "n_audio_ctx": config.max_source_positions,
+        "n_audio_state": config.d_model,
+        "n_audio_head": config.encoder_attention_heads,
+        "n_audio_layer": config.encoder_layers,
+        "n_vocab": config.vocab_size,
+        "n_text_ctx": config.max_target_positions,
+        "n_text_state": config.d_model,
+        "n_text_head": config.decoder_attention_heads,
+        "n_text_layer": config.decoder_layers,
+    }
+
+
+def stand_in(*names: str, **content: Any) -> None:
+    """Empty modules, with `content`, for packages that are not installed and not called."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            module = types.ModuleType(name)
+            module.__spec__ = importlib.util.spec_from_loader(name, None)
+            vars(module).update(content)
+            sys.modules[name] = module
+
+
+def commit_of(checkout: Path) -> str:
+    """The commit of a checkout, or what a file COMMIT in it says (an archive has no history)."""
+    said = checkout / "COMMIT"
+    if said.is_file():
+        return said.read_text(encoding="utf-8").strip()[:7]
+    command = ["git", "-C", str(checkout), "rev-parse", "--short=7", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def parser(description: str, reference: str) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("reference", type=Path, help=f"a checkout of {reference}")
+    made.add_argument("--limit", type=int, default=20, help="clips")
+    made.add_argument("--write", action="store_true", help="write the fixture of the tests")
+    return made
+
+
+def summary(steps: Sequence[Sequence[object]]) -> dict[str, Any]:
+    """What was added in each step: how much, and one hash of all of it."""
+    return {"n": [len(step) for step in steps], "hash": digest(x for step in steps for x in step)}
+
+
+def compared(
+    clip: Utterance, theirs: Mapping[str, Any], ours: Mapping[str, Any], cause: str = ""
+) -> dict[str, Any]:
+    """A row of the fixture. Ours stands in it only where it differs, with the cause by name."""
+    row = {"id": clip.id, "n_samples": len(clip.load()), "reference": dict(theirs)}
+    return row if theirs == ours else row | {"ours": dict(ours), "cause": cause or "unnamed"}
+
+
+def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Clips by what they are: equal, or different by a cause."""
+    return dict(Counter(row.get("cause", EQUAL) for row in rows))
+
+
+class Rows:
+    """The rows of tests/fixtures/real/<name>.json, written on leaving, also when interrupted."""
+
+    def __init__(
+        self,
+        name: str,
+        reference: str,
+        packages: Sequence[str],
+        settings: Mapping[str, Any],
+        *,
+        write: bool,
+    ) -> None:
+        self.path = FIXTURES / f"{name}.json"
+        self.header = {
+            "reference": reference,
+            "versions": {package: version(package) for package in packages},
+            "model": weights_hash(locate(MODEL)),
+            "data": Prompts(language="en").data_hash(),
+            "settings": dict(settings),
+        }
+        self.rows: list[dict[str, Any]] = []
+        self._write = write
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+        print(row["id"], row.get("cause", EQUAL), *row.get("faults", ()), flush=True)
+
+    def __exit__(self, *error: object) -> None:
+        print(f"clips: {counts(self.rows)}")
+        if self._write and self.rows:
+            header = json.dumps(self.header | {"counts": counts(self.rows)}, indent=1)[:-2]
+            lines = ",\n  ".join(json.dumps(row) for row in self.rows)
+            FIXTURES.mkdir(exist_ok=True)
+            self.path.write_text(f'{header},\n "clips": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+            print(f"written: {self.path}")
