@@ -11,7 +11,7 @@ WORKERS ?= 2
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz check bench mini debug sweep report slurm clean
+.PHONY: help run test fuzz check docs bench mini debug sweep report slurm clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -41,6 +41,10 @@ check: $(VENV)/.installed-dev  ## linter, formatter, import order and type check
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed-dev  ## the site, in build/docs; a warning or a broken link is an error
+	$(BIN)/python -m sphinx -W -q -b html -c docs . build/docs
+	@echo build/docs/docs/index.html
 
 bench: $(VENV)/.installed  ## time per chunk at chunks 5, 30 and 97, beside the naive baseline
 	$(BIN)/python -m experiments.bench step

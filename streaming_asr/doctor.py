@@ -156,7 +156,7 @@ def _audio_formats() -> Check:
     missing = wanted - set(soundfile.available_formats())
     state = "broken" if "OGG" in missing else "ok"
     found = f"libsndfile {soundfile.__libsndfile_version__}, " + (
-        f"without {', '.join(sorted(missing))}" if missing else "wav, flac, ogg, mp3"
+        f"without {', '.join(sorted(missing))}" if missing else "wav, flac, ogg, mp3; what PyAV reads too, as m4a, mp4, webm"
     )
     return Check("audio files", state, found, "install a newer soundfile")
 
@@ -174,7 +174,8 @@ def _hub(connect: Callable[[str], str | None] | None) -> Check:
 
 
 def _wandb(connect: Callable[[str], str | None] | None, environment: Mapping[str, str]) -> Check:
-    name, offline = "W&B online", "runs are kept offline and can be sent later with wandb sync"
+    name = "W&B online"
+    offline = "runs are kept offline and can be sent later with streaming-asr sync FOLDER"
     if importlib.util.find_spec("wandb") is None:
         return Check("W&B", "absent", "not installed", "pip install wandb, or tracker=none")
     netrc = Path(environment.get("NETRC") or Path.home() / ".netrc")

@@ -9,6 +9,7 @@ light key instead, because Whisper's English normaliser is not prefix-monotone (
 from __future__ import annotations
 
 import unicodedata
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib.metadata import version
@@ -65,14 +66,15 @@ def normaliser(language: str | None, kind: str = "whisper") -> Normaliser:
         return Normaliser("identity", "1", lambda text: tuple(text.split()), keeps_case=True)
     package_version = version("whisper-normalizer")
     code = (language or "en").lower()
+    with warnings.catch_warnings():  # Python 3.12 warns of an escape in the package's docstring
+        warnings.simplefilter("ignore")
+        from whisper_normalizer.basic import BasicTextNormalizer
     if code in ENGLISH:
         from streaming_asr.english import EnglishPieces
 
         return Normaliser(
             "whisper_normalizer.EnglishTextNormalizer", package_version, EnglishPieces()
         )
-    from whisper_normalizer.basic import BasicTextNormalizer
-
     name = "whisper_normalizer.BasicTextNormalizer"
     if code in UNSPACED:
         name += "(split_letters)"

@@ -626,7 +626,7 @@ def test_every_corpus_is_listed_with_a_sentence(capsys: pytest.CaptureFixture[st
 def test_the_corpus_that_the_documentation_adds_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "corpora.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "new_corpus.md").read_text(encoding="utf-8")
     code = page.partition("```python\n")[2].partition("```")[0]
     settings = page.partition("```yaml\n")[2].partition("```")[0]
     write(tmp_path / "my_corpus.py", code)

@@ -1,4 +1,4 @@
-"""Benchmarks: what computing costs. docs/bench.md says what is measured.
+"""Benchmarks: what computing costs. experiments/bench/README.md says what is measured.
 
 __main__            the command line
 show                what every benchmark prints alike

@@ -28,7 +28,8 @@ baseline that recomputes what can be kept. Both emit the same tokens in the same
   python -m experiments.bench step --model streaming_asr/data/mini/model --at 30
       a model of your own, a Hugging Face folder
 
-Nothing is downloaded: only the dimensions are Whisper's. docs/bench.md says what is measured.
+Nothing is downloaded: only the dimensions are Whisper's. experiments/bench/README.md says what is
+measured.
 """
 
 CHUNKFORMER = """\

@@ -117,9 +117,10 @@ def load_whisper(
     device: str = "cpu",
     dtype: str = "float32",
     adapter: str | Path | None = None,
+    tokenizer_path: str | Path | None = None,
 ) -> Whisper:
     """Load `path` (folder, hub name, name@revision) and merge `adapter` (peft folder, published
-    checkpoint).
+    checkpoint). tokenizer_path: the model whose tokenizer it shares, by default its own.
 
     Raises UserError where the model or the adapter is missing or of another form.
     """
@@ -138,7 +139,7 @@ def load_whisper(
             )
             model, loaded = told
             _check_generation(path, model.generation_config, model.config)
-            tokenizer = AutoTokenizer.from_pretrained(source)
+            tokenizer = AutoTokenizer.from_pretrained(locate(tokenizer_path or path))
             _add_timestamps(model.config, tokenizer)
             _check_tokenizer(path, model.config, tokenizer)
             end: Any = tokenizer.convert_tokens_to_ids("<|endoftext|>")

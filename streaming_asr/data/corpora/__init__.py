@@ -1,4 +1,4 @@
-"""Corpora: named sets of utterances that conf/data/*.yaml chooses."""
+"""Corpora: named sets of utterances, which a file of conf/data chooses."""
 
 from __future__ import annotations
 

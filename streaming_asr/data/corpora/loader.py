@@ -1,7 +1,7 @@
 """What every loader of a published corpus shares.
 
 A loader says what stands on disk (`scan`); this class chooses, adds durations and word times, and
-refuses a corpus that is not whole. How to write one: docs/corpora.md.
+refuses a corpus that is not whole. How to write one: docs/new_corpus.md.
 """
 
 from __future__ import annotations

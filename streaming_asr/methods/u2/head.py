@@ -70,8 +70,10 @@ def load_trained(
     if folder is None:
         return load_whisper(model_path, device=device, dtype=dtype)
     folder = Path(folder)
-    if (folder / MODEL_FOLDER / "config.json").is_file():
-        return load_whisper(folder / MODEL_FOLDER, device=device, dtype=dtype)
+    whole = folder / MODEL_FOLDER
+    if (whole / "config.json").is_file():
+        shared = None if (whole / "tokenizer.json").is_file() else model_path
+        return load_whisper(whole, device=device, dtype=dtype, tokenizer_path=shared)
     adapter = folder if (folder / "adapter_config.json").is_file() else None
     return load_whisper(model_path, device=device, dtype=dtype, adapter=adapter)
 

@@ -1,0 +1,44 @@
+"""Sphinx: `make docs`. The source is the whole checkout, so that pages link to it as on GitHub."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+project = PROJECT["name"]
+release = PROJECT["version"]
+author = copyright = PROJECT["name"]
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+root_doc = "docs/index"
+include_patterns = [
+    *("README.md", "CHANGELOG.md", "docs/**.md", "experiments/**.md"),
+    "streaming_asr/data/voices/README.md",
+]
+exclude_patterns = [".*", "build", "outputs", "multirun", "experiments/*/work"]
+myst_heading_anchors = 4
+nitpicky = False
+
+autodoc_mock_imports = ["torch", "transformers", "peft", "faster_whisper", "ctranslate2"]
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+
+html_theme = "furo"
+html_title = PROJECT["name"]
+html_show_copyright = False
+html_theme_options = {"navigation_with_keys": True}
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", _give_title)
+
+
+def _give_title(app: Any, name: str, source: list[str]) -> None:
+    """Head a file that a command writes as a table alone, so that the sidebar can name it."""
+    if not source[0].lstrip().startswith(("#", "---")):
+        source[0] = f"# {name.split('/')[-2]}, {name.split('/')[-1]}\n\n{source[0]}"
