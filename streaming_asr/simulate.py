@@ -93,24 +93,14 @@ def simulate(
                 run.together(group)
 
 
-class _Row:
-    """What the simulator knows of one stream: its log, its audio and how much is committed."""
+class StreamRecord:
+    """What is known of one stream besides its audio: its log, how much of the audio was taken and
+    how many words are committed."""
 
-    def __init__(
-        self, utterance: Utterance, audio: InMemory | OnDisk, feed: str, batch: int, ahead: int
-    ) -> None:
-        self.utterance = utterance
-        self.audio = audio
-        self.log = UtteranceLog.of(utterance, feed=feed, batch=batch, lookahead_samples=ahead)
-        self.log.duration_samples = audio.n
-        self.log.audio_hash = audio.hash
+    def __init__(self, log: UtteranceLog) -> None:
+        self.log = log
         self.n_committed = 0
         self.received = 0
-
-    def take(self, end: int) -> Samples:
-        """Return the samples that follow, up to `end`."""
-        begin, self.received = self.received, end
-        return self.audio.read(end - begin)
 
     def note(
         self, update: Update, compute_ns: dict[str, int], counts: dict[str, float], last: bool
@@ -133,6 +123,26 @@ class _Row:
             words=_times(update.committed),
             retracted=update.retracted,
         )
+
+
+class _Row(StreamRecord):
+    """A stream of the simulator, whose audio is all there."""
+
+    def __init__(
+        self, utterance: Utterance, audio: InMemory | OnDisk, feed: str, batch: int, ahead: int
+    ) -> None:
+        super().__init__(
+            UtteranceLog.of(utterance, feed=feed, batch=batch, lookahead_samples=ahead)
+        )
+        self.utterance = utterance
+        self.audio = audio
+        self.log.duration_samples = audio.n
+        self.log.audio_hash = audio.hash
+
+    def take(self, end: int) -> Samples:
+        """Return the samples that follow, up to `end`."""
+        begin, self.received = self.received, end
+        return self.audio.read(end - begin)
 
 
 @dataclass
@@ -285,10 +295,10 @@ class _Run:
             parts_ns, counts = recorder.drain()
             for i, ((row, _, _), update) in enumerate(zip(active, updates, strict=True)):
                 times_ns = {
-                    name: int(_share(ns, i, len(active)))
+                    name: int(share(ns, i, len(active)))
                     for name, ns in {"wall": wall_ns, "cpu": cpu_ns, **parts_ns}.items()
                 }
-                shares = {name: _share(value, i, len(active)) for name, value in counts.items()}
+                shares = {name: share(value, i, len(active)) for name, value in counts.items()}
                 yield row, row.note(update, times_ns, shares, last[i])
             active = [stream for stream, ended in zip(active, last, strict=True) if not ended]
 
@@ -325,6 +335,6 @@ def _times(words: Sequence[Word]) -> list[list[float | None]] | None:
     return rows if any(value is not None for row in rows for value in row) else None
 
 
-def _share(total: float, i: int, n: int) -> float:
+def share(total: float, i: int, n: int) -> float:
     """Return the i-th of n shares that add up to `total`; those of a whole number are whole."""
     return total / n if isinstance(total, float) else total * (i + 1) // n - total * i // n
