@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,7 @@ class Cell:
     committed: list[Word] = field(default_factory=list)
     partial: list[Word] = field(default_factory=list)
     latest: Seen | None = None
+    unsent: deque[tuple[Seen, bool]] = field(default_factory=deque)
     done: threading.Event = field(default_factory=threading.Event)
 
     def begin(
@@ -55,6 +57,7 @@ class Cell:
 
         def seen(_: Stream, each: Seen) -> None:
             step = each.step
+            self.unsent.append((each, not self.committed))
             del self.committed[len(self.committed) - step.retracted :]
             self.committed += map(Word, step.committed)
             self.partial, self.latest = list(map(Word, step.partial)), each
@@ -68,6 +71,10 @@ class Cell:
         self.stream = worker.open(
             self.engine, name, language=language, grows=grows, on_step=seen, on_end=ended
         )
+
+    def take_unsent(self) -> tuple[Seen, bool] | None:
+        """Return the oldest step that was not taken yet, and whether it opens the text."""
+        return self.unsent.popleft() if self.unsent else None
 
     @property
     def log(self) -> UtteranceLog:
