@@ -199,19 +199,21 @@ async def transcribe(service: Service, request: Request) -> Response:
     handed_on = False
     try:
         try:
-            form = await Request(request.scope, counted).form(max_files=1)
+            async with Request(request.scope, counted).form(max_files=1) as form:
+                file, language = form.get("file"), form.get("language")
+                if not isinstance(file, UploadFile):
+                    raise Refused(400, "invalid_form", "file: none; send a recording as `file`")
+                wanted = form.get("response_format") or "json"
+                if wanted not in ("json", "text"):
+                    told = f"response_format={wanted}: json or text"
+                    raise Refused(400, "invalid_form", told)
+                names = service.chosen(str(form.get("model") or ""))
+                streams = str(form.get("stream", "")).lower() in ("true", "1")
+                samples = await asyncio.to_thread(_decoded, file)
         except MultiPartException as error:
             raise Refused(400, "invalid_form", str(error)) from error
-        file, language = form.get("file"), form.get("language")
-        if not isinstance(file, UploadFile):
-            raise Refused(400, "invalid_form", "file: none; send the recording as multipart `file`")
-        wanted = form.get("response_format") or "json"
-        if wanted not in ("json", "text"):
-            raise Refused(400, "invalid_form", f"response_format={wanted}: json or text")
-        names = service.chosen(str(form.get("model") or ""))
-        samples = await asyncio.to_thread(_decoded, file)
         cell = upload.begin(service, names[0], samples, str(language) if language else None)
-        if str(form.get("stream", "")).lower() in ("true", "1"):
+        if streams:
             handed_on = True
             return StreamingResponse(_streamed(service, upload), media_type="text/event-stream")
         while await upload.texts.get() is not None:

@@ -7,7 +7,8 @@ follows the commit. With several methods each has an item of its own, `<item>.<m
 
 Deltas only ever grow, so the guess after the committed text has no place in them. A client that
 puts STEPS into `session.include` also gets an event of that type for each step: method, delta,
-partial (the guess), retracted (words), audio_s, behind_s, step_s and queued_s.
+partial (the guess), retracted (words), audio_s, behind_s, step_s and queued_s; and one of type
+LOGGED once an item's logs can be fetched.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from streaming_asr.method import SAMPLE_RATE, Samples, display_text
 from streaming_asr.serve.service import Refused, Service
 
 STEPS = "streaming_asr.steps"
+LOGGED = "streaming_asr.logged"
 RATES = (16_000, 24_000)
 MAX_UNSENT = 512  # events
+MAX_ERRORS = 50  # of a client, which is no client of this format then
 SEND_S = 10.0  # for one event
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
@@ -75,12 +78,13 @@ class RealtimeSession:
         self.rate, self.tells_steps = 24_000, False
         self.item: Item | None = None
         self.unfinished: set[Item] = set()
-        self._n_items = 0
+        self._n_items = self._n_errors = 0
         self._heard_s = 0.0
         self._outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_UNSENT)
         self._closing = asyncio.Event()
         self._reason = (1001, "the server is stopping")
         self._unread = False
+        self._writing: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
         self._closing.set()
@@ -132,11 +136,19 @@ class RealtimeSession:
                 return True
             message = receive.result()
             if message["type"] == "websocket.disconnect":
+                if message.get("code") == 1009:
+                    log.warning(
+                        "%s: a message of more than %d bytes", self.id, limits.max_message_bytes
+                    )
                 return False
             try:
                 self._take(message.get("text"))
             except Refused as error:
                 self._fail(error.code, str(error))
+                self._n_errors += 1
+            if self._n_errors > MAX_ERRORS:
+                self._reason = (1008, "too many errors")
+                return True
             if self._heard_s > limits.max_session_s:
                 self._fail(
                     "session_expired", f"{limits.max_session_s} s were heard, which is the most"
@@ -318,12 +330,19 @@ class RealtimeSession:
         else:
             error = {"type": "server_error", "code": "failed", "message": cell.log.error}
             self._emit(f"{TRANSCRIPTION}.failed", **where, error=error)
+        task = asyncio.create_task(self._write(item, cell))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _write(self, item: Item, cell: Cell) -> None:
         try:
-            cell.write()
+            await asyncio.to_thread(cell.write)
         except Exception as error:  # a full disk ends the logging, not the session
             log.error("%s: %s", self.id, error)
         item.n_open -= 1
         if not item.n_open:
+            if self.tells_steps:
+                self._emit(LOGGED, item_id=item.id, session=self.id)
             self.unfinished.discard(item)
             item.done.set()
 
