@@ -256,6 +256,8 @@ def test_a_client_that_never_reads_is_dropped_and_others_are_served(
     tmp_path: Path, speech: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streaming_asr.serve.realtime.MAX_UNSENT", 8)
+    monkeypatch.setattr("streaming_asr.serve.realtime.SEND_S", 0.5)
+    monkeypatch.setattr("streaming_asr.serve.command.CLOSE_S", 0.5)
     with served(tmp_path) as service, client(service) as other:
         with client(service, max_queue=1) as socket:
             events(socket, "created")

@@ -15,7 +15,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.get import with_model
 from streaming_asr.serve.settings import Settings
 
-WEBSOCKETS = "websockets-sansio"
+CLOSE_S = 5.0  # what is left unsent when a session ends is dropped after so long
 
 
 def serve(argv: Sequence[str]) -> int:
@@ -82,6 +82,13 @@ def _serve(settings: Settings, rest: list[str], listening: socket.socket) -> int
 def make_server(service, app):  # type: ignore[no-untyped-def]
     """Return uvicorn's server for the application; SIGTERM and Ctrl-C drain it."""
     import uvicorn
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    class Protocol(WebSocketsSansIOProtocol):
+        async def run_asgi(self) -> None:
+            await super().run_asgi()
+            # close() waits for a client that never reads for ever.
+            self.loop.call_later(CLOSE_S, self.transport.abort)
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -112,7 +119,7 @@ def make_server(service, app):  # type: ignore[no-untyped-def]
         log_level="warning",
         access_log=False,
         lifespan="off",
-        ws=WEBSOCKETS,
+        ws=Protocol,
         ws_max_size=settings.max_message_bytes,
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=5,
