@@ -274,6 +274,8 @@ class _View:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+        if not self._live.console.is_terminal:
+            print()  # rich leaves the cursor at the end of the last line
 
     def refresh(self, heard_s: float, paused: bool) -> None:
         from rich.console import Group

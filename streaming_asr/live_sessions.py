@@ -134,7 +134,7 @@ def _cell(plan: planned_cells.Planned) -> Cell:
     engine.warm_up()
     plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     plain["method"] = {"name": name} | plain["method"]
-    plain["data"] = {"name": "live", "split": "live"}
+    plain["data"] = {"name": "live"}
     header = {
         "config": plain,
         "versions": machine.versions(),

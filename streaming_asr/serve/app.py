@@ -39,7 +39,7 @@ from streaming_asr.serve.service import Refused, Service
 PAGE = Path(__file__).with_name("page.html")
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' blob:; "
-    "worker-src blob:; connect-src 'self' ws: wss:; img-src data:; base-uri 'none'; "
+    "worker-src blob:; connect-src 'self' ws: wss: blob:; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
 

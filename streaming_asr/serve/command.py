@@ -68,6 +68,8 @@ def _serve(settings: Settings, rest: list[str], listening: socket.socket) -> int
         rest.append(f"name='serve/{datetime.now():%Y%m%d-%H%M%S}'")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     cells = cells_of(with_model(rest))
+    for cell in cells:
+        cell.folder.rmdir()  # made to see whether it can be; the sessions have their own
     with Worker() as worker:
         service = Service(settings, cells, worker)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
