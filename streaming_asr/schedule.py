@@ -10,18 +10,18 @@ from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import Utterance
 
-FEEDS = ("fixed", "best_effort")
+FEEDS = ("fixed", "best_effort", "realtime")
 
 
 def check_feed(feed: str, batch: int) -> None:
-    """Raise UserError for an unknown feed, a batch below 1, and a batch of best-effort streams."""
+    """Raise UserError for an unknown feed, a batch below 1, and a batch of streams that wait."""
     if feed not in FEEDS:
         raise UserError(f"feed={feed}: feed is {' or '.join(FEEDS)}{did_you_mean(feed, FEEDS)}")
     if batch < 1:
         raise UserError(f"batch={batch}: must be 1 or more; leave batch out for its default")
-    if feed == "best_effort" and batch > 1:
+    if feed != "fixed" and batch > 1:
         raise UserError(
-            f"batch={batch} feed=best_effort: a best-effort stream waits for its own steps, "
+            f"batch={batch} feed={feed}: such a stream waits for its own steps, "
             "so streams cannot share one; use batch=1"
         )
 

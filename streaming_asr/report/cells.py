@@ -128,8 +128,10 @@ def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
     overrides = _overrides(folder.name)
     if n_failed := document.get("n_failed"):
         notes.append(f"{n_failed} of {document.get('n_utterances')} utterances failed")
-    if config.get("feed") == "best_effort":
-        notes.append("feed best_effort: the text depends on the machine")
+    if (feed := config.get("feed")) in ("best_effort", "realtime"):
+        notes.append(f"feed {feed}: the text depends on the machine")
+    if document.get("n_slipped"):
+        notes.append(f"{document['n_slipped']} utterances were fed late: this machine was busy")
     if (config.get("batch") or 1) != 1:
         notes.append(f"batch {config['batch']}: no latency")
     method = overrides.get("method") or _method(config) or name

@@ -286,6 +286,7 @@ class RealtimeSession:
                 }
             },
             "include": [STEPS] * self.tells_steps,
+            "extensions": [STEPS],
         }
 
     # -- what it is sent ----------------------------------------------------------------------
