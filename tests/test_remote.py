@@ -255,6 +255,8 @@ def test_a_server_that_says_nonsense_or_leaves_early_fails_the_utterance(tmp_pat
 def test_an_end_that_never_comes_is_waited_for_as_long_as_told(tmp_path: Path) -> None:
     over = threading.Event()
     with websocket(lambda connection: (over.wait(60), None)[1]) as url:
-        said = heard(tmp_path, remote(url, "simulstream", patience_s=0.3), seconds=0.3)
-        over.set()
+        try:
+            said = heard(tmp_path, remote(url, "simulstream", patience_s=0.3), seconds=0.3)
+        finally:
+            over.set()
     assert said.status == "failed" and "no end of the text within 0.3 s" in str(said.error)

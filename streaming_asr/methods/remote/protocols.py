@@ -18,6 +18,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 
 CONNECT_S = 10.0
+CLOSE_S = 2.0
 STEPS = "streaming_asr.steps"
 TRANSCRIPTION = "conversation.item.input_audio_transcription."
 LINE = re.compile(r"(-?\d+) (-?\d+) ?(.*)")
@@ -71,7 +73,8 @@ def pcm16(samples: Samples) -> bytes:
     return (np.clip(samples, -1.0, 1.0) * 32767).round().astype("<i2").tobytes()
 
 
-def _connected(url: str, **settings: Any) -> Any:
+def _connected(url: str, **settings: Any) -> tuple[Any, ExitStack]:
+    """Return a WebSocket and what closes it."""
     try:
         from websockets.exceptions import InvalidHandshake
         from websockets.sync.client import connect
@@ -79,11 +82,11 @@ def _connected(url: str, **settings: Any) -> Any:
         raise UserError(
             "method=remote: needs websockets; pip install 'streaming-asr[live]'"
         ) from error
+    fixed: dict[str, Any] = {"max_size": None, "compression": None, "ping_timeout": None}
+    closing = ExitStack()
     try:
-        return connect(
-            url, open_timeout=CONNECT_S, max_size=None, compression=None, ping_timeout=None,
-            **settings,
-        )  # fmt: skip
+        made = connect(url, open_timeout=CONNECT_S, close_timeout=CLOSE_S, **fixed, **settings)
+        return closing.enter_context(made), closing
     except (OSError, InvalidHandshake, TimeoutError) as error:
         raise _unreachable(url, error) from error
 
@@ -108,7 +111,7 @@ class OpenAIRealtime:
         self, url: str, language: str | None, served: str | None, rate: int, token: str | None
     ) -> None:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._connection = _connected(url, additional_headers=headers)
+        self._connection, self._closing = _connected(url, additional_headers=headers)
         self._rate = rate
         self._resampler = None if rate == SAMPLE_RATE else Resampler(rate)
         created = json.loads(self._connection.recv(timeout=CONNECT_S))
@@ -171,14 +174,14 @@ class OpenAIRealtime:
         return Change(tuple(map(apart, final[kept:])), (), retracted)
 
     def close(self) -> None:
-        self._connection.close()
+        self._closing.close()
 
 
 class Simulstream:
     """See the module's docstring."""
 
     def __init__(self, url: str, language: str | None) -> None:
-        self._connection = _connected(url)
+        self._connection, self._closing = _connected(url)
         about = {"sample_rate": SAMPLE_RATE}
         spoken = {} if language is None else {"source_lang": language, "target_lang": language}
         self._connection.send(json.dumps(about | spoken))
@@ -206,7 +209,7 @@ class Simulstream:
             yield Change((), pieces(self._shown))
 
     def close(self) -> None:
-        self._connection.close()
+        self._closing.close()
 
 
 class WhisperOnline:
