@@ -226,7 +226,9 @@ def _give_times(
             (result,) = aligner.align([said])
             if result.words is None:
                 raise UserError(result.reason)
-            words += [TimedWord(w, begin_s + start, begin_s + end) for w, start, end in result.words]
+            words += [
+                TimedWord(w, begin_s + start, begin_s + end) for w, start, end in result.words
+            ]
     except UserError as error:
         say(f"{cell.title}: no word times, so no latency of words: {error}")
         return header

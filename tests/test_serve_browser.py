@@ -1,4 +1,4 @@
-"""The server's page in a real browser: a microphone fed from a file, a dropped file, the keyboard."""
+"""The server's page in a real browser: a microphone of a file, a dropped file, the keyboard."""
 
 from __future__ import annotations
 

@@ -54,9 +54,7 @@ def test_the_official_client_transcribes_live_and_recorded_speech(tmp_path: Path
         sent = ("talk.wav", file.getvalue())
         whole = client.audio.transcriptions.create(model="whisperrt", file=sent)
         assert len(whole.text.split()) == 6
-        events = list(
-            client.audio.transcriptions.create(model="whisperrt", file=sent, stream=True)
-        )
+        events = list(client.audio.transcriptions.create(model="whisperrt", file=sent, stream=True))
         assert [event.type for event in events][-1] == "transcript.text.done"
         assert events[-1].text == whole.text
         client.close()

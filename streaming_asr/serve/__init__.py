@@ -4,7 +4,8 @@
 
   host=127.0.0.1        another address needs token=
   port=8000
-  token=SECRET          asked of every client: Authorization: Bearer SECRET; the page: /#token=SECRET
+  token=SECRET          asked of every client as Authorization: Bearer SECRET; in the page's address
+                        as /#token=SECRET
   origins=URL,URL       pages of other servers that may connect
   max_sessions=16       at once
   max_session_s=3600    of audio in one session

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streaming_asr.live_sessions import Cell
 from streaming_asr.serve.settings import Settings
-from streaming_asr.sessions import Stream, Worker
+from streaming_asr.sessions import Worker
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 10.0)
 SESSION_ID = re.compile(r"sess_[\w-]{22}")
@@ -141,8 +141,3 @@ class Service:
         path = self.root / session / self.cells[name].folder.name / "events.jsonl"
         return path if path.is_file() else None
 
-
-def drop(streams: Sequence[Stream]) -> None:
-    """Abandon streams whose client is gone."""
-    for stream in streams:
-        stream.abandon()

@@ -92,6 +92,4 @@ def _token(headers: Mapping[str, str]) -> str:
     if kind.lower() == "bearer":
         return token.strip()
     offered = headers.get("sec-websocket-protocol", "").split(",")
-    return next(
-        (p.strip().removeprefix(KEY_PROTOCOL) for p in offered if KEY_PROTOCOL in p), ""
-    )
+    return next((p.strip().removeprefix(KEY_PROTOCOL) for p in offered if KEY_PROTOCOL in p), "")
