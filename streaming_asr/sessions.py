@@ -222,7 +222,7 @@ class Stream(StreamRecord):
             if not last:
                 self._note_ready()
         audio = np.concatenate([np.zeros(0, np.float32), *taken])
-        self._digest.update(audio)
+        self._digest.update(audio.tobytes())
         self.log.duration_samples, self.log.audio_hash = end, self._digest.hexdigest()
         return audio, last, arrived_s
 

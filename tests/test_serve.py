@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import soundfile
 from fakes import FailsOn, Ticker, noise
@@ -284,6 +287,37 @@ def test_beyond_the_limit_sessions_are_refused_with_the_reason(tmp_path: Path) -
         until(lambda: not service.sessions)
         with client(service) as again:
             assert events(again, "created")
+
+
+def test_two_hundred_connections_at_once_that_vanish_leave_nothing_behind(tmp_path: Path) -> None:
+    wire = pcm(noise(0.3))
+    with served(tmp_path, max_sessions=40) as service:
+        told = []
+
+        def connect_and_vanish() -> None:
+            with client(service) as socket:
+                told.append(json.loads(socket.recv(timeout=60))["type"])
+                with suppress(ConnectionClosed):
+                    for _ in range(len(told) % 7):
+                        append(socket, wire)
+                socket.socket.close()
+
+        process = psutil.Process()
+        with client(service) as other:
+            events(other, "created")
+            before = process.num_fds()
+            threads = [threading.Thread(target=connect_and_vanish) for _ in range(200)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            until(lambda: len(service.sessions) == 1)
+            assert len(told) == 200 and set(told) == {"session.created", "error"}
+            append(other, pcm(noise(1.5)))
+            send(other, "input_audio_buffer.commit")
+            assert len(events(other, "completed")[-1]["transcript"].split()) == 4
+            until(lambda: process.num_fds() <= before)
+        assert not service.worker.streams
 
 
 def test_idle_and_endless_sessions_are_closed(tmp_path: Path) -> None:

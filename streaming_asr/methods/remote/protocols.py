@@ -157,9 +157,9 @@ class OpenAIRealtime:
                 self._words += words
                 yield Change(words, pieces(event["partial"]), retracted)
             elif kind == f"{TRANSCRIPTION}delta" and not self._tells_steps:
-                *words, self._open = pieces(self._open + event["delta"]) or ("",)
-                self._words += words
-                yield Change(tuple(words), (self._open,) if self._open else ())
+                *whole, self._open = pieces(self._open + event["delta"]) or ("",)
+                self._words += whole
+                yield Change(tuple(whole), (self._open,) if self._open else ())
             elif kind == f"{TRANSCRIPTION}completed":
                 yield self._completed(pieces(event["transcript"]))
                 return
