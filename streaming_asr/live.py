@@ -12,8 +12,8 @@
   other settings     those of `run`: model (default tiny.en), chunk, language, method.beam, ...
 
 Committed text is bright, the guess after it dim. Space pauses, q stops. The session is logged and
-scored as a run is, in outputs/live/<name>/<cell>/events.jsonl: `score`, `report` and `score compare`
-read it.
+scored as a run is, in outputs/live/<name>/<cell>/events.jsonl: `score`, `report` and
+`score compare` read it.
 """
 
 from __future__ import annotations

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import socket as socket_module
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import numpy as np
 import psutil
 import pytest
 import soundfile
 from fakes import FailsOn, Ticker, noise
+from run_fakes import arguments, environment
 from served import append, client, events, pcm, send, served, set_up, until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -43,8 +50,6 @@ def expected(speech: Samples) -> str:
 
 
 def _quantised(speech: Samples) -> Samples:
-    import numpy as np
-
     return np.frombuffer(pcm(speech), "<i2").astype(np.float32) / 32768
 
 
@@ -355,6 +360,50 @@ def test_a_stop_lets_sessions_end_what_they_have_heard(tmp_path: Path, speech: S
         with pytest.raises(ConnectionClosed) as closed:
             socket.recv(timeout=60)
         assert closed.value.rcvd.code == 1001
+
+
+def test_the_command_serves_until_sigterm_and_ends_well(tmp_path: Path) -> None:
+    with socket_module.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    flag, conf, *settings = arguments(tmp_path, "method.wrong_every=0")
+    given = [flag, conf, f"port={port}", *(s for s in settings if not s.startswith("data="))]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "streaming_asr.serve", *given],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    try:
+        assert server.stdout.readline() == f"serving parrot at http://127.0.0.1:{port}\n"
+        logs = tmp_path / server.stdout.readline().removeprefix("logs: ").strip()
+        here = SimpleNamespace(address=f"http://127.0.0.1:{port}")
+        until(lambda: _answers(here.address))
+        with client(here) as socket:
+            set_up(socket)
+            append(socket, pcm(np.repeat(np.array([0, 1, 2], np.float32) / 100, 4800)))
+            events(socket, "updated")
+            events(socket, "delta")
+            server.send_signal(signal.SIGTERM)
+            assert events(socket, "completed")[-1]["transcript"] == "the quick brown"
+        assert server.wait(timeout=60) == 0
+        assert server.stdout.read() == "stopped\n"
+        (log,) = logs.glob("sess_*/*/events.jsonl")
+        (said,) = read_log(log).utterances
+        assert said.status == "ok"
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 # -- who may connect --------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -109,11 +110,15 @@ class Service:
         folder = self.root / session / shared.folder.name
         cell = Cell(folder, shared.engine, shared.header, name)
 
+        def tell(callback: Callable[[Cell], None], cell: Cell) -> None:
+            with suppress(RuntimeError):  # the loop has ended, and so has every client
+                loop.call_soon_threadsafe(callback, cell)
+
         def step(cell: Cell) -> None:
             assert cell.latest is not None
             self.behind.labels(name).observe(cell.latest.behind_s)
             self.step.labels(name).observe(cell.latest.step.compute_s)
-            loop.call_soon_threadsafe(on_step, cell)
+            tell(on_step, cell)
 
         cell.begin(
             self.worker,
@@ -121,7 +126,7 @@ class Service:
             grows=grows,
             language=language,
             on_step=step,
-            on_end=lambda cell: loop.call_soon_threadsafe(on_end, cell) and None,
+            on_end=lambda cell: tell(on_end, cell),
         )
         return cell
 
