@@ -168,15 +168,14 @@ def finish(
 
         audio = cells[0].folder.parent / "audio.wav"
         soundfile.write(audio, samples, SAMPLE_RATE)
+    text, words, told = reference or "", None, None
+    if aligns:
+        text, words, told = _timed(cells, audio, reference, say)
     n_failed = 0
     for cell in cells:
         cell.log.audio_path = str(audio.absolute())
-        header = dict(cell.header)
-        if reference is not None:
-            cell.log.text = reference
-        if aligns and cell.log.error is None and cell.log.steps:
-            header = _give_times(cell, audio, reference, header, say)
-        path = cell.write(header)
+        cell.log.text, cell.log.words = text, words
+        path = cell.write(_header(cell.header, reference, told))
         metrics = score_folder(cell.folder, experiment=cell.folder.parent.name)["metrics"]
         n_failed += cell.log.error is not None
         say(f"{_summary(cell, metrics, reference)} · {path}")
@@ -199,22 +198,38 @@ def _summary(cell: Cell, metrics: dict[str, Any], reference: str | None) -> str:
     return " · ".join(told)
 
 
-def _give_times(
-    cell: Cell,
-    audio: Path,
-    reference: str | None,
-    header: dict[str, Any],
-    say: Callable[[str], None],
+def _header(
+    header: dict[str, Any], reference: str | None, word_times: str | None
 ) -> dict[str, Any]:
-    """Give the log its words with times and return the header, which says where they are from."""
+    """Return the header that says where the words' times are from, and what they cannot tell."""
+    if word_times is None:
+        return header
+    config = header["config"]
+    data = config["data"] | {"word_times": word_times}
+    header = header | {"config": config | {"data": data}}
+    if reference is None:
+        lacking = {name: "reference" for name in METRICS if name.startswith(ACCURACY)}
+        header |= {"unmeasured": lacking, "knows": sorted(EVERYTHING)}
+    return header
+
+
+def _timed(
+    cells: Sequence[Cell], audio: Path, reference: str | None, say: Callable[[str], None]
+) -> tuple[str, list[TimedWord] | None, str | None]:
+    """Return the reference, its words with their times, and what they are from.
+
+    Without a reference the text of the first method that has one stands for it, for all methods,
+    so that their latencies are of the same words and can be compared.
+    """
     from streaming_asr.align.auto import AutoAligner
     from streaming_asr.config import build
     from streaming_asr.data.audio import load_audio
 
-    log = cell.log
+    said = [cell for cell in cells if cell.log.error is None and cell.committed]
+    if reference is None and not said:
+        return "", None, None
+    log = (said or cells)[0].log
     hypothesis = committed_words(log.steps)
-    if reference is None and not hypothesis:
-        return header
     try:
         chosen = AutoAligner.choose("auto", {log.language or "en"})
         aligner = build(chosen.config.aligner)
@@ -222,26 +237,20 @@ def _give_times(
         words: list[TimedWord] = []
         for text, begin_s, end_s in _pieces(hypothesis, log.duration_s, reference):
             cut = recording[round(begin_s * SAMPLE_RATE) : round(end_s * SAMPLE_RATE)]
-            said = Utterance(log.utt, text, cut.copy, 0.0, language=log.language)
-            (result,) = aligner.align([said])
+            utterance = Utterance(log.utt, text, cut.copy, 0.0, language=log.language)
+            (result,) = aligner.align([utterance])
             if result.words is None:
                 raise UserError(result.reason)
             words += [
                 TimedWord(w, begin_s + start, begin_s + end) for w, start, end in result.words
             ]
     except UserError as error:
-        say(f"{cell.title}: no word times, so no latency of words: {error}")
-        return header
-    log.words = words
-    told = chosen.name
-    if reference is None:
-        log.text = display_text(Word(text) for text, _ in hypothesis)
-        told += ", of the method's own text: errors are not counted"
-        lacking = {name: "reference" for name in METRICS if name.startswith(ACCURACY)}
-        header = header | {"unmeasured": lacking, "knows": sorted(EVERYTHING)}
-    config = header["config"]
-    data = config["data"] | {"word_times": told}
-    return header | {"config": config | {"data": data}}
+        say(f"no word times, so no latency of words: {error}")
+        return reference or "", None, None
+    if reference is not None:
+        return reference, words, chosen.name
+    text = display_text(Word(text) for text, _ in hypothesis)
+    return text, words, f"{chosen.name}, of the text of {said[0].title}: errors are not counted"
 
 
 def _pieces(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,14 +12,19 @@ import numpy as np
 import pytest
 import soundfile
 from fakes import BatchedTicker, FailsOn, Ticker, noise, utterance
+from omegaconf import OmegaConf
 from run_fakes import Parrot, arguments
 
 from streaming_asr import live
+from streaming_asr.align.result import Aligned
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, read_log
+from streaming_asr.live_sessions import _pieces
+from streaming_asr.score import main as score_main
 from streaming_asr.score import score_folder
 from streaming_asr.sessions import Engine, Seen, Stream, Worker
 from streaming_asr.simulate import simulate
+from streaming_asr.utterance import TimedWord, Utterance
 
 
 class Listener:
@@ -157,6 +163,54 @@ def test_a_file_is_heard_logged_and_scored(
     told = capsys.readouterr().out
     assert "parrot 300ms · none: 5 words · WER 20.0 %" in told
     assert str(folders[0].relative_to(tmp_path) / "events.jsonl") in told
+
+
+class Aligner:
+    """Gives the words of a text equal shares of its sound."""
+
+    def align(self, utterances: list[Utterance]) -> Iterator[Aligned]:
+        for said in utterances:
+            words, n_s = said.text.split(), len(said.load()) / 16_000
+            share = n_s / len(words)
+            timed = [TimedWord(w, i * share, (i + 1) * share) for i, w in enumerate(words)]
+            yield Aligned(said, tuple(timed))
+
+
+def test_without_a_reference_the_first_text_gives_word_times_and_no_errors_are_counted(
+    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    node = OmegaConf.create({"aligner": {"_target_": "test_live.Aligner"}})
+    monkeypatch.setattr(
+        "streaming_asr.align.auto.AutoAligner.choose",
+        lambda wanted, languages: SimpleNamespace(config=node, name="fake"),
+    )
+    monkeypatch.setitem(sys.modules, "test_live", sys.modules[__name__])
+    given = [a for a in fake(tmp_path, f"audio={talk}", "speed=0") if a != "align=none"]
+    assert live.main([*given, "method.wrong_every=0,2", "chunk=300ms"]) == 0
+    folders = sorted((tmp_path / "outputs" / "mine").iterdir())
+    first, second = (read_log(folder / "events.jsonl") for folder in folders)
+    (one,), (other,) = first.utterances, second.utterances
+    assert one.text == other.text == "the quick brown fox jumps"
+    assert one.words == other.words
+    assert one.words is not None and one.words[1] == TimedWord("quick", 0.3, 0.6)
+    assert "errors are not counted" in first.header["config"]["data"]["word_times"]
+    for folder in folders:
+        metrics = score_folder(folder)["metrics"]
+        assert metrics["wer"] is None
+        assert metrics["word_latency_committed_p50_ca_s"] >= 0
+    assert "(of the aligned hypothesis)" in capsys.readouterr().out
+    assert score_main(["compare", *map(str, folders)]) == 0
+
+
+def test_a_long_hypothesis_is_aligned_in_pieces_cut_between_words() -> None:
+    words = [(f" w{i}", [i * 1.0, i * 1.0 + 0.5, None]) for i in range(50)]
+    pieces = _pieces(words, 50.0, None)
+    assert " ".join(text for text, _, _ in pieces).split() == [f"w{i}" for i in range(50)]
+    assert [(round(a, 2), round(b, 2)) for _, a, b in pieces] == [
+        (0.0, 20.75), (20.75, 40.75), (40.75, 50.0)
+    ]  # fmt: skip
+    assert _pieces(words, 50.0, "as read") == [("as read", 0.0, 50.0)]
 
 
 @pytest.mark.parametrize(

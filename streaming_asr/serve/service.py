@@ -145,4 +145,3 @@ class Service:
             return None
         path = self.root / session / self.cells[name].folder.name / "events.jsonl"
         return path if path.is_file() else None
-
