@@ -96,6 +96,8 @@ def application(service: Service) -> Starlette:
             offered = socket.scope.get("subprotocols") or []
             await socket.accept("realtime" if "realtime" in offered else None)
             await session.run()
+        except asyncio.CancelledError:  # the server has stopped and waits no longer
+            log.warning("%s: cut off by the server's end", session.id)
         finally:
             service.sessions.pop(session.id, None)
 

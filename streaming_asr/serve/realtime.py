@@ -97,7 +97,11 @@ class RealtimeSession:
         try:
             self._emit("session.created", session=self._described())
             is_there = await self._listen(sender, closing)
-            await self._settle()
+            if is_there:
+                await self._settle()
+            else:  # nobody would read the rest, so it is not computed
+                for cell in self._left():
+                    await asyncio.to_thread(_log, cell)
             if is_there and not sender.done():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._outgoing.join(), SEND_S)
@@ -105,9 +109,8 @@ class RealtimeSession:
             for task in (sender, closing):
                 task.cancel()
             await asyncio.gather(sender, closing, return_exceptions=True)
-            for item in {*self.unfinished, *filter(None, [self.item])}:
-                for cell in item.cells.values():
-                    cell.stream.abandon()
+            for cell in self._left():  # the server stops and waits no longer
+                _log(cell)
             if is_there:
                 with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
                     await asyncio.wait_for(self.socket.close(*self._reason), SEND_S)
@@ -162,6 +165,16 @@ class RealtimeSession:
                 and not (sender.done() or closing.done())
             ):
                 await asyncio.sleep(0.05)
+
+    def _left(self) -> list[Cell]:
+        """Abandon the streams that have not ended and return their cells, marked as failed."""
+        items = {*self.unfinished, *filter(None, [self.item])}
+        cells = [cell for item in items for cell in item.cells.values() if not cell.done.is_set()]
+        for cell in cells:
+            cell.stream.abandon()
+            cell.done.set()
+            cell.log.status, cell.log.error = "failed", "the session was left before its end"
+        return cells
 
     async def _settle(self) -> None:
         """End the open item and wait until all that was heard is transcribed and logged."""
@@ -336,10 +349,7 @@ class RealtimeSession:
         task.add_done_callback(self._writing.discard)
 
     async def _write(self, item: Item, cell: Cell) -> None:
-        try:
-            await asyncio.to_thread(cell.write)
-        except Exception as error:  # a full disk ends the logging, not the session
-            log.error("%s: %s", self.id, error)
+        await asyncio.to_thread(_log, cell)
         item.n_open -= 1
         if not item.n_open:
             if self.tells_steps:
@@ -370,3 +380,10 @@ class RealtimeSession:
             except (TimeoutError, RuntimeError, WebSocketDisconnect):
                 return
             self._outgoing.task_done()
+
+
+def _log(cell: Cell) -> None:
+    try:
+        cell.write()
+    except Exception as error:  # a full disk ends the logging, not the session
+        log.error("%s: %s", cell.folder, error)
