@@ -10,7 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from streaming_asr import clocks, recorder, schedule, simulate
+from streaming_asr import clocks, recorder, simulate
 from streaming_asr.data import Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Log, committed_words, read_log
