@@ -177,7 +177,7 @@ async def _session(
 def _cut(address: str, process: psutil.Process, speech: Samples, n: int) -> dict[str, Any]:
     """Open `n` sessions, cut them at random points, and return what was held before and after.
 
-    The first tenth fills what any session fills (memory of the allocator, caches) and is not
+    The first fifth fills what any session fills (memory of the allocator, caches) and is not
     counted.
     """
     chance = random.Random(0)
@@ -205,7 +205,7 @@ def _cut(address: str, process: psutil.Process, speech: Samples, n: int) -> dict
             "sessions": _open_sessions(address),
         }
 
-    asyncio.run(some(max(1, n // 10)))
+    asyncio.run(some(max(16, n // 5)))
     before = held()
     asyncio.run(some(n))
     return {"n": n, "before": before, "after": held()}

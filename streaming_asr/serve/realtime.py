@@ -20,6 +20,7 @@ import json
 import logging
 import secrets
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -222,7 +223,7 @@ class RealtimeSession:
             raise Refused(
                 400, "invalid_audio", f"audio: {len(data)} bytes are no whole PCM16 samples"
             )
-        samples = np.frombuffer(data, "<i2").astype(np.float32) / 32768
+        samples: Samples = np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
         if self.item is None:
             self.item = self._begin()
         self._heard_s += len(samples) / self.rate
@@ -241,8 +242,8 @@ class RealtimeSession:
                 f"{self.id}-{self._n_items}",
                 language=self.language,
                 grows=True,
-                on_step=lambda cell, item=item: self._step(item, cell),
-                on_end=lambda cell, item=item: self._ended(item, cell),
+                on_step=partial(self._step, item),
+                on_end=partial(self._ended, item),
             )
         item.n_open = len(item.cells)
         return item
