@@ -66,8 +66,9 @@ class Engine:
             self.method.step(state, np.zeros(n, np.float32), last=last)
         self.recorder.drain()
 
-    def start(self, streams: Sequence[Stream]) -> None:
-        """Give each stream its state; those of one language start together, in phase."""
+    def start(self, streams: Sequence[Stream]) -> list[Any]:
+        """Return a new state for each stream; those of one language start together, in phase."""
+        made: dict[Stream, Any] = {}
         for language in {stream.log.language for stream in streams}:
             same = [stream for stream in streams if stream.log.language == language]
             settings: dict[str, Any] = {"language": language, "recorder": self.recorder}
@@ -75,17 +76,21 @@ class Engine:
                 states = self.batched.start_many(len(same), **settings)
             else:
                 states = [self.method.start(**settings) for _ in same]
-            for stream, state in zip(same, states, strict=True):
-                stream.state = state
+            made.update(zip(same, states, strict=True))
         self.recorder.drain()
+        return [made[stream] for stream in streams]
 
     def advance(self, streams: Sequence[Stream]) -> list[tuple[Stream, Seen]]:
         """Make one step of each stream and return what it gave."""
-        self.start([stream for stream in streams if stream.state is None])
+        # A stream may be abandoned at any moment, which takes its state away.
+        held = {stream: stream.state for stream in streams}
+        new = [stream for stream, state in held.items() if state is None]
+        for stream, state in zip(new, self.start(new), strict=True):
+            held[stream] = stream.state = state
         audio, last, arrived_s = zip(*(stream.take() for stream in streams), strict=True)
         self.synchronise()
         begin, begin_cpu = perf_counter_ns(), process_time_ns()
-        states = [stream.state for stream in streams]
+        states = list(held.values())
         if self.batched is not None:
             updates = self.batched.step_many(states, audio, last=last)
         else:
@@ -177,7 +182,7 @@ class Stream(StreamRecord):
         """Drop the stream: no step of it begins any more; on_end is not called."""
         with self._worker.condition:
             self.closed = self.ended = True
-            self.ready_since = None
+            self.ready_since = self.state = None  # at once, not when the collector comes by
             self._pieces.clear()
             self._n_pending = 0
             self._worker.streams.discard(self)
@@ -285,7 +290,9 @@ class Worker:
                 self._finish(stream, told)
             return
         for stream, each in seen:
-            if not stream.closed:
+            if stream.closed:
+                stream.state = None
+            else:
                 stream.on_step(stream, each)
             if each.step.kind == "flush":
                 self._finish(stream, None)
@@ -293,7 +300,6 @@ class Worker:
     def _finish(self, stream: Stream, error: str | None) -> None:
         was_closed = stream.closed
         stream.abandon()
-        stream.state = None
         if error is not None:
             stream.log.status, stream.log.error = "failed", error
         if not was_closed:
