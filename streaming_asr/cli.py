@@ -13,6 +13,8 @@ COMMANDS = {
     "demo": "real speech through real Whisper, or what this machine has of both",
     "transcribe": "your recordings: text as it comes, subtitles, JSON",
     "compare": "methods side by side on one recording, in the player",
+    "live": "methods side by side on your microphone or a file, in the terminal",
+    "serve": "the same for a browser and for programs: OpenAI's Realtime wire format",
     "run": "one method over one corpus, or a sweep (the default)",
     "train": "train what a method needs: an adapter, a model",
     "align": "word times of a corpus by forced alignment: mfa, ctc or whisper",

@@ -34,9 +34,10 @@ from streaming_asr.config import build, check_name, check_options, settle
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
+from streaming_asr.formats.stream import CU, EVERYTHING, INSIDE, STEPS, unmeasured
 from streaming_asr.get import with_model
 from streaming_asr.hashes import code_hash, config_hash, model_hash
-from streaming_asr.method import SAMPLE_RATE, LongForm
+from streaming_asr.method import SAMPLE_RATE, LongForm, Paced
 from streaming_asr.models.find import find_here, is_english_only
 from streaming_asr.paths import CONF_DIR
 from streaming_asr.screen import Progress, report_page, show, show_segments
@@ -179,6 +180,9 @@ def _simulate(
     }
     if config.piece is not None:
         header["piece"] = [config.piece, config.pieces, len(utterances)]
+    if isinstance(method, Paced):  # what happens inside a server cannot be told
+        known = EVERYTHING - {CU, STEPS, INSIDE}
+        header |= {"unmeasured": unmeasured(known), "knows": sorted(known)}
     if (weights := _weights(config)) is not None:
         header["weights"] = weights
         if weights["found"] != "model.path":

@@ -138,9 +138,11 @@ def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
     overrides = _overrides(folder.name)
     if n_failed := document.get("n_failed"):
         notes.append(f"{n_failed} of {document.get('n_utterances')} utterances failed")
-    if config.get("feed") == "best_effort":
-        notes.append("feed best_effort: the text depends on the machine")
-    if config.get("feed") == "realtime_queue":
+    if (feed := config.get("feed")) in ("best_effort", "realtime"):
+        notes.append(f"feed {feed}: the text depends on the machine")
+    if document.get("n_slipped"):
+        notes.append(f"{document['n_slipped']} utterances were fed late: this machine was busy")
+    if feed == "realtime_queue":
         n_streams = config.get("streams") or config.get("batch")
         notes.append(f"{n_streams} streams on one device, {config.get('batch')} in a step")
     elif (config.get("batch") or 1) != 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import Log, is_set_aside, read_log
+from streaming_asr.events import SLIP_S, Log, is_set_aside, read_log
 from streaming_asr.files import write_text
 from streaming_asr.log_check import InvalidLog
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
@@ -65,6 +65,7 @@ def score_folder(
         "normaliser": sorted({f"{each.name} {each.version}" for each in normalisers}),
         "n_utterances": len(seen),
         "n_failed": sum(t.error is not None for t in seen),
+        "n_slipped": sum((u.pacing_slip_s or 0.0) > SLIP_S for u in log.utterances),
         # Lagging (AL, LAAL, DAL, AP) is a mean over the others, as in SimulEval.
         "n_silent": sum(not t.hypothesis for t in seen),
         "failed": [{"utt": t.utt, "error": t.error} for t in seen if t.error is not None],
