@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from run_fakes import Phrases, arguments
 
-from streaming_asr import align, align_heads, run, train
+from streaming_asr import align, run, train
 from streaming_asr.data import Folder
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
@@ -65,7 +65,6 @@ def test_a_wrong_command_of_run_is_told_its_remedy(
         (train, ["method=ufall"], "method=ufall: no such method; did you mean ufal?"),
         (train, ["--chunk", "300ms"], "write chunk=300ms"),
         (align, ["data=mni"], "data=mni: no such data; did you mean mini?"),
-        (align_heads, ["modle=mini"], "modle=mini: no such key; did you mean model?"),
     ],
 )
 def test_a_wrong_command_of_the_others_is_told_its_remedy(
@@ -80,7 +79,7 @@ def test_a_wrong_command_of_the_others_is_told_its_remedy(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("program", [run, train, align, align_heads])
+@pytest.mark.parametrize("program", [run, train, align])
 def test_help_lists_the_choices_of_its_own_command_without_the_experiments(
     program: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
