@@ -156,7 +156,9 @@ def _audio_formats() -> Check:
     missing = wanted - set(soundfile.available_formats())
     state = "broken" if "OGG" in missing else "ok"
     found = f"libsndfile {soundfile.__libsndfile_version__}, " + (
-        f"without {', '.join(sorted(missing))}" if missing else "wav, flac, ogg, mp3; what PyAV reads too, as m4a, mp4, webm"
+        f"without {', '.join(sorted(missing))}"
+        if missing
+        else "wav, flac, ogg, mp3; m4a, mp4, webm by PyAV"
     )
     return Check("audio files", state, found, "install a newer soundfile")
 
