@@ -11,7 +11,7 @@ WORKERS ?= 2
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz check docs bench mini debug sweep report clean
+.PHONY: help run test fuzz check docs bench mini debug sweep report slurm clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -57,6 +57,11 @@ debug: $(VENV)/.installed  ## two utterances, nothing tracked, full errors
 
 sweep: $(VENV)/.installed  ## chunk sizes by methods on mini; finished cells are skipped
 	$(BIN)/python -m streaming_asr.run experiment=mini
+
+slurm: $(VENV)/.installed-dev  ## a sweep on a real Slurm, started here; as root, installs it with apt
+	command -v slurmctld slurmd sbatch munged > /dev/null || { apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge; }
+	$(BIN)/python -m experiments.slurm
 
 report: $(VENV)/.installed  ## table and HTML page of FOLDER (outputs/default)
 	$(BIN)/python -m streaming_asr.report $(FOLDER)

@@ -64,6 +64,9 @@ class RunConfig:
     limit: int | None = None  # the first so many utterances
     batch: int = 1  # streams advanced together; latency is measured at 1
     feed: str = "fixed"
+    streams: int | None = None  # of feed=realtime_queue; default: batch
+    pieces: int = 1  # jobs over which the utterances of a cell are split
+    piece: int | None = None  # which of them, from 1; a command with pieces runs them all
     language: str | None = None  # of all utterances; null: the corpus's; detect: by Whisper
     device: str = "cpu"
     dtype: str = "float32"
@@ -72,20 +75,21 @@ class RunConfig:
     threads: int | None = None  # of torch; default: torch's own choice
 
 
-def _cell_name(method: str, chunk: str, overrides: Sequence[str]) -> str:
+def _cell_name(
+    method: str, chunk: str, overrides: Sequence[str], pieces: int = 1, piece: int | None = None
+) -> str:
     """Return the name of a cell's folder: always method and chunk, then the other overrides, in one
-    order.
+    order; of one of its pieces, the folder in it.
 
     The same configuration gets the same folder, in a sweep or alone. What cannot change a result
     (tracker, name, output) does not name it.
     """
     parts = {"method": method, "chunk": format_duration(parse_duration(chunk))}
     rest = {}
+    unnamed = (*parts, "name", "output", "tracker", "experiment", "pieces", "piece")
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
-        if key.split(".")[0] not in (*parts, "name", "output", "tracker", "experiment") or (
-            key.startswith("method.")
-        ):
+        if key.split(".")[0] not in unnamed or key.startswith("method."):
             rest[key] = value
     text = ",".join(f"{k}={v}" for k, v in [*parts.items(), *sorted(rest.items())])
     text = re.sub(r"[^\w=,.+\-]", "_", text.replace("'", "").replace('"', ""))
@@ -93,7 +97,7 @@ def _cell_name(method: str, chunk: str, overrides: Sequence[str]) -> str:
         import hashlib
 
         text = f"{text[:180]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    return text
+    return text if piece is None else f"{text}/pieces/{piece}-of-{pieces}"
 
 
 def _choices(*groups: str) -> str:
@@ -251,8 +255,14 @@ def _settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> Dict
         config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
     _one_of("dtype", config.dtype, DTYPES)
     _one_of("normaliser", config.normaliser, NORMALISERS)
-    check_feed(config.feed, config.batch)
-    for key, least, most in (("limit", 1, math.inf), ("threads", 1, 1024), ("seed", 0, 2**32 - 1)):
+    check_feed(config.feed, config.batch, config.streams)
+    for key, least, most in (
+        ("limit", 1, math.inf),
+        ("threads", 1, 1024),
+        ("seed", 0, 2**32 - 1),
+        ("pieces", 1, math.inf),
+        ("piece", 1, config.pieces),
+    ):
         value = config[key]
         if value is not None and not least <= value <= most:
             limits = f"{least} or more" if most == math.inf else f"{least} to {most}"

@@ -158,7 +158,7 @@ def _audio_formats() -> Check:
     found = f"libsndfile {soundfile.__libsndfile_version__}, " + (
         f"without {', '.join(sorted(missing))}"
         if missing
-        else "wav, flac, ogg, mp3; m4a, mp4, webm by PyAV"
+        else "wav, flac, ogg, mp3; what PyAV reads too, as m4a, mp4, webm"
     )
     return Check("audio files", state, found, "install a newer soundfile")
 

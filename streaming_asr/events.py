@@ -29,6 +29,7 @@ from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord, Utterance
 
 SCHEMA = 1  # raised whenever a reader of the old form would misread the new one
+SLIP_S = 0.1  # a chunk of the feed realtime that is fed later than this marks its stream
 # The fields of the line that opens an utterance; audio_path follows where there is one.
 OPENING = (
     *("utt", "text", "words", "speaker", "language", "duration_samples", "audio_hash"),
@@ -80,6 +81,7 @@ class UtteranceLog:
     error: str | None = None
     memory_peak_bytes: int | None = None
     commit_violations: int = 0  # steps that took committed words back
+    pacing_slip_s: float | None = None  # feed realtime: how late the latest chunk was fed
 
     @classmethod
     def of(cls, utterance: Utterance, **fields: Any) -> UtteranceLog:
@@ -172,8 +174,10 @@ class EventWriter:
         error: str | None = None,
         memory_peak_bytes: int | None = None,
         commit_violations: int = 0,
+        pacing_slip_s: float | None = None,
     ) -> None:
         """Write the line that closes an utterance, failed where there is an `error`."""
+        slip = {} if pacing_slip_s is None else {"pacing_slip_s": round(pacing_slip_s, 4)}
         self._write(
             {
                 "kind": "end",
@@ -182,6 +186,7 @@ class EventWriter:
                 "error": error,
                 "memory_peak_bytes": memory_peak_bytes,
                 "commit_violations": commit_violations,
+                **slip,
             }
         )
         self.closed.add(utt)
@@ -200,6 +205,7 @@ class EventWriter:
             error=utterance.error,
             memory_peak_bytes=utterance.memory_peak_bytes,
             commit_violations=utterance.commit_violations,
+            pacing_slip_s=utterance.pacing_slip_s,
         )
 
     def close(self) -> None:
@@ -380,5 +386,11 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
 
 
 def is_set_aside(path: Path) -> bool:
-    """Return whether `path` lies in a folder `<cell>.old-<n>` that a changed rerun left."""
-    return any(re.search(r"\.old-\d+$", part) for part in path.parts)
+    """Return whether `path` lies in a folder `<cell>.old-<n>` that a changed rerun left, or in a
+    piece of a cell, whose whole is read instead."""
+    return not is_whole_cell(path) or any(re.search(r"\.old-\d+$", part) for part in path.parts)
+
+
+def is_whole_cell(folder: Path) -> bool:
+    """Return whether a path is not in a folder pieces/<k>-of-<n> of a cell split over jobs."""
+    return re.search(r"(^|/)pieces/\d+-of-\d+(/|$)", folder.as_posix()) is None

@@ -13,11 +13,11 @@ HERE = Path(__file__).resolve().parent
 
 # The code that can change what a method answers. Scoring is not in it: it can be repeated from
 # the log, and METRICS_VERSION says when it must be. Nor is training: its result is hashed.
-SIMULATOR = ("method.py", "recorder.py", "schedule.py", "simulate.py")
+SIMULATOR = ("method.py", "queue_feed.py", "recorder.py", "schedule.py", "simulate.py")
 CODE = ("methods", "models", "whisper", "data/audio.py", "data/noise.py", *SIMULATOR)
 
 # Settings that cannot change a result.
-NEUTRAL = ("tracker", "name", "output")
+NEUTRAL = ("tracker", "name", "output", "pieces", "piece")
 
 WHOLE_BYTES = 64 * 2**20  # files up to this size are hashed whole, larger ones by size and ends
 END_BYTES = 2**20
@@ -29,6 +29,8 @@ def config_hash(config: Mapping[str, Any]) -> str:
     kept = {key: value for key, value in config.items() if key not in NEUTRAL}
     if kept.get("normaliser") == "whisper":  # the default, as if it were not there
         del kept["normaliser"]
+    if kept.get("streams") is None:  # likewise
+        kept.pop("streams", None)
     model = kept.get("model")
     if isinstance(model, Mapping) and model.get("attention") is None:  # as if it were not there
         kept["model"] = {key: value for key, value in model.items() if key != "attention"}

@@ -21,7 +21,7 @@ from streaming_asr.method import COUNTS, PARTS
 
 SCHEMA_FILE = Path(__file__).with_name("events.schema.json")
 STEP_KINDS = ("audio", "endpoint", "flush")
-_TIMES = ("wall", "cpu", *PARTS)
+_TIMES = ("wall", "lag", "cpu", *PARTS)
 N_LISTED = 20
 
 

@@ -152,3 +152,21 @@ class LongForm(Batched, Protocol):
     """
 
     samples_together: int | None
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A method whose text comes when it comes, as from a server; see the feed `realtime`.
+
+    Between steps with audio the simulator waits here, and makes a step without audio as soon as
+    there is something to tell. After the audio it calls `end` and goes on so until `is_done`.
+    """
+
+    def wait(self, state: Any, seconds: float) -> bool:
+        """Return True once a step would tell something, False after `seconds`."""
+
+    def end(self, state: Any) -> float:
+        """Say that no more audio comes; return the seconds to `wait` for more text at a time."""
+
+    def is_done(self, state: Any) -> bool:
+        """Return whether all of the text has come and been told."""

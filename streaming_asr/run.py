@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
@@ -27,15 +28,16 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from streaming_asr import cells, memory
+from streaming_asr import cells, memory, pieces
 from streaming_asr.align.auto import give_times
 from streaming_asr.config import build, check_name, check_options, settle
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
+from streaming_asr.formats.stream import CU, EVERYTHING, INSIDE, STEPS, unmeasured
 from streaming_asr.get import with_model
 from streaming_asr.hashes import code_hash, config_hash, model_hash
-from streaming_asr.method import SAMPLE_RATE, LongForm
+from streaming_asr.method import SAMPLE_RATE, LongForm, Paced
 from streaming_asr.models.find import find_here, is_english_only
 from streaming_asr.paths import CONF_DIR
 from streaming_asr.screen import Progress, report_page, show, show_segments
@@ -71,7 +73,7 @@ def run_cell(
     plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     for group in ("method", "model", "data"):  # the choices' names, for those who read the result
         plain[group] = {"name": str(hydra_node.runtime.choices[group])} | plain[group]
-    cell = folder.name
+    cell, whole = pieces.name_of(folder), pieces.cell_of(folder)
     cells.check_writable(folder)
     corpus = build(config.data)
     _check_languages(config, corpus)
@@ -89,6 +91,9 @@ def run_cell(
             (folder / "failed.json").unlink()
         header = cells.header_of(folder)
         begun_with = hashes if header is None else header.get("hashes") or {}
+        if whole != folder and cells.finished(whole, hashes, METRICS_VERSION):
+            say(f"{cell}: its cell is finished, skipped")
+            return dict(json.loads((whole / "metrics.json").read_text(encoding="utf-8")))
         if begun_with != hashes:
             changed = [key for key in hashes if begun_with.get(key) != hashes[key]]
             old = cells.set_aside(folder)
@@ -97,6 +102,8 @@ def run_cell(
         elif cells.finished(folder, hashes, METRICS_VERSION):
             say(f"{cell}: finished earlier, skipped")
             result = dict(json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
+            if whole != folder:
+                return _join(plain, whole, hashes, say) or result
             if "WANDB_SWEEP_ID" in os.environ:  # an agent waits for the numbers of every cell
                 _track(plain, folder, result, cell)
             return result
@@ -104,6 +111,8 @@ def run_cell(
         with _attention(config.model.get("attention")):
             _simulate(config, plain, folder, corpus, hashes, launcher, say, cell)
         result = _score(plain, folder, hashes, cell)
+        if whole != folder and (joined := _join(plain, whole, hashes, say)) is not None:
+            folder, result = whole, joined
         if (cells.header_of(folder) or {}).get("longform"):  # not only a measurement
             from streaming_asr.segments import write_segments
 
@@ -142,6 +151,9 @@ def _simulate(
     from streaming_asr.simulate import simulate
 
     utterances = corpus.utterances(config.limit)
+    if config.piece is not None:
+        pieces.check_fits(pieces.cell_of(folder), config.pieces, len(utterances))
+        utterances = utterances[config.piece - 1 :: config.pieces]
     if not any(utterance.words for utterance in utterances) and any(u.text for u in utterances):
         say(
             f"{cell}: the words of {corpus.name} have no times, so latency columns stay empty; "
@@ -166,6 +178,11 @@ def _simulate(
         "metrics_version": METRICS_VERSION,
         "longform": isinstance(method, LongForm) and method.samples_together is not None,
     }
+    if config.piece is not None:
+        header["piece"] = [config.piece, config.pieces, len(utterances)]
+    if isinstance(method, Paced):  # what happens inside a server cannot be told
+        known = EVERYTHING - {CU, STEPS, INSIDE}
+        header |= {"unmeasured": unmeasured(known), "knows": sorted(known)}
     if (weights := _weights(config)) is not None:
         header["weights"] = weights
         if weights["found"] != "model.path":
@@ -192,6 +209,8 @@ def _simulate(
                 chunk_samples=_samples(config.chunk),
                 first_chunk_samples=_samples(config.first_chunk),
                 batch=config.batch,
+                streams=config.streams,
+                seed=config.seed,
                 synchronise=synchronise,
                 on_utterance=closed_now,
                 on_heard=progress.heard,
@@ -263,8 +282,23 @@ def _score(
     from streaming_asr.score import score_folder
 
     result = score_folder(folder, config=plain, hashes=hashes, experiment=plain["name"], cell=cell)
-    _track(plain, folder, result, cell)
+    if plain.get("piece") is None:
+        _track(plain, folder, result, cell)
     return result
+
+
+def _join(
+    plain: dict[str, Any], whole: Path, hashes: dict[str, str], say: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """Return the result of a cell from its pieces; None while one of them is not finished, or must
+    be computed anew, which another job may be about to do."""
+    try:
+        if not pieces.join(whole):
+            return None
+    except UserError as error:
+        say(f"not joined yet: {error}")
+        return None
+    return _score(plain | {"piece": None}, whole, hashes, whole.name)
 
 
 def _track(plain: dict[str, Any], folder: Path, result: Mapping[str, Any], cell: str) -> None:
@@ -308,7 +342,7 @@ def job(config: DictConfig) -> dict[str, Any] | None:
     launcher = str(node.runtime.choices["hydra/launcher"]) if sweeping else "basic"
     memory.release()
     if sweeping:
-        print(f"[{node.job.num + 1}] {folder.name}", flush=True)
+        print(f"[{node.job.num + 1}] {pieces.name_of(folder)}", flush=True)
     try:
         settled = settle(config, node.runtime.choices)
         result = run_cell(settled, folder, hydra_node=node, launcher=launcher, waits=not sweeping)
@@ -339,8 +373,8 @@ def job(config: DictConfig) -> dict[str, Any] | None:
             raise SystemExit(EXIT_BAD_INPUT) from None
         return None
     if not sweeping:
-        show(folder)
-        show_segments(folder)
+        show(pieces.cell_of(folder))
+        show_segments(pieces.cell_of(folder))
     return {"cell": result["cell"], "wer": result["metrics"].get("wer")}
 
 
@@ -375,7 +409,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_options(argv)
         argv = _own_speech(argv)
         with stoppable():
-            planned = _plan(argv)
+            if "hydra/launcher=submitit_slurm" in argv and shutil.which("sbatch") is None:
+                raise UserError(
+                    "hydra/launcher=submitit_slurm: there is no sbatch here; give the command on a "
+                    "machine that submits to Slurm, or take hydra/launcher=joblib"
+                )
+            argv, planned = _in_pieces(argv, _plan(argv))
             for folder in {cell.folder.parent for cell in planned}:
                 cells.check_writable(folder)
             for cell in planned:
@@ -388,6 +427,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         return stopped(error)
     failed = [cell.folder for cell in planned if (cell.folder / "failed.json").exists()]
+    wholes = {pieces.cell_of(cell.folder) for cell in planned} - {cell.folder for cell in planned}
+    for whole in sorted(wholes):
+        try:  # once more, since on a shared disk the last two jobs may not have seen each other
+            if pieces.join(whole) and not (whole / "metrics.json").exists():
+                from streaming_asr.score import score_folder
+
+                score_folder(whole)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return EXIT_FAILED
     if failed:
         print(f"{len(failed)} of {len(planned)} cells failed:", file=sys.stderr)
         for folder in failed:
@@ -435,6 +484,31 @@ def _plan(argv: Sequence[str]) -> list[cells.Planned]:
         else:
             overrides.append(argument)
     return cells.plan(overrides, multirun=multirun, config_dir=config_dir)
+
+
+def _in_pieces(
+    argv: list[str], planned: list[cells.Planned]
+) -> tuple[list[str], list[cells.Planned]]:
+    """Return the command line and its cells, one for each piece where cells are to be split.
+
+    Raises UserError for more than one number of pieces, and for more pieces than utterances.
+    """
+    split = [cell for cell in planned if cell.config is not None and cell.config.pieces > 1]
+    whole = [cell for cell in split if cell.config is not None and cell.config.piece is None]
+    if not whole:
+        return argv, planned
+    numbers = sorted({cell.config.pieces for cell in planned if cell.config is not None})
+    if len(numbers) > 1:
+        raise UserError(f"pieces={','.join(map(str, numbers))}: a command has one number of pieces")
+    lengths: dict[str, int] = {}
+    for folder, config in ((cell.folder, cell.config) for cell in whole):
+        assert config is not None
+        key = f"{config.data} {config.limit}"
+        if key not in lengths:
+            lengths[key] = len(build(config.data).utterances(config.limit))
+        pieces.check_fits(folder, numbers[0], lengths[key])
+    argv = ["-m", *(a for a in argv if a not in MULTIRUN), f"piece=range(1,{numbers[0] + 1})"]
+    return argv, _plan(argv)
 
 
 def _hydra(argv: Sequence[str]) -> None:

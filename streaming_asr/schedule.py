@@ -10,18 +10,26 @@ from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import Utterance
 
-FEEDS = ("fixed", "best_effort")
+FEEDS = ("fixed", "best_effort", "realtime", "realtime_queue")
 
 
-def check_feed(feed: str, batch: int) -> None:
-    """Raise UserError for an unknown feed, a batch below 1, and a batch of best-effort streams."""
+def check_feed(feed: str, batch: int, streams: int | None = None) -> None:
+    """Raise UserError for an unknown feed, a batch below 1, a batch of streams that wait, and
+    streams that are below 1, fewer than the batch or not of the feed `realtime_queue`."""
     if feed not in FEEDS:
         raise UserError(f"feed={feed}: feed is {' or '.join(FEEDS)}{did_you_mean(feed, FEEDS)}")
     if batch < 1:
         raise UserError(f"batch={batch}: must be 1 or more; leave batch out for its default")
-    if feed == "best_effort" and batch > 1:
+    if streams is not None:
+        if feed != "realtime_queue":
+            raise UserError(f"streams={streams}: many streams need feed=realtime_queue")
+        if streams < batch:
+            raise UserError(
+                f"streams={streams}: must be at least batch={batch}, which shares a step"
+            )
+    if feed in ("best_effort", "realtime") and batch > 1:
         raise UserError(
-            f"batch={batch} feed=best_effort: a best-effort stream waits for its own steps, "
+            f"batch={batch} feed={feed}: such a stream waits for its own steps, "
             "so streams cannot share one; use batch=1"
         )
 

@@ -1,8 +1,11 @@
 """Feeds audio to a method as it would arrive, times each step, writes the events.
 
-Nothing sleeps: time is counted in samples, and compute is measured around each step. In the feed
+Time is counted in samples, and compute is measured around each step, so nothing sleeps. In the feed
 `fixed` the schedule alone cuts the chunks, so the text does not depend on the machine. In
-`best_effort` the next chunk holds whatever arrived while the last was computed.
+`best_effort` the next chunk holds whatever arrived while the last was computed. `realtime` alone
+sleeps: each chunk is handed over when it would have been spoken, for methods that answer by the
+clock on the wall. There c_k is what the queue clock needs to give back the moment of each step, and
+a stream whose pacing slipped is marked.
 
 Reading files stays outside the timed region; log-mel and everything else that a method does with
 the samples lies inside it.
@@ -13,13 +16,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter_ns, process_time_ns
+from time import perf_counter_ns, process_time_ns, sleep
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, Step, UtteranceLog
+from streaming_asr.events import SLIP_S, EventWriter, Step, UtteranceLog
 from streaming_asr.memory import MemoryMeter, ran_out
-from streaming_asr.method import SAMPLE_RATE, Batched, LongForm, Method, Samples, Update, Word
+from streaming_asr.method import (
+    SAMPLE_RATE,
+    Batched,
+    LongForm,
+    Method,
+    Paced,
+    Samples,
+    Update,
+    Word,
+)
+from streaming_asr.queue_feed import Queue
 from streaming_asr.recorder import StepRecorder
 from streaming_asr.schedule import (
     InMemory,
@@ -49,6 +62,8 @@ def simulate(
     on_utterance: Callable[[Utterance, str | None], None] = lambda utterance, error: None,
     on_heard: Callable[[Utterance, float], None] = lambda utterance, seconds: None,
     warm_up: bool = True,
+    streams: int | None = None,
+    seed: int = 0,
 ) -> None:
     """Run `method` over `utterances` and write every event.
 
@@ -59,17 +74,21 @@ def simulate(
     shared out among them, and the log says so. For `LongForm` methods see there; a recording longer
     than their step is read from disk as it is due where its corpus can (`audio.reader`). An
     utterance that fails (bad audio, a method that raises or breaks its contract) is closed as
-    failed with its error, and the run goes on. Raises UserError for settings that contradict each
-    other and for a log that cannot be written.
+    failed with its error, and the run goes on. In the feed `realtime_queue` so many `streams` (by
+    default `batch`) share the device, see queue_feed; `seed` draws their offsets. Raises UserError
+    for settings that contradict each other and for a log that cannot be written.
     """
-    check_feed(feed, batch)
+    check_feed(feed, batch, streams)
     todo = [utterance for utterance in utterances if utterance.id not in writer.closed]
     if not todo:
         return
     together = method.samples_together if isinstance(method, LongForm) else None
+    streams = streams or batch
     batch = batch if isinstance(method, Batched) else 1
     grouped = list(groups(todo, batch) if together is None else groups_within(todo, together))
     if together is not None:
+        if feed == "realtime_queue":
+            raise UserError("feed=realtime_queue: the method transcribes long recordings, unfed")
         batch, chunk_samples, first_chunk_samples = max(map(len, grouped)), together, together
     run = _Run(
         method=method,
@@ -86,6 +105,9 @@ def simulate(
     with run.memory:
         if warm_up and together is None:
             run.warm_up(todo[0].language)
+        if feed == "realtime_queue":
+            Queue(run, todo, streams, seed, share).serve()
+            return
         for group in grouped:
             if batch == 1 or run.opener(group[0]) is not None:
                 run.alone(group[0])
@@ -93,24 +115,14 @@ def simulate(
                 run.together(group)
 
 
-class _Row:
-    """What the simulator knows of one stream: its log, its audio and how much is committed."""
+class StreamRecord:
+    """What is known of one stream besides its audio: its log, how much of the audio was taken and
+    how many words are committed."""
 
-    def __init__(
-        self, utterance: Utterance, audio: InMemory | OnDisk, feed: str, batch: int, ahead: int
-    ) -> None:
-        self.utterance = utterance
-        self.audio = audio
-        self.log = UtteranceLog.of(utterance, feed=feed, batch=batch, lookahead_samples=ahead)
-        self.log.duration_samples = audio.n
-        self.log.audio_hash = audio.hash
+    def __init__(self, log: UtteranceLog) -> None:
+        self.log = log
         self.n_committed = 0
         self.received = 0
-
-    def take(self, end: int) -> Samples:
-        """Return the samples that follow, up to `end`."""
-        begin, self.received = self.received, end
-        return self.audio.read(end - begin)
 
     def note(
         self, update: Update, compute_ns: dict[str, int], counts: dict[str, float], last: bool
@@ -133,6 +145,26 @@ class _Row:
             words=_times(update.committed),
             retracted=update.retracted,
         )
+
+
+class _Row(StreamRecord):
+    """A stream of the simulator, whose audio is all there."""
+
+    def __init__(
+        self, utterance: Utterance, audio: InMemory | OnDisk, feed: str, batch: int, ahead: int
+    ) -> None:
+        super().__init__(
+            UtteranceLog.of(utterance, feed=feed, batch=batch, lookahead_samples=ahead)
+        )
+        self.utterance = utterance
+        self.audio = audio
+        self.log.duration_samples = audio.n
+        self.log.audio_hash = audio.hash
+
+    def take(self, end: int) -> Samples:
+        """Return the samples that follow, up to `end`."""
+        begin, self.received = self.received, end
+        return self.audio.read(end - begin)
 
 
 @dataclass
@@ -159,7 +191,7 @@ class _Run:
             self._row(Utterance("warm-up", "", lambda: silence, 0.0, language=language))
             for _ in range(self.batch)
         ]
-        for _ in self._steps_alone(rows[0]) if self.batch == 1 else self._steps_together(rows):
+        for _ in self._steps(rows[0]) if self.batch == 1 else self._steps_together(rows):
             pass
 
     def alone(self, utterance: Utterance) -> None:
@@ -172,7 +204,7 @@ class _Run:
         self.writer.open_utterance(row.log)
         self.memory.reset()
         failure: str | None = None
-        steps = self._steps_alone(row)
+        steps = self._steps(row)
         while True:
             try:
                 step = next(steps, None)
@@ -235,6 +267,46 @@ class _Run:
         self.memory.sample()
         self.on_heard(row.utterance, row.received / SAMPLE_RATE)
 
+    def _steps(self, row: _Row) -> Iterator[Step]:
+        return self._steps_paced(row) if self.feed == "realtime" else self._steps_alone(row)
+
+    def _steps_paced(self, row: _Row) -> Iterator[Step]:
+        """Yield the steps of a stream whose audio comes by the clock on the wall."""
+        method, recorder = self.method, StepRecorder(self.synchronise)
+        state = method.start(language=row.utterance.language, recorder=recorder)
+        recorder.drain()
+        began_ns = perf_counter_ns()
+        seen_ns = 0  # after `began_ns`
+
+        def step(end: int, last: bool) -> Step:
+            nonlocal seen_ns
+            audio, begin_cpu = row.take(end), process_time_ns()
+            update = method.step(state, audio, last=last)
+            self.synchronise()
+            now_ns, cpu_ns = perf_counter_ns() - began_ns, process_time_ns() - begin_cpu
+            wall_ns = max(0, now_ns - max(end * NS_PER_SAMPLE, seen_ns))
+            seen_ns = max(now_ns, end * NS_PER_SAMPLE)
+            parts_ns, counts = recorder.drain()
+            return row.note(update, {"wall": wall_ns, "cpu": cpu_ns, **parts_ns}, counts, last)
+
+        paced = method if isinstance(method, Paced) else None
+        total = row.audio.n
+        for end in deliveries(total, self.chunk, self.first_chunk, method.lookahead_samples):
+            due_ns = began_ns + end * NS_PER_SAMPLE
+            while (left_ns := due_ns - perf_counter_ns()) > 0:
+                if paced is None:
+                    sleep(left_ns / 1e9)
+                elif paced.wait(state, left_ns / 1e9):
+                    yield step(row.received, False)
+            row.log.pacing_slip_s = max(row.log.pacing_slip_s or 0.0, -left_ns / 1e9)
+            yield step(end, end == total and paced is None)
+        if paced is not None:
+            patience_s = paced.end(state)
+            while not paced.is_done(state):
+                if paced.wait(state, patience_s):
+                    yield step(total, False)
+            yield step(total, True)
+
     def _steps_alone(self, row: _Row) -> Iterator[Step]:
         method, recorder = self.method, StepRecorder(self.synchronise)
         state = method.start(language=row.utterance.language, recorder=recorder)
@@ -285,10 +357,10 @@ class _Run:
             parts_ns, counts = recorder.drain()
             for i, ((row, _, _), update) in enumerate(zip(active, updates, strict=True)):
                 times_ns = {
-                    name: int(_share(ns, i, len(active)))
+                    name: int(share(ns, i, len(active)))
                     for name, ns in {"wall": wall_ns, "cpu": cpu_ns, **parts_ns}.items()
                 }
-                shares = {name: _share(value, i, len(active)) for name, value in counts.items()}
+                shares = {name: share(value, i, len(active)) for name, value in counts.items()}
                 yield row, row.note(update, times_ns, shares, last[i])
             active = [stream for stream, ended in zip(active, last, strict=True) if not ended]
 
@@ -298,7 +370,10 @@ class _Run:
             error=failure,
             memory_peak_bytes=self.memory.peak_bytes(),
             commit_violations=row.log.commit_violations,
+            pacing_slip_s=row.log.pacing_slip_s,
         )
+        if (slip_s := row.log.pacing_slip_s or 0.0) > SLIP_S:
+            log.warning("%s: was fed %.2f s late; this machine is busy", row.log.utt, slip_s)
         self.on_utterance(row.utterance, failure)
 
     def _fail_unopened(self, utterance: Utterance, error: Exception) -> None:
@@ -325,6 +400,6 @@ def _times(words: Sequence[Word]) -> list[list[float | None]] | None:
     return rows if any(value is not None for row in rows for value in row) else None
 
 
-def _share(total: float, i: int, n: int) -> float:
+def share(total: float, i: int, n: int) -> float:
     """Return the i-th of n shares that add up to `total`; those of a whole number are whole."""
     return total / n if isinstance(total, float) else total * (i + 1) // n - total * i // n

@@ -24,7 +24,15 @@ def test_help_teaches_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "question", [["--help"], ["--cfg", "job"], ["run", "--help"], ["train", "--cfg", "job"]]
+    "question",
+    [
+        ["--help"],
+        ["--cfg", "job"],
+        ["run", "--help"],
+        ["train", "--cfg", "job"],
+        ["live", "--help"],
+        ["serve", "--help"],
+    ],
 )
 def test_a_question_imports_nothing_heavy(question: list[str], tmp_path: Path) -> None:
     code = (

@@ -9,10 +9,12 @@ import pytest
 import run_fakes
 from run_fakes import RUN, arguments, cu_scores, program, texts
 
+from experiments import slurm
 from streaming_asr import cells, memory, run
 from streaming_asr.errors import UserError
 from streaming_asr.events import read_log
 from streaming_asr.report.cells import read_cells
+from streaming_asr.terminal import exit_status
 
 AXES = ("chunk=20ms,100ms,200ms,300ms", "seed=1,2")
 
@@ -199,6 +201,23 @@ def test_several_values_without_m_are_refused_with_the_remedy(tmp_path: Path) ->
     _, conf, *overrides = arguments(tmp_path, "chunk=100ms,300ms")
     with pytest.raises(UserError, match=r"chunk=100ms,300ms: several values .* add -m"):
         cells.plan(overrides, config_dir=conf)
+
+
+def test_where_slurm_is_absent_nothing_is_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert run.main(["-m", *arguments(tmp_path, "hydra/launcher=submitit_slurm")]) == 2
+    assert "there is no sbatch here" in capsys.readouterr().err
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_the_sweep_on_slurm_says_what_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert exit_status(slurm.main) == 2
+    assert "missing: slurmctld, slurmd, sbatch" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     option("--repeats", 3)
     option("--only", "memory,step", "one or both of these")
 
+    option = command(
+        serve,
+        "live sessions per core, and what sessions that are cut leave behind",
+        "Whole servers on loopback, one core each, and clients that speak in real time.",
+    )
+    option("--methods", "whisperrt,simul_whisper")
+    option("--model", "tiny.en")
+    option("--chunk", "300ms", "length of a chunk")
+    option("--seconds", 20.0, "of speech in each session")
+    option("--most", 32, "sessions at once")
+    option("--cut", 500, "sessions opened and cut at random points; 0: none")
+
     arguments = parser.parse_args(argv)
     try:
         result = arguments.run(arguments)
@@ -243,6 +255,16 @@ def star(arguments: argparse.Namespace) -> dict[str, Any]:
         **_taken(arguments, "attention", "model", "at", "repeats"),
     )
     result = bench_star(settings)
+    show(result)
+    return result
+
+
+def serve(arguments: argparse.Namespace) -> dict[str, Any]:
+    from experiments.bench.serve import ServeSettings, bench_serve, show
+
+    names = ("model", "chunk", "seconds", "most", "cut")
+    methods = tuple(arguments.methods.split(","))
+    result = bench_serve(ServeSettings(methods=methods, **_taken(arguments, *names)))
     show(result)
     return result
 

@@ -147,13 +147,13 @@ def _length_s(container: Any) -> float:
 
 
 class Resampler:
-    """Makes mono 16 kHz of audio that arrives in pieces; the filter's state goes from one to the
-    next."""
+    """Makes mono audio at `rate` Hz of audio that arrives in pieces; the filter's state goes from
+    one to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate: int = SAMPLE_RATE) -> None:
         import av
 
-        self._swr = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE)
+        self._swr = av.AudioResampler(format="flt", layout="mono", rate=rate)
 
     def of_frame(self, frame: Any) -> Samples:
         """Return the samples, (n,), that are ready after an `av.AudioFrame`; None ends it."""

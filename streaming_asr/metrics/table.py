@@ -9,7 +9,7 @@ with `{clock}` is a metric on each clock, and `{at}` in its definition says whic
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -59,3 +59,19 @@ def _metrics() -> Iterator[Metric]:
 
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _metrics()}
+
+
+STABILITY = ("normalised_erasure", "light_erasure", "unstable_words_per_word")
+
+
+def beside_wer(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of a table, WER first where it is missing beside stability: a method that
+    says nothing is perfectly stable."""
+    alone = "wer" not in names and any(name in STABILITY for name in names)
+    return (*(("wer",) if alone else ()), *names)
+
+
+def with_wer(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return a run's metrics, stability None where there is no WER to read it beside."""
+    lost = STABILITY if metrics.get("wer") is None else ()
+    return {name: None if name in lost else value for name, value in metrics.items()}

@@ -1,6 +1,7 @@
 """A folder of results -> a table in the terminal, and one self-contained HTML page.
 
     python -m streaming_asr.report outputs/grid [--out page.html]
+    python -m streaming_asr.report outputs/grid --budget commit_p90=1s rtf=0.3
 
 Reads what `score` left (metrics.json, utterances.jsonl) and the event logs; no model, no torch.
 """
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.errors import UserError
+from streaming_asr.report.budget import parse_budget, verdict
+from streaming_asr.report.cells import read_cells
 from streaming_asr.report.page import build
 from streaming_asr.report.terminal import table
 from streaming_asr.terminal import console, exit_status
@@ -38,6 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="FILE",
         help="published numbers as hollow marks in the figures; default FOLDER/marks.yaml, if any",
     )
+    parser.add_argument(
+        "--budget",
+        nargs="+",
+        metavar="METRIC=VALUE",
+        help="also name the best run within it: commit_p90=1s rtf=0.3 wer=10%%",
+    )
     return exit_status(lambda: _report(parser, argv))
 
 
@@ -51,6 +60,9 @@ def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
                 "of the project"
             )
     arguments = parser.parse_args(argv)
+    limits = parse_budget(arguments.budget or ())  # before anything is written
     console().print(table(arguments.folder))
     # print, not rich: rich would break a long path over lines
     print(f"report: {build(arguments.folder, arguments.out, marks=arguments.marks)}")
+    if limits:
+        print("\n".join(verdict(read_cells(arguments.folder), limits)))

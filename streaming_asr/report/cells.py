@@ -12,8 +12,11 @@ from typing import Any
 
 import msgspec
 
+from streaming_asr import pieces
 from streaming_asr.errors import UserError
 from streaming_asr.events import is_set_aside
+from streaming_asr.metrics.table import with_wer
+from streaming_asr.report.batch import mark_batch
 
 SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
 
@@ -88,6 +91,11 @@ def read_cells(folder: Path | str) -> list[Cell]:
         for path in root.rglob(name)
         if not is_set_aside(path.relative_to(root))
     }
+    found |= {
+        path.parent
+        for path in root.rglob(pieces.FOLDER)
+        if path.is_dir() and pieces.told(path.parent) and not is_set_aside(path.relative_to(root))
+    }
     if not found:
         raise UserError(
             f"{root}: no metrics.json in it or below it; report shows finished runs, "
@@ -99,7 +107,7 @@ def read_cells(folder: Path | str) -> list[Cell]:
     cells.sort(
         key=lambda cell: (cell.method, cell.variant, cell.split, cell.chunk_s or 0.0, cell.name)
     )
-    return _marked(cells)
+    return mark_batch(_marked(cells))
 
 
 def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
@@ -112,7 +120,7 @@ def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
     if path.is_file():
         try:
             document = _document(path)
-            metrics = {str(key): value for key, value in document["metrics"].items()}
+            metrics = with_wer({str(key): value for key, value in document["metrics"].items()})
         except (ValueError, RecursionError) as reason:
             document, metrics = {}, {}
             error = f"metrics.json is unreadable ({type(reason).__name__}: {reason}); score again"
@@ -125,14 +133,19 @@ def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
             elif failure:
                 notes.append(f"a later run failed: {failure}")
     else:
-        metrics, error = {}, failure
+        metrics, error = {}, failure or pieces.told(folder)
     config = document.get("config") or _saved_config(folder)
     overrides = _overrides(folder.name)
     if n_failed := document.get("n_failed"):
         notes.append(f"{n_failed} of {document.get('n_utterances')} utterances failed")
-    if config.get("feed") == "best_effort":
-        notes.append("feed best_effort: the text depends on the machine")
-    if (config.get("batch") or 1) != 1:
+    if (feed := config.get("feed")) in ("best_effort", "realtime"):
+        notes.append(f"feed {feed}: the text depends on the machine")
+    if document.get("n_slipped"):
+        notes.append(f"{document['n_slipped']} utterances were fed late: this machine was busy")
+    if feed == "realtime_queue":
+        n_streams = config.get("streams") or config.get("batch")
+        notes.append(f"{n_streams} streams on one device, {config.get('batch')} in a step")
+    elif (config.get("batch") or 1) != 1:
         notes.append(f"batch {config['batch']}: no latency")
     method = overrides.get("method") or _method(config) or name
     notes += _doubts(method, config, metrics)
@@ -317,8 +330,9 @@ def _failure(path: Path) -> str | None:
 
 def _saved_config(folder: Path) -> Mapping[str, Any]:
     """Return the configuration that a run saved before it began, all that a failed one leaves."""
-    path = folder / ".hydra" / "config.yaml"
-    if not path.is_file():
+    parts = sorted(folder.glob(f"{pieces.FOLDER}/*/.hydra/config.yaml"))
+    path = next((p for p in (folder / ".hydra" / "config.yaml", *parts) if p.is_file()), None)
+    if path is None:
         return {}
     import yaml
 

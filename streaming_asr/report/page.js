@@ -415,7 +415,7 @@ function chart(cells, spec) {
         `${spec.x.name} ${spec.x.text ? spec.x.text(p.x) : format(p.x)}` +
         (isBeaten(p) ? '; another run is better in both' : '');
       const open = () => { if (hasTimelines(at)) choose(at); };
-      marks.push(svg('g', { class: isBeaten(p) ? 'point beaten' : 'point', tabindex: 0, role: 'button', 'aria-label': words,
+      marks.push(svg('g', { class: isBeaten(p) ? 'point beaten' : 'point', tabindex: 0, role: 'button', 'aria-label': words, 'data-cell': p.cell.name,
         onclick: open, onkeydown: (event) => {
           if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); open(); }
         } }, svg('title', {}, words), marker(p.cell, x.at(p.x), y.at(p.at), 5, isBeaten(p))));

@@ -14,6 +14,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events import UtteranceLog, committed_words
 from streaming_asr.files import write_text
 from streaming_asr.method import Word, display_text
+from streaming_asr.report.budget import for_page
 from streaming_asr.report.cells import Cell, ceiling, front, read_cells
 from streaming_asr.report.marks import read_marks
 from streaming_asr.report.terminal import HEADLINE
@@ -58,6 +59,7 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
         verdicts=data["verdicts"],
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
+        budget_script=Markup((HERE / "budget.js").read_text(encoding="utf-8")),
         data=Markup(_script_safe(data)),
         licences=data["licences"],
         # Apart from the rest, so that sound is read when it is played and not when the page opens.
@@ -102,6 +104,7 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
             for split in dict.fromkeys(cell.split for cell in cells)
             for cell in extremes([cell for cell in cells if cell.split == split])
         ],
+        "budget": for_page(cells),
         "timelines": timelines,
         "audio": audio,
         "ceilings": {

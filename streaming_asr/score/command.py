@@ -11,6 +11,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.metrics import METRICS
+from streaming_asr.metrics.table import beside_wer, with_wer
 from streaming_asr.score.folder import find_cells, score_folder
 from streaming_asr.terminal import console, exit_status
 from streaming_asr.text import NORMALISERS
@@ -81,7 +82,8 @@ def _score(argv: Sequence[str]) -> int:
     refused = []
     for cell in find_cells(arguments.folder):
         try:
-            results[cell] = score_folder(cell, normaliser=arguments.normaliser)
+            scored = score_folder(cell, normaliser=arguments.normaliser)
+            results[cell] = scored | {"metrics": with_wer(scored["metrics"])}
         except UserError as error:  # one damaged log does not keep the others from their numbers
             refused.append(error)
     if results and not names:  # the report stands above: its table is loaded where it is shown
@@ -104,7 +106,7 @@ def _names(text: str) -> tuple[str, ...]:
             near = difflib.get_close_matches(name, METRICS, n=3)
             hint = f"did you mean {', '.join(near)}?" if near else "--list shows them all"
             raise UserError(f"{name}: no such metric; {hint}")
-    return names
+    return beside_wer(names)
 
 
 def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str]) -> None:

@@ -274,7 +274,7 @@ def _remarks(comparison: Comparison) -> list[str]:
                 f"{len(each.utterances)}; they count in WER with an empty hypothesis"
             )
         if each.is_best_effort:
-            found.append(f"{each.name}: feed best_effort, so its text depends on the machine")
+            found.append(f"{each.name}: no fixed feed, so its text depends on the machine")
         if each.sample.latencies is None:
             why = "batched, words without times, or a file that does not tell it"
             found.append(f"{each.name}: no latency ({why})")

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import Log, is_set_aside, read_log
+from streaming_asr.events import SLIP_S, Log, is_set_aside, read_log
 from streaming_asr.files import write_text
 from streaming_asr.log_check import InvalidLog
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
+from streaming_asr.pieces import FOLDER, join, number_of_pieces, told
 from streaming_asr.score.sample import Sample, intervals, shares
 
 SCHEMA = 1  # of metrics.json
@@ -64,6 +65,7 @@ def score_folder(
         "normaliser": sorted({f"{each.name} {each.version}" for each in normalisers}),
         "n_utterances": len(seen),
         "n_failed": sum(t.error is not None for t in seen),
+        "n_slipped": sum((u.pacing_slip_s or 0.0) > SLIP_S for u in log.utterances),
         # Lagging (AL, LAAL, DAL, AP) is a mean over the others, as in SimulEval.
         "n_silent": sum(not t.hypothesis for t in seen),
         "failed": [{"utt": t.utt, "error": t.error} for t in seen if t.error is not None],
@@ -105,17 +107,21 @@ def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:
 
 def find_cells(root: str | Path) -> list[Path]:
     """Return every folder at or below `root` that holds an events.jsonl, leaving out those set
-    aside.
+    aside. Cells whose pieces are all finished are joined first.
 
-    Raises UserError for none."""
+    Raises UserError for none, and for pieces of different runs in one cell."""
     root = Path(root)
     if not root.is_dir():
         raise UserError(
             f"{root}: no such folder; give a folder of results, such as outputs/default"
         )
+    split = sorted(path.parent for path in root.rglob(FOLDER) if path.is_dir())
+    unfinished = [cell for cell in split if number_of_pieces(cell) and not join(cell)]
     cells = sorted(
         path.parent for path in root.rglob(EVENTS) if not is_set_aside(path.relative_to(root))
     )
+    if not cells and unfinished:
+        raise UserError(f"{unfinished[0]}: {told(unfinished[0])}")
     if not cells:
         raise UserError(
             f"{root}: holds no {EVENTS}; give a folder that `python -m streaming_asr.run` wrote"

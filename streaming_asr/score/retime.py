@@ -22,6 +22,7 @@ from streaming_asr.files import write_text
 from streaming_asr.formats.stream import CA, STEPS, known_of
 from streaming_asr.metrics import METRICS, Trace, compute, queued
 from streaming_asr.metrics import traces as traces_of
+from streaming_asr.score import streams
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.terminal import console, shown
 
@@ -48,6 +49,8 @@ columns
 examples
   python -m streaming_asr.score retime outputs/default/CELL --slowdown 2
   python -m streaming_asr.score retime outputs/a/CELL --traces outputs/b/CELL outputs/c/CELL
+  python -m streaming_asr.score retime outputs/default/CELL --streams 1,2,4,8
+      the lag of many streams on one device, served one by one
 """
 
 
@@ -85,12 +88,60 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--all", action="store_true", help="show every metric that time changes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all metrics there")
+    parser.add_argument(
+        "--streams",
+        metavar="NUMBERS",
+        help="the lag of so many streams on one device instead, as 1,2,4,8",
+    )
+    parser.add_argument(
+        "--beside",
+        metavar="CELL",
+        help="the lag of a run with feed=realtime_queue beside its replay from FOLDER",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the streams' offsets and orders")
     arguments = parser.parse_args(argv)
+    if arguments.beside is not None:
+        (queue,) = find_cells(arguments.beside)[:1]
+        single, _ = _read(Path(arguments.folder))
+        streams.show_beside(streams.beside(single, read_log(queue / EVENTS)))
+        return 0
+    if arguments.streams is not None:
+        _streams(arguments)
+        return 0
     found = retime(arguments.folder, arguments.traces, slowdown=arguments.slowdown)
     if arguments.json is not None:
         write_text(arguments.json, json.dumps(asdict(found), indent=1) + "\n")
     _print(found, is_all=arguments.all)
     return 0
+
+
+def _streams(arguments: argparse.Namespace) -> None:
+    numbers = streams.parse_streams(arguments.streams)
+    if arguments.traces or arguments.all:
+        raise UserError("--streams: takes one cell, without --traces and --all")
+    made = recordings_of(arguments.folder, arguments.slowdown)
+    found = [streams.serve(made, n, seed=arguments.seed) for n in numbers]
+    streams.show(arguments.folder, found)
+    if arguments.json is not None:
+        rows = [asdict(each) for each in found]
+        content = {"slowdown": arguments.slowdown, "seed": arguments.seed, "streams": rows}
+        write_text(arguments.json, json.dumps(content, indent=1) + "\n")
+
+
+def recordings_of(folder: str | Path, slowdown: float = 1.0) -> list[streams.Recording]:
+    """Return the recordings of one cell with the time of each step, on a machine so many times
+    slower. Raises UserError as `retime` does."""
+    _check_slowdown(slowdown)
+    log, _ = _read(Path(folder))
+    return [
+        each._replace(c=np.rint(each.c * slowdown).astype(np.int64))
+        for each in streams.recordings(log)
+    ]
+
+
+def _check_slowdown(slowdown: float) -> None:
+    if not slowdown > 0 or not np.isfinite(slowdown):
+        raise UserError(f"--slowdown {slowdown}: must be above 0; 2 is a machine half as fast")
 
 
 def retime(
@@ -102,8 +153,7 @@ def retime(
     (their time is no stream's own), where the text depended on the time (feed best_effort), and
     where a log was imported from a file that does not tell the time of every step.
     """
-    if not slowdown > 0 or not np.isfinite(slowdown):
-        raise UserError(f"--slowdown {slowdown}: must be above 0; 2 is a machine half as fast")
+    _check_slowdown(slowdown)
     read = [_read(Path(path)) for path in (folder, *traces)]
     logs = [{each.utt: each for each in log.utterances} for log, _ in read]
     lost = {name for _, names in read for name in names}

@@ -1,0 +1,42 @@
+"""Serves methods to browsers and programs, in the wire format of OpenAI's Realtime transcription.
+
+    python -m streaming_asr.serve method=whisperrt,ufal model=tiny.en port=8000
+
+  host=127.0.0.1        another address needs token=
+  port=8000
+  token=SECRET          asked of every client as Authorization: Bearer SECRET; in the page's address
+                        as /#token=SECRET
+  origins=URL,URL       pages of other servers that may connect
+  max_sessions=16       at once
+  max_session_s=3600    of audio in one session
+  max_message_bytes=1000000   of one WebSocket message
+  max_file_bytes=100000000    of one recording sent by POST
+  idle_s=60             a session in which nothing comes for so long is closed
+  max_queued_s=20       of audio that waits; from there on nothing more is read from that client
+  other settings        those of `run`: model (default tiny.en), chunk, method.beam, ...
+
+  /                          the page: microphone or file, methods side by side
+  /v1/realtime               WebSocket; /v1/audio/transcriptions takes recordings, also as a stream
+  /v1/models /healthz /metrics
+
+Each session is logged as a run is, in outputs/serve/<session>/<method>/events.jsonl. SIGTERM lets
+open sessions end what they have heard.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from streaming_asr.terminal import exit_status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(argv):
+        print(__doc__)
+        return 0
+    from streaming_asr.serve.command import serve
+
+    return exit_status(lambda: serve(argv))

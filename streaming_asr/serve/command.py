@@ -1,0 +1,129 @@
+"""Starts the server: settings, methods, the inference thread, uvicorn, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+from collections.abc import Sequence
+from datetime import datetime
+from types import FrameType
+
+from streaming_asr.errors import UserError
+from streaming_asr.get import with_model
+from streaming_asr.serve.settings import Settings
+
+CLOSE_S = 5.0  # what is left unsent when a session ends is dropped after so long
+
+
+def serve(argv: Sequence[str]) -> int:
+    """Serve until a signal comes. Raises UserError, before weights load, for settings, a port that
+    is taken and methods that cannot run."""
+    settings, rest = Settings.of(argv)
+    try:
+        import prometheus_client  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError(f"serve: needs {error.name}; pip install 'streaming-asr[live]'") from error
+    listening = bound(settings)
+    try:
+        return _serve(settings, rest, listening)
+    finally:
+        listening.close()
+
+
+def bound(settings: Settings) -> socket.socket:
+    """Return a socket bound to the address. Raises UserError where it cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    made = socket.socket(family)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((settings.host, settings.port))
+        made.listen(128)  # so that a second server finds the port taken while this one loads
+    except OSError as error:
+        made.close()
+        taken = error.errno == errno.EADDRINUSE
+        why = "is taken by another program" if taken else f"cannot be had ({error.strerror})"
+        raise UserError(
+            f"host={settings.host} port={settings.port}: {why}; give another, as in "
+            f"port={min(settings.port + 1, 65_535)}"
+        ) from error
+    return made
+
+
+def _serve(settings: Settings, rest: list[str], listening: socket.socket) -> int:
+    from streaming_asr.live_sessions import cells_of
+    from streaming_asr.serve.app import application
+    from streaming_asr.serve.service import Service
+    from streaming_asr.sessions import Worker
+
+    if not any(each.startswith("method=") for each in rest):
+        rest.append("method=whisperrt,ufal")
+    if not any(each.startswith("name=") for each in rest):
+        rest.append(f"name='serve/{datetime.now():%Y%m%d-%H%M%S}'")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    cells = cells_of(with_model(rest))
+    for cell in cells:
+        cell.folder.rmdir()  # made to see whether it can be; the sessions have their own
+    with Worker() as worker:
+        service = Service(settings, cells, worker)
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        print(f"serving {', '.join(service.cells)} at http://{host}:{settings.port}", flush=True)
+        print(f"logs: {service.root}", flush=True)
+        server = make_server(service, application(service))
+        asyncio.run(server.serve(sockets=[listening]))
+    print("stopped", flush=True)
+    return 0
+
+
+def make_server(service, app):  # type: ignore[no-untyped-def]
+    """Return uvicorn's server for the application; SIGTERM and Ctrl-C drain it."""
+    import uvicorn
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    class Protocol(WebSocketsSansIOProtocol):
+        async def run_asgi(self) -> None:
+            await super().run_asgi()
+            # close() waits for a client that never reads for ever.
+            self.loop.call_later(CLOSE_S, self.transport.abort)
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if service.draining:  # the second time
+                super().handle_exit(sig, frame)
+                return
+            service.draining = True
+            if sig == signal.SIGINT:
+                print("stopping; Ctrl-C again does not wait for open sessions", flush=True)
+            self._loop.call_soon_threadsafe(self._begin_drain)
+
+        def _begin_drain(self) -> None:
+            self._drain = self._loop.create_task(self._drained())
+
+        async def _drained(self) -> None:
+            await service.drain()
+            self.should_exit = True
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            self._loop = asyncio.get_running_loop()
+            await super().startup(sockets)
+
+    settings = service.settings
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws=Protocol,
+        ws_max_size=settings.max_message_bytes,
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=5,
+        limit_concurrency=None,
+        backlog=128,
+    )
+    return Server(config)

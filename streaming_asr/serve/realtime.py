@@ -1,0 +1,390 @@
+"""A WebSocket session in the wire format of OpenAI's Realtime transcription.
+
+The client sends `session.update`, `input_audio_buffer.append` (base64 of PCM16) and
+`input_audio_buffer.commit`. Committed words go out as
+`conversation.item.input_audio_transcription.delta` as soon as they are final, and `.completed`
+follows the commit. With several methods each has an item of its own, `<item>.<method>`.
+
+Deltas only ever grow, so the guess after the committed text has no place in them. A client that
+puts STEPS into `session.include` also gets an event of that type for each step: method, delta,
+partial (the guess), retracted (words), audio_s, behind_s, step_s and queued_s; and one of type
+LOGGED once an item's logs can be fetched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import logging
+import secrets
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from streaming_asr.data.audio import Resampler
+from streaming_asr.live_sessions import Cell
+from streaming_asr.method import SAMPLE_RATE, Samples, display_text
+from streaming_asr.serve.service import Refused, Service
+
+STEPS = "streaming_asr.steps"
+LOGGED = "streaming_asr.logged"
+RATES = (16_000, 24_000)
+MAX_UNSENT = 512  # events
+MAX_ERRORS = 50  # of a client, which is no client of this format then
+SEND_S = 10.0  # for one event
+TRANSCRIPTION = "conversation.item.input_audio_transcription"
+
+log = logging.getLogger("streaming_asr.serve")
+
+
+class Item:
+    """What was said between two commits, heard by each of the session's methods."""
+
+    def __init__(self, name: str) -> None:
+        self.id = name
+        self.cells: dict[str, Cell] = {}
+        self.n_samples = 0
+        self.n_open = 0
+        self.resampler: Resampler | None = None
+        self.done = asyncio.Event()
+
+    def feed(self, samples: Samples) -> None:
+        self.n_samples += len(samples)
+        for cell in self.cells.values():
+            cell.stream.feed(samples)
+
+    def end(self) -> None:
+        if self.resampler is not None:
+            self.feed(self.resampler.of_frame(None))
+            self.resampler = None
+        for cell in self.cells.values():
+            cell.stream.end()
+
+    @property
+    def queued_s(self) -> float:
+        return max((cell.stream.queued_s for cell in self.cells.values()), default=0.0)
+
+
+class RealtimeSession:
+    """One client. `run` returns when it is gone or has been closed."""
+
+    def __init__(self, service: Service, socket: WebSocket, name: str, models: list[str]) -> None:
+        self.id, self.service, self.socket, self.models = name, service, socket, models
+        self.language: str | None = None
+        self.rate, self.tells_steps = 24_000, False
+        self.item: Item | None = None
+        self.unfinished: set[Item] = set()
+        self._n_items = self._n_errors = 0
+        self._heard_s = 0.0
+        self._outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_UNSENT)
+        self._closing = asyncio.Event()
+        self._reason = (1001, "the server is stopping")
+        self._unread = False
+        self._writing: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        self._closing.set()
+
+    async def run(self) -> None:
+        """Serve the client to its end."""
+        sender = asyncio.create_task(self._send_all())
+        closing = asyncio.create_task(self._closing.wait())
+        is_there = False
+        try:
+            self._emit("session.created", session=self._described())
+            is_there = await self._listen(sender, closing)
+            if is_there:
+                await self._settle()
+            else:  # nobody would read the rest, so it is not computed
+                for cell in self._left():
+                    await asyncio.to_thread(_log, cell)
+            if is_there and not sender.done():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._outgoing.join(), SEND_S)
+        finally:
+            for task in (sender, closing):
+                task.cancel()
+            await asyncio.gather(sender, closing, return_exceptions=True)
+            for cell in self._left():  # the server stops and waits no longer
+                _log(cell)
+            if is_there:
+                with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
+                    await asyncio.wait_for(self.socket.close(*self._reason), SEND_S)
+
+    async def _listen(self, sender: asyncio.Task[None], closing: asyncio.Task[Any]) -> bool:
+        """Take messages until the session ends; return whether the client is still there."""
+        limits = self.service.settings
+        while True:
+            receive = asyncio.create_task(self.socket.receive())
+            done, _ = await asyncio.wait(
+                {receive, sender, closing},
+                timeout=limits.idle_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if receive not in done:
+                receive.cancel()
+                await asyncio.gather(receive, return_exceptions=True)
+            if sender in done:
+                log.warning("%s: does not read what it is sent; dropped", self.id)
+                return False
+            if closing in done:
+                return True
+            if not done:
+                self._fail("session_idle", f"nothing came for {limits.idle_s:g} s; closed")
+                self._reason = (1000, "idle")
+                return True
+            message = receive.result()
+            if message["type"] == "websocket.disconnect":
+                if message.get("code") == 1009:
+                    log.warning(
+                        "%s: a message of more than %d bytes", self.id, limits.max_message_bytes
+                    )
+                return False
+            try:
+                self._take(message.get("text"))
+            except Refused as error:
+                self._fail(error.code, str(error))
+                self._n_errors += 1
+            if self._n_errors > MAX_ERRORS:
+                self._reason = (1008, "too many errors")
+                return True
+            if self._heard_s > limits.max_session_s:
+                self._fail(
+                    "session_expired", f"{limits.max_session_s} s were heard, which is the most"
+                )
+                self._reason = (1000, "session expired")
+                return True
+            # Nothing more is read meanwhile: the client's own sending waits for the network.
+            while (
+                self.item
+                and self.item.queued_s > limits.max_queued_s
+                and not (sender.done() or closing.done())
+            ):
+                await asyncio.sleep(0.05)
+
+    def _left(self) -> list[Cell]:
+        """Abandon the streams that have not ended and return their cells, marked as failed."""
+        items = {*self.unfinished, *filter(None, [self.item])}
+        cells = [cell for item in items for cell in item.cells.values() if not cell.done.is_set()]
+        for cell in cells:
+            cell.stream.abandon()
+            cell.done.set()
+            cell.log.status, cell.log.error = "failed", "the session was left before its end"
+        return cells
+
+    async def _settle(self) -> None:
+        """End the open item and wait until all that was heard is transcribed and logged."""
+        if self.item is not None:
+            self._commit()
+        for item in tuple(self.unfinished):
+            await item.done.wait()
+
+    # -- what the client sends ----------------------------------------------------------------
+
+    def _take(self, text: str | None) -> None:
+        if text is None:
+            raise Refused(400, "invalid_message", "binary frames are not taken; send JSON text")
+        try:
+            event = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise Refused(400, "invalid_json", f"not JSON: {str(error)[:100]}") from error
+        if not isinstance(event, dict):
+            raise Refused(400, "invalid_message", "an event is a JSON object with a `type`")
+        kind = event.get("type")
+        if kind == "input_audio_buffer.append":
+            self._append(event.get("audio"))
+        elif kind == "input_audio_buffer.commit":
+            if self.item is None or not self.item.n_samples:
+                raise Refused(400, "input_audio_buffer_commit_empty", "no audio since the last")
+            self._commit()
+        elif kind == "input_audio_buffer.clear":
+            if self.item is not None:
+                for cell in self.item.cells.values():
+                    cell.stream.abandon()
+                self.item = None
+            self._emit("input_audio_buffer.cleared")
+        elif kind == "session.update":
+            self._update(event.get("session"))
+            self._emit("session.updated", session=self._described())
+        else:
+            raise Refused(400, "unknown_event", f"type={str(kind)[:100]!r}: no such event")
+
+    def _append(self, audio: Any) -> None:
+        try:
+            data = base64.b64decode(audio, validate=True)
+        except (TypeError, ValueError, binascii.Error) as error:
+            raise Refused(400, "invalid_audio", f"audio: not base64 ({error})") from error
+        if len(data) % 2:
+            raise Refused(
+                400, "invalid_audio", f"audio: {len(data)} bytes are no whole PCM16 samples"
+            )
+        samples: Samples = np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
+        if self.item is None:
+            self.item = self._begin()
+        self._heard_s += len(samples) / self.rate
+        resampler = self.item.resampler
+        self.item.feed(samples if resampler is None else resampler.of_samples(samples, self.rate))
+
+    def _begin(self) -> Item:
+        self._n_items += 1
+        item = Item(f"item_{self._n_items}_{secrets.token_hex(4)}")
+        if self.rate != SAMPLE_RATE:
+            item.resampler = Resampler()
+        for name in self.models:
+            item.cells[name] = self.service.open(
+                self.id,
+                name,
+                f"{self.id}-{self._n_items}",
+                language=self.language,
+                grows=True,
+                on_step=partial(self._step, item),
+                on_end=partial(self._ended, item),
+            )
+        item.n_open = len(item.cells)
+        return item
+
+    def _commit(self) -> None:
+        item, self.item = self.item, None
+        assert item is not None
+        self.unfinished.add(item)
+        for name in item.cells:
+            self._emit("input_audio_buffer.committed", item_id=self._name(item, name))
+        item.end()
+
+    def _update(self, session: Any) -> None:
+        """Take settings as a client of OpenAI's gives them. Raises Refused, changing nothing."""
+        try:
+            given = session.get("audio", {}).get("input", {})
+            form, wanted = given.get("format") or {}, given.get("transcription") or {}
+            kind, rate = form.get("type", "audio/pcm"), form.get("rate", self.rate)
+            turns, include = given.get("turn_detection"), session.get("include") or []
+            model, language = wanted.get("model"), wanted.get("language", self.language)
+        except AttributeError as error:
+            raise Refused(400, "invalid_session", f"session: {error}") from error
+        if kind != "audio/pcm" or rate not in RATES:
+            raise Refused(
+                400,
+                "invalid_format",
+                f"format {kind}, {rate} Hz: taken is audio/pcm, 16 bit, at {RATES[0]} or "
+                f"{RATES[1]} Hz",
+            )
+        if turns is not None:
+            raise Refused(400, "no_turn_detection", "turn_detection: null; commit ends an item")
+        if not isinstance(language, str | None) or not isinstance(model, str | None):
+            raise Refused(400, "invalid_session", "model and language are texts")
+        models = self.service.chosen(model) if model is not None else self.models
+        if self.item is not None and (rate, models, language) != (
+            self.rate,
+            self.models,
+            self.language,
+        ):
+            raise Refused(400, "session_busy", "commit before changing format, model or language")
+        self.rate, self.models, self.language = rate, models, language
+        self.tells_steps = STEPS in include
+
+    def _described(self) -> dict[str, Any]:
+        return {
+            "object": "realtime.transcription_session",
+            "type": "transcription",
+            "id": self.id,
+            "audio": {
+                "input": {
+                    "format": {"type": "audio/pcm", "rate": self.rate},
+                    "transcription": {"model": ",".join(self.models), "language": self.language},
+                    "turn_detection": None,
+                }
+            },
+            "include": [STEPS] * self.tells_steps,
+            "extensions": [STEPS],
+        }
+
+    # -- what it is sent ----------------------------------------------------------------------
+
+    def _name(self, item: Item, method: str) -> str:
+        return item.id if len(item.cells) == 1 else f"{item.id}.{method}"
+
+    def _step(self, item: Item, cell: Cell) -> None:
+        # One event each, in the order of the steps, whatever has happened since.
+        step = cell.take_unsent()
+        if step is None:
+            return
+        seen, is_first = step
+        delta = "".join(seen.step.committed)
+        where: dict[str, Any] = {"item_id": self._name(item, cell.title), "content_index": 0}
+        if delta:
+            shown = delta.lstrip() if is_first else delta
+            self._emit(f"{TRANSCRIPTION}.delta", **where, delta=shown)
+        if self.tells_steps:
+            self._emit(
+                STEPS,
+                **where,
+                method=cell.title,
+                delta=delta,
+                partial="".join(seen.step.partial),
+                retracted=seen.step.retracted,
+                audio_s=round(seen.step.audio_s, 3),
+                behind_s=round(seen.behind_s, 4),
+                step_s=round(seen.step.compute_s, 4),
+                queued_s=round(seen.queued_s, 3),
+            )
+
+    def _ended(self, item: Item, cell: Cell) -> None:
+        where: dict[str, Any] = {"item_id": self._name(item, cell.title), "content_index": 0}
+        if cell.log.error is None:
+            self._emit(
+                f"{TRANSCRIPTION}.completed",
+                **where,
+                transcript=display_text(cell.committed),
+                usage={"type": "duration", "seconds": round(cell.log.duration_s, 3)},
+            )
+        else:
+            error = {"type": "server_error", "code": "failed", "message": cell.log.error}
+            self._emit(f"{TRANSCRIPTION}.failed", **where, error=error)
+        task = asyncio.create_task(self._write(item, cell))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _write(self, item: Item, cell: Cell) -> None:
+        await asyncio.to_thread(_log, cell)
+        item.n_open -= 1
+        if not item.n_open:
+            if self.tells_steps:
+                self._emit(LOGGED, item_id=item.id, session=self.id)
+            self.unfinished.discard(item)
+            item.done.set()
+
+    def _fail(self, code: str, message: str) -> None:
+        self.service.refused.labels(code).inc()
+        log.warning("%s: %s", self.id, message)
+        kind = "invalid_request_error"
+        self._emit("error", error={"type": kind, "code": code, "message": message})
+
+    def _emit(self, kind: str, **fields: Any) -> None:
+        event = {"type": kind, "event_id": f"event_{secrets.token_hex(8)}", **fields}
+        try:
+            self._outgoing.put_nowait(event)
+        except asyncio.QueueFull:  # the sender notices
+            self._unread = True
+
+    async def _send_all(self) -> None:
+        """Send events in turn; return where the client does not take them."""
+        while not self._unread:
+            event = await self._outgoing.get()
+            try:
+                text = json.dumps(event, ensure_ascii=False)
+                await asyncio.wait_for(self.socket.send_text(text), SEND_S)
+            except (TimeoutError, RuntimeError, WebSocketDisconnect):
+                return
+            self._outgoing.task_done()
+
+
+def _log(cell: Cell) -> None:
+    try:
+        cell.write()
+    except Exception as error:  # a full disk ends the logging, not the session
+        log.error("%s: %s", cell.folder, error)

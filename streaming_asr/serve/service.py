@@ -1,0 +1,147 @@
+"""What all sessions share: the methods, the inference thread, the limits, what is measured."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from streaming_asr.live_sessions import Cell
+from streaming_asr.serve.settings import Settings
+from streaming_asr.sessions import Worker
+
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 10.0)
+SESSION_ID = re.compile(r"sess_[\w-]{22}")
+
+log = logging.getLogger("streaming_asr.serve")
+
+
+class Drained(Protocol):
+    """An open session."""
+
+    id: str
+
+    def close(self) -> None:
+        """Let the session end what it has heard, then close it."""
+
+
+class Refused(Exception):
+    """A client cannot be served; `status` is HTTP's."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class Service:
+    """The server's state. Of the methods only what is shared: streams are the sessions' own."""
+
+    def __init__(self, settings: Settings, cells: Sequence[Cell], worker: Worker) -> None:
+        self.settings, self.worker = settings, worker
+        names = [cell.engine.name for cell in cells]
+        self.cells = {
+            cell.engine.name if names.count(cell.engine.name) == 1 else cell.folder.name: cell
+            for cell in cells
+        }
+        self.root = cells[0].folder.parent
+        self.sessions: dict[str, Drained] = {}
+        self.draining = False
+        self.registry = CollectorRegistry()
+        made: dict[str, Any] = {"registry": self.registry, "namespace": "streaming_asr"}
+        Gauge("sessions", "open sessions", **made).set_function(lambda: len(self.sessions))
+        Gauge("queued_seconds", "audio that has arrived and waits", **made).set_function(
+            lambda: sum(stream.queued_s for stream in tuple(worker.streams))
+        )
+        self.refused = Counter("refused", "clients that were refused", ["code"], **made)
+        settings_of = {"labelnames": ["method"], "buckets": SECONDS, **made}
+        self.behind = Histogram(
+            "behind_seconds", "from the arrival of a step's newest audio to its text", **settings_of
+        )
+        self.step = Histogram("step_seconds", "compute of a step, shared or not", **settings_of)
+
+    def chosen(self, text: str | None) -> list[str]:
+        """Return the names of the methods that a client asks for, the first where it names none.
+
+        text: names with commas. Raises Refused for one that is not served.
+        """
+        names = [name.strip() for name in (text or "").split(",") if name.strip()]
+        for name in names:
+            if name not in self.cells:
+                raise Refused(
+                    400, "model_not_found", f"model={name}: served are {', '.join(self.cells)}"
+                )
+        return list(dict.fromkeys(names)) or [next(iter(self.cells))]
+
+    def admit(self, make: Callable[[str], Drained]) -> Drained:
+        """Return the session that `make` makes of its id, counted. Raises Refused."""
+        most = self.settings.max_sessions
+        try:
+            if self.draining:
+                raise Refused(503, "server_stopping", "the server is stopping; connect again later")
+            if len(self.sessions) >= most:
+                raise Refused(503, "too_many_sessions", f"all {most} sessions are taken")
+        except Refused as error:
+            self.refused.labels(error.code).inc()
+            raise
+        session = make(f"sess_{secrets.token_urlsafe(16)}")
+        self.sessions[session.id] = session
+        return session
+
+    def open(
+        self,
+        session: str,
+        name: str,
+        utterance: str,
+        *,
+        language: str | None,
+        grows: bool,
+        on_step: Callable[[Cell], None],
+        on_end: Callable[[Cell], None],
+    ) -> Cell:
+        """Return a cell with its stream begun; the callbacks run in the event loop."""
+        shared, loop = self.cells[name], asyncio.get_running_loop()
+        folder = self.root / session / shared.folder.name
+        cell = Cell(folder, shared.engine, shared.header, name)
+
+        def tell(callback: Callable[[Cell], None], cell: Cell) -> None:
+            with suppress(RuntimeError):  # the loop has ended, and so has every client
+                loop.call_soon_threadsafe(callback, cell)
+
+        def step(cell: Cell) -> None:
+            assert cell.latest is not None
+            self.behind.labels(name).observe(cell.latest.behind_s)
+            self.step.labels(name).observe(cell.latest.step.compute_s)
+            tell(on_step, cell)
+
+        cell.begin(
+            self.worker,
+            utterance,
+            grows=grows,
+            language=language,
+            on_step=step,
+            on_end=lambda cell: tell(on_end, cell),
+        )
+        return cell
+
+    async def drain(self, seconds: float = 20.0) -> None:
+        """Refuse new sessions and let the open ones end, for at most so long."""
+        self.draining = True
+        for session in tuple(self.sessions.values()):
+            session.close()
+        end = asyncio.get_running_loop().time() + seconds
+        while self.sessions and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(0.05)
+
+    def log_of(self, session: str, name: str) -> Path | None:
+        """Return the log of a session and method; None where there is none."""
+        if not SESSION_ID.fullmatch(session) or name not in self.cells:
+            return None
+        path = self.root / session / self.cells[name].folder.name / "events.jsonl"
+        return path if path.is_file() else None

@@ -1,0 +1,96 @@
+"""A server on loopback with the methods of tests/fakes.py, and what its clients send."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fakes import BatchedTicker, Ticker
+from websockets.sync.client import ClientConnection, connect
+
+from streaming_asr.live_sessions import Cell
+from streaming_asr.method import Samples
+from streaming_asr.serve.app import application
+from streaming_asr.serve.command import bound, make_server
+from streaming_asr.serve.service import Service
+from streaming_asr.serve.settings import Settings
+from streaming_asr.sessions import Engine, Worker
+
+HEADER = {"config": {}, "versions": {}, "machine": {}, "metrics_version": 2}
+
+
+@contextmanager
+def served(folder: Path, methods: dict[str, Any] | None = None, **settings: Any) -> Iterator[Any]:
+    """The service of a running server; `service.address` is http://..."""
+    methods = methods or {"ticker": BatchedTicker(), "slow": Ticker(lag=3)}
+    wanted = Settings(**settings)
+    listening = bound(replace(wanted, port=0))
+    wanted = replace(wanted, port=listening.getsockname()[1])
+    cells = [
+        Cell(folder / "logs" / f"method={n}", Engine(n, m, 4800, 9600), dict(HEADER), n)
+        for n, m in methods.items()
+    ]
+    with Worker() as worker:
+        service: Any = Service(wanted, cells, worker)
+        service.address = f"http://127.0.0.1:{wanted.port}"
+        server = make_server(service, application(service))
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))
+        thread.start()
+        until(lambda: server.started)
+        try:
+            yield service
+        finally:
+            server.should_exit = True
+            thread.join()
+            listening.close()
+
+
+def until(condition: Any, seconds: float = 60) -> None:
+    """Wait until `condition()` holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not come true"
+        time.sleep(0.01)
+
+
+@contextmanager
+def client(service: Any, query: str = "", **settings: Any) -> Iterator[ClientConnection]:
+    address = service.address.replace("http", "ws") + "/v1/realtime" + query
+    with connect(address, compression=None, **settings) as made:
+        yield made
+
+
+def pcm(samples: Samples) -> bytes:
+    return (np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()
+
+
+def send(socket: ClientConnection, kind: str, **fields: Any) -> None:
+    socket.send(json.dumps({"type": kind, **fields}))
+
+
+def append(socket: ClientConnection, data: bytes) -> None:
+    send(socket, "input_audio_buffer.append", audio=base64.b64encode(data).decode())
+
+
+def set_up(socket: ClientConnection, *include: str, rate: int = 16_000, **wanted: Any) -> None:
+    given = {"format": {"type": "audio/pcm", "rate": rate}, "transcription": wanted}
+    session = {"type": "transcription", "audio": {"input": given}, "include": list(include)}
+    send(socket, "session.update", session=session)
+
+
+def events(socket: ClientConnection, last: str, n: int = 1) -> list[dict[str, Any]]:
+    """What comes up to the n-th event whose type ends with `last`."""
+    found: list[dict[str, Any]] = []
+    while n:
+        found.append(json.loads(socket.recv(timeout=60)))
+        n -= found[-1]["type"].endswith(last)
+    return found

@@ -1,0 +1,167 @@
+"""report --budget: the best run within limits, its runner-up, and what lies nearest."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from browser import CHROMIUM
+from report_cells import write_cell
+
+from streaming_asr.errors import UserError
+from streaming_asr.report import build, main
+from streaming_asr.report.budget import apart, for_page, parse_budget, verdict
+from streaming_asr.report.cells import read_cells
+from streaming_asr.score.compare import compare, read_runs
+
+WORDS = "the harbour opens early on friday for all small boats"
+
+
+def grid(root: Path) -> Path:
+    """Three runs of 12 utterances: the slow one has 0 errors, the middle 4 and the fast 5, of 120
+    words; they commit 3, 2 and no words late."""
+    for method, chunk, n_wrong, ahead in (
+        ("star", "1000ms", 0, 3),
+        ("ufal", "300ms", 4, 2),
+        ("whisperrt", "100ms", 5, 0),
+    ):
+        texts = {
+            f"u{k}": (WORDS, WORDS.replace("early", "yearly") if k < n_wrong else WORDS)
+            for k in range(12)
+        }
+        write_cell(root / f"method={method},chunk={chunk}", chunk=chunk, texts=texts, ahead=ahead)
+    return root
+
+
+def test_the_lowest_wer_within_the_budget_is_named_with_its_runner_up(tmp_path: Path) -> None:
+    cells = read_cells(grid(tmp_path / "g"))
+    late = {cell.method: cell.metrics["word_latency_committed_p90_ca_s"] for cell in cells}
+    limit_s = (late["ufal"] + late["star"]) / 2  # type: ignore[operator]
+    found = verdict(cells, parse_budget([f"commit_p90={limit_s:.3f}s", "rtf=0.9"]))
+    assert found[1].endswith("2 of 3 runs are within it")
+    assert found[2].startswith("  best: ufal 300 ms: WER 3.3 % (95 % interval ")
+    assert "  runner-up: whisperrt 100 ms: WER 4.2 %" in found[-1]
+    assert "cannot be told apart: +0.83 points" in found[-1]
+
+
+def test_the_two_are_compared_as_score_compare_does(tmp_path: Path) -> None:
+    root = grid(tmp_path / "g")
+    cells = {cell.method: cell for cell in read_cells(root)}
+    (whole,) = compare(read_runs([str(cells["ufal"].folder), str(cells["whisperrt"].folder)]))
+    wer = whole.differences["wer"]
+    assert wer is not None
+    told = apart([cells["ufal"], cells["whisperrt"]], [(0, 1)])[0, 1]
+    assert f"{wer.value:+.2f} points, 95 % interval {wer.low:+.2f} to {wer.high:+.2f}" in told
+    assert f"p {wer.p_value:.4f}, paired over {whole.clusters}" in told
+    sure = apart([cells["star"], cells["whisperrt"]], [(0, 1)])[0, 1]
+    assert "can be told apart: +4.17 points" in sure
+
+
+def test_where_none_reaches_it_the_nearest_is_told_with_what_it_misses(tmp_path: Path) -> None:
+    cells = read_cells(grid(tmp_path / "g"))
+    fast = next(cell for cell in cells if cell.method == "whisperrt")
+    late_s = fast.metrics["word_latency_committed_p90_ca_s"] or 0
+    found = verdict(cells, parse_budget([f"commit_p90={1000 * late_s - 50:.0f}ms"]))
+    assert found[1] == "mini clean: none of 3 runs reaches it"
+    assert found[2].startswith("  nearest: whisperrt 100 ms: WER 4.2 %")
+    assert found[3] == "  it misses commit_p90 by 0.05 s"
+
+
+def test_a_single_run_within_it_has_no_runner_up_and_failed_runs_are_counted(
+    tmp_path: Path,
+) -> None:
+    root = grid(tmp_path / "g")
+    failed = root / "method=u2,chunk=300ms"
+    failed.mkdir()
+    (failed / "failed.json").write_text('{"error": "no weights"}')
+    config = json.dumps({"data": {"_target_": "x.Mini", "split": "clean"}})
+    (failed / ".hydra").mkdir()
+    (failed / ".hydra" / "config.yaml").write_text(config)
+    found = verdict(read_cells(root), parse_budget(["wer=1%"]))
+    assert "  best: star 1000 ms: WER 0.0 %" in found[2]
+    assert "  no runner-up: no other run is within it" in found
+    assert found[-1].startswith("  1 left out")
+
+
+def test_an_interval_that_crosses_the_limit_is_said(tmp_path: Path) -> None:
+    found = verdict(
+        read_cells(grid(tmp_path / "g")), parse_budget(["wer=3.5%", "commit_p90=1200ms"])
+    )
+    assert any("interval of wer" in line and "crosses the limit" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("comit_p90=1s", "no such metric; did you mean commit_p90?"),
+        ("commit_p90=1", "is in s or ms; write 1s"),
+        ("commit_p90=-1s", "must be above 0"),
+        ("commit_p90=nan", "a number and its unit"),
+        ("commit_p90", "not metric=value"),
+        ("rtf=0.3s", "is a number; write 0.3"),
+        ("wer=0.1", "is in %; write 0.1%"),
+        ("mean_beam=2", "not better high or low"),
+    ],
+)
+def test_a_wrong_budget_is_refused_before_anything_is_written(
+    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError, match=told.replace("?", r"\?")):
+        parse_budget([text])
+    folder = write_cell(tmp_path / "method=ufal,chunk=300ms")
+    assert main([str(folder), "--budget", text]) == 2
+    assert not (folder / "report.html").exists()
+    capsys.readouterr()
+
+
+def test_a_metric_is_limited_once_and_higher_ones_from_below() -> None:
+    with pytest.raises(UserError, match="limited twice"):
+        parse_budget(["rtf=1", "rtf_total=2"])
+    (limit,) = parse_budget(["headroom=3"])
+    assert str(limit) == "headroom at least 3"
+    (limit,) = parse_budget(["commit_p90=800ms"])
+    assert (limit.metric, limit.value) == ("word_latency_committed_p90_ca_s", 0.8)
+
+
+def test_the_page_knows_every_pair_that_a_budget_can_choose(tmp_path: Path) -> None:
+    cells = read_cells(grid(tmp_path / "g"))
+    found = for_page(cells)
+    # By WER star, ufal, whisperrt; star is the slowest, so any limit admits a tail of the order.
+    order = [cells[n].method for n in found["order"]["mini clean"]]
+    assert order == ["star", "ufal", "whisperrt"]
+    s, u, w = found["order"]["mini clean"]
+    assert set(found["pairs"]) == {f"{s},{u}", f"{u},{w}"}
+    assert found["told"][u].startswith("ufal 300 ms: WER 3.3 %")
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt install chromium")
+def test_the_page_answers_as_the_command_does_and_fades_what_is_outside(tmp_path: Path) -> None:
+    root = grid(tmp_path / "g")
+    cells = read_cells(root)
+    late_s = next(
+        cell.metrics["word_latency_committed_p90_ca_s"] for cell in cells if cell.method == "ufal"
+    )
+    moved = """<script>const slider = document.getElementById('budget-commit_p90');
+    slider.value = 1; slider.dispatchEvent(new Event('input'));</script></body>"""
+    page = build(root)
+    page.write_text(page.read_text().replace("</body>", moved))
+    dom = dumped(page, tmp_path)
+    said = html.unescape(re.search(r'id="verdict"[^>]*>(.*?)</div>', dom, re.S)[1])  # type: ignore[index]
+    lines = re.sub(r"</?p>", "", said).split("<br>")
+    limits = parse_budget(["commit_p50=9s", f"commit_p90={late_s:.3f}s", "rtf=9"])
+    told = [line.strip() for line in verdict(cells, limits)[1:]]
+    assert [line for line in told if "crosses the limit" not in line] == lines
+    outside = re.findall(r'<g class="point[^"]*outside"[^>]*data-cell="([^"]*)"', dom)
+    assert set(outside) == {"method=star,chunk=1000ms"}
+
+
+def dumped(page: Path, folder: Path) -> str:
+    """The page as Chromium has it once its scripts have run."""
+    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    flags = [f"--user-data-dir={folder / 'profile'}", "--disable-dev-shm-usage", page.as_uri()]
+    done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=120)  # type: ignore[list-item]
+    return done.stdout

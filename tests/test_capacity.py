@@ -1,0 +1,69 @@
+"""How many streams a device carries: a row for each method, with the spread of several runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from report_cells import write_cell
+
+from experiments.capacity import main as picture
+from streaming_asr.capacity import main, measure
+from streaming_asr.errors import UserError
+
+
+def test_a_quick_method_carries_more_and_two_runs_give_a_spread(tmp_path: Path) -> None:
+    write_cell(tmp_path / "a" / "method=whisperrt,chunk=300ms", compute_s=0.01)
+    write_cell(tmp_path / "b" / "method=whisperrt,chunk=300ms", compute_s=0.02)
+    write_cell(tmp_path / "a" / "method=ufal,chunk=300ms", compute_s=0.1)
+    write_cell(tmp_path / "a" / "method=star,chunk=300ms", compute_s=0.4)
+    rows, refused = measure([tmp_path / "a", tmp_path / "b"])
+    assert refused == []
+    assert [row.place.label for row in rows] == ["whisperrt", "ufal", "star"]
+    quick, slow, late = rows
+    # A step of 20 ms each 300 ms loads a device with 15 streams, one of 100 ms with 3.
+    assert 8 <= quick.least <= 15 < quick.most <= 30
+    assert slow.least == slow.most and 1 <= slow.least <= 3
+    assert late.streams == "0"  # its step takes longer than the chunk
+    assert quick.texts()[-1] == "2"
+
+
+def test_a_slower_machine_carries_fewer(tmp_path: Path) -> None:
+    write_cell(tmp_path / "method=whisperrt,chunk=300ms", compute_s=0.01)
+    (one,), _ = measure([tmp_path])
+    (half,), _ = measure([tmp_path], slowdown=4)
+    assert half.most < one.least
+
+
+def test_what_cannot_be_measured_is_told_and_left_out(tmp_path: Path) -> None:
+    write_cell(tmp_path / "method=offline,chunk=300ms")
+    with pytest.raises(UserError, match="waits for the whole recording"):
+        measure([tmp_path])
+    write_cell(tmp_path / "method=ufal,chunk=300ms")
+    failed = tmp_path / "method=star,chunk=300ms"
+    failed.mkdir()
+    (failed / "failed.json").write_text('{"error": "no weights"}')
+    rows, refused = measure([tmp_path])
+    assert [row.place.method for row in rows] == ["ufal"]
+    assert sorted(reason.split(":")[0] for reason in refused) == ["offline whole", "star 300 ms"]
+
+
+def test_the_command_writes_table_figure_and_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_cell(tmp_path / "g" / "method=ufal,chunk=300ms", compute_s=0.05)
+    out = {name: tmp_path / f"c{name}" for name in (".md", ".png", ".json")}
+    options = ["--table", str(out[".md"]), "--json", str(out[".json"])]
+    assert main([str(tmp_path / "g"), *options]) == 0
+    (row,) = json.loads(out[".json"].read_text())
+    assert row["least"] == row["most"] >= 1
+    cells = [cell.strip() for cell in out[".md"].read_text().splitlines()[2].strip("|").split("|")]
+    assert cells[0] == "ufal" and cells[4] == str(row["least"])
+    assert picture([str(out[".png"]), str(tmp_path / "g")]) == 0
+    assert out[".png"].stat().st_size > 1000
+    with pytest.raises(UserError, match="and folders that run wrote"):
+        picture(["x.gif", str(tmp_path / "g")])
+    assert main([str(tmp_path / "g"), "--table", "x.gif"]) == 2
+    assert main([str(tmp_path / "none")]) == 2
+    assert "no such folder" in capsys.readouterr().err

@@ -1,0 +1,260 @@
+"""Servers as methods: what each format's messages commit and guess, by the clock on the wall."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import FailsOn, Ticker, utterance
+from served import served
+from websockets.sync.server import ServerConnection, serve
+
+from streaming_asr import clocks
+from streaming_asr.errors import UserError
+from streaming_asr.events import EventWriter, UtteranceLog, committed_words, read_log
+from streaming_asr.methods.remote import Remote
+from streaming_asr.simulate import simulate
+
+CHUNK = 1600  # 100 ms
+
+
+def remote(url: str, protocol: str, **settings: Any) -> Remote:
+    wanted: dict[str, Any] = {"served": None, "rate": 16_000, "patience_s": 20.0, **settings}
+    return Remote(url=url, protocol=protocol, feed="realtime", **wanted)
+
+
+def heard(folder: Path, method: Any, seconds: float = 1.5, chunk: int = CHUNK) -> UtteranceLog:
+    with EventWriter(folder / "events.jsonl", {}) as writer:
+        simulate(
+            method,
+            [utterance(seconds=seconds)],
+            writer=writer,
+            feed="realtime",
+            chunk_samples=chunk,
+            first_chunk_samples=chunk,
+            warm_up=False,
+        )
+    (said,) = read_log(folder / "events.jsonl").utterances
+    return said
+
+
+def text(said: UtteranceLog) -> str:
+    return "".join(word for word, _ in committed_words(said.steps))
+
+
+# -- the feed ---------------------------------------------------------------------------------
+
+
+def test_in_real_time_the_queue_clock_gives_back_the_wall(tmp_path: Path) -> None:
+    said = heard(tmp_path, Ticker(), seconds=0.8, chunk=4800)
+    assert [s.audio_samples for s in said.steps] == [4800, 9600, 12_800]
+    seen = clocks.step_times(said.steps, "ca")
+    assert (seen >= clocks.step_times(said.steps, "cu")).all()
+    assert said.feed == "realtime" and said.pacing_slip_s is not None
+
+
+def test_a_stream_that_was_fed_late_says_by_how_much(tmp_path: Path) -> None:
+    late = threading.Event()
+
+    def dawdle(audio: Any, everything: Any) -> bool:
+        late.wait(0.5)  # longer than a chunk lasts
+        return False
+
+    said = heard(tmp_path, FailsOn(dawdle), seconds=0.3)
+    assert said.pacing_slip_s is not None and said.pacing_slip_s > 0.3
+
+
+# -- our own server ---------------------------------------------------------------------------
+
+
+def test_ours_served_and_ours_simulated_agree_in_text(tmp_path: Path) -> None:
+    with served(tmp_path / "served", {"ticker": Ticker(2)}) as service:
+        url = service.address.replace("http", "ws") + "/v1/realtime"
+        said = heard(tmp_path / "remote", remote(url, "openai_realtime", served="ticker"))
+        (log,) = service.root.glob("sess_*/*/events.jsonl")
+        (there,) = read_log(log).utterances
+    with EventWriter(tmp_path / "events.jsonl", {}) as writer:
+        simulate(
+            Ticker(2),
+            [utterance(seconds=1.5)],
+            writer=writer,
+            feed="fixed",
+            chunk_samples=4800,
+            first_chunk_samples=9600,
+        )
+    (simulated,) = read_log(tmp_path / "events.jsonl").utterances
+    assert said.status == "ok", said.error
+    # 16 bits on the wire move a sample by 1/32767 at most.
+    ours, theirs = (
+        np.array([int(word[1:]) for word in text(each).split()]) for each in (simulated, said)
+    )
+    assert np.abs(ours - theirs).max() <= 1
+    assert text(said) == text(there)
+    guesses = [step.partial for step in said.steps if step.partial]
+    assert guesses and max(map(len, guesses)) == 2
+
+
+def test_a_server_that_is_not_there_fails_the_utterance_with_its_address(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        for protocol, scheme in (("openai_realtime", "ws"), ("whisper_online", "tcp")):
+            url = f"{scheme}://127.0.0.1:{port}"
+            said = heard(tmp_path / protocol, remote(url, protocol))
+            assert said.status == "failed"
+            assert f"{url}: cannot be reached" in str(said.error)
+
+
+def test_what_the_server_refuses_is_the_reason_of_the_failure(tmp_path: Path) -> None:
+    with served(tmp_path / "served", token="secret") as service:
+        url = service.address.replace("http", "ws") + "/v1/realtime"
+        said = heard(tmp_path, remote(url, "openai_realtime"))
+        assert said.status == "failed" and "401" in str(said.error)
+
+
+@pytest.mark.parametrize(
+    "given, rule",
+    [
+        ({"protocol": "sip"}, "one of openai_realtime"),
+        ({"url": "http://x"}, "goes by ws or wss"),
+        ({"url": "ws://x", "protocol": "whisper_online"}, "goes by tcp"),
+        ({"feed": "fixed"}, "give feed=realtime"),
+        ({"rate": 8000}, "16000 or 24000"),
+    ],
+)
+def test_settings_that_no_server_can_meet_are_refused(given: dict[str, Any], rule: str) -> None:
+    settings: dict[str, Any] = {
+        "url": "ws://x", "protocol": "simulstream", "feed": "realtime", "served": None,
+        "rate": 16_000, "patience_s": 1.0,
+    }  # fmt: skip
+    with pytest.raises(UserError, match=rule):
+        Remote(**{**settings, **given})
+
+
+# -- the rules of the formats -----------------------------------------------------------------
+
+
+@contextmanager
+def websocket(handler: Callable[[ServerConnection], None]) -> Iterator[str]:
+    with serve(handler, "127.0.0.1", 0, compression=None) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_deltas_of_half_words_are_guesses_until_the_next_word_begins(tmp_path: Path) -> None:
+    prefix = "conversation.item.input_audio_transcription."
+
+    def handler(connection: ServerConnection) -> None:
+        connection.send(json.dumps({"type": "session.created", "session": {"id": "s"}}))
+        seen = []
+        for message in connection:
+            event = json.loads(message)
+            seen.append(event["type"])
+            if event["type"] == "session.update":
+                assert event["session"]["audio"]["input"]["transcription"] == {"language": "en"}
+                assert "include" not in event["session"]
+            if event["type"].endswith("append") and seen.count(event["type"]) == 2:
+                for delta in ("The dan", "ger is", " past"):
+                    connection.send(json.dumps({"type": prefix + "delta", "delta": delta}))
+            if event["type"].endswith("commit"):
+                done = {"type": prefix + "completed", "transcript": "The danger was past."}
+                connection.send(json.dumps(done))
+
+    with websocket(handler) as url:
+        said = heard(tmp_path, remote(url, "openai_realtime"), seconds=0.5)
+    assert said.status == "ok", said.error
+    assert text(said).strip() == "The danger was past."
+    assert said.commit_violations == 1  # `is` had been final
+    assert [" past"] in [step.partial for step in said.steps]
+
+
+def test_simulstream_shows_all_as_a_guess_until_the_end(tmp_path: Path) -> None:
+    def handler(connection: ServerConnection) -> None:
+        about = json.loads(connection.recv())
+        assert about == {"sample_rate": 16_000, "source_lang": "en", "target_lang": "en"}
+        n = 0
+        for message in connection:
+            if isinstance(message, bytes):
+                n += len(message) // 2
+                if n == 3200:
+                    connection.send(json.dumps({"new": "the hat", "deleted": ""}))
+                if n == 6400:
+                    connection.send(json.dumps({"new": "cat sat", "deleted": "hat"}))
+            else:
+                assert n == 8000
+                connection.send(json.dumps({"new": "down", "deleted": ""}))
+                connection.send(json.dumps({"end_of_processing": True}))
+
+    with websocket(handler) as url:
+        said = heard(tmp_path, remote(url, "simulstream"), seconds=0.5)
+    assert said.status == "ok", said.error
+    guesses = [step.partial for step in said.steps if step.partial]
+    assert [" the", " hat"] in guesses and [" the", " cat", " sat"] in guesses
+    assert text(said) == " the cat sat down"
+    assert all(not step.committed for step in said.steps[:-2])
+
+
+@contextmanager
+def lines(*sent: bytes) -> Iterator[str]:
+    """A TCP server that sends its lines once it has heard 100 ms, and ends with the audio."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def run() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                n = 0
+                while data := connection.recv(65_536):
+                    if n < 3200 <= n + len(data):
+                        connection.sendall(b"".join(sent))
+                    n += len(data)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        thread.join()
+
+
+def test_lines_of_whisper_online_are_final_as_they_come(tmp_path: Path) -> None:
+    sent = (
+        b"0 1720  And so\n\0\0",
+        b"1720 2000 my\n",
+        b'{"start": 2, "end": 3, "text": " fellow"}\n',
+    )
+    with lines(*sent) as url:
+        said = heard(tmp_path, remote(url, "whisper_online"), seconds=0.5)
+    assert said.status == "ok", said.error
+    assert text(said) == " And so my fellow"
+    assert not any(step.partial for step in said.steps)
+    first = next(i for i, step in enumerate(said.steps) if step.committed)
+    assert said.steps[first].audio_samples < 8000  # while the audio went on
+
+
+def test_a_server_that_says_nonsense_or_leaves_early_fails_the_utterance(tmp_path: Path) -> None:
+    with lines(b"<html>\n") as url:
+        said = heard(tmp_path / "html", remote(url, "whisper_online"), seconds=0.5)
+    assert said.status == "failed" and "no line of its" in str(said.error)
+    with websocket(lambda connection: connection.close()) as url:
+        said = heard(tmp_path / "gone", remote(url, "simulstream"), seconds=0.5)
+    assert said.status == "failed" and said.error
+
+
+def test_an_end_that_never_comes_is_waited_for_as_long_as_told(tmp_path: Path) -> None:
+    over = threading.Event()
+    with websocket(lambda connection: (over.wait(60), None)[1]) as url:
+        try:
+            said = heard(tmp_path, remote(url, "simulstream", patience_s=0.3), seconds=0.3)
+        finally:
+            over.set()
+    assert said.status == "failed" and "no end of the text within 0.3 s" in str(said.error)

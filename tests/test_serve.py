@@ -1,0 +1,454 @@
+"""The server as its clients meet it: OpenAI's wire format, recordings by POST, logs, limits."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import socket as socket_module
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+import soundfile
+from fakes import FailsOn, Ticker, noise
+from run_fakes import arguments, environment
+from served import append, client, events, pcm, send, served, set_up, until
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from streaming_asr.errors import UserError
+from streaming_asr.events import committed_words, read_log
+from streaming_asr.method import Samples
+from streaming_asr.score import score_folder
+from streaming_asr.serve import main
+from streaming_asr.serve.realtime import STEPS
+from streaming_asr.serve.settings import KEY_PROTOCOL, Settings
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with served(tmp_path_factory.mktemp("serve"), max_file_bytes=200_000) as made:
+        yield made
+
+
+@pytest.fixture
+def speech() -> Samples:
+    return noise(2.1)
+
+
+def expected(speech: Samples) -> str:
+    return "".join(word.text for word in Ticker().words(_quantised(speech))).strip()
+
+
+def _quantised(speech: Samples) -> Samples:
+    return np.frombuffer(pcm(speech), "<i2").astype(np.float32) / 32768
+
+
+def test_words_come_as_deltas_and_a_commit_completes_the_item(
+    service: Any, speech: Samples
+) -> None:
+    with client(service) as socket:
+        (created,) = events(socket, "session.created")
+        assert created["session"]["audio"]["input"]["transcription"]["model"] == "ticker"
+        set_up(socket)
+        assert events(socket, "updated")[0]["session"]["audio"]["input"]["format"]["rate"] == 16_000
+        for begin in range(0, len(speech), 1600):
+            append(socket, pcm(speech[begin : begin + 1600]))
+        early = events(socket, "delta")  # before the commit
+        send(socket, "input_audio_buffer.commit")
+        rest = events(socket, "completed")
+        deltas = [e["delta"] for e in early + rest if e["type"].endswith("delta")]
+        assert "".join(deltas) == rest[-1]["transcript"] == expected(speech)
+        (item,) = {e["item_id"] for e in early + rest if "item_id" in e}
+        assert rest[-1]["usage"] == {"type": "duration", "seconds": 2.1}
+        assert [e["item_id"] for e in rest if e["type"].endswith("committed")] == [item]
+
+        append(socket, pcm(speech[:8000]))  # the next item is a stream of its own
+        send(socket, "input_audio_buffer.commit")
+        again = events(socket, "completed")[-1]
+        assert again["item_id"] != item
+        assert again["transcript"] == expected(speech[:8000])
+
+
+def test_24_khz_becomes_the_same_length_at_16_khz(service: Any) -> None:
+    with client(service) as socket:
+        append(socket, pcm(noise(3.0)))  # 48,000 samples: 2 s at 24 kHz
+        send(socket, "input_audio_buffer.commit")
+        done = events(socket, "completed")[-1]
+    assert done["usage"]["seconds"] == pytest.approx(2.0, abs=0.001)
+    assert len(done["transcript"].split()) == 8
+
+
+def test_two_methods_hear_one_voice_and_each_session_is_logged_and_scored(
+    service: Any, speech: Samples
+) -> None:
+    with client(service, "?model=ticker,slow") as socket:
+        session = events(socket, "created")[0]["session"]["id"]
+        set_up(socket, STEPS)
+        append(socket, pcm(speech))
+        send(socket, "input_audio_buffer.commit")
+        told = events(socket, "logged")
+    done = {e["item_id"].split(".")[1]: e["transcript"] for e in told if "transcript" in e}
+    assert done == {"ticker": expected(speech), "slow": expected(speech)}
+    steps = [e for e in told if e["type"] == STEPS]
+    assert {e["method"] for e in steps} == {"ticker", "slow"}
+    assert all(e["behind_s"] >= 0 and e["step_s"] >= 0 for e in steps)
+    for method in done:
+        shown = [e for e in steps if e["method"] == method]
+        assert "".join(e["delta"] for e in shown).strip() == done[method]
+        assert (shown[-1]["partial"], shown[-1]["audio_s"]) == ("", 2.1)
+        folder = service.root / session / f"method={method}"
+        (said,) = read_log(folder / "events.jsonl").utterances
+        assert (said.feed, said.duration_samples) == ("best_effort", 33_600)
+        assert "".join(word for word, _ in committed_words(said.steps)).strip() == done[method]
+        assert score_folder(folder)["metrics"]["rtf_total"] > 0
+        fetched = httpx.get(f"{service.address}/v1/sessions/{session}/{method}/events.jsonl")
+        assert fetched.text == (folder / "events.jsonl").read_text()
+
+
+def test_a_client_that_vanishes_in_mid_word_leaves_its_log_and_no_session(
+    service: Any, speech: Samples
+) -> None:
+    with client(service) as socket:
+        session = events(socket, "created")[0]["session"]["id"]
+        set_up(socket)
+        append(socket, pcm(speech))
+        events(socket, "delta")
+        socket.socket.close()  # without a word
+    until(lambda: session not in service.sessions)
+    (said,) = read_log(service.root / session / "method=ticker" / "events.jsonl").utterances
+    assert (said.status, said.error) == ("failed", "the session was left before its end")
+    assert sum(len(step.committed) for step in said.steps) >= 1  # what was computed survives
+    assert not service.worker.streams
+
+
+def test_healthz_models_and_metrics_tell_what_is_going_on(service: Any) -> None:
+    with client(service) as socket:
+        events(socket, "created")
+        health = httpx.get(f"{service.address}/healthz")
+        assert (health.status_code, health.json()["status"]) == (200, "ok")
+        text = httpx.get(f"{service.address}/metrics").text
+        assert "streaming_asr_sessions 1.0" in text
+    models = httpx.get(f"{service.address}/v1/models").json()["data"]
+    assert [each["id"] for each in models] == ["ticker", "slow"]
+
+
+# -- recordings by POST -----------------------------------------------------------------------
+
+
+def wav(samples: Samples, rate: int = 16_000) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+def post(service: Any, content: bytes, **fields: str) -> httpx.Response:
+    return httpx.post(
+        f"{service.address}/v1/audio/transcriptions",
+        files={"file": ("talk.wav", content)},
+        data={"model": "ticker", **fields},
+        timeout=60,
+    )
+
+
+def test_a_recording_is_transcribed_at_once_or_as_a_stream(service: Any, speech: Samples) -> None:
+    answer = post(service, wav(speech))
+    n = len(expected(speech).split())
+    assert answer.status_code == 200 and len(answer.json()["text"].split()) == n
+    assert post(service, wav(speech), response_format="text").text == answer.json()["text"]
+    streamed = post(service, wav(speech), stream="true").text
+    told = [json.loads(line.removeprefix("data: ")) for line in streamed.split("\n\n") if line]
+    assert "".join(e.get("delta", "") for e in told) == answer.json()["text"]
+    assert told[-1] == {"type": "transcript.text.done", "text": answer.json()["text"]}
+    assert not service.sessions and not service.worker.streams
+
+
+@pytest.mark.parametrize(
+    "content, fields, status, rule",
+    [
+        (b"no sound at all" * 100, {}, 400, "talk.wav: not readable as audio"),
+        (b"", {}, 400, "talk.wav"),
+        (b"0" * 300_000, {}, 413, "more than 200000 bytes"),
+        (b"0", {"model": "whisper-9"}, 400, "served are ticker, slow"),
+        (b"0", {"response_format": "srt"}, 400, "json or text"),
+    ],
+)
+def test_what_is_no_recording_is_refused(
+    service: Any, content: bytes, fields: dict[str, str], status: int, rule: str
+) -> None:
+    answer = post(service, content, **fields)
+    assert answer.status_code == status
+    assert rule in answer.json()["error"]["message"]
+    assert not service.sessions
+
+
+# -- bad input --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message, code",
+    [
+        ("{", "invalid_json"),
+        ("[" * 50_000, "invalid_json"),
+        ("[]", "invalid_message"),
+        (b"\x00\x01", "invalid_message"),
+        ('{"type": "conversation.item.create"}', "unknown_event"),
+        ('{"type": "input_audio_buffer.append", "audio": "AAA="}', None),
+        ('{"type": "input_audio_buffer.append", "audio": "AA=="}', "invalid_audio"),
+        ('{"type": "input_audio_buffer.append", "audio": "?"}', "invalid_audio"),
+        ('{"type": "input_audio_buffer.append"}', "invalid_audio"),
+        ('{"type": "input_audio_buffer.commit"}', "input_audio_buffer_commit_empty"),
+        ('{"type": "session.update", "session": []}', "invalid_session"),
+    ],
+)
+def test_a_bad_event_is_told_and_the_session_goes_on(
+    service: Any, message: str | bytes, code: str | None
+) -> None:
+    with client(service) as socket:
+        socket.send(message)
+        if code is not None:
+            told = events(socket, "error")[-1]["error"]
+            assert told["code"] == code and len(told["message"]) < 300
+        append(socket, pcm(noise(1.5)))
+        send(socket, "input_audio_buffer.commit")
+        assert len(events(socket, "completed")[-1]["transcript"].split()) == 4
+
+
+@pytest.mark.parametrize(
+    "given, code",
+    [
+        ({"format": {"type": "audio/pcm", "rate": 44_100}}, "invalid_format"),
+        ({"format": {"type": "audio/pcmu"}}, "invalid_format"),
+        ({"turn_detection": {"type": "server_vad"}}, "no_turn_detection"),
+        ({"transcription": {"model": "whisper-9"}}, "model_not_found"),
+        ({"transcription": {"language": 7}}, "invalid_session"),
+    ],
+)
+def test_a_format_that_is_not_taken_is_refused(service: Any, given: Any, code: str) -> None:
+    with client(service) as socket:
+        send(socket, "session.update", session={"type": "transcription", "audio": {"input": given}})
+        assert events(socket, "error")[-1]["error"]["code"] == code
+
+
+def test_a_message_of_megabytes_closes_that_session_alone(service: Any, speech: Samples) -> None:
+    with client(service) as other, client(service) as socket:
+        events(socket, "created")
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.send("x" * 3_000_000)
+            socket.recv(timeout=60)
+        assert closed.value.rcvd is None or closed.value.rcvd.code == 1009
+        append(other, pcm(speech))
+        send(other, "input_audio_buffer.commit")
+        assert events(other, "completed")[-1]["transcript"]
+    until(lambda: not service.sessions)
+
+
+def test_a_client_of_another_format_is_closed_after_fifty_errors(service: Any) -> None:
+    with client(service) as socket:
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                socket.send("hello")
+                socket.recv(timeout=60)
+        assert closed.value.rcvd.code == 1008
+
+
+def test_a_client_that_never_reads_is_dropped_and_others_are_served(
+    tmp_path: Path, speech: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streaming_asr.serve.realtime.MAX_UNSENT", 8)
+    monkeypatch.setattr("streaming_asr.serve.realtime.SEND_S", 0.5)
+    monkeypatch.setattr("streaming_asr.serve.command.CLOSE_S", 0.5)
+    with served(tmp_path) as service, client(service) as other:
+        with client(service, max_queue=1) as socket:
+            events(socket, "created")
+            with pytest.raises(ConnectionClosed):
+                for _ in range(100_000):
+                    set_up(socket)
+            until(lambda: len(service.sessions) == 1)
+        append(other, pcm(speech))
+        send(other, "input_audio_buffer.commit")
+        assert events(other, "completed")[-1]["transcript"]
+
+
+def test_beyond_the_limit_sessions_are_refused_with_the_reason(tmp_path: Path) -> None:
+    with served(tmp_path, max_sessions=2) as service:
+        with client(service) as one, client(service) as two:
+            for _ in range(50):
+                with client(service) as socket:
+                    told = json.loads(socket.recv(timeout=60))
+                    assert told["error"]["message"] == "all 2 sessions are taken"
+                    with pytest.raises(ConnectionClosed) as closed:
+                        socket.recv(timeout=60)
+                    assert closed.value.rcvd.code == 1013
+            assert events(one, "created") and events(two, "created")
+        until(lambda: not service.sessions)
+        with client(service) as again:
+            assert events(again, "created")
+
+
+def test_two_hundred_connections_at_once_that_vanish_leave_nothing_behind(tmp_path: Path) -> None:
+    wire = pcm(noise(0.3))
+    with served(tmp_path, max_sessions=40) as service:
+        told = []
+
+        def connect_and_vanish() -> None:
+            with client(service) as socket:
+                told.append(json.loads(socket.recv(timeout=60))["type"])
+                with suppress(ConnectionClosed):
+                    for _ in range(len(told) % 7):
+                        append(socket, wire)
+                socket.socket.close()
+
+        process = psutil.Process()
+        with client(service) as other:
+            events(other, "created")
+            before = process.num_fds()
+            threads = [threading.Thread(target=connect_and_vanish) for _ in range(200)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            until(lambda: len(service.sessions) == 1)
+            assert len(told) == 200 and set(told) == {"session.created", "error"}
+            append(other, pcm(noise(1.5)))
+            send(other, "input_audio_buffer.commit")
+            assert len(events(other, "completed")[-1]["transcript"].split()) == 4
+            until(lambda: process.num_fds() <= before)
+        assert not service.worker.streams
+
+
+def test_idle_and_endless_sessions_are_closed(tmp_path: Path) -> None:
+    with served(tmp_path, idle_s=0.2, max_session_s=2) as service:
+        with client(service) as socket:
+            assert events(socket, "error")[-1]["error"]["code"] == "session_idle"
+            with pytest.raises(ConnectionClosed):
+                socket.recv(timeout=60)
+        with client(service) as socket:
+            append(socket, pcm(noise(3.5)))  # 2.3 s at 24 kHz
+            told = events(socket, "completed")
+            assert "session_expired" in [e.get("error", {}).get("code") for e in told]
+
+
+def test_a_method_that_fails_ends_that_item_alone(tmp_path: Path, speech: Samples) -> None:
+    methods = {"ticker": Ticker(), "bad": FailsOn(lambda audio, heard: len(heard) > 12_000)}
+    with served(tmp_path, methods) as service, client(service, "?model=ticker,bad") as socket:
+        append(socket, pcm(speech))
+        send(socket, "input_audio_buffer.commit")
+        told = {e["type"].split(".")[-1]: e for e in events(socket, "completed")}
+        if "failed" not in told:
+            told["failed"] = events(socket, "failed")[-1]
+    assert "told to fail" in told["failed"]["error"]["message"]
+    assert told["completed"]["item_id"].endswith(".ticker")
+
+
+def test_a_stop_lets_sessions_end_what_they_have_heard(tmp_path: Path, speech: Samples) -> None:
+    with served(tmp_path) as service, client(service) as socket:
+        set_up(socket)
+        append(socket, pcm(speech))
+        events(socket, "delta")
+        for session in tuple(service.sessions.values()):
+            session.close()
+        assert events(socket, "completed")[-1]["transcript"] == expected(speech)
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(timeout=60)
+        assert closed.value.rcvd.code == 1001
+
+
+def test_the_command_serves_until_sigterm_and_ends_well(tmp_path: Path) -> None:
+    with socket_module.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    flag, conf, *settings = arguments(tmp_path, "method.wrong_every=0")
+    given = [flag, conf, f"port={port}", *(s for s in settings if not s.startswith("data="))]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "streaming_asr.serve", *given],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    try:
+        assert server.stdout.readline() == f"serving parrot at http://127.0.0.1:{port}\n"
+        logs = tmp_path / server.stdout.readline().removeprefix("logs: ").strip()
+        here = SimpleNamespace(address=f"http://127.0.0.1:{port}")
+        until(lambda: _answers(here.address))
+        with client(here) as socket:
+            set_up(socket)
+            append(socket, pcm(np.repeat(np.array([0, 1, 2], np.float32) / 100, 4800)))
+            events(socket, "updated")
+            events(socket, "delta")
+            server.send_signal(signal.SIGTERM)
+            assert events(socket, "completed")[-1]["transcript"] == "the quick brown"
+        assert server.wait(timeout=60) == 0
+        assert server.stdout.read() == "stopped\n"
+        (log,) = logs.glob("sess_*/*/events.jsonl")
+        (said,) = read_log(log).utterances
+        assert said.status == "ok"
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+# -- who may connect --------------------------------------------------------------------------
+
+
+def test_token_and_origin_are_asked_of_every_client(tmp_path: Path) -> None:
+    with served(tmp_path, token="secret", origins=("https://mine.org",)) as service:
+        for headers, status in (
+            ({}, 401),
+            ({"Authorization": "Bearer wrong"}, 401),
+            ({"Authorization": "Bearer secret", "Origin": "https://other.org"}, 403),
+        ):
+            with (
+                pytest.raises(InvalidStatus) as refused,
+                client(service, additional_headers=headers),
+            ):
+                pass
+            assert refused.value.response.status_code == status
+            models = httpx.get(f"{service.address}/v1/models", headers=headers)
+            assert models.status_code == status
+        given = {"Authorization": "Bearer secret", "Origin": "https://mine.org"}
+        with client(service, additional_headers=given) as socket:
+            assert events(socket, "created")
+        with client(service, subprotocols=["realtime", f"{KEY_PROTOCOL}secret"]) as socket:  # type: ignore[list-item]
+            assert socket.subprotocol == "realtime"
+        assert httpx.get(f"{service.address}/healthz").status_code == 200
+        assert not list(service.root.glob("*/*"))
+
+
+def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
+    assert Settings.of(["port=8001", "chunk=1s"]) == (Settings(port=8001), ["chunk=1s"])
+    for given, rule in (
+        ("host=0.0.0.0", "give token="),
+        ("port=eighty", "whole number above 0"),
+        ("port=70000", "from 1 to 65535"),
+        ("idle_s=-1", "number above 0"),
+    ):
+        with pytest.raises(UserError, match=rule):
+            Settings.of([given])
+    assert Settings.of(["host=0.0.0.0", "token=x"])[0].host == "0.0.0.0"
+
+
+def test_a_port_that_is_taken_is_told_before_anything_loads(
+    service: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([f"port={service.settings.port}", "method=nonsense"]) == 2
+    assert "is taken by another program" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""The server's page in a real browser: a microphone of a file, a dropped file, the keyboard."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from devtools import CHROMIUM, Tab, microphone, tab
+from fakes import BatchedTicker, Ticker
+from served import served, until
+
+from streaming_asr.events import read_log
+
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt install chromium")
+TEXT = "document.querySelector('[data-method=%s] p').innerText"
+
+
+class Loud(Ticker):
+    """Says `loud` for each quarter of a second that is."""
+
+    def words(self, heard: Any) -> Any:
+        n = len(heard) // self.word_samples
+        pieces = heard[: n * self.word_samples].reshape(n, self.word_samples)
+        spoken = [w for w, piece in zip(super().words(heard), pieces, strict=True)
+                  if np.abs(piece).mean() > 0.05]  # fmt: skip
+        return tuple(type(w)(" loud", w.start, w.end) for w in spoken)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with served(tmp_path_factory.mktemp("page"), {"loud": Loud(), "late": Loud(3)}) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    folder = tmp_path_factory.mktemp("browser")
+    tone = 0.5 * np.sin(np.arange(48_000) / 48_000 * 2 * np.pi * 300)
+    soundfile.write(folder / "mic.wav", np.concatenate([tone, 0 * tone, tone]), 48_000)
+    with tab(folder / "profile", microphone(folder / "mic.wav")) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def opened(page: Tab, service: Any) -> Iterator[None]:
+    page.console.clear()
+    page.open(service.address)
+    page.wait("document.querySelectorAll('#methods input').length === 2")
+    yield
+    assert page.console == []
+
+
+def test_what_is_spoken_is_shown_by_both_methods_and_the_log_can_be_fetched(
+    page: Tab, service: Any
+) -> None:
+    page.run("document.getElementById('microphone').focus()")
+    page.press("Enter")
+    page.wait(f"({TEXT % 'loud'}.match(/loud/g) || []).length >= 3")
+    page.wait("document.querySelector('[data-method=late] .guess').innerText.includes('loud')")
+    assert page.run("document.querySelectorAll('#lag polyline[points]').length") == 2
+    page.run("document.getElementById('stop').focus()")
+    page.press("Space")
+    page.wait("document.querySelectorAll('#logs button').length === 2")
+    shown = {name: page.run(TEXT % name).split() for name in ("loud", "late")}
+    assert shown["loud"] == shown["late"] and set(shown["loud"]) == {"loud"}
+    assert "behind · step" in page.run("document.querySelector('output').innerText")
+    assert page.run("document.querySelector('.guess').innerText") == ""
+    page.run("""HTMLAnchorElement.prototype.click = async function () {
+      window.saved = await (await fetch(this.href)).text(); }""")
+    page.run("document.querySelector('#logs button').click()")
+    saved = page.wait("window.saved")
+    (log,) = service.root.glob("sess_*/method=loud/events.jsonl")
+    assert saved == log.read_text()
+    (said,) = read_log(log).utterances
+    words = "".join(word for step in said.steps for word in step.committed)
+    assert words.split() == shown["loud"]
+
+
+def test_a_dropped_file_is_played_and_one_that_is_no_audio_is_named(
+    page: Tab, service: Any, tmp_path: Path
+) -> None:
+    soundfile.write(tmp_path / "a.wav", np.full(12_000, 0.3), 16_000)
+    data = base64.b64encode((tmp_path / "a.wav").read_bytes()).decode()
+    drop = """((name, text) => {
+      const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+      const moved = new DataTransfer();
+      moved.items.add(new File([bytes], name));
+      document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: moved, bubbles: true }));
+    })"""
+    page.run(f"{drop}('talk.wav', '{data}')")
+    page.wait("document.querySelectorAll('#logs button').length === 2")
+    assert page.run(TEXT % "loud").split() == ["loud"] * 3
+    page.run(f"{drop}('notes.txt', 'AAAA')")
+    page.wait("document.getElementById('status').className === 'bad'")
+    assert "notes.txt: is no audio" in page.run("document.getElementById('status').innerText")
+    until(lambda: not service.sessions)
+    assert not page.run("document.getElementById('microphone').disabled")
+
+
+def test_light_dark_and_a_narrow_screen(page: Tab) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    page.run("document.getElementById('theme').click()")
+    assert page.run(ground) == "rgb(255, 255, 255)"
+    page.run("document.getElementById('theme').click()")
+    assert page.run(ground) == "rgb(20, 23, 28)"
+    page.resize(390, 844)
+    assert page.run("document.documentElement.scrollWidth <= 390")
+    page.resize(1200, 800)
+
+
+def test_a_server_that_is_full_says_so(page: Tab, tmp_path: Path) -> None:
+    with served(tmp_path, {"loud": BatchedTicker()}, max_sessions=1) as service:
+        service.sessions["taken"] = None
+        page.open(service.address)
+        page.wait("document.querySelectorAll('#methods input').length === 1")
+        page.run("document.getElementById('microphone').click()")
+        page.wait("document.getElementById('status').innerText.includes('sessions are taken')")
+        service.sessions.clear()
