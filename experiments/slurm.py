@@ -128,8 +128,9 @@ def killed(work: Path) -> None:
     job = jobs("RUNNING")[0]
     subprocess.run(["scancel", "--signal=KILL", job], check=True, timeout=60)
     print(f"killed job {job}", flush=True)
-    running.wait(PATIENCE_S)
     until("jobs are left", lambda: not jobs("RUNNING,PENDING"), PATIENCE_S)
+    running.send_signal(signal.SIGINT)  # without sacct the launcher waits for a killed job forever
+    running.wait(60)
 
 
 def jobs(states: str) -> list[str]:

@@ -106,6 +106,7 @@ def test_a_command_that_reads_results_does(
     monkeypatch.chdir(results)
     cells = sorted(path.parent for path in results.rglob("metrics.json"))
     words = shlex.split(re.sub(r"outputs/[\w<>]+|FOLDER", "outputs/sweep", arguments))
+    words = [word.removeprefix("outputs/sweep/") for word in words]  # before a cell's name
     stands = {"CELL": iter(cells * 2), "BASELINE": iter(cells), "RUN": iter(cells[1:])}
     words = [str(next(stands[word])) if word in stands else word for word in words]
     name = "papers.compare" if program == "experiments.papers" else program.partition(".")[2]

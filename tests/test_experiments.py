@@ -275,7 +275,7 @@ def test_a_cell_is_found_by_what_it_and_its_method_were_set_to(tmp_path: Path) -
 
 
 def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back() -> None:
-    from experiments.whisperrt.table5 import Scheduled, n_tokens
+    from experiments.whisperrt.table5 import n_tokens, scheduled
     from tests.tiny import noise, tiny_folder
 
     assert n_tokens(24_000) == 6
@@ -284,7 +284,7 @@ def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back() -> None
         method = new_method(
             "whisperrt", str(tiny_folder()), chunk_s=0.3, first_chunk_s=0.6, beam=beam
         )
-        method._decoder = schedule = Scheduled(method._whisper)
+        schedule = scheduled(method)
         state, seen, begin = method.start(), [], 0
         for end, n_text in ((9800, 2), (14_600, 3), (19_400, 5)):
             schedule.n_text = n_text

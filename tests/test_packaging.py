@@ -106,6 +106,7 @@ def test_what_the_package_imports_is_what_it_depends_on() -> None:
             *extras["train"],
             *extras["longform"],
             *extras["corpora"],
+            *extras["live"],
             *extras["workspaces"],
             "hydra-core",
         ]

@@ -10,7 +10,8 @@ import corpora_layouts as layouts
 import pytest
 from tiny import tiny_folder
 
-from streaming_asr import data_command, report, run, train
+from experiments.papers import compare as papers
+from streaming_asr import data_command, run, train
 from streaming_asr.config import compose_raw
 
 PAGE = Path(__file__).parent.parent / "docs" / "real.md"
@@ -43,21 +44,21 @@ def test_librispeech_in_five_commands(tmp_path: Path, monkeypatch, capsys) -> No
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8")
     section = text.partition("## LibriSpeech in five commands\n")[2].partition("\n##")[0]
-    commands = re.findall(r"^ {4}python -m streaming_asr\.(\w+) (.*)$", section, flags=re.MULTILINE)
+    commands = re.findall(r"^ {4}python -m \w+\.(\w+) (.*)$", section, flags=re.MULTILINE)
     changed = {
         "data.path=/corpora/LibriSpeech": [f"data.path={root}"],
         "model=base": ["model=whisper", "model.name=base", f"model.path={tiny_folder()}"],
         "device=cuda": ["device=cpu", "limit=1"],
     }
     tiny = ["recipe.fit.max_steps=1", "recipe.target.batch=2"]
-    programs = {"data": data_command, "train": train, "run": run, "report": report}
+    programs = {"data": data_command, "train": train, "run": run, "papers": papers}
     for program, arguments in commands:
         given = [part for each in arguments.split() for part in changed.get(each, [each])]
         given += tiny if program == "train" else []
         given += ["tracker=none"] if program in ("train", "run") else []
         monkeypatch.setattr("sys.argv", [program, *given])
         assert not programs[program].main(), (program, capsys.readouterr())
-    assert [program for program, _ in commands] == ["data", "data", "train", "run", "report"]
+    assert [program for program, _ in commands] == ["data", "data", "train", "run", "papers"]
     assert (tmp_path / "outputs/train/base/whisperrt/300ms/training.json").is_file()
     shown = capsys.readouterr().out
     assert "1 utterances written to outputs/librispeech/dev.jsonl" in shown

@@ -113,7 +113,7 @@ def test_a_missing_adapter_is_answered_with_a_command_of_the_users_settings() ->
         compose(["method=whisperrt", *model, "data=manifest", "data.path=m.jsonl"])
     asked = f"model=whisper model.path={folder} model.name=mine train_data=<shards> dev_manifest="
     assert asked in str(refusal.value)
-    with pytest.raises(UserError, match=r"chunk=300ms model=tiny\.en train_data=<shards>"):
+    with pytest.raises(UserError, match=r"chunk=40ms model=tiny\.en train_data=<shards>"):
         compose(["experiment=real", "method.weights=40ms"])  # the experiment chooses the model
 
 

@@ -86,6 +86,14 @@ class Scheduled(Decoder):
         return log_probs
 
 
+def scheduled(method: Any) -> Scheduled:
+    """Give WhisperRT a decoder that says as many tokens as it is told, and return it."""
+    schedule = Scheduled(method._whisper)
+    method._decoder = schedule
+    method._settings = replace(method._settings, decoder=schedule)
+    return schedule
+
+
 def n_tokens(n_samples: int) -> int:
     """Length of the text when so much audio has been heard."""
     return n_samples * TOKENS_PER_S // SAMPLE_RATE
@@ -104,8 +112,7 @@ def streaming_ms(
         beam=beam,
         word_times="none",
     )
-    schedule = Scheduled(method._whisper)
-    method._decoder = schedule
+    schedule = scheduled(method)
     state = method.start()
     begin, end = 0, first_chunk_ms(f"{chunk_ms}ms") * 16 + method.lookahead_samples
     times = []

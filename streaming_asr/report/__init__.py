@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.errors import UserError
-from streaming_asr.report.budget import parse_budget, verdict
+from streaming_asr.report import budget
 from streaming_asr.report.cells import read_cells
 from streaming_asr.report.page import build
 from streaming_asr.report.terminal import table
@@ -60,9 +60,9 @@ def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
                 "of the project"
             )
     arguments = parser.parse_args(argv)
-    limits = parse_budget(arguments.budget or ())  # before anything is written
+    limits = budget.parse_budget(arguments.budget or ())  # before anything is written
     console().print(table(arguments.folder))
     # print, not rich: rich would break a long path over lines
     print(f"report: {build(arguments.folder, arguments.out, marks=arguments.marks)}")
     if limits:
-        print("\n".join(verdict(read_cells(arguments.folder), limits)))
+        print("\n".join(budget.verdict(read_cells(arguments.folder), limits)))
