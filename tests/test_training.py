@@ -394,6 +394,10 @@ def of_a_word_in_an_optimizer(state):
     state["optimizers"][0]["state"][0]["exp_avg"] = "maybe"
 
 
+def of_fewer_than_no_steps(state):
+    state["optimizers"][0]["state"][0]["step"] = torch.tensor(-2.0)  # 0.9 ** -2e15 is no number
+
+
 def of_no_score(state):
     state["best"] = float("nan")  # nothing would be better than it
 
@@ -406,6 +410,7 @@ def of_no_score(state):
         (not_finite, "0.weight holds numbers that are not finite"),
         (of_no_score, "best score nan"),
         (of_half_an_optimizer, "the optimizer's state of parameter 0 is not whole"),
+        (of_fewer_than_no_steps, "the optimizer took -2 steps"),
         (of_a_word_in_an_optimizer, "not a whole checkpoint"),
     ],
 )

@@ -124,6 +124,8 @@ def _checked(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> dict
         shapes = {n: () if n == "step" else tuple(parameters[index].shape) for n in names}
         if {name: tuple(value.shape) for name, value in kept.items()} != shapes:
             raise ValueError(f"the optimizer's state of parameter {index} is not whole")
+        if adam and not float(kept["step"]) >= 1:
+            raise ValueError(f"the optimizer took {float(kept['step']):g} steps")
         refuse_not_finite("the optimizer's state", kept.items())
     groups = zip(optimizer.state_dict()["param_groups"], saved["param_groups"], strict=True)
     rates = ("lr", "plateau_scale")
