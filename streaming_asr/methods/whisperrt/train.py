@@ -59,6 +59,7 @@ class WhisperRTRecipe(BlockRecipe):
     the word (the paper); `word`, with the word.
     augment: shares of the windows that get `WindowOptions`' treatments: speed, room, ...
     distil: see the module; distil_weight: of the teacher's terms beside Algorithm 3's.
+    start: folder of an adapter to go on from.
     Points per window: floor(point_fraction * blocks) + 1, at most `points_per_window`.
     Raises UserError where the corpus is missing or has no word times.
     """
@@ -78,6 +79,7 @@ class WhisperRTRecipe(BlockRecipe):
         augment: Mapping[str, Any] | None,
         distil: str | None,
         distil_weight: float,
+        start: str | None,
         **shared: Any,
     ) -> None:
         if mode not in ("fast", "paper"):
@@ -95,6 +97,7 @@ class WhisperRTRecipe(BlockRecipe):
                 "the others are 1 or more"
             )
         super().__init__(lead_s=0.3, **shared)
+        begun = self.begin_from(start)
         self.random_chunks, self.rank, self.init = random_chunks, rank, init
         self.chunk = round(self.chunk_s / FRAME_S)
         self.first_chunk = round(self.first_chunk_s / FRAME_S)
@@ -109,7 +112,7 @@ class WhisperRTRecipe(BlockRecipe):
         self.prompt_of = self.prompts()
         self.word_tokens = cache(self._word_tokens)
         torch.manual_seed(self.seed)
-        self.peft = with_lora(self.whisper.model, rank, ATTENTION, init=init)
+        self.peft = with_lora(self.whisper.model, rank, ATTENTION, init=init, start=begun)
         self.model = PrefixModel(self.peft)
         blocks = block_ends(self.whisper.context_frames, self.chunk, self.first_chunk)
         self.steps_per_batch = 1 if mode == "fast" else self._n_points(len(blocks))
@@ -263,6 +266,7 @@ class WhisperRTRecipe(BlockRecipe):
             "points_per_window": self.points_per_window,
             "distil": self.distil,
             "distil_weight": self.distil_weight,
+            "start": self.begun_from,
             "augment": self.augment,
             "batch": self.n_batch,
             # step, minutes and dev/wer of now, from the curve that `fit` keeps beside it

@@ -1,0 +1,247 @@
+"""Human speech to train on: the actors of two games, written down with word times by Whisper base.
+
+    python -m experiments.real.dialogue --out outputs/real/dialogue [--processes 2]
+
+OUT/train.jsonl and OUT/dev.jsonl are what data=manifest reads, OUT/audio holds FLAC at 16 kHz,
+OUT/labels-*.jsonl what base heard. A command that was stopped goes on when it is given again.
+
+Lines of one speaker are joined with pauses to recordings of at most 20 s, so that base hears
+enough at once; what it wrote is cut at the pauses again. Its int8 form in CTranslate2 writes 17 s
+of audio in a second of one core. Nobody checked the texts: an utterance is left out where base
+itself is unsure, where it wrote too few or too many words for the time, and where words and line
+do not meet. Of every twelfth speaker, by a hash, nothing is trained on: dev has the clips that
+base was surest of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.real.games import RATE, Line, lines
+from experiments.real.packages import AMAZON_QUEEN, STEEL_SKY, cache_root
+from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
+from streaming_asr.get import table
+from streaming_asr.method import SAMPLE_RATE
+
+LINE_S = (0.9, 20.0)  # a shorter or longer line is no sentence
+JOINED_S = 19.5
+PAUSE_S, PART_PAUSE_S, EDGE_S = 0.6, 0.15, 0.3
+MARGIN_S = (0.15, 0.2)  # of the pause, kept before and after an utterance
+SURE = 0.6  # the least mean probability of an utterance's words
+WORDS_A_SECOND = (0.8, 6.0)
+LONGEST_WORD_S = 2.0
+COMPRESSION = 2.4  # Whisper's own limit for a text that repeats itself
+N_DEV, DEV_S, DEV_SHARE = 40, (3.0, 14.0), 12
+
+Span = tuple[str, float, float]  # a line's sentence, its start and its end in the recording
+
+
+@dataclass
+class Joined:
+    """Lines of one speaker in one recording."""
+
+    speaker: str
+    lines: list[Line] = field(default_factory=list)
+    length_s: float = 0.0
+
+    def samples(self) -> tuple[np.ndarray, list[Span]]:
+        """The recording at SAMPLE_RATE, (n,) float32, each line at its own full level, and where
+        each line lies."""
+        from scipy.signal import resample_poly
+
+        pieces, spans = [_silence(EDGE_S)], []
+        n = len(pieces[0])
+        for i, line in enumerate(self.lines):
+            if i:
+                pieces.append(_silence(_pause_s(self.lines[i - 1], line)))
+                n += len(pieces[-1])
+            part = resample_poly(line.samples, SAMPLE_RATE // 25, RATE // 25).astype(np.float32)
+            part *= 0.6 / max(1e-3, float(np.abs(part).max()))
+            spans.append((line.sentence, n / SAMPLE_RATE, (n + len(part)) / SAMPLE_RATE))
+            pieces.append(part)
+            n += len(part)
+        return np.concatenate([*pieces, _silence(EDGE_S)]), spans
+
+
+def _silence(seconds: float) -> np.ndarray:
+    return np.zeros(int(seconds * SAMPLE_RATE), np.float32)
+
+
+def _pause_s(before: Line, line: Line) -> float:
+    return PART_PAUSE_S if before.sentence == line.sentence else PAUSE_S
+
+
+def join(all_lines: Iterable[Line]) -> list[Joined]:
+    """Recordings of lines that one speaker says in turn, of at most JOINED_S."""
+    found: list[Joined] = []
+    for line in sorted(all_lines, key=lambda line: (line.speaker, line.name)):
+        length_s = len(line.samples) / RATE
+        if not LINE_S[0] <= length_s <= LINE_S[1]:
+            continue
+        last = found[-1] if found else None
+        if last is None or last.speaker != line.speaker or last.length_s + length_s > JOINED_S:
+            found.append(last := Joined(line.speaker))
+        last.length_s += length_s + (_pause_s(last.lines[-1], line) if last.lines else PAUSE_S)
+        last.lines.append(line)
+    return found
+
+
+# -- what base hears ----------------------------------------------------------------------------
+
+
+def label(joined: Sequence[tuple[int, Joined]], path: Path, model: str) -> None:
+    """Appends a line for each recording that `path` does not hold yet: its words, as
+    [word, start, end, probability], and the worst compression ratio of its segments."""
+    from faster_whisper import WhisperModel
+
+    there = {row["n"] for row in _rows(path)}
+    base = WhisperModel(model, compute_type="int8", cpu_threads=1)
+    with path.open("a", encoding="utf-8", buffering=1) as file:
+        for n, each in joined:
+            if n in there:
+                continue
+            segments, _ = base.transcribe(
+                each.samples()[0],
+                language="en",
+                beam_size=1,
+                temperature=0,
+                word_timestamps=True,
+                condition_on_previous_text=False,
+            )
+            heard = list(segments)
+            words = [
+                [w.word, round(w.start, 3), round(w.end, 3), round(w.probability, 3)]
+                for segment in heard
+                for w in segment.words or ()
+            ]
+            ratio = max((segment.compression_ratio for segment in heard), default=0.0)
+            file.write(json.dumps({"n": n, "words": words, "compression": ratio}) + "\n")
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of the file; one that a kill cut off is dropped from it."""
+    text = path.read_text("utf-8") if path.is_file() else ""
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        path.write_text(whole, encoding="utf-8")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+# -- utterances ---------------------------------------------------------------------------------
+
+
+def cut(
+    spans: Sequence[Span], words: Sequence[Sequence[Any]], total_s: float
+) -> Iterator[tuple[int, float, float, list[tuple[str, float, float]], float]]:
+    """The utterances of a recording: number, start and end in it, words with times from its start,
+    and the words' mean probability; only those that can be right (see the module)."""
+    bounds: list[list[float]] = []
+    for i, (sentence, start_s, end_s) in enumerate(spans):
+        if i and spans[i - 1][0] == sentence:
+            bounds[-1][1] = end_s
+        else:
+            bounds.append([start_s, end_s])
+    for number, (first_s, last_s) in enumerate(bounds):
+        start_s, end_s = max(0.0, first_s - MARGIN_S[0]), min(total_s, last_s + MARGIN_S[1])
+        own = [w for w in words if first_s - 0.3 <= (w[1] + w[2]) / 2 <= last_s + 0.3]
+        rate = len(own) / (last_s - first_s)
+        if not own or not WORDS_A_SECOND[0] <= rate <= WORDS_A_SECOND[1]:
+            continue
+        sure = sum(w[3] for w in own) / len(own)
+        outside = own[0][1] < start_s - 0.1 or own[-1][2] > end_s + 0.1
+        if sure < SURE or outside or max(w[2] - w[1] for w in own) > LONGEST_WORD_S:
+            continue
+        timed, before_s = [], 0.0
+        for text, begins_s, ends_s, _ in own:
+            begins_s = min(max(begins_s - start_s, before_s), end_s - start_s)
+            before_s = min(max(ends_s - start_s, begins_s + 0.01), end_s - start_s)
+            timed.append((text.strip(), round(begins_s, 3), round(before_s, 3)))
+        yield number, start_s, end_s, timed, sure
+
+
+def kept_for_dev(speaker: str) -> bool:
+    """Whether the speaker is one of every twelfth."""
+    return int.from_bytes(hashlib.sha256(speaker.encode()).digest()[:4], "big") % DEV_SHARE == 0
+
+
+def utterances(joined: Sequence[Joined], labels: dict[int, dict[str, Any]], out: Path) -> None:
+    """Writes the audio and both manifests."""
+    import soundfile
+
+    (out / "audio").mkdir(exist_ok=True)
+    train: list[dict[str, Any]] = []
+    dev: list[tuple[float, dict[str, Any]]] = []
+    for n, each in enumerate(joined):
+        row = labels[n]
+        if row["compression"] > COMPRESSION:
+            continue
+        samples, spans = each.samples()
+        for number, start_s, end_s, words, sure in cut(
+            spans, row["words"], len(samples) / SAMPLE_RATE
+        ):
+            name = f"{each.lines[0].name}-{number}"
+            clip = samples[round(start_s * SAMPLE_RATE) : round(end_s * SAMPLE_RATE)]
+            soundfile.write(out / "audio" / f"{name}.flac", clip, SAMPLE_RATE, subtype="PCM_16")
+            found = {
+                "id": name,
+                "audio_filepath": f"audio/{name}.flac",
+                "duration": len(clip) / SAMPLE_RATE,
+                "text": " ".join(word for word, _, _ in words),
+                "speaker": each.speaker,
+                "language": "en",
+                "words": words,
+            }
+            if not kept_for_dev(each.speaker):
+                train.append(found)
+            elif DEV_S[0] <= found["duration"] <= DEV_S[1]:
+                dev.append((sure, found))
+    dev.sort(key=lambda pair: (-pair[0], pair[1]["id"]))
+    surest = [row for _, row in dev[:N_DEV]]
+    for rows, name in ((train, "train.jsonl"), (surest, "dev.jsonl")):
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        write_text(out / name, text)
+        minutes = sum(row["duration"] for row in rows) / 60
+        speakers = len({row["speaker"] for row in rows})
+        print(f"{out / name}: {len(rows)} utterances, {minutes:.1f} min, {speakers} speakers")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
+    parser.add_argument("--limit", type=int, help="only so many recordings, to try it")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args(argv)
+    try:
+        for package in (STEEL_SKY, AMAZON_QUEEN):
+            print(f"{package}: {package.holds}; {package.licence}")
+        joined = join(lines(cache_root()))[: given.limit]
+        given.out.mkdir(parents=True, exist_ok=True)
+        numbered = list(enumerate(joined))
+        model = str(table()["base"]().folder)
+        with ProcessPoolExecutor(given.processes) as pool:
+            paths = [given.out / f"labels-{i}.jsonl" for i in range(given.processes)]
+            parts = [numbered[i :: given.processes] for i in range(given.processes)]
+            list(pool.map(label, parts, paths, [model] * given.processes))
+        labels = {row["n"]: row for path in paths for row in _rows(path)}
+        utterances(joined, labels, given.out)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
