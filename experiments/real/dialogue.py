@@ -6,11 +6,10 @@ OUT/train.jsonl and OUT/dev.jsonl are what data=manifest reads, OUT/audio holds 
 OUT/labels-*.jsonl what base heard. A command that was stopped goes on when it is given again.
 
 Lines of one speaker are joined with pauses to recordings of at most 20 s, so that base hears
-enough at once; what it wrote is cut at the pauses again. Its int8 form in CTranslate2 writes 17 s
+enough at once; what it wrote is cut at the pauses again. Its int8 form in CTranslate2 writes 14 s
 of audio in a second of one core. Nobody checked the texts: an utterance is left out where base
-itself is unsure, where it wrote too few or too many words for the time, and where words and line
-do not meet. Of every twelfth speaker, by a hash, nothing is trained on: dev has the clips that
-base was surest of.
+itself is unsure, and where it wrote too few or too many words for the time. Every twelfth speaker,
+by a hash, is kept from training: dev has the clips of theirs that base was surest of.
 """
 
 from __future__ import annotations
@@ -160,14 +159,13 @@ def cut(
         if not own or not WORDS_A_SECOND[0] <= rate <= WORDS_A_SECOND[1]:
             continue
         sure = sum(w[3] for w in own) / len(own)
-        outside = own[0][1] < start_s - 0.1 or own[-1][2] > end_s + 0.1
-        if sure < SURE or outside or max(w[2] - w[1] for w in own) > LONGEST_WORD_S:
+        if sure < SURE or max(w[2] - w[1] for w in own) > LONGEST_WORD_S:
             continue
-        timed, before_s = [], 0.0
+        timed, before_s = [], first_s  # base lets a first word begin in the pause before it
         for text, begins_s, ends_s, _ in own:
-            begins_s = min(max(begins_s - start_s, before_s), end_s - start_s)
-            before_s = min(max(ends_s - start_s, begins_s + 0.01), end_s - start_s)
-            timed.append((text.strip(), round(begins_s, 3), round(before_s, 3)))
+            begins_s = min(max(begins_s, before_s), last_s)
+            before_s = min(max(ends_s, begins_s), last_s)
+            timed.append((text.strip(), round(begins_s - start_s, 3), round(before_s - start_s, 3)))
         yield number, start_s, end_s, timed, sure
 
 
