@@ -14,13 +14,14 @@ from omegaconf import OmegaConf
 from streaming_asr import cells as planned_cells
 from streaming_asr import machine
 from streaming_asr.durations import parse_duration
+from streaming_asr.engine import Engine, Seen
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, UtteranceLog, committed_words
 from streaming_asr.formats.stream import EVERYTHING
 from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
 from streaming_asr.metrics import METRICS, METRICS_VERSION
 from streaming_asr.run import method_of
-from streaming_asr.sessions import Engine, Seen, Stream, Worker
+from streaming_asr.sessions import Stream, Worker
 from streaming_asr.utterance import TimedWord, Utterance
 
 ALIGNED_S = 20.0  # of a recording at once, below Whisper's context
