@@ -220,6 +220,7 @@ def _open_microphone(control: Control) -> Iterator[Iterator[Samples]]:
                 piece = pieces.get(timeout=0.2)
                 if not control.paused:
                     yield piece if rate == SAMPLE_RATE else resampler.of_samples(piece, rate)
+        yield resampler.of_frame(None)
 
     with stream:
         yield taken()

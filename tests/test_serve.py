@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import signal
@@ -11,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +27,7 @@ from run_fakes import arguments, environment
 from served import append, client, events, pcm, send, served, set_up, until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from streaming_asr.data.audio import Resampler
 from streaming_asr.errors import UserError
 from streaming_asr.events import committed_words, read_log
 from streaming_asr.method import Samples
@@ -79,13 +82,25 @@ def test_words_come_as_deltas_and_a_commit_completes_the_item(
         assert again["transcript"] == expected(speech[:8000])
 
 
-def test_24_khz_becomes_the_same_length_at_16_khz(service: Any) -> None:
-    with client(service) as socket:
-        append(socket, pcm(noise(3.0)))  # 48,000 samples: 2 s at 24 kHz
+def test_24_khz_in_any_pieces_is_heard_as_if_resampled_at_once_to_its_last_sample(
+    service: Any,
+) -> None:
+    wire = pcm(noise(3.0))  # 48,000 samples: 2 s at 24 kHz
+    once = Resampler()
+    samples = np.frombuffer(wire, "<i2").astype(np.float32) / 32768
+    whole = np.concatenate([once.of_samples(samples, 24_000), once.of_frame(None)])
+    assert len(whole) == 32_000
+    with client(service, "?model=ticker") as socket:
+        session = events(socket, "created")[0]["session"]["id"]
+        set_up(socket, STEPS, rate=24_000)
+        for begin, end in pairwise([0, 2, 962, 1000, 20_000, 20_002, 70_014, 96_000]):
+            append(socket, wire[begin:end])
         send(socket, "input_audio_buffer.commit")
-        done = events(socket, "completed")[-1]
-    assert done["usage"]["seconds"] == pytest.approx(2.0, abs=0.001)
+        done = next(e for e in events(socket, "logged") if e["type"].endswith("completed"))
+    assert done["usage"]["seconds"] == 2.0
     assert len(done["transcript"].split()) == 8
+    (said,) = read_log(service.log_of(session, "ticker")).utterances
+    assert said.audio_hash == hashlib.sha256(whole.tobytes()).hexdigest()
 
 
 def test_two_methods_hear_one_voice_and_each_session_is_logged_and_scored(
