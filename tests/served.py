@@ -26,7 +26,7 @@ from streaming_asr.serve.service import Service
 from streaming_asr.serve.settings import Settings
 from streaming_asr.sessions import Worker
 
-HEADER = {"config": {}, "versions": {}, "machine": {}, "metrics_version": 2}
+HEADER = {"config": {"data": {"name": "live"}}, "versions": {}, "machine": {}, "metrics_version": 2}
 
 
 @contextmanager

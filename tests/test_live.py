@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import soundfile
+from align_fake import choose_fake
 from fakes import BatchedTicker, FailsOn, Ticker, noise, utterance
-from omegaconf import OmegaConf
 from run_fakes import Parrot, arguments
 from served import until
 
 from streaming_asr import live
-from streaming_asr.align.result import Aligned
 from streaming_asr.data.audio import Resampler
 from streaming_asr.engine import Engine, Seen
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, read_log
-from streaming_asr.live_sessions import _pieces
+from streaming_asr.live_scores import _pieces
 from streaming_asr.method import Samples
 from streaming_asr.score import main as score_main
 from streaming_asr.score import score_folder
 from streaming_asr.sessions import Stream, Worker
 from streaming_asr.simulate import simulate
-from streaming_asr.utterance import TimedWord, Utterance
+from streaming_asr.utterance import TimedWord
 
 
 class Listener:
@@ -280,27 +278,11 @@ def test_a_file_is_heard_logged_and_scored(
     assert str(folders[0].relative_to(tmp_path) / "events.jsonl") in told
 
 
-class Aligner:
-    """Gives the words of a text equal shares of its sound."""
-
-    def align(self, utterances: list[Utterance]) -> Iterator[Aligned]:
-        for said in utterances:
-            words, n_s = said.text.split(), len(said.load()) / 16_000
-            share = n_s / len(words)
-            timed = [TimedWord(w, i * share, (i + 1) * share) for i, w in enumerate(words)]
-            yield Aligned(said, tuple(timed))
-
-
 def test_without_a_reference_the_first_text_gives_word_times_and_no_errors_are_counted(
     talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    node = OmegaConf.create({"aligner": {"_target_": "test_live.Aligner"}})
-    monkeypatch.setattr(
-        "streaming_asr.align.auto.AutoAligner.choose",
-        lambda wanted, languages: SimpleNamespace(config=node, name="fake"),
-    )
-    monkeypatch.setitem(sys.modules, "test_live", sys.modules[__name__])
+    choose_fake(monkeypatch)
     given = [a for a in fake(tmp_path, f"audio={talk}", "speed=0") if a != "align=none"]
     assert live.main([*given, "method.wrong_every=0,2", "chunk=300ms"]) == 0
     folders = sorted((tmp_path / "outputs" / "mine").iterdir())

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streaming_asr.live_sessions import Cell
+from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.serve.settings import Settings
 from streaming_asr.sessions import Worker
 
@@ -128,7 +129,20 @@ class Service:
             on_step=step,
             on_end=lambda cell: tell(on_end, cell),
         )
+        if self.settings.keep_audio:
+            cell.log.audio_path = str((self.root / session / f"{utterance}.wav").absolute())
         return cell
+
+    def keep(self, cell: Cell, samples: Samples) -> None:
+        """Keep what a stream heard, (n,), where its log says that it lies; nothing is raised."""
+        if cell.log.audio_path is None:
+            return
+        import soundfile
+
+        try:
+            soundfile.write(cell.log.audio_path, samples, SAMPLE_RATE, subtype="FLOAT")
+        except (OSError, soundfile.SoundFileError) as error:  # as a full disk
+            log.error("%s: %s", cell.log.audio_path, error)
 
     async def drain(self, seconds: float = 20.0) -> None:
         """Refuse new sessions and let the open ones end, for at most so long."""
