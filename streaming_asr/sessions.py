@@ -99,6 +99,7 @@ class Stream(StreamRecord):
             self.closed = self.ended = True
             # At once, not when the collector comes by.
             self.ready_since = self.state = self.kept = None
+            self.on_step = self.on_end = lambda *_: None  # they hold the stream
             self._pieces.clear()
             self._n_pending = 0
             self._worker.streams.discard(self)
@@ -233,9 +234,9 @@ class Worker:
         self._finish(stream, str(error) if expected else f"{type(error).__name__}: {error}")
 
     def _finish(self, stream: Stream, error: str | None) -> None:
-        was_closed = stream.closed
+        was_closed, on_end = stream.closed, stream.on_end
         stream.abandon()
         if error is not None:
             stream.log.status, stream.log.error = "failed", error
         if not was_closed:
-            stream.on_end(stream, error)
+            on_end(stream, error)

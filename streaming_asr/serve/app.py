@@ -100,7 +100,7 @@ def application(service: Service) -> Starlette:
         except asyncio.CancelledError:  # the server has stopped and waits no longer
             log.warning("%s: cut off by the server's end", session.id)
         finally:
-            service.sessions.pop(session.id, None)
+            service.leave(session.id)
 
     async def transcriptions(request: Request) -> Response:
         check(request)
@@ -247,7 +247,7 @@ async def _streamed(service: Service, upload: _Upload) -> AsyncIterator[str]:
 
 
 def _close(service: Service, upload: _Upload) -> None:
-    service.sessions.pop(upload.id, None)
+    service.leave(upload.id)
     if upload.cell is not None:
         upload.cell.stream.abandon()
 

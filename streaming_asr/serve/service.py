@@ -14,11 +14,13 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streaming_asr.live_sessions import Cell
+from streaming_asr.memory import give_back
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.serve.settings import Settings
 from streaming_asr.sessions import Worker
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 10.0)
+IDLE_S = 2.0
 SESSION_ID = re.compile(r"sess_[\w-]{22}")
 
 log = logging.getLogger("streaming_asr.serve")
@@ -54,6 +56,7 @@ class Service:
         self.root = cells[0].folder.parent
         self.sessions: dict[str, Drained] = {}
         self.draining = False
+        self._idle: asyncio.TimerHandle | None = None
         self.registry = CollectorRegistry()
         made: dict[str, Any] = {"registry": self.registry, "namespace": "streaming_asr"}
         Gauge("sessions", "open sessions", **made).set_function(lambda: len(self.sessions))
@@ -94,6 +97,20 @@ class Service:
         session = make(f"sess_{secrets.token_urlsafe(16)}")
         self.sessions[session.id] = session
         return session
+
+    def leave(self, session: str) -> None:
+        """Count a session no more; where none is open for a while, memory goes back to the system.
+
+        A while, since a step that was under way as its client vanished holds memory to its end.
+        """
+        self.sessions.pop(session, None)
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._give_back)
+
+    def _give_back(self) -> None:
+        if not self.sessions:
+            asyncio.get_running_loop().run_in_executor(None, give_back)
 
     def open(
         self,
