@@ -99,7 +99,7 @@ class Stream(StreamRecord):
             self.closed = self.ended = True
             # At once, not when the collector comes by.
             self.ready_since = self.state = self.kept = None
-            self.on_step = self.on_end = lambda *_: None  # they hold the stream
+            self.on_step, self.on_end = _nothing, _nothing  # the old ones hold the stream
             self._pieces.clear()
             self._n_pending = 0
             self._worker.streams.discard(self)
@@ -157,6 +157,10 @@ class Stream(StreamRecord):
             self.kept = None
 
 
+def _nothing(*_: object) -> None:
+    pass
+
+
 class Worker:
     """The inference thread: steps the stream that has waited longest, with those of its method
     that are ready too where the method is `Batched`. Use as a context manager."""
@@ -164,6 +168,7 @@ class Worker:
     def __init__(self) -> None:
         self.condition = threading.Condition()
         self.streams: set[Stream] = set()
+        self.busy = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="inference", daemon=True)
 
@@ -191,7 +196,9 @@ class Worker:
                     self.condition.wait()
                 if self._stopping:
                     return
+            self.busy = True
             self._advance(ready)
+            self.busy = False
 
     def _ready(self) -> list[Stream]:
         waiting = sorted(

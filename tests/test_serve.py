@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import json
@@ -10,6 +11,7 @@ import socket as socket_module
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
@@ -383,6 +385,54 @@ def test_two_hundred_connections_at_once_that_vanish_leave_nothing_behind(tmp_pa
             assert len(events(other, "completed")[-1]["transcript"].split()) == 4
             until(lambda: process.num_fds() <= before)
         assert not service.worker.streams
+
+
+def test_memory_goes_back_once_no_session_has_been_open_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streaming_asr.serve.service.IDLE_S", 0.2)
+    open_then = []
+    with served(tmp_path) as service:
+        monkeypatch.setattr(
+            "streaming_asr.serve.service.give_back",
+            lambda: open_then.append(len(service.sessions)),
+        )
+        with client(service) as one:
+            events(one, "created")
+            for _ in range(3):
+                with client(service) as two:
+                    events(two, "created")
+            until(lambda: len(service.sessions) == 1)
+            with client(service) as last:  # longer than it takes for the timer to run out
+                set_up(last, STEPS)
+                append(last, pcm(noise(1.5)))
+                send(last, "input_audio_buffer.commit")
+                events(last, "logged")
+        until(lambda: open_then)
+        assert open_then == [0] and not service.worker.streams
+
+
+def test_an_abandoned_stream_is_free_without_the_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streaming_asr.serve.service.IDLE_S", 600)
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        with served(tmp_path) as service:
+            with client(service) as socket:
+                set_up(socket)
+                append(socket, pcm(noise(1.5)))
+                events(socket, "delta")
+                (stream,) = service.worker.streams
+                left = weakref.ref(stream)
+                del stream
+                socket.socket.close()
+            until(lambda: left() is None, 10)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def test_idle_and_endless_sessions_are_closed(tmp_path: Path) -> None:

@@ -101,15 +101,20 @@ class Service:
     def leave(self, session: str) -> None:
         """Count a session no more; where none is open for a while, memory goes back to the system.
 
-        A while, since a step that was under way as its client vanished holds memory to its end.
+        A step that is under way as its client vanishes holds memory to its end.
         """
         self.sessions.pop(session, None)
+        self._wait_for_idle()
+
+    def _wait_for_idle(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
         self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._give_back)
 
     def _give_back(self) -> None:
-        if not self.sessions:
+        if self.worker.busy:
+            self._wait_for_idle()
+        elif not self.sessions:
             asyncio.get_running_loop().run_in_executor(None, give_back)
 
     def open(
