@@ -9,6 +9,7 @@
   reference=FILE     the text that was spoken; without one the times of words come from aligning
                      what each method wrote, and no errors are counted
   align=auto|none    whether words get times at the end
+  session=FOLDER     of `serve keep_audio=true`: hear nothing, give what was said there its times
   other settings     those of `run`: model (default tiny.en), chunk, language, method.beam, ...
 
 Committed text is bright, the guess after it dim. Space pauses, q stops. The session is logged and
@@ -38,7 +39,7 @@ from streaming_asr.terminal import exit_status
 if TYPE_CHECKING:
     from streaming_asr.live_sessions import Cell
 
-OWN = {"audio": "mic", "speed": "1", "reference": None, "align": "auto"}
+OWN = {"audio": "mic", "speed": "1", "reference": None, "align": "auto", "session": None}
 PIECE_S = 0.04
 MAX_QUEUED_S = 5.0  # with speed=0
 SHOWN_CHARACTERS = 700  # of a method's text, the newest
@@ -70,6 +71,10 @@ def _live(argv: list[str]) -> int:
             given[key] = value
         else:
             rest.append(argument)
+    if given["session"] is not None:
+        from streaming_asr.live_scores import add_times
+
+        return add_times(Path(given["session"]))
     speed, source = _speed(given["speed"]), str(given["audio"])
     if given["align"] not in ("auto", "none"):
         raise UserError(f"align={given['align']}: auto or none")
@@ -81,7 +86,8 @@ def _live(argv: list[str]) -> int:
         rest.append(f"name='live/{stem}-{datetime.now():%Y%m%d-%H%M%S}'")
     open_source = _open_microphone if source == "mic" else _open_file(source, speed)
 
-    from streaming_asr.live_sessions import cells_of, finish
+    from streaming_asr.live_scores import finish
+    from streaming_asr.live_sessions import cells_of
     from streaming_asr.sessions import Worker
 
     cells = cells_of(with_model(rest))
@@ -220,6 +226,7 @@ def _open_microphone(control: Control) -> Iterator[Iterator[Samples]]:
                 piece = pieces.get(timeout=0.2)
                 if not control.paused:
                     yield piece if rate == SAMPLE_RATE else resampler.of_samples(piece, rate)
+        yield resampler.of_frame(None)
 
     with stream:
         yield taken()

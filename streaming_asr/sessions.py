@@ -14,110 +14,23 @@ import hashlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from time import perf_counter, perf_counter_ns, process_time_ns
+from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from streaming_asr.engine import Engine, Seen, tried
 from streaming_asr.errors import UserError
-from streaming_asr.events import Step, UtteranceLog
-from streaming_asr.method import SAMPLE_RATE, Batched, Method, Samples
-from streaming_asr.recorder import StepRecorder
-from streaming_asr.simulate import StreamRecord, share
+from streaming_asr.events import UtteranceLog
+from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.simulate import StreamRecord
 
 MAX_STEP_S = 10.0
 MAX_TOGETHER = 16  # streams of a pass
+MAX_REPLAY_S = 120.0  # of audio; a stream that has heard more shares no pass
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a step gave: its event, and how long before its end the newest audio of it arrived."""
-
-    step: Step
-    behind_s: float
-    queued_s: float  # audio that has arrived and waits, after the step
-
-
-class Engine:
-    """A method that many live streams share, and the chunks they are cut into (samples)."""
-
-    def __init__(
-        self,
-        name: str,
-        method: Method[Any],
-        chunk: int,
-        first_chunk: int,
-        synchronise: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.name, self.method = name, method
-        self.chunk, self.first = chunk, first_chunk + method.lookahead_samples
-        self.synchronise = synchronise
-        self.recorder = StepRecorder(synchronise)
-        self.batched: Batched | None = method if isinstance(method, Batched) else None
-
-    def warm_up(self) -> None:
-        """Make three steps of silence, since the first use of anything is slow."""
-        state = self.method.start(recorder=self.recorder)
-        for n, last in ((self.first, False), (self.chunk, False), (0, True)):
-            self.method.step(state, np.zeros(n, np.float32), last=last)
-        self.recorder.drain()
-
-    def start(self, streams: Sequence[Stream]) -> list[Any]:
-        """Return a new state for each stream; those of one language start together, in phase."""
-        made: dict[Stream, Any] = {}
-        for language in {stream.log.language for stream in streams}:
-            same = [stream for stream in streams if stream.log.language == language]
-            settings: dict[str, Any] = {"language": language, "recorder": self.recorder}
-            if self.batched is not None:
-                states = self.batched.start_many(len(same), **settings)
-            else:
-                states = [self.method.start(**settings) for _ in same]
-            made.update(zip(same, states, strict=True))
-        self.recorder.drain()
-        return [made[stream] for stream in streams]
-
-    def advance(self, streams: Sequence[Stream]) -> list[tuple[Stream, Seen]]:
-        """Make one step of each stream and return what it gave."""
-        # A stream may be abandoned at any moment, which takes its state away.
-        held = {stream: stream.state for stream in streams}
-        new = [stream for stream, state in held.items() if state is None]
-        for stream, state in zip(new, self.start(new), strict=True):
-            held[stream] = stream.state = state
-        audio, last, arrived_s = zip(*(stream.take() for stream in streams), strict=True)
-        self.synchronise()
-        begin, begin_cpu = perf_counter_ns(), process_time_ns()
-        states = list(held.values())
-        if self.batched is not None:
-            updates = self.batched.step_many(states, audio, last=last)
-        else:
-            updates = [
-                self.method.step(state, samples, last=ends)
-                for state, samples, ends in zip(states, audio, last, strict=True)
-            ]
-        self.synchronise()
-        wall_ns, cpu_ns = perf_counter_ns() - begin, process_time_ns() - begin_cpu
-        parts_ns, counts = self.recorder.drain()
-        now_s, n = perf_counter(), len(streams)
-        seen = []
-        for i, (stream, update) in enumerate(zip(streams, updates, strict=True)):
-            shares = {
-                name: int(share(ns, i, n)) for name, ns in {"cpu": cpu_ns, **parts_ns}.items()
-            }
-            step = stream.note(
-                update,
-                {"wall": wall_ns, **shares},
-                {name: share(value, i, n) for name, value in counts.items()},
-                last[i],
-            )
-            stream.log.steps.append(step)
-            if last[i] and step.partial:
-                raise ValueError(f"the method left partial words: {step.partial}")
-            seen.append((stream, Seen(step, now_s - arrived_s[i], stream.queued_s)))
-        return seen
 
 
 class Stream(StreamRecord):
@@ -150,6 +63,8 @@ class Stream(StreamRecord):
         )
         self.engine, self.grows, self.on_step, self.on_end = engine, grows, on_step, on_end
         self.state: Any = None
+        # The audio of each step so far; None for a stream that shares no pass.
+        self.kept: list[Samples] | None = None if engine.batched is None else []
         self.ended = self.closed = False
         self._worker = worker
         self._pieces: deque[tuple[Samples, float]] = deque()  # samples, when they arrived
@@ -182,7 +97,9 @@ class Stream(StreamRecord):
         """Drop the stream: no step of it begins any more; on_end is not called."""
         with self._worker.condition:
             self.closed = self.ended = True
-            self.ready_since = self.state = None  # at once, not when the collector comes by
+            # At once, not when the collector comes by.
+            self.ready_since = self.state = self.kept = None
+            self.on_step, self.on_end = _nothing, _nothing  # the old ones hold the stream
             self._pieces.clear()
             self._n_pending = 0
             self._worker.streams.discard(self)
@@ -231,6 +148,18 @@ class Stream(StreamRecord):
         self.log.duration_samples, self.log.audio_hash = end, self._digest.hexdigest()
         return audio, last, arrived_s
 
+    def keep(self, audio: Samples) -> None:
+        """Keep the audio of a step that was made, (n,), as long as a replay would not be long."""
+        kept = self.kept
+        if kept is not None:
+            kept.append(audio)
+        if self.received > MAX_REPLAY_S * SAMPLE_RATE:
+            self.kept = None
+
+
+def _nothing(*_: object) -> None:
+    pass
+
 
 class Worker:
     """The inference thread: steps the stream that has waited longest, with those of its method
@@ -239,6 +168,7 @@ class Worker:
     def __init__(self) -> None:
         self.condition = threading.Condition()
         self.streams: set[Stream] = set()
+        self.busy = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="inference", daemon=True)
 
@@ -266,7 +196,9 @@ class Worker:
                     self.condition.wait()
                 if self._stopping:
                     return
+            self.busy = True
             self._advance(ready)
+            self.busy = False
 
     def _ready(self) -> list[Stream]:
         waiting = sorted(
@@ -275,32 +207,43 @@ class Worker:
         )
         if not waiting:
             return []
-        engine = waiting[0].engine
-        together = MAX_TOGETHER if engine.batched is not None else 1
-        return [stream for stream in waiting if stream.engine is engine][:together]
+        first = waiting[0]
+        if first.kept is None:
+            return [first]
+        return [
+            stream
+            for stream in waiting
+            if stream.engine is first.engine and stream.kept is not None
+        ][:MAX_TOGETHER]
 
     def _advance(self, ready: list[Stream]) -> None:
-        try:
-            seen = ready[0].engine.advance(ready)
-        except Exception as error:
-            expected = isinstance(error, UserError)
-            log.warning("%s failed: %s", ready[0].engine.name, error, exc_info=not expected)
-            told = str(error) if expected else f"{type(error).__name__}: {error}"
-            for stream in ready:
-                self._finish(stream, told)
-            return
-        for stream, each in seen:
+        given = tried(ready[0].engine.advance, ready)
+        if isinstance(given, Exception):  # outside of any step, as of a device that is lost
+            given = [(stream, given) for stream in ready]
+        for stream, seen in given:
+            if isinstance(seen, Exception):
+                self._fail(stream, seen)
+                continue
             if stream.closed:
                 stream.state = None
             else:
-                stream.on_step(stream, each)
-            if each.step.kind == "flush":
+                stream.on_step(stream, seen)
+            if seen.step.kind == "flush":
                 self._finish(stream, None)
 
+    def _fail(self, stream: Stream, error: Exception) -> None:
+        if stream.closed:
+            stream.state = None
+            return
+        expected = isinstance(error, UserError)
+        name = f"{stream.engine.name}, {stream.log.utt}"
+        log.warning("%s failed: %s", name, error, exc_info=None if expected else error)
+        self._finish(stream, str(error) if expected else f"{type(error).__name__}: {error}")
+
     def _finish(self, stream: Stream, error: str | None) -> None:
-        was_closed = stream.closed
+        was_closed, on_end = stream.closed, stream.on_end
         stream.abandon()
         if error is not None:
             stream.log.status, stream.log.error = "failed", error
         if not was_closed:
-            stream.on_end(stream, error)
+            on_end(stream, error)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import ClassVar
+
+import pytest
+from omegaconf import OmegaConf
 
 from streaming_asr.align.result import Aligned, words_of
 from streaming_asr.data import TimedWord, Utterance
@@ -29,3 +33,12 @@ class FakeAligner:
                 each,
                 tuple(TimedWord(w, i * step, (i + 1) * step) for i, w in enumerate(written)),
             )
+
+
+def choose_fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `FakeAligner` be the aligner that is chosen where none is named."""
+    node = OmegaConf.create({"aligner": {"_target_": "align_fake.FakeAligner"}})
+    monkeypatch.setattr(
+        "streaming_asr.align.auto.AutoAligner.choose",
+        lambda wanted, languages: SimpleNamespace(config=node, name="fake"),
+    )

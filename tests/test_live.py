@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import soundfile
+from align_fake import choose_fake
 from fakes import BatchedTicker, FailsOn, Ticker, noise, utterance
-from omegaconf import OmegaConf
 from run_fakes import Parrot, arguments
+from served import until
 
 from streaming_asr import live
-from streaming_asr.align.result import Aligned
+from streaming_asr.data.audio import Resampler
+from streaming_asr.engine import Engine, Seen
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, read_log
-from streaming_asr.live_sessions import _pieces
+from streaming_asr.live_scores import _pieces
+from streaming_asr.method import Samples
 from streaming_asr.score import main as score_main
 from streaming_asr.score import score_folder
-from streaming_asr.sessions import Engine, Seen, Stream, Worker
+from streaming_asr.sessions import Stream, Worker
 from streaming_asr.simulate import simulate
-from streaming_asr.utterance import TimedWord, Utterance
+from streaming_asr.utterance import TimedWord
 
 
 class Listener:
@@ -117,6 +119,117 @@ def test_streams_in_phase_share_a_pass_and_one_that_is_dropped_disturbs_none() -
     assert heard[0].steps[-1].committed == heard[2].steps[-1].committed != []
 
 
+class Loud(BatchedTicker):
+    """Raises on a loud step. A pass has then advanced the streams before the loud one, not those
+    after it, so its states are of no use any more."""
+
+    def step(self, state, audio, *, last):  # type: ignore[no-untyped-def]
+        update = super().step(state, audio, last=last)
+        if len(audio) and np.abs(audio).max() > 2:
+            raise ArithmeticError("too loud")
+        return update
+
+
+def together(
+    voices: list[Samples], method: Ticker, languages: list[str] | None = None
+) -> list[tuple[Listener, Stream]]:
+    """What streams in phase say, a pass for each chunk."""
+    shared = engine(method)
+    with Worker() as worker:
+        streams = []
+        for i in range(len(voices)):
+            heard = Listener()
+            streams.append((heard, heard.opened(worker, shared)))
+            streams[-1][1].log.language = (languages or ["en"] * len(voices))[i]
+        for begin in range(0, len(voices[0]), 4800):
+            with worker.condition:  # the worker sees the audio of all at once
+                for voice, (_, stream) in zip(voices, streams, strict=True):
+                    stream.feed(voice[begin : begin + 4800])
+            end = min(begin + 4800, len(voices[0]) // 4800 * 4800)
+            until(lambda end=end: all(_is_at(heard, end) for heard, _ in streams))
+        with worker.condition:
+            for _, stream in streams:
+                stream.end()
+        assert all(heard.done.wait(20) for heard, _ in streams)
+        assert not worker.streams
+    return streams
+
+
+def _is_at(heard: Listener, end: int) -> bool:
+    ends = [step.audio_samples for step in heard.steps[-1:]]
+    return end < 9600 or heard.done.is_set() or ends == [end]
+
+
+def said(heard: Listener) -> list[tuple[str, int, list[str], list[str], float]]:
+    return [
+        (s.kind, s.audio_samples, s.committed, s.partial, s.counts.get("frames_real", 0))
+        for s in heard.steps
+    ]
+
+
+def test_a_pass_that_fails_ends_only_the_stream_whose_step_raises(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    voices = [noise(3.0, seed=seed) for seed in range(4)]
+    alone = [together([voice], Loud())[0][0] for voice in voices]
+    voices[1][24_000:] = 3.0
+    streams = together(voices, Loud())
+    assert "a pass of 4 streams failed (too loud)" in caplog.text
+    errors = [heard.error for heard, _ in streams]
+    assert errors == [None, "ArithmeticError: too loud", None, None]
+    assert [s.audio_samples for s in streams[1][0].steps] == [9600, 14_400, 19_200, 24_000]
+    for at in (0, 2, 3):
+        heard, stream = streams[at]
+        assert [each[:4] for each in said(heard)] == [each[:4] for each in said(alone[at])]
+        assert stream.log.status == "ok"
+        assert sum(step.counts["frames_real"] for step in heard.steps) > 100
+
+
+def test_a_stream_that_cannot_begin_leaves_those_that_begin_with_it_alone() -> None:
+    class Knows(BatchedTicker):
+        def start(self, *, language=None, **settings):  # type: ignore[no-untyped-def]
+            if language == "tlh":
+                raise UserError("language=tlh: unknown")
+            return super().start(language=language, **settings)
+
+    (heard, _), (refused, stream) = together([noise(1.5)] * 2, Knows(), ["en", "tlh"])
+    assert refused.error == stream.log.error == "language=tlh: unknown"
+    assert heard.error is None and len(heard.steps) == 5
+
+
+def test_words_that_come_out_differently_after_a_failed_pass_end_the_stream() -> None:
+    class Fickle(Loud):
+        n_started = 0
+
+        def start(self, **settings):  # type: ignore[no-untyped-def]
+            self.n_started += 1
+            self.lag = 0 if self.n_started > 2 else 1
+            return super().start(**settings)
+
+    voices = [noise(2.1), noise(2.1, seed=1)]
+    voices[1][14_400:] = 3.0
+    heard, loud = (each for each, _ in together(voices, Fickle()))
+    assert heard.error is not None and "commit other words" in heard.error
+    assert loud.error is not None and len(heard.steps) == 2
+
+
+def test_a_stream_that_has_heard_much_shares_no_pass_and_keeps_no_audio(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("streaming_asr.sessions.MAX_REPLAY_S", 1.0)
+    sizes = []
+
+    class Counting(BatchedTicker):
+        def step_many(self, states, audio, *, last):  # type: ignore[no-untyped-def]
+            sizes.append(len(states))
+            return super().step_many(states, audio, last=last)
+
+    streams = together([noise(2.1), noise(2.1, seed=1)], Counting())
+    assert sizes == [2, 2, 2]  # to 0.6, 0.9 and 1.2 s
+    assert [len(heard.steps) for heard, _ in streams] == [7, 7]
+    assert all(stream.kept is None for _, stream in streams)
+
+
 def test_a_method_that_fails_ends_its_stream_alone_with_the_reason() -> None:
     bad, good = Listener(), Listener()
     with Worker() as worker:
@@ -165,27 +278,11 @@ def test_a_file_is_heard_logged_and_scored(
     assert str(folders[0].relative_to(tmp_path) / "events.jsonl") in told
 
 
-class Aligner:
-    """Gives the words of a text equal shares of its sound."""
-
-    def align(self, utterances: list[Utterance]) -> Iterator[Aligned]:
-        for said in utterances:
-            words, n_s = said.text.split(), len(said.load()) / 16_000
-            share = n_s / len(words)
-            timed = [TimedWord(w, i * share, (i + 1) * share) for i, w in enumerate(words)]
-            yield Aligned(said, tuple(timed))
-
-
 def test_without_a_reference_the_first_text_gives_word_times_and_no_errors_are_counted(
     talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    node = OmegaConf.create({"aligner": {"_target_": "test_live.Aligner"}})
-    monkeypatch.setattr(
-        "streaming_asr.align.auto.AutoAligner.choose",
-        lambda wanted, languages: SimpleNamespace(config=node, name="fake"),
-    )
-    monkeypatch.setitem(sys.modules, "test_live", sys.modules[__name__])
+    choose_fake(monkeypatch)
     given = [a for a in fake(tmp_path, f"audio={talk}", "speed=0") if a != "align=none"]
     assert live.main([*given, "method.wrong_every=0,2", "chunk=300ms"]) == 0
     folders = sorted((tmp_path / "outputs" / "mine").iterdir())
@@ -285,5 +382,7 @@ def test_a_microphone_of_another_rate_is_resampled_and_q_ends_it(
             heard.append(piece)
             control.stopped = len(heard) == 25
     samples = np.concatenate(heard)
-    assert 15_900 <= len(samples) <= 16_000
+    once = Resampler()
+    whole = np.concatenate([once.of_samples(tone, 48_000), once.of_frame(None)])
+    assert np.array_equal(samples, whole) and len(whole) == 16_000
     assert float(np.abs(samples[100:]).max()) == pytest.approx(1.0, abs=0.01)

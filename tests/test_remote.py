@@ -101,6 +101,16 @@ def test_ours_served_and_ours_simulated_agree_in_text(tmp_path: Path) -> None:
     assert guesses and max(map(len, guesses)) == 2
 
 
+def test_at_24_khz_all_that_was_said_arrives(tmp_path: Path) -> None:
+    with served(tmp_path / "served", {"ticker": Ticker()}) as service:
+        url = service.address.replace("http", "ws") + "/v1/realtime"
+        said = heard(tmp_path, remote(url, "openai_realtime", rate=24_000), seconds=0.5)
+        (log,) = service.root.glob("sess_*/*/events.jsonl")
+        (there,) = read_log(log).utterances
+    assert said.status == "ok", said.error
+    assert there.duration_samples == said.duration_samples == 8000
+
+
 def test_a_server_that_is_not_there_fails_the_utterance_with_its_address(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

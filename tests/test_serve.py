@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import io
 import json
 import signal
@@ -9,8 +11,10 @@ import socket as socket_module
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +24,14 @@ import numpy as np
 import psutil
 import pytest
 import soundfile
+from align_fake import choose_fake
 from fakes import FailsOn, Ticker, noise
 from run_fakes import arguments, environment
 from served import append, client, events, pcm, send, served, set_up, until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from streaming_asr import live
+from streaming_asr.data.audio import Resampler, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events import committed_words, read_log
 from streaming_asr.method import Samples
@@ -79,13 +86,25 @@ def test_words_come_as_deltas_and_a_commit_completes_the_item(
         assert again["transcript"] == expected(speech[:8000])
 
 
-def test_24_khz_becomes_the_same_length_at_16_khz(service: Any) -> None:
-    with client(service) as socket:
-        append(socket, pcm(noise(3.0)))  # 48,000 samples: 2 s at 24 kHz
+def test_24_khz_in_any_pieces_is_heard_as_if_resampled_at_once_to_its_last_sample(
+    service: Any,
+) -> None:
+    wire = pcm(noise(3.0))  # 48,000 samples: 2 s at 24 kHz
+    once = Resampler()
+    samples = np.frombuffer(wire, "<i2").astype(np.float32) / 32768
+    whole = np.concatenate([once.of_samples(samples, 24_000), once.of_frame(None)])
+    assert len(whole) == 32_000
+    with client(service, "?model=ticker") as socket:
+        session = events(socket, "created")[0]["session"]["id"]
+        set_up(socket, STEPS, rate=24_000)
+        for begin, end in pairwise([0, 2, 962, 1000, 20_000, 20_002, 70_014, 96_000]):
+            append(socket, wire[begin:end])
         send(socket, "input_audio_buffer.commit")
-        done = events(socket, "completed")[-1]
-    assert done["usage"]["seconds"] == pytest.approx(2.0, abs=0.001)
+        done = next(e for e in events(socket, "logged") if e["type"].endswith("completed"))
+    assert done["usage"]["seconds"] == 2.0
     assert len(done["transcript"].split()) == 8
+    (said,) = read_log(service.log_of(session, "ticker")).utterances
+    assert said.audio_hash == hashlib.sha256(whole.tobytes()).hexdigest()
 
 
 def test_two_methods_hear_one_voice_and_each_session_is_logged_and_scored(
@@ -113,6 +132,48 @@ def test_two_methods_hear_one_voice_and_each_session_is_logged_and_scored(
         assert score_folder(folder)["metrics"]["rtf_total"] > 0
         fetched = httpx.get(f"{service.address}/v1/sessions/{session}/{method}/events.jsonl")
         assert fetched.text == (folder / "events.jsonl").read_text()
+
+
+def test_kept_sound_gives_the_words_of_a_session_their_times_afterwards(
+    tmp_path: Path,
+    speech: Samples,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wanted = expected(speech).split()
+    with served(tmp_path, keep_audio=True) as service:
+        with client(service, "?model=ticker,slow") as socket:
+            session = events(socket, "created")[0]["session"]["id"]
+            set_up(socket, STEPS)
+            for _ in range(2):
+                append(socket, pcm(speech))
+                send(socket, "input_audio_buffer.commit")
+                events(socket, "logged")
+            append(socket, pcm(speech))  # left in mid-item
+        until(lambda: not service.sessions)
+        assert post(service, wav(speech)).status_code == 200
+        folder = service.root / session
+    choose_fake(monkeypatch)
+    assert live.main([f"session={service.root}"]) == 0
+    assert capsys.readouterr().out.count("(of the aligned hypothesis)") == 3
+    for method in ("ticker", "slow"):
+        log = read_log(folder / f"method={method}" / "events.jsonl")
+        assert [said.status for said in log.utterances] == ["ok", "ok", "failed"]
+        for said in log.utterances[:2]:
+            assert said.text.split() == wanted
+            assert said.words is not None and [word for word, *_ in said.words] == wanted
+            assert (
+                said.audio_hash == hashlib.sha256(load_audio(said.audio_path).tobytes()).hexdigest()
+            )
+        assert "of the text of method=" in log.header["config"]["data"]["word_times"]
+        metrics = score_folder(folder / f"method={method}")["metrics"]
+        assert metrics["wer"] is None and metrics["word_latency_shown_p50_ca_s"] > 0
+    assert live.main([f"session={folder}"]) == 0  # as often as wanted
+    (folder / log.utterances[0].audio_path).unlink()
+    assert live.main([f"session={folder}"]) == 1
+    assert "its sound was not kept; serve with keep_audio=true" in capsys.readouterr().out
+    assert live.main([f"session={tmp_path / 'nowhere'}"]) == 2
+    assert "holds no events.jsonl" in capsys.readouterr().err
 
 
 def test_a_client_that_vanishes_in_mid_word_leaves_its_log_and_no_session(
@@ -326,6 +387,54 @@ def test_two_hundred_connections_at_once_that_vanish_leave_nothing_behind(tmp_pa
         assert not service.worker.streams
 
 
+def test_memory_goes_back_once_no_session_has_been_open_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streaming_asr.serve.service.IDLE_S", 0.2)
+    open_then = []
+    with served(tmp_path) as service:
+        monkeypatch.setattr(
+            "streaming_asr.serve.service.give_back",
+            lambda: open_then.append(len(service.sessions)),
+        )
+        with client(service) as one:
+            events(one, "created")
+            for _ in range(3):
+                with client(service) as two:
+                    events(two, "created")
+            until(lambda: len(service.sessions) == 1)
+            with client(service) as last:  # longer than it takes for the timer to run out
+                set_up(last, STEPS)
+                append(last, pcm(noise(1.5)))
+                send(last, "input_audio_buffer.commit")
+                events(last, "logged")
+        until(lambda: open_then)
+        assert open_then == [0] and not service.worker.streams
+
+
+def test_an_abandoned_stream_is_free_without_the_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streaming_asr.serve.service.IDLE_S", 600)
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        with served(tmp_path) as service:
+            with client(service) as socket:
+                set_up(socket)
+                append(socket, pcm(noise(1.5)))
+                events(socket, "delta")
+                (stream,) = service.worker.streams
+                left = weakref.ref(stream)
+                del stream
+                socket.socket.close()
+            until(lambda: left() is None, 10)
+    finally:
+        if collecting:
+            gc.enable()
+
+
 def test_idle_and_endless_sessions_are_closed(tmp_path: Path) -> None:
     with served(tmp_path, idle_s=0.2, max_session_s=2) as service:
         with client(service) as socket:
@@ -441,6 +550,7 @@ def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
         ("port=eighty", "whole number above 0"),
         ("port=70000", "from 1 to 65535"),
         ("idle_s=-1", "number above 0"),
+        ("keep_audio=1", "true or false"),
     ):
         with pytest.raises(UserError, match=rule):
             Settings.of([given])

@@ -4,7 +4,8 @@
 system allows it; the clients are in this one. Each client plays the package's voices at their own
 speed, with the beginnings spread over a second. Lag is what the server tells of each step: from the
 arrival of its newest audio to its text. The number of sessions doubles until the 95th percentile of
-the lag passes a second, and is then halved in.
+the lag passes a second, and is then halved in. Sessions that need more than three times the length
+of their speech do not fit and are ended, so a method takes at most some minutes.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ LAG_S = 1.0
 RSS_GROWTH = 0.05
 PIECE_S = 0.1
 START_S = 180.0
+SLOWEST = 3.0  # times the speech's length; sessions that take longer are ended
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,10 @@ def _capacity(address: str, speech: Samples, most: int) -> dict[str, Any]:
     tried: dict[int, float] = {}
 
     def fits(n: int) -> bool:
-        lags = asyncio.run(_sessions(address, speech, n))
+        most_s = SLOWEST * len(speech) / SAMPLE_RATE + LAG_S
+        lags: list[float] = []
+        with suppress(TimeoutError):  # a server that is so slow does not fit
+            lags = asyncio.run(asyncio.wait_for(_sessions(address, speech, n), most_s))
         tried[n] = float(np.percentile(lags, 95)) if lags else float("inf")
         console().print(f"  {n} sessions: p95 lag {tried[n]:.2f} s")
         return tried[n] < LAG_S

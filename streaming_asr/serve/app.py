@@ -9,6 +9,7 @@ import secrets
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def application(service: Service) -> Starlette:
         except asyncio.CancelledError:  # the server has stopped and waits no longer
             log.warning("%s: cut off by the server's end", session.id)
         finally:
-            service.sessions.pop(session.id, None)
+            service.leave(session.id)
 
     async def transcriptions(request: Request) -> Response:
         check(request)
@@ -160,7 +161,7 @@ class _Upload:
     def begin(self, service: Service, name: str, samples: Samples, language: str | None) -> Cell:
         self.cell = service.open(
             self.id, name, self.id, language=language, grows=False, on_step=self._step,
-            on_end=self._end,
+            on_end=partial(self._end, service, samples),
         )  # fmt: skip
         self.cell.stream.feed(samples)
         self.cell.stream.end()
@@ -173,9 +174,10 @@ class _Upload:
         if delta:
             self.texts.put_nowait(delta.lstrip() if step[1] else delta)
 
-    def _end(self, cell: Cell) -> None:
+    def _end(self, service: Service, samples: Samples, cell: Cell) -> None:
         with suppress(UserError):  # a full disk ends the logging, not the answer
             cell.write()
+        service.keep(cell, samples)
         self.texts.put_nowait(None)
 
 
@@ -245,7 +247,7 @@ async def _streamed(service: Service, upload: _Upload) -> AsyncIterator[str]:
 
 
 def _close(service: Service, upload: _Upload) -> None:
-    service.sessions.pop(upload.id, None)
+    service.leave(upload.id)
     if upload.cell is not None:
         upload.cell.stream.abandon()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import signal
 import socket
@@ -68,6 +69,8 @@ def _serve(settings: Settings, rest: list[str], listening: socket.socket) -> int
     cells = cells_of(with_model(rest))
     for cell in cells:
         cell.folder.rmdir()  # made to see whether it can be; the sessions have their own
+    gc.collect()
+    gc.freeze()  # what is loaded stays; the collector looks at sessions alone, and oftener
     with Worker() as worker:
         service = Service(settings, cells, worker)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host

@@ -14,10 +14,13 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streaming_asr.live_sessions import Cell
+from streaming_asr.memory import give_back
+from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.serve.settings import Settings
 from streaming_asr.sessions import Worker
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 10.0)
+IDLE_S = 2.0
 SESSION_ID = re.compile(r"sess_[\w-]{22}")
 
 log = logging.getLogger("streaming_asr.serve")
@@ -53,6 +56,7 @@ class Service:
         self.root = cells[0].folder.parent
         self.sessions: dict[str, Drained] = {}
         self.draining = False
+        self._idle: asyncio.TimerHandle | None = None
         self.registry = CollectorRegistry()
         made: dict[str, Any] = {"registry": self.registry, "namespace": "streaming_asr"}
         Gauge("sessions", "open sessions", **made).set_function(lambda: len(self.sessions))
@@ -94,6 +98,25 @@ class Service:
         self.sessions[session.id] = session
         return session
 
+    def leave(self, session: str) -> None:
+        """Count a session no more; where none is open for a while, memory goes back to the system.
+
+        A step that is under way as its client vanishes holds memory to its end.
+        """
+        self.sessions.pop(session, None)
+        self._wait_for_idle()
+
+    def _wait_for_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._give_back)
+
+    def _give_back(self) -> None:
+        if self.worker.busy:
+            self._wait_for_idle()
+        elif not self.sessions:
+            asyncio.get_running_loop().run_in_executor(None, give_back)
+
     def open(
         self,
         session: str,
@@ -128,7 +151,20 @@ class Service:
             on_step=step,
             on_end=lambda cell: tell(on_end, cell),
         )
+        if self.settings.keep_audio:
+            cell.log.audio_path = str((self.root / session / f"{utterance}.wav").absolute())
         return cell
+
+    def keep(self, cell: Cell, samples: Samples) -> None:
+        """Keep what a stream heard, (n,), where its log says that it lies; nothing is raised."""
+        if cell.log.audio_path is None:
+            return
+        import soundfile
+
+        try:
+            soundfile.write(cell.log.audio_path, samples, SAMPLE_RATE, subtype="FLOAT")
+        except (OSError, soundfile.SoundFileError) as error:  # as a full disk
+            log.error("%s: %s", cell.log.audio_path, error)
 
     async def drain(self, seconds: float = 20.0) -> None:
         """Refuse new sessions and let the open ones end, for at most so long."""

@@ -138,11 +138,16 @@ class OpenAIRealtime:
     def send(self, samples: Samples) -> None:
         if self._resampler is not None:
             samples = self._resampler.of_samples(samples, SAMPLE_RATE)
+        self._append(samples)
+
+    def _append(self, samples: Samples) -> None:
         if len(samples):
             audio = base64.b64encode(pcm16(samples)).decode()
             self._tell("input_audio_buffer.append", audio=audio)
 
     def end(self) -> None:
+        if self._resampler is not None:
+            self._append(self._resampler.of_frame(None))
         self._tell("input_audio_buffer.commit")
 
     def changes(self) -> Iterator[Change]:
