@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr import cells, memory, pieces
 from streaming_asr.align.auto import give_times
-from streaming_asr.config import build, check_name, check_options, settle
+from streaming_asr.config import build, check_known, check_name, check_options, settle
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -38,7 +38,7 @@ from streaming_asr.formats.stream import CU, EVERYTHING, INSIDE, STEPS, unmeasur
 from streaming_asr.get import with_model
 from streaming_asr.hashes import code_hash, config_hash, model_hash
 from streaming_asr.method import SAMPLE_RATE, LongForm, Paced
-from streaming_asr.models.find import find_here, is_english_only
+from streaming_asr.models.find import find_here
 from streaming_asr.paths import CONF_DIR
 from streaming_asr.screen import Progress, report_page, show, show_segments
 from streaming_asr.terminal import stoppable, stopped
@@ -76,7 +76,8 @@ def run_cell(
     cell, whole = pieces.name_of(folder), pieces.cell_of(folder)
     cells.check_writable(folder)
     corpus = build(config.data)
-    _check_languages(config, corpus)
+    if config.language is None:
+        check_known(config, getattr(corpus, "languages", set)())
     plain["data"] |= _speech(corpus, say)
     hashes = {
         "config": config_hash(plain),
@@ -228,19 +229,6 @@ def _weights(config: DictConfig) -> dict[str, str | None] | None:
     path = config.model.get("path")
     found = None if path is None or own_network(config) else find_here(path)
     return None if found is None else {"found": found.where, "hash": weights_hash(path)}
-
-
-def _check_languages(config: DictConfig, corpus: Any) -> None:
-    """Raises UserError, before weights load, where an English-only Whisper is to hear others."""
-    path = config.model.get("path")
-    if path is None or own_network(config) or not is_english_only(path):
-        return
-    found = {config.language} if config.language else getattr(corpus, "languages", set)()
-    if others := sorted(found - {"en", "detect"}):
-        raise UserError(
-            f"model={config.model.get('name')}: knows English only, and the utterances are in "
-            f"{', '.join(others)}; take a multilingual model, as model=base"
-        )
 
 
 def _attention(name: str | None) -> AbstractContextManager[None]:
