@@ -50,7 +50,7 @@ def cues(words: Sequence[Word]) -> list[Segment]:
     """Return timed words as subtitles, those of the least cost in total.
 
     A cue costs 1, and 4 more if it holds one or two words. A sentence's end, or a gap of
-    `SILENCE_S` or more, costs 2 inside a cue. A break costs 1 after other punctuation and 2 in
+    `SILENCE_S` or more, costs 2 inside a cue. A break costs 1 after other punctuation and 3 in
     mid-phrase. The square of a cue's share of the 84 characters is added, so that cues are of like
     lengths. A word that is longer than a cue may be stands alone.
     Raises ValueError for a word without times.
@@ -63,7 +63,7 @@ def cues(words: Sequence[Word]) -> list[Segment]:
     ]
     best: list[tuple[float, int]] = [(0.0, 0)]  # of the first n words: cost, where the last begins
     for n in range(1, len(words) + 1):
-        last = 0.0 if closes[n - 1] else 1.0 if texts[n - 1].endswith(PUNCTUATION) else 2.0
+        last = 0.0 if closes[n - 1] else 1.0 if texts[n - 1].endswith(PUNCTUATION) else 3.0
         found = []
         for first in range(n - 1, -1, -1):
             cue = _segment(words[first:n])
