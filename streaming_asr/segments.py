@@ -107,7 +107,8 @@ def lines(text: str) -> str:
         upper, lower = map(len, pair)
         return abs(lower - upper) + (upper > lower) - 20 * pair[0].endswith(PUNCTUATION)
 
-    return "\n".join(min(fitting, key=unevenness))
+    best = min(fitting, key=unevenness)
+    return "\n".join(best)
 
 
 def srt(cues: Sequence[Segment]) -> str:

@@ -75,7 +75,7 @@ class Recipe(Protocol):
 
     model: nn.Module
 
-    def batch(self, step: int, *, rank: int, world: int, progress: float) -> Any: ...
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Any: ...
 
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, float]]:
         """`model` is `self.model` wrapped: call this one, or gradients are not averaged.
@@ -235,7 +235,7 @@ class _Training:
             rank = self.accelerator.process_index
             n_batches, folder = self.config.cached_batches, self.out / "features"
             self.cache = BatchCache(self.recipe, n_batches, folder, rank)
-        self.draw = self.recipe.batch if self.cache is None else self.cache.batch
+        self.draw = self.recipe.draw if self.cache is None else self.cache.draw
         self.started = time.monotonic() - self.spent_s
         self.saved_at = time.monotonic()
         self.recipe.model.train()
