@@ -36,7 +36,7 @@ def number_of_pieces(cell: Path) -> int | None:
 
     Raises UserError where its folder holds pieces of more than one split.
     """
-    counts = {int(path.name.split("-")[2]) for path in cell.glob(f"{FOLDER}/*-of-*") if
+    counts = {int(path.name.split("-")[2]) for path in cell.glob(f"{FOLDER}/[0-9]*-of-*") if
               not is_whole_cell(path)}  # fmt: skip
     if len(counts) > 1:
         numbers = " and of ".join(map(str, sorted(counts)))

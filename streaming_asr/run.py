@@ -99,7 +99,6 @@ def run_cell(
             changed = [key for key in hashes if begun_with.get(key) != hashes[key]]
             old = cells.set_aside(folder)
             say(f"{cell}: {' and '.join(changed)} changed; the old results are now {old}")
-            stack.enter_context(cells.lock(folder, on_wait))
         elif cells.finished(folder, hashes, METRICS_VERSION):
             say(f"{cell}: finished earlier, skipped")
             result = dict(json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
