@@ -1,7 +1,5 @@
 """Scores event logs; the command line is `streaming_asr.score_command`."""
 
-from __future__ import annotations
-
 from streaming_asr.score.folder import find_cells, score_folder
 
 __all__ = ["find_cells", "score_folder"]

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import BLANK, FRAME_S, Greedy, best_path
 from streaming_asr.methods.chunkformer.decoder import AttentionDecoder
@@ -42,7 +43,6 @@ from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.tensors import save_half
 
-SAMPLE_RATE = 16_000
 HEADS_FILE, HEADS = "training_heads.safetensors", ("decoder.", "frame_head.")
 """What is trained beside the network and no recognition needs."""
 N_STATISTICS = 300

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from streaming_asr.data import read_manifest
 from streaming_asr.errors import UserError
-from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.method import FRAME_S, FRAME_SAMPLES, Samples
 from streaming_asr.methods.simul_whisper.truncation import (
     FILE_NAME,
     THRESHOLD,
@@ -41,10 +41,9 @@ from streaming_asr.methods.simul_whisper.truncation import (
 from streaming_asr.training.recipe import CorpusRecipe, published_name
 from streaming_asr.training.windows import WindowOptions
 from streaming_asr.whisper.encoder import encode_padded
-from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
+from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 
-FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 LEAST_FRAMES = 15  # of a clip: a stream decodes no less than 300 ms
 LEAST_CUT_WORD_FRAMES = 10  # dev clips that end inside a word: of words this long, in the middle
 
