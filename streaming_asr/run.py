@@ -88,8 +88,7 @@ def run_cell(
     on_wait = (lambda: say(f"{cell}: another process is writing it; waiting")) if waits else None
     with ExitStack() as stack:
         stack.enter_context(cells.lock(folder, on_wait))
-        with suppress(FileNotFoundError):
-            (folder / "failed.json").unlink()
+        (folder / "failed.json").unlink(missing_ok=True)
         header = cells.header_of(folder)
         begun_with = hashes if header is None else header.get("hashes") or {}
         if whole != folder and cells.finished(whole, hashes, METRICS_VERSION):
@@ -405,8 +404,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for folder in {cell.folder.parent for cell in planned}:
                 cells.check_writable(folder)
             for cell in planned:
-                with suppress(FileNotFoundError):
-                    (cell.folder / "failed.json").unlink()
+                (cell.folder / "failed.json").unlink(missing_ok=True)
             _hydra(argv)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -427,8 +425,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if failed:
         print(f"{len(failed)} of {len(planned)} cells failed:", file=sys.stderr)
         for folder in failed:
-            reason = json.loads((folder / "failed.json").read_text(encoding="utf-8"))["error"]
-            print(f"  {folder}: {reason}", file=sys.stderr)
+            print(f"  {folder}: {pieces.failure(folder)}", file=sys.stderr)
     lost = [line for cell in planned for line in _lost(cell.folder)]
     print(*lost, sep="\n", end="\n" * bool(lost), file=sys.stderr)
     return EXIT_FAILED if failed or lost else 0
