@@ -469,6 +469,27 @@ def test_the_teachers_terms_stand_beside_algorithm_3s_and_the_teacher_stands_sti
     assert logs["frames"] > before["frames"]  # the student has moved away
 
 
+def test_a_training_goes_on_from_the_adapter_of_another(recipe, tmp_path):
+    earlier = recipe()
+    stir(earlier)
+    earlier.save(tmp_path / "adapter")
+    later = recipe(start=str(tmp_path / "adapter"), seed=5)
+    for (name, theirs), (_, ours) in zip(
+        earlier.model.named_parameters(), later.model.named_parameters(), strict=True
+    ):
+        assert torch.allclose(theirs, ours, atol=1e-3, rtol=1e-3), name
+    later.save(tmp_path / "later")
+    card = json.loads((tmp_path / "later" / "training.json").read_text())
+    assert card["start"] == "adapter"
+    assert json.loads((tmp_path / "adapter" / "training.json").read_text())["start"] is None
+
+
+def test_an_adapter_of_another_rank_is_refused_as_a_start(recipe, tmp_path):
+    recipe(rank=8).save(tmp_path / "adapter")
+    with pytest.raises(UserError, match="rank"):
+        recipe(start=str(tmp_path / "adapter"))
+
+
 @pytest.mark.parametrize("options", [{"distil": "words"}, {"distil": "both", "distil_weight": 0.0}])
 def test_distillation_out_of_range_is_refused(recipe, options):
     with pytest.raises(UserError, match="distil"):

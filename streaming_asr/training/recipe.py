@@ -122,6 +122,7 @@ class BlockRecipe(CorpusRecipe):
     it draws."""
 
     model_path: str
+    start: str | None  # folder of an earlier stage or training to go on from
     chunk_s: float  # of the stream on dev, as is first_chunk_s
     first_chunk_s: float
     several: float  # share of the windows that hold several utterances
@@ -131,14 +132,14 @@ class BlockRecipe(CorpusRecipe):
     lead_s: ClassVar[float] = 0.5  # of a late start: at most so long before the second word
     whisper: Whisper = field(init=False, repr=False)
 
-    def begin_from(self, start: str | None) -> Path | None:
-        """The folder of an earlier stage. Raises UserError where there is none."""
-        if start is not None and not Path(start).is_dir():
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.begun = None if self.start is None else Path(self.start)
+        if self.begun is not None and not self.begun.is_dir():
             raise UserError(
-                f"start={start}: no such folder; give that of an earlier stage, or null"
+                f"start={self.start}: no such folder; give that of an earlier stage, or null"
             )
-        self.start, self.begun_from = start, None if start is None else published_name(start)
-        return None if start is None else Path(start)
+        self.begun_from = None if self.start is None else published_name(self.start)
 
     def prompts(self) -> dict[str | None, list[int]]:
         """The control tokens before a text, for each language of the corpus; all are as long.

@@ -101,11 +101,12 @@ class StarModel(nn.Module):
 class StarRecipe(BlockRecipe):
     """`train method=star`: one stage. The network's settings are those of `StarConfig`.
 
+    start: folder of an earlier stage, or of a causal LoRA adapter of the same rank.
+
     Raises UserError where the corpus is missing or a setting is out of range.
     """
 
     stage: str
-    start: str | None  # an earlier stage's folder, or a causal LoRA adapter's of the same rank
     compressor: str  # the stage plain has none
     layers: int
     mask: str | None  # None: compact for a stream, history for audio heard as a whole
@@ -140,7 +141,7 @@ class StarRecipe(BlockRecipe):
                 f"strides={self.strides}: all are 1 or more"
             )
         super().__post_init__()
-        begun = self.begin_from(self.start)
+        begun = self.begun
         config = StarConfig(
             compressor=self.compressor,
             layers=self.layers,

@@ -64,7 +64,6 @@ class U2Recipe(BlockRecipe):
     """
 
     stage: str
-    start: str | None  # folder of an earlier stage
     ctc_tokens: int | None  # of the hybrid tokenizer, null: the single one; `start`'s head decides
     head_init: str  # random, or embedding (the decoder's)
     rank: int  # of the LoRA adapter; 0 trains the whole model
@@ -86,7 +85,7 @@ class U2Recipe(BlockRecipe):
                 "or more, hours positive or null"
             )
         super().__post_init__()
-        begun = self.begin_from(self.start)
+        begun = self.begun
         self.head_alone = self.stage in ("frames", "ctc")
         if self.hours is not None:
             self.train_on(_subset(self.items, self.hours, self.seed))

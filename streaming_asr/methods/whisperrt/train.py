@@ -61,6 +61,7 @@ class WhisperRTRecipe(BlockRecipe):
     the word (the paper); `word`, with the word.
     augment: shares of the windows that get `WindowOptions`' treatments: speed, room, ...
     distil: see the module; distil_weight: of the teacher's terms beside Algorithm 3's.
+    start: folder of an adapter to go on from.
     Points per window: floor(point_fraction * blocks) + 1, at most `points_per_window`.
     Raises UserError where the corpus is missing or has no word times.
     """
@@ -110,7 +111,9 @@ class WhisperRTRecipe(BlockRecipe):
         self.prompt_of = self.prompts()
         self.word_tokens = cache(self._word_tokens)
         torch.manual_seed(self.seed)
-        self.peft = with_lora(self.whisper.model, self.rank, ATTENTION, init=self.init)
+        self.peft = with_lora(
+            self.whisper.model, self.rank, ATTENTION, init=self.init, start=self.begun
+        )
         self.model = PrefixModel(self.peft)
         blocks = block_ends(self.whisper.context_frames, self.chunk, self.first_chunk)
         self.steps_per_batch = 1 if self.mode == "fast" else self._n_points(len(blocks))
@@ -257,6 +260,7 @@ class WhisperRTRecipe(BlockRecipe):
             "random_chunks rank init mode token_ends point_fraction points_per_window distil "
             "distil_weight augment batch",
             base=self.model_path,
+            start=self.begun_from,
             chunk_s=round(self.chunk * FRAME_S, 2),
             first_chunk_s=round(self.first_chunk * FRAME_S, 2),
             # step, minutes and dev/wer of now, from the curve that `fit` keeps beside it
