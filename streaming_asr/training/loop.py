@@ -1,7 +1,7 @@
 """The training loop that every recipe shares: one process or many, resumable, logged.
 
-A recipe says what is trained (`model`), what a step sees (`batch`), what it minimises (`loss`),
-how good it is (`evaluate`) and what it leaves behind (`save`). `batch(step, ...)` is a pure
+A recipe says what is trained (`model`), what a step sees (`draw`), what it minimises (`loss`),
+how good it is (`evaluate`) and what it leaves behind (`save`). `draw(step, ...)` is a pure
 function of the seed, the step and the rank, so a run that was killed goes on in the middle of an
 epoch with the very batches it would have seen.
 
