@@ -29,6 +29,8 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["tables.css"]
 html_title = PROJECT["name"]
 html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 
 REMEMBERED_BYTES = 32 * 2**20
 """Files that are smaller than this together are read again instead of remembered."""
@@ -76,11 +77,8 @@ def remembered(kind: str, files: Sequence[Path], compute: Callable[[], str]) -> 
     with contextlib.suppress(OSError):
         return place.read_text(encoding="utf-8")
     value = compute()
-    with contextlib.suppress(OSError):  # without a cache it is computed again
-        place.parent.mkdir(parents=True, exist_ok=True)
-        scratch = place.with_name(f".{key}-{os.getpid()}")
-        scratch.write_text(value, encoding="utf-8")
-        scratch.replace(place)
+    with contextlib.suppress(UserError):  # without a cache it is computed again
+        write_text(place, value)
     return value
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -157,38 +156,29 @@ class Busy(UserError):
 
 @contextmanager
 def lock(folder: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Keep a second process out of the cell. The system frees the lock when the process dies.
+    """Keep a second process out of the cell; the system frees the lock when the process dies.
 
     Where another process holds it, `on_wait` is called and this one waits; without `on_wait`, Busy
-    is raised.
+    is raised. The lock is a hidden file beside the folder, which may be set aside meanwhile.
     """
+    from filelock import FileLock, Timeout
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    file = folder.with_name(f".{folder.name}.lock")
+    held = FileLock(file)
     try:
-        import fcntl
-    except ImportError:  # not on Windows, where the second writer fails to open the log anyway
+        held.acquire(blocking=False)
+    except Timeout as error:
+        if on_wait is None:
+            raise Busy(
+                f"{folder}: another process is writing there; wait for it or stop it"
+            ) from error
+        on_wait()
+        held.acquire()
+    try:
+        folder.mkdir(exist_ok=True)
         yield
-        return
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                if on_wait is None:
-                    raise Busy(
-                        f"{folder}: another process is writing there; wait for it or stop it"
-                    ) from error
-                on_wait()
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if not _is_at(descriptor, folder):
-                continue  # the other process set the folder aside
-            yield
-            return
-        finally:
-            os.close(descriptor)
-
-
-def _is_at(descriptor: int, folder: Path) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(descriptor), folder.stat())
-    return False
+    finally:
+        with suppress(OSError):  # while held: who waits for the removed file opens a new one
+            file.unlink()
+        held.release()

@@ -74,8 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    # The package `data` is below what its commands need, so these lie beside it.
-    name = "data_command" if command == "data" else command
+    # These packages are below what their commands need, so that the commands lie beside them.
+    name = f"{command}_command" if command in ("data", "score") else command
     module = importlib.import_module(f"streaming_asr.{name}")
     before = sys.argv
     sys.argv = [f"streaming-asr {command}", *argv]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 from streaming_asr.arguments import check_arguments
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError, did_you_mean
-from streaming_asr.models.find import find_here, is_local
+from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
 from streaming_asr.paths import CONF_DIR, HERE
 from streaming_asr.schedule import check_feed
 from streaming_asr.terminal import exit_status
@@ -362,7 +362,8 @@ def _check_model(config: DictConfig) -> None:
 
 
 def _check_languages(config: DictConfig) -> None:
-    """Raise UserError for a language that Whisper does not know; corpora name theirs themselves."""
+    """Raise UserError for a language that Whisper, or this Whisper, does not know; corpora name
+    theirs themselves."""
     for key in ("language", "data.language"):
         given = OmegaConf.select(config, key)
         known = {*LANGUAGES, "detect"} if key == "language" else LANGUAGES
@@ -373,6 +374,21 @@ def _check_languages(config: DictConfig) -> None:
                 f"{key}={given}: no language that Whisper knows{did_you_mean(str(given), known)}; "
                 f"give a code such as en, de or fr, or {key}=null for the corpus's own"
             )
+    if config.language is not None:
+        check_known(config, {config.language})
+
+
+def check_known(config: DictConfig, languages: Set[str]) -> None:
+    """Raise UserError where the Whisper of the configuration does not know all of `languages`."""
+    path = OmegaConf.select(config, "model.path")
+    if path is None or own_network(config):
+        return
+    if others := ", ".join(sorted(unknown_languages(path, languages - {"detect"}))):
+        knows = "knows English only" if is_english_only(path) else f"does not know {others}"
+        raise UserError(
+            f"model={config.model.get('name')}: {knows}, and the utterances are in {others}; take "
+            f"a model that knows more, as model={'large-v3' if 'yue' in others else 'base'}"
+        )
 
 
 def check_attention(config: DictConfig) -> None:

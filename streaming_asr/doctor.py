@@ -22,18 +22,16 @@ from pathlib import Path
 TIMEOUT_S = 5.0  # of a program that is asked for its version, and of a connection
 NEEDED = ("torch", "transformers", "peft", "soundfile", "hydra-core", "jiwer", "whisper-normalizer")
 BROWSERS = ("chromium", "chromium-browser", "chrome", "google-chrome")
-# Name, what it may be called, the flags that make it say its version, what to do without it.
+SYNTHESISERS = ("espeak-ng", "flite", "festival")
+MFA = "conda install -c conda-forge montreal-forced-aligner; only for word times of a corpus"
+# Name, what it may be called, what to do without it.
 PROGRAMS = (
-    (
-        "MFA",
-        ("mfa",),
-        ("version",),
-        "conda install -c conda-forge montreal-forced-aligner; only for word times of a corpus",
+    ("MFA", ("mfa",), MFA),
+    *(
+        (n, (n,), f"apt install {n}; only to rebuild mini")
+        for n in ("espeak-ng", "flite", "festival")
     ),
-    ("espeak-ng", ("espeak-ng",), ("--version",), "apt install espeak-ng; only to rebuild mini"),
-    ("flite", ("flite",), ("--version",), "apt install flite; only to rebuild mini"),
-    ("festival", ("festival",), ("--version",), "apt install festival; only to rebuild mini"),
-    ("Chromium", BROWSERS, ("--version",), "apt install chromium; only to test the report page"),
+    ("Chromium", BROWSERS, "apt install chromium; only to test the report page"),
 )
 
 
@@ -78,7 +76,7 @@ def examine(connect: Callable[[str], str | None] | None) -> list[Check]:
         _audio_formats(),
         _hub(connect),
         _wandb(connect, os.environ),
-        *(_program(name, names, flags, use) for name, names, flags, use in PROGRAMS),
+        *(_program(*each) for each in PROGRAMS),
     ]
 
 
@@ -164,10 +162,9 @@ def _audio_formats() -> Check:
 
 
 def _hub(connect: Callable[[str], str | None] | None) -> Check:
-    cache = Path(
-        os.environ.get("HF_HUB_CACHE")
-        or Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface")) / "hub"
-    )
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    cache = Path(HF_HUB_CACHE)
     n_models = len(list(cache.glob("models--*"))) if cache.is_dir() else 0
     held = f"{n_models} models held in {cache}"
     if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
@@ -210,14 +207,15 @@ def _connect(host: str) -> str | None:
         return error.strerror or type(error).__name__
 
 
-def _program(name: str, names: Sequence[str], flags: Sequence[str], use: str) -> Check:
+def _program(name: str, names: Sequence[str], use: str) -> Check:
     """Return the first of `names` on the path, with the first line it prints as its version."""
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
         return Check(name, "absent", "not found", use)
+    version = "version" if name == "MFA" else "--version"
     try:
         done = subprocess.run(
-            [path, *flags], capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S
+            [path, version], capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Check(name, "absent", f"{path} does not run ({type(error).__name__})", use)

@@ -11,14 +11,14 @@ same model for CTranslate2 and faster-whisper in OUT/ctranslate2.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
+from streaming_asr.files import beside
+from streaming_asr.terminal import exit_status
 
 CT2 = "ctranslate2"
 # What a LoRA folder holds; anything else in one is more than can be merged.
@@ -37,18 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("settings", nargs="*", help="as of run: method=whisperrt model=mini ...")
     parser.add_argument("--ctranslate2", action="store_true", help="also OUT/ctranslate2")
     parser.add_argument("--results", type=Path, help="results of run for the card")
-    arguments = parser.parse_args(argv)
-    try:
-        export(
-            arguments.out,
-            arguments.settings,
-            ctranslate2=arguments.ctranslate2,
-            results=arguments.results,
-        )
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    arguments = vars(parser.parse_args(argv))
+    return exit_status(lambda: export(**arguments))
 
 
 def export(
@@ -69,9 +59,7 @@ def export(
         _check_mergeable(adapter)
     reached = _cells(results, adapter) if results else []
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
-        made = Path(scratch) / "model"
+    with beside(out) as made:
         _write_model(made, config, adapter)
         if ctranslate2:
             from streaming_asr.methods.ufal.convert import convert
@@ -80,10 +68,6 @@ def export(
         (made / "README.md").write_text(
             card(config, settings, adapter, reached, ctranslate2), encoding="utf-8"
         )
-        if out.exists():
-            out.rmdir()
-        made.rename(out)
-        os.chmod(out, 0o755)
     print(f"exported: {out}" + (f" and {out / CT2}" if ctranslate2 else ""))
     print(f"run it:   python -m streaming_asr.run {_use(config, out)}")
 

@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from streaming_asr.data.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, lice
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.models.find import find_here
 from streaming_asr.models.packages import Packaged, Wheel, find_packaged, packaged, write
+from streaming_asr.terminal import exit_status
 
 REAL = "tiny.en"  # what hears people, where no model is named
 SOURCE = "Debian's asterisk-core-sounds"
@@ -55,21 +56,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("name", nargs="+", help=f"any of {', '.join(known)}")
     names = parser.parse_args(argv).name
-    try:
-        for name in names:
-            if name not in known:
-                raise UserError(
-                    f"{name}: cannot be obtained{did_you_mean(name, known)}; "
-                    f"there are {', '.join(known)}"
-                )
-        for name in names:
-            got = known[name]()
-            print(f"{name}: {got.folder}\n  from {got.source}\n  licence: {got.licence}")
-            print(f"  use: {got.use}", flush=True)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: _get(known, names))
+
+
+def _get(known: Mapping[str, Callable[[], Got]], names: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise UserError(f"{name}: cannot be obtained{near}; there are {', '.join(known)}")
+    for name in names:
+        got = known[name]()
+        print(f"{name}: {got.folder}\n  from {got.source}\n  licence: {got.licence}")
+        print(f"  use: {got.use}", flush=True)
 
 
 def get_model(model: Packaged) -> Got:

@@ -34,7 +34,7 @@ def _print(what: str | None) -> None:
         if what in (None, name):
             _print_group(name, group)
     if what == "metrics":
-        from streaming_asr.score.command import print_definitions
+        from streaming_asr.score_command import print_definitions
 
         print_definitions()
     elif what is None:

@@ -36,7 +36,7 @@ def number_of_pieces(cell: Path) -> int | None:
 
     Raises UserError where its folder holds pieces of more than one split.
     """
-    counts = {int(path.name.split("-")[2]) for path in cell.glob(f"{FOLDER}/*-of-*") if
+    counts = {int(path.name.split("-")[2]) for path in cell.glob(f"{FOLDER}/[0-9]*-of-*") if
               not is_whole_cell(path)}  # fmt: skip
     if len(counts) > 1:
         numbers = " and of ".join(map(str, sorted(counts)))
@@ -172,17 +172,20 @@ def told(cell: Path) -> str | None:
         return None
     folders = [cell / FOLDER / f"{k}-of-{n}" for k in range(1, n + 1)]
     failures = [
-        f"{name_of(folder).rpartition(', ')[2]} failed: {_failure(folder)}"
+        f"{name_of(folder).rpartition(', ')[2]} failed: {why}"
         for folder in folders
-        if (folder / "failed.json").is_file()
+        if (why := failure(folder)) is not None
     ]
     n_done = sum((folder / RESULT).is_file() for folder in folders)
     state = f"{n_done} of {n} pieces are finished; the same command completes them"
     return "; ".join([*failures, state])
 
 
-def _failure(folder: Path) -> str:
+def failure(folder: Path) -> str | None:
+    """Return why a cell or a piece failed, None where it did not."""
     try:
         return str(json.loads((folder / "failed.json").read_text(encoding="utf-8"))["error"])
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError, KeyError, TypeError):
         return "failed.json is unreadable"

@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr import cells, memory, pieces
 from streaming_asr.align.auto import give_times
-from streaming_asr.config import build, check_name, check_options, settle
+from streaming_asr.config import build, check_known, check_name, check_options, settle
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -38,7 +38,7 @@ from streaming_asr.formats.stream import CU, EVERYTHING, INSIDE, STEPS, unmeasur
 from streaming_asr.get import with_model
 from streaming_asr.hashes import code_hash, config_hash, model_hash
 from streaming_asr.method import SAMPLE_RATE, LongForm, Paced
-from streaming_asr.models.find import find_here, is_english_only
+from streaming_asr.models.find import find_here
 from streaming_asr.paths import CONF_DIR
 from streaming_asr.screen import Progress, report_page, show, show_segments
 from streaming_asr.terminal import stoppable, stopped
@@ -76,7 +76,8 @@ def run_cell(
     cell, whole = pieces.name_of(folder), pieces.cell_of(folder)
     cells.check_writable(folder)
     corpus = build(config.data)
-    _check_languages(config, corpus)
+    if config.language is None:
+        check_known(config, getattr(corpus, "languages", set)())
     plain["data"] |= _speech(corpus, say)
     hashes = {
         "config": config_hash(plain),
@@ -87,8 +88,7 @@ def run_cell(
     on_wait = (lambda: say(f"{cell}: another process is writing it; waiting")) if waits else None
     with ExitStack() as stack:
         stack.enter_context(cells.lock(folder, on_wait))
-        with suppress(FileNotFoundError):
-            (folder / "failed.json").unlink()
+        (folder / "failed.json").unlink(missing_ok=True)
         header = cells.header_of(folder)
         begun_with = hashes if header is None else header.get("hashes") or {}
         if whole != folder and cells.finished(whole, hashes, METRICS_VERSION):
@@ -98,7 +98,6 @@ def run_cell(
             changed = [key for key in hashes if begun_with.get(key) != hashes[key]]
             old = cells.set_aside(folder)
             say(f"{cell}: {' and '.join(changed)} changed; the old results are now {old}")
-            stack.enter_context(cells.lock(folder, on_wait))
         elif cells.finished(folder, hashes, METRICS_VERSION):
             say(f"{cell}: finished earlier, skipped")
             result = dict(json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
@@ -228,19 +227,6 @@ def _weights(config: DictConfig) -> dict[str, str | None] | None:
     path = config.model.get("path")
     found = None if path is None or own_network(config) else find_here(path)
     return None if found is None else {"found": found.where, "hash": weights_hash(path)}
-
-
-def _check_languages(config: DictConfig, corpus: Any) -> None:
-    """Raises UserError, before weights load, where an English-only Whisper is to hear others."""
-    path = config.model.get("path")
-    if path is None or own_network(config) or not is_english_only(path):
-        return
-    found = {config.language} if config.language else getattr(corpus, "languages", set)()
-    if others := sorted(found - {"en", "detect"}):
-        raise UserError(
-            f"model={config.model.get('name')}: knows English only, and the utterances are in "
-            f"{', '.join(others)}; take a multilingual model, as model=base"
-        )
 
 
 def _attention(name: str | None) -> AbstractContextManager[None]:
@@ -418,8 +404,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for folder in {cell.folder.parent for cell in planned}:
                 cells.check_writable(folder)
             for cell in planned:
-                with suppress(FileNotFoundError):
-                    (cell.folder / "failed.json").unlink()
+                (cell.folder / "failed.json").unlink(missing_ok=True)
             _hydra(argv)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -440,8 +425,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if failed:
         print(f"{len(failed)} of {len(planned)} cells failed:", file=sys.stderr)
         for folder in failed:
-            reason = json.loads((folder / "failed.json").read_text(encoding="utf-8"))["error"]
-            print(f"  {folder}: {reason}", file=sys.stderr)
+            print(f"  {folder}: {pieces.failure(folder)}", file=sys.stderr)
     lost = [line for cell in planned for line in _lost(cell.folder)]
     print(*lost, sep="\n", end="\n" * bool(lost), file=sys.stderr)
     return EXIT_FAILED if failed or lost else 0

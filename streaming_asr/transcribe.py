@@ -30,7 +30,7 @@ from streaming_asr.get import with_model
 from streaming_asr.method import SAMPLE_RATE, Samples, Update, Word, display_text
 from streaming_asr.models.find import is_english_only
 from streaming_asr.run import method_of
-from streaming_asr.segments import segments, srt, vtt
+from streaming_asr.segments import cues, srt, vtt
 from streaming_asr.streaming import stream
 from streaming_asr.terminal import exit_status
 
@@ -52,15 +52,15 @@ class Transcript:
 
     def written(self, form: str, **about: Any) -> str:
         """Return it as srt, vtt or json; `about`: what json tells besides."""
-        cues = segments(self.words, as_cues=True)
+        shown = cues(self.words)
         if form != "json":
-            return srt(cues) if form == "srt" else vtt(cues)
+            return srt(shown) if form == "srt" else vtt(shown)
         row = {
             "file": self.file,
             "duration_s": round(self.duration_s, 3),
             **about,
             "text": self.text,
-            "segments": [{"start": c.start, "end": c.end, "text": c.text} for c in cues],
+            "segments": [{"start": c.start, "end": c.end, "text": c.text} for c in shown],
             "words": [
                 {"text": w.text, "start": w.start, "end": w.end, "probability": w.probability}
                 for w in self.words

@@ -49,11 +49,11 @@ def recipe(corpus: Path) -> Make:
 def test_a_frame_is_to_tell_the_four_frames_of_the_teacher_around_its_centre(recipe: Make) -> None:
     made = recipe(teacher=str(tiny_folder()), window_s=4.0)
     audio = noise(2.0, 1)
-    mel = log_mel(torch.from_numpy(audio), made.teacher.n_mels, n_frames=2 * 125 + 1)
+    mel = log_mel(torch.from_numpy(audio), made.teacher_model.n_mels, n_frames=2 * 125 + 1)
     with torch.no_grad():
-        hidden = encode_masked(made.teacher.model, mel[None], ends=[125])[0]
-    taught = made._taught(made.teacher, audio, 23)
-    assert taught.shape == (23, 4 * made.teacher.config.d_model)
+        hidden = encode_masked(made.teacher_model.model, mel[None], ends=[125])[0]
+    taught = made._taught(made.teacher_model, audio, 23)
+    assert taught.shape == (23, 4 * made.teacher_model.config.d_model)
     # Frame 5 is centred on 5 * 80 + 82.5 ms; the teacher's frames 22 to 25 are on 450 .. 510 ms.
     expected = torch.nn.functional.layer_norm(hidden[22:26], hidden.shape[-1:])
     assert torch.allclose(taught[5].unflatten(0, (-1, 4)).T, expected, atol=1e-6)
@@ -69,7 +69,7 @@ def test_what_the_teacher_knows_is_learnt_and_not_kept(recipe: Make, tmp_path: P
     losses = []
     optimiser = torch.optim.Adam(made.model.parameters(), lr=3e-3)
     for _ in range(30):
-        loss, logs = made.loss(made.model, made.batch(0, rank=0, world=1, progress=0.0))
+        loss, logs = made.loss(made.model, made.draw(0, rank=0, world=1, progress=0.0))
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -106,8 +106,7 @@ def test_a_vocabulary_smaller_than_the_alphabet_is_refused() -> None:
 def test_a_batch_is_a_function_of_seed_step_and_rank(recipe: Make) -> None:
     made = recipe(full_until=0.0)
     a, b, other = (
-        made.batch(step, rank=rank, world=2, progress=0.5)
-        for step, rank in ((7, 0), (7, 0), (7, 1))
+        made.draw(step, rank=rank, world=2, progress=0.5) for step, rank in ((7, 0), (7, 0), (7, 1))
     )
     assert a.texts == b.texts and all(map(torch.equal, a.mels, b.mels))
     assert a.context == b.context == other.context
@@ -118,7 +117,7 @@ def test_the_context_is_full_first_and_then_random(recipe: Make) -> None:
     made = recipe(full_until=0.5, chunks=[4, 8, -1], lefts=[16, 32], rights=[0, 3])
 
     def seen(progress: float) -> set[Context | None]:
-        return {made.batch(s, rank=0, world=1, progress=progress).context for s in range(25)}
+        return {made.draw(s, rank=0, world=1, progress=progress).context for s in range(25)}
 
     assert seen(0.49) == {None}
     later = seen(0.5)
@@ -130,7 +129,7 @@ def test_the_context_is_full_first_and_then_random(recipe: Make) -> None:
 
 def test_the_frame_loss_fades_and_its_labels_lie_where_the_words_are(recipe: Make) -> None:
     made = recipe(frame_weight=0.5, frame_until=0.4)
-    weights = [made.batch(0, rank=0, world=1, progress=p).frame_weight for p in (0.0, 0.2, 0.4, 1)]
+    weights = [made.draw(0, rank=0, world=1, progress=p).frame_weight for p in (0.0, 0.2, 0.4, 1)]
     assert weights == pytest.approx([0.5, 0.25, 0.0, 0.0])
     (fox,), (wash,) = made.tokenizer.encode("fox")[:1], made.tokenizer.encode("wash")[:1]
     window = Window(noise(2.0), [("fox", 0.24, 0.56, 0), ("wash", 1.0, 1.4, 0)], "", False, False)
@@ -145,7 +144,7 @@ def test_the_frame_loss_fades_and_its_labels_lie_where_the_words_are(recipe: Mak
 def test_every_parameter_gets_a_gradient_in_full_and_limited_context(recipe: Make) -> None:
     for options in ({"full_until": 1.0}, {"full_until": 0.0, "chunks": [4], "rights": [2]}):
         made = recipe(**options)
-        loss, logs = made.loss(made.model, made.batch(0, rank=0, world=1, progress=0.1))
+        loss, logs = made.loss(made.model, made.draw(0, rank=0, world=1, progress=0.1))
         loss.backward()
         assert set(logs) == {"ctc_loss", "decoder_loss", "frame_loss"}
         without = [n for n, p in made.model.named_parameters() if p.grad is None]
@@ -156,7 +155,7 @@ def test_every_parameter_gets_a_gradient_in_full_and_limited_context(recipe: Mak
 
 def test_ctc_alone_leaves_the_decoder_out_of_the_loss(recipe: Make) -> None:
     made = recipe(ctc_weight=1.0, frame_weight=0.0)
-    loss, logs = made.loss(made.model, made.batch(0, rank=0, world=1, progress=0.1))
+    loss, logs = made.loss(made.model, made.draw(0, rank=0, world=1, progress=0.1))
     assert float(loss.detach()) == pytest.approx(logs["ctc_loss"])
 
 
@@ -183,7 +182,7 @@ def test_a_few_steps_teach_and_leave_a_network_that_loads_and_can_be_gone_on_fro
     recipe: Make, tmp_path: Path
 ) -> None:
     made = recipe(chunks=[4], lefts=[8], rights=[0], dev_contexts=[[4, 8, 0]], batch_s=4.0)
-    first = made.batch(0, rank=0, world=1, progress=0.0)
+    first = made.draw(0, rank=0, world=1, progress=0.0)
     before = float(made.loss(made.model, first)[0].detach())
     figures = fit(
         made,
@@ -196,7 +195,7 @@ def test_a_few_steps_teach_and_leave_a_network_that_loads_and_can_be_gone_on_fro
     loaded = load(tmp_path / "final")
     assert loaded.tokens == made.tokenizer.tokens
     assert not [name for name in loaded.network.state_dict() if "decoder" in name]
-    mel = made.batch(1, rank=0, world=1, progress=1.0).mels[0]
+    mel = made.draw(1, rank=0, world=1, progress=1.0).mels[0]
     made.model.eval()
     with torch.no_grad():
         (ours,), (theirs,) = (n([mel], Context(4, 8, 0)) for n in (made.network, loaded.network))
@@ -220,7 +219,7 @@ def test_the_attention_decoder_goes_on_from_where_the_run_before_left_it(
         torch.nn.init.normal_(weight, std=0.1)
     made.save(tmp_path)
     again = recipe(initial=str(tmp_path))
-    batch = made.batch(0, rank=0, world=1, progress=1.0)
+    batch = made.draw(0, rank=0, world=1, progress=1.0)
     wanted, found = (r.loss(r.model, batch)[1] for r in (made, again))
     assert found["decoder_loss"] == pytest.approx(wanted["decoder_loss"], rel=1e-2)  # 16 bits
     assert found["frame_loss"] == pytest.approx(wanted["frame_loss"], rel=1e-2)

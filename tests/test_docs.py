@@ -109,7 +109,8 @@ def test_a_command_that_reads_results_does(
     words = [word.removeprefix("outputs/sweep/") for word in words]  # before a cell's name
     stands = {"CELL": iter(cells * 2), "BASELINE": iter(cells), "RUN": iter(cells[1:])}
     words = [str(next(stands[word])) if word in stands else word for word in words]
-    name = "papers.compare" if program == "experiments.papers" else program.partition(".")[2]
+    moved = {"experiments.papers": "papers.compare", "streaming_asr.score": "score_command"}
+    name = moved.get(program, program.partition(".")[2])
     package = program.partition(".")[0]
     module = importlib.import_module(f"{package}.{name}")
     main = getattr(module, "main", None) or importlib.import_module(f"{program}.__main__").main

@@ -18,7 +18,7 @@ from streaming_asr.formats import whisper_online as lines
 from streaming_asr.formats.stream import EVERYTHING, Stream, meet, reference, unmeasured
 from streaming_asr.metrics import METRICS, compute, trace
 from streaming_asr.metrics.longform import long_yaal, stream_laal
-from streaming_asr.score import main
+from streaming_asr.score_command import main
 from streaming_asr.utterance import Utterance
 
 FIXTURES = Path(__file__).parent / "fixtures" / "formats"

@@ -26,8 +26,8 @@ from streaming_asr.data.audio import duration_s, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter
 from streaming_asr.formats import FORMATS
-from streaming_asr.score import main as score
 from streaming_asr.score import score_folder
+from streaming_asr.score_command import main as score
 from streaming_asr.simulate import simulate
 
 WRITTEN = Path(__file__).parent / "fixtures" / "formats"

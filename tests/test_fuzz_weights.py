@@ -61,7 +61,7 @@ class Line:
         torch.manual_seed(0)
         self.model = nn.Linear(3, 1)
 
-    def batch(self, step: int, *, rank: int, world: int, progress: float) -> torch.Tensor:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> torch.Tensor:
         return torch.ones(2, 3) * step
 
     def loss(self, model: Any, batch: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:

@@ -90,13 +90,13 @@ def test_batches_depend_on_seed_step_and_rank_alone(corpus):
     one, other = recipe(corpus), recipe(corpus)
 
     def drawn(source, step, rank):
-        batch = source.batch(step, rank=rank, world=2, progress=0.3)
+        batch = source.draw(step, rank=rank, world=2, progress=0.3)
         return [(round(float(e.audio.sum()), 3), tuple(e.tokens)) for e in batch]
 
     assert drawn(one, 4, 0) == drawn(other, 4, 0) != drawn(one, 4, 1)
     assert drawn(one, 4, 0) != drawn(one, 5, 0)
     for step in range(6):
-        for each in one.batch(step, rank=0, world=1, progress=0.0):
+        for each in one.draw(step, rank=0, world=1, progress=0.0):
             assert each.tokens[-1] == one.whisper.eot
             assert each.tokens[each.n_prompt - 1] == one.whisper.prompt()[-1]
             assert each.audio.numel() <= 3.5 * 16_000  # the context of 4 s less the word
@@ -108,10 +108,10 @@ def test_training_lowers_the_loss_keeps_the_clamps_and_leaves_a_word_that_runs(c
     settings = FitConfig(
         out=str(tmp_path), max_steps=12, max_minutes=5, lr=5e-3, evaluate_every=4, warmup_steps=1
     )
-    fixed = trained.batch(0, rank=0, world=1, progress=0.0)
+    fixed = trained.draw(0, rank=0, world=1, progress=0.0)
     with torch.no_grad():
         start = trained.model(fixed)
-    trained.batch = lambda *_, **__: fixed
+    trained.draw = lambda *_, **__: fixed
     figures = fit(trained, settings)
     with torch.no_grad():
         assert bool((trained.model(fixed) < start - 0.01).all())
@@ -144,7 +144,7 @@ def test_the_word_is_the_mean_of_the_best_evaluations_of_the_best_clamp(corpus, 
 
 def test_at_the_log_mel_s_level_the_word_is_half_a_second_of_it(corpus, tmp_path):
     trained = recipe(corpus, level="mel", clamps=["none"])
-    losses = trained.model(trained.batch(0, rank=0, world=1, progress=0.0))
+    losses = trained.model(trained.draw(0, rank=0, world=1, progress=0.0))
     losses.sum().backward()
     assert trained.model.tails.grad.shape == (1, 80, 50)
     trained.save(tmp_path)

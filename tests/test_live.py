@@ -22,8 +22,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.events import EventWriter, Step, read_log
 from streaming_asr.live_scores import _pieces
 from streaming_asr.method import Samples
-from streaming_asr.score import main as score_main
 from streaming_asr.score import score_folder
+from streaming_asr.score_command import main as score_main
 from streaming_asr.sessions import Stream, Worker
 from streaming_asr.simulate import simulate
 from streaming_asr.utterance import TimedWord

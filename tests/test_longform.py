@@ -22,7 +22,7 @@ from streaming_asr.metrics.longform import (
     sentences,
     stream_laal,
 )
-from streaming_asr.score import main
+from streaming_asr.score_command import main
 from streaming_asr.text import normaliser
 from streaming_asr.utterance import TimedWord
 

@@ -40,7 +40,7 @@ def test_the_recipe_composes_and_its_loss_reaches_encoder_and_decoder(tmp_path) 
     recipe = build(compose_raw(overrides, config_name="train").recipe.target)
     for progress in (0.0, 0.9):
         recipe.model.zero_grad()
-        batch = recipe.batch(0, rank=0, world=1, progress=progress)
+        batch = recipe.draw(0, rank=0, world=1, progress=progress)
         loss, _ = recipe.loss(recipe.model, batch)
         loss.backward()
         model = recipe.whisper.model.model

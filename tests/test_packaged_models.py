@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import shutil
 import sys
 import zipfile
@@ -212,3 +213,29 @@ def test_french_is_refused_by_what_the_files_of_a_model_say(form, tmp_path, monk
         assert find.is_english_only(place)
     assert find.is_english_only("me/whisper-nothing.en@main")
     assert not find.is_english_only("me/whisper-nothing")
+
+
+def vocabulary(folder: Path, n_tokens: int, declared: dict[str, int] | None = None) -> Path:
+    """A Whisper's folder as far as its languages are told by it."""
+    folder.mkdir()
+    config = {"model_type": "whisper", "vocab_size": n_tokens}
+    (folder / "config.json").write_text(json.dumps(config))
+    generation = {} if declared is None else {"is_multilingual": True, "lang_to_id": declared}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    return folder
+
+
+def test_cantonese_is_known_from_large_v3_on(tmp_path: Path) -> None:
+    asked = {"en", "de", "yue"}
+    unknown = {
+        "openai/whisper-base": {"yue"},
+        "openai/whisper-large-v2@main": {"yue"},
+        "openai/whisper-large-v3": set(),
+        "openai/whisper-large-v3-turbo": set(),
+        "me/whisper-small-cantonese": set(),
+        str(vocabulary(tmp_path / "v2", 51865)): {"yue"},
+        str(vocabulary(tmp_path / "v3", 51866)): set(),
+        str(vocabulary(tmp_path / "en", 51864)): {"de", "yue"},
+        str(vocabulary(tmp_path / "told", 51865, {"<|en|>": 1, "<|yue|>": 2})): {"de"},
+    }
+    assert {path: find.unknown_languages(path, asked) for path in unknown} == unknown

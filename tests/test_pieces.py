@@ -12,7 +12,8 @@ from run_fakes import RUN, arguments, cu_scores, program, texts
 from streaming_asr import hashes, run
 from streaming_asr.events import read_log
 from streaming_asr.report.cells import read_cells
-from streaming_asr.score import find_cells, main
+from streaming_asr.score import find_cells
+from streaming_asr.score_command import main
 
 CELL = "method=parrot,chunk=300ms,data=phrases,model=none"
 

@@ -103,6 +103,30 @@ def test_a_process_that_waited_for_a_folder_that_was_set_aside_locks_the_new_one
         pass
 
 
+def test_the_lock_of_a_killed_process_is_no_obstacle_and_no_lock_leaves_a_file(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from streaming_asr import cells\n"
+        "with cells.lock(Path(sys.argv[1])):\n    print('held', flush=True); os.read(0, 1)"
+    )
+    killed = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "cell")],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert killed.stdout is not None and killed.stdout.readline() == "held\n"
+    with pytest.raises(cells.Busy), cells.lock(tmp_path / "cell"):
+        pass
+    killed.kill()
+    killed.communicate()
+    with cells.lock(tmp_path / "cell"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["cell"]
+
+
 def test_a_good_cell_does_not_keep_the_failure_of_another_process(tmp_path: Path) -> None:
     command = arguments(tmp_path, "data.n=1")
     assert run.main(command) == 0

@@ -55,8 +55,8 @@ def changed(recipe, before):
 
 def test_a_batch_follows_from_seed_step_and_rank_alone(recipe):
     made = recipe(stage="segmenter")
-    one, same = (made.batch(3, rank=0, world=2, progress=p) for p in (0.1, 0.9))
-    other = made.batch(3, rank=1, world=2, progress=0.1)
+    one, same = (made.draw(3, rank=0, world=2, progress=p) for p in (0.1, 0.9))
+    other = made.draw(3, rank=1, world=2, progress=0.1)
     assert one.texts == same.texts and one.wait_k == same.wait_k == other.wait_k
     assert all(torch.equal(a, b) for a, b in zip(one.audio, same.audio, strict=True))
     assert not all(
@@ -121,7 +121,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(recipe, tmp_path):
 )
 def test_every_compressor_and_option_learns(recipe, options):
     made = recipe(**{"stage": "segmenter", **options})
-    batch = made.batch(0, rank=0, world=1, progress=0.0)
+    batch = made.draw(0, rank=0, world=1, progress=0.0)
     assert (batch.wait_k is None) == ("rate" in options or options.get("lookback") is False)
     loss, logs = made.loss(made.model, batch)
     loss.backward()

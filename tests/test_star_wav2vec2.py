@@ -108,7 +108,7 @@ def test_a_training_begins_from_the_model_that_is_named_and_leaves_it_beside_the
         recipe(features="wav2vec2")
     network().model.save_pretrained(tmp_path / "wav2vec2")
     made = recipe(features="wav2vec2", wav2vec2=str(tmp_path / "wav2vec2"))
-    loss, _ = made.loss(made.model, made.batch(0, rank=0, world=1, progress=0.0))
+    loss, _ = made.loss(made.model, made.draw(0, rank=0, world=1, progress=0.0))
     loss.backward()
     encoder = made.network.trained.model.encoder
     assert encoder.layers[0].attention.q_proj.weight.grad.abs().max() > 0

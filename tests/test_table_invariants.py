@@ -11,7 +11,7 @@ from experiments.figures.tables import write_table
 from streaming_asr.metrics.table import beside_wer, with_wer
 from streaming_asr.report.batch import NOTE
 from streaming_asr.report.cells import read_cells
-from streaming_asr.score import main
+from streaming_asr.score_command import main
 
 SAID = {"u1": (SENTENCE, SENTENCE), "u2": (TAXI, "call a tax for $25 please now")}
 NEVER = 99  # words held back: all of them until the flush

@@ -29,7 +29,7 @@ class Line:
         self.scores, self.stop_at = list(scores), stop_at
         self.seen = []
 
-    def batch(self, step, *, rank, world, progress):
+    def draw(self, step, *, rank, world, progress):
         if step == self.stop_at:
             raise KeyboardInterrupt
         self.seen.append(step)
@@ -163,8 +163,8 @@ def test_two_processes_take_the_steps_of_one_on_the_same_batch(tmp_path):
 
 def test_accumulated_gradients_equal_one_larger_batch(tmp_path):
     class Halves(Line):
-        def batch(self, step, *, rank, world, progress):
-            whole = super().batch(step // 2, rank=rank, world=world, progress=progress)
+        def draw(self, step, *, rank, world, progress):
+            whole = super().draw(step // 2, rank=rank, world=world, progress=progress)
             return whole[step % 2 :: 2]
 
     fit(Line(), settings(tmp_path / "whole", max_steps=4))
@@ -178,8 +178,8 @@ def test_parts_without_a_weight_count_alike(tmp_path):
     class Halves(Line):
         """5 and 4 points, so that the mean of the halves' means is not the whole's."""
 
-        def batch(self, step, *, rank, world, progress):
-            whole = super().batch(step // 2, rank=rank, world=world, progress=progress)
+        def draw(self, step, *, rank, world, progress):
+            whole = super().draw(step // 2, rank=rank, world=world, progress=progress)
             return whole[step % 2 :: 2]
 
         def loss(self, model, batch):

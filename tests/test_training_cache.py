@@ -23,8 +23,8 @@ from streaming_asr.training.loop import fit
 class InTurn(Line):
     """Draws the first three batches again and again, without files."""
 
-    def batch(self, step, **place):
-        return super().batch(step % 3, **place)
+    def draw(self, step, **place):
+        return super().draw(step % 3, **place)
 
 
 def same(one: Path, other: Path) -> bool:
@@ -47,8 +47,8 @@ def test_a_run_that_was_killed_goes_on_without_the_files_it_left(tmp_path):
     class Other(Line):
         """Settings that `fit` does not know of: other features under the same names."""
 
-        def batch(self, step, **place):
-            return 2 * super().batch(step, **place)
+        def draw(self, step, **place):
+            return 2 * super().draw(step, **place)
 
     class Dies(InTurn):
         left = 7
@@ -66,7 +66,7 @@ def test_a_run_that_was_killed_goes_on_without_the_files_it_left(tmp_path):
     assert len(list((tmp_path / "broken" / "features").iterdir())) == 3
     other = BatchCache(Other(), 3, tmp_path / "broken" / "features", 0)
     place = {"rank": 0, "world": 1, "progress": 0.0}
-    assert torch.equal(other.batch(1, **place), Other().batch(1, **place))
+    assert torch.equal(other.draw(1, **place), Other().draw(1, **place))
     second = Line()
     fit(second, settings(tmp_path / "broken", **changes))
     assert second.seen == [1, 2, 0]  # step 7 on
@@ -78,7 +78,7 @@ def test_ranks_keep_their_own(tmp_path):
     for _ in range(2):
         for rank, cache in enumerate(caches):
             place = {"rank": rank, "world": 2, "progress": 0.0}
-            assert torch.equal(cache.batch(3, **place), Line().batch(1, **place))
+            assert torch.equal(cache.draw(3, **place), Line().draw(1, **place))
     caches[0].clear()
     assert [file.name for file in (tmp_path / "features").iterdir()] == ["1-1.pt"]
 
@@ -120,8 +120,8 @@ def test_the_truncation_detectors_frozen_encoder_runs_once_for_each_batch(tmp_pa
         return made
 
     class InTurn(truncation.TruncationRecipe):
-        def batch(self, step, **place):
-            return super().batch(step % 2, **place)
+        def draw(self, step, **place):
+            return super().draw(step % 2, **place)
 
     monkeypatch.setattr(truncation, "encode_padded", counted)
     fit(recipe(), settings(tmp_path / "cached", max_steps=5, cached_batches=2))
@@ -148,8 +148,8 @@ def test_u2s_head_alone_is_trained_on_kept_encodings(tmp_path, monkeypatch):
         return made
 
     class InTurn(U2Recipe):
-        def batch(self, step, **place):
-            return super().batch(step % 2, **place)
+        def draw(self, step, **place):
+            return super().draw(step % 2, **place)
 
     kept = recipe()
     before = kept.model.head.weight.detach().clone()
@@ -163,7 +163,7 @@ def test_u2s_head_alone_is_trained_on_kept_encodings(tmp_path, monkeypatch):
     assert not torch.allclose(kept.model.head.weight, before, atol=1e-2)
     place = {"rank": 0, "world": 1, "progress": 0.0}
     trained = recipe("hybrid")  # here the encoder learns, and nothing of it is kept
-    assert trained.precompute(batch := trained.batch(0, **place)) is batch
+    assert trained.precompute(batch := trained.draw(0, **place)) is batch
 
 
 def _linear(out: Path) -> torch.Tensor:

@@ -47,10 +47,10 @@ class Recipe(WhisperRTRecipe):
     def __init__(self, model: str, corpus: str) -> None:
         super().__init__(**settings_of("whisperrt", Path(corpus), model, rank=4, batch=2))
 
-    def batch(self, step, *, rank, world, progress):
+    def draw(self, step, *, rank, world, progress):
         if self.accumulate == 2:  # one process stands for both ranks
             step, rank, world = step // 2, step % 2, 2
-        return super().batch(step, rank=rank, world=world, progress=progress)
+        return super().draw(step, rank=rank, world=world, progress=progress)
 
     def evaluate(self):
         return {"score": 0.0}

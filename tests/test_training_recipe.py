@@ -114,7 +114,7 @@ def test_the_card_tells_corpora_seed_and_what_the_recipe_adds(tmp_path):
     made = CorpusRecipe(
         train_data=str(tmp_path), dev_manifest=str(tmp_path / "dev.jsonl"), n_dev=1, seed=7
     )
-    made.write_card(tmp_path, {"method": "of tests"})
+    made.write_card(tmp_path, "of tests", "")
     told = json.loads((tmp_path / "training.json").read_text())
     hours = sum(item.n_samples for item in made.items) / 16_000 / 3600
     assert told == {

@@ -13,7 +13,7 @@ from streaming_asr import compare, get, run, transcribe
 from streaming_asr.data import Mini
 from streaming_asr.errors import UserError
 from streaming_asr.method import Update, Word
-from streaming_asr.segments import Segment, segments, srt, vtt
+from streaming_asr.segments import Segment, cues, lines, srt, vtt
 
 MINI = ("model=mini", "chunk=1s")
 
@@ -105,22 +105,92 @@ def test_a_method_that_fails_or_takes_words_back_is_told_right(talk: Path) -> No
         transcribe.transcript(Wavering(), samples, talk, config)
 
 
-def test_a_subtitle_ends_with_a_sentence_a_pause_or_a_full_line() -> None:
-    def words(text: str, start: float) -> list[Word]:
-        return [Word(f" {w}", start + i, start + i + 1.0) for i, w in enumerate(text.split())]
-
-    told = [*words("It rains. We stay", 0.0), *words("in", 9.0), *words("bed " * 9, 10.0)]
-    assert [(c.start, c.end, c.text) for c in segments(told, as_cues=True)] == [
-        (0.0, 2.0, "It rains."),
-        (2.0, 4.0, "We stay"),
-        (9.0, 16.0, "in bed bed bed bed bed bed"),
-        (16.0, 19.0, "bed bed bed"),
+def spoken(text: str, start: float = 0.0, word_s: float = 0.3) -> list[Word]:
+    """The words of a text, said one after the other."""
+    return [
+        Word(f" {word}", start + i * word_s, start + (i + 1) * word_s)
+        for i, word in enumerate(text.split())
     ]
-    cues = [Segment(0.0, 1.2, "a < b"), Segment(3661.5, 3662.0, "c")]
-    assert srt(cues) == (
+
+
+FOX = "the quick brown fox jumps over the lazy dog near the bank of the river every single morning"
+LIGHT = "the sun rises early over the quiet hills and it lights up the whole wide valley."
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        # A sentence's end ends a cue, though the next sentence had room.
+        (
+            spoken("It has rained all day. We stay at home."),
+            ["It has rained all day.", "We stay at home."],
+        ),
+        # 91 characters: two cues of like lengths, not 84 and the two words "single morning".
+        (
+            spoken(FOX),
+            [
+                "the quick brown fox jumps over the lazy dog",
+                "near the bank of the river every single morning",
+            ],
+        ),
+        # Two words join their neighbour where it has room, and stand alone where it has none.
+        (spoken("Well yes. We stay at home."), ["Well yes. We stay at home."]),
+        (
+            [*spoken(LIGHT, word_s=0.2), *spoken("Well yes.", 3.2)],
+            [LIGHT, "Well yes."],
+        ),
+        # A pause ends a cue; after a comma rather than in mid-phrase; 7 s at most.
+        (
+            [*spoken("we stay at home"), *spoken("and read a book", 1.8)],
+            ["we stay at home", "and read a book"],
+        ),
+        (
+            spoken("when it rains all day long, we stay at home and read the books that we have "
+                   "bought"),
+            [
+                "when it rains all day long,",
+                "we stay at home and read the books that we have bought",
+            ],
+        ),
+        (
+            spoken("bed bed bed bed bed bed bed bed bed bed", word_s=1.0),
+            ["bed bed bed bed bed", "bed bed bed bed bed"],
+        ),
+        ([Word(" Donaudampf", 0.0, 9.0)], ["Donaudampf"]),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_subtitles_break_where_a_reader_would(words: list[Word], shown: list[str]) -> None:
+    found = cues(words)
+    assert [cue.text for cue in found] == shown
+    assert [word.start for word in words[:1]] == [cue.start for cue in found[:1]]
+    assert [word.end for word in words[-1:]] == [cue.end for cue in found[-1:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x" * 42, ["x" * 42]),
+        (FOX[:43], ["the quick brown fox", "jumps over the lazy dog"]),
+        (
+            "When it rains, we stay at home and read books",
+            ["When it rains,", "we stay at home and read books"],
+        ),
+        ("雨" * 50, ["雨" * 42, "雨" * 8]),
+    ],
+)
+def test_a_long_cue_has_two_lines_the_lower_one_the_longer(text: str, shown: list[str]) -> None:
+    assert lines(text).splitlines() == shown
+    assert srt([Segment(0, 1, text)]).splitlines()[2:] == shown
+    assert vtt([Segment(0, 1, text)]).splitlines()[3:] == shown
+
+
+def test_subtitles_are_written_as_srt_and_vtt() -> None:
+    shown = [Segment(0.0, 1.2, "a < b"), Segment(3661.5, 3662.0, "c")]
+    assert srt(shown) == (
         "1\n00:00:00,000 --> 00:00:01,200\na < b\n\n2\n01:01:01,500 --> 01:01:02,000\nc\n"
     )
-    assert vtt(cues) == (
+    assert vtt(shown) == (
         "WEBVTT\n\n00:00:00.000 --> 00:00:01.200\na &lt; b\n\n01:01:01.500 --> 01:01:02.000\nc\n"
     )
 

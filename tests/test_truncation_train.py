@@ -114,7 +114,7 @@ def test_a_threshold_on_the_last_two_frames_decides_in_place_of_the_published_ru
 
 def test_the_loss_is_that_of_the_sum_and_of_the_last_two_frames(corpus):
     trained, papers = recipe(corpus), recipe(corpus, boundary_weight=0.0)
-    batch = trained.batch(0, rank=0, world=1, progress=0.0)
+    batch = trained.draw(0, rank=0, world=1, progress=0.0)
     with torch.no_grad():
         weights = trained._weights(trained.model, batch)
         loss, logs = trained.loss(trained.model, batch)
@@ -147,7 +147,7 @@ def test_in_bf16_the_encoder_gives_nearly_the_same_weights_and_dev_is_never_so(c
     plain, half = recipe(corpus), recipe(corpus, encoder_bf16=True)
     torch.nn.init.normal_(plain.model.linear.weight, std=0.1)
     half.model.load_state_dict(plain.model.state_dict())
-    batch = plain.batch(0, rank=0, world=1, progress=0.0)
+    batch = plain.draw(0, rank=0, world=1, progress=0.0)
     one, two = plain.loss(plain.model, batch)[0], half.loss(half.model, batch)[0]
     assert one != two and float(one.detach()) == pytest.approx(float(two.detach()), rel=0.05)
     assert plain.evaluate() == half.evaluate()
@@ -160,9 +160,9 @@ def test_half_of_the_clips_end_with_a_word_and_batches_are_the_same_twice(corpus
     share = np.mean([end in {20, 35, 50, 65, 80} for end in ends])
     assert 0.45 < share < 0.65
     assert min(ends) >= 15 and max(ends) <= 90
-    one, two = (trained.batch(3, rank=0, world=1, progress=0.0) for _ in range(2))
+    one, two = (trained.draw(3, rank=0, world=1, progress=0.0) for _ in range(2))
     assert all(torch.equal(one[key], two[key]) for key in one)
-    other = trained.batch(3, rank=1, world=2, progress=0.0)
+    other = trained.draw(3, rank=1, world=2, progress=0.0)
     assert not torch.equal(one["mel"], other["mel"])
 
 

@@ -36,7 +36,7 @@ def recipe(corpus):
 
 
 def batch_of(recipe, step=0):
-    return recipe.batch(step, rank=0, world=1, progress=0.0)
+    return recipe.draw(step, rank=0, world=1, progress=0.0)
 
 
 def losses(recipe, batch, **wanted):
@@ -109,7 +109,7 @@ def test_a_batch_depends_on_seed_step_and_rank_alone_and_has_one_chunk_of_100_ms
     assert a.ends == b.ends and a.classes == b.classes
     assert all(torch.equal(x, y) for x, y in zip(a.mels, b.mels, strict=True))
     assert len(chunks) > 2 and chunks <= set(range(5, 51))
-    assert one.batch(0, rank=1, world=2, progress=0.0).texts != batch_of(one).texts
+    assert one.draw(0, rank=1, world=2, progress=0.0).texts != batch_of(one).texts
 
 
 def test_the_hybrid_tokenizer_gives_the_head_finer_targets(recipe) -> None:

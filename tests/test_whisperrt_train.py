@@ -51,7 +51,7 @@ def stir(recipe):
 
 
 def batch_of(recipe, step=0, rank=0):
-    return recipe.batch(step, rank=rank, world=1, progress=0.0)
+    return recipe.draw(step, rank=rank, world=1, progress=0.0)
 
 
 def equal_batches(a, b):
@@ -463,7 +463,7 @@ def test_the_teachers_terms_stand_beside_algorithm_3s_and_the_teacher_stands_sti
         _, before = recipe.loss(recipe.model, batch_of(recipe))
         stir(recipe)
         loss, logs = recipe.loss(recipe.model, batch_of(recipe))
-        recipe.teacher_tokens = None
+        recipe.distil = None
         bare, _ = recipe.loss(recipe.model, batch_of(recipe))
     assert float(loss) == pytest.approx(float(bare) + 2 * (logs["frames"] + logs["logits"]))
     assert logs["frames"] > before["frames"]  # the student has moved away

@@ -12,9 +12,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -62,62 +62,58 @@ def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
+@dataclass(kw_only=True, eq=False)
 class OfflineRecipe(CorpusRecipe):
     """`train method=offline`: a whole network on windows of several utterances.
 
     Raises UserError where the corpus is missing or has no word times."""
 
-    def __init__(
-        self,
-        model_path: str,
-        *,
-        batch: int,
-        short_batch: int,
-        short_until: float,
-        padded_early: float,
-        frame_weight: float,
-        frame_weight_late: float,
-        label_smoothing: float,
-        spec_augment: float,
-        speed: float,
-        noise: float,
-        **shared: Any,
-    ) -> None:
-        super().__init__(timed=False, **shared)
+    model_path: str
+    batch: int
+    short_batch: int
+    short_until: float
+    padded_early: float
+    frame_weight: float
+    frame_weight_late: float
+    label_smoothing: float
+    spec_augment: float
+    speed: float
+    noise: float
+    timed: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.train_on(sorted(self.items, key=lambda item: item.n_samples))
-        loaded = load_whisper(model_path)
-        self.whisper, self.path = loaded, model_path
+        loaded = load_whisper(self.model_path)
+        self.whisper = loaded
         self.targets = Targets(loaded.tokenizer)
         self.model = _Trained(loaded.model.requires_grad_(True), self.targets.eot + 1)
         self.context_s = loaded.context_frames * 0.02
         self.options = WindowOptions(
-            self.context_s, speed=speed, noise=noise, noise_snr_db=(2.0, 35.0)
+            self.context_s, speed=self.speed, noise=self.noise, noise_snr_db=(2.0, 35.0)
         )
         self.short_options = replace(self.options, several=0.0, crop_end=0.25)
-        self.n_batch, self.n_short, self.short_until = batch, short_batch, short_until
-        self.padded_early, self.spec_augment = padded_early, spec_augment
-        self.frame_weights = (frame_weight, frame_weight_late)
-        self.label_smoothing = label_smoothing
 
-    def batch(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Any]:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Any]:
         shared = self.rng(step)  # all ranks pad alike, or one waits for the other
         own = self.rng(step, rank)
         padded = progress >= self.short_until or shared.random() < self.padded_early
         where = shared.random()
         if padded:
-            anchors = [self.items[own.randrange(len(self.items))] for _ in range(self.n_batch)]
+            anchors = [self.items[own.randrange(len(self.items))] for _ in range(self.batch)]
             options = self.options
         else:
             # neighbours in length, so that little of the batch is padding; the shortest first
             near = self.near(where * min(1.0, 0.2 + 3 * progress))
-            anchors = [near[own.randrange(len(near))] for _ in range(self.n_short)]
+            anchors = [near[own.randrange(len(near))] for _ in range(self.short_batch)]
             options = self.short_options
         windows = [draw_window(own, a, self.voices[a.voice], options) for a in anchors]
         longest = max(len(w.audio) for w in windows)
         n_frames = min(_round_up(-(-longest // 320), 32), self.whisper.context_frames)
         if padded:
             n_frames = self.whisper.context_frames
-        frame_weight = self.frame_weights[int(progress >= self.short_until)]
+        late = progress >= self.short_until
+        frame_weight = self.frame_weight_late if late else self.frame_weight
         return self._collate(windows, n_frames, own, progress) | {"frame_weight": frame_weight}
 
     def _collate(
@@ -188,7 +184,7 @@ class OfflineRecipe(CorpusRecipe):
         half = copy.deepcopy(self.whisper.model).half()
         half.save_pretrained(folder)
         for name in ("tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"):
-            source = Path(self.path) / name
+            source = Path(self.model_path) / name
             if source.exists():
                 shutil.copy(source, folder / name)
 

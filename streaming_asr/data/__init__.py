@@ -1,7 +1,5 @@
 """Utterances, manifests and corpora. Nothing here imports torch."""
 
-from __future__ import annotations
-
 from streaming_asr.data.audio import load_audio
 from streaming_asr.data.corpora import Corpus, Folder, Manifest, Mini
 from streaming_asr.data.manifest import read_manifest

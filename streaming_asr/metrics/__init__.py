@@ -1,7 +1,5 @@
 """Metrics: pure functions over traces of what was displayed and when (docs/metrics.md)."""
 
-from __future__ import annotations
-
 from streaming_asr.metrics.corpus import compute, utterance_line
 from streaming_asr.metrics.table import METRICS, METRICS_VERSION, Metric
 from streaming_asr.metrics.trace import Trace, TraceStep, queued, trace, traces

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import socket
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ OLD_WEIGHTS = ("pytorch_model*.bin",)
 TIMEOUT_S = 5.0
 MULTILINGUAL_TOKENS = 51865
 """The smallest vocabulary of OpenAI's multilingual models; English-only ones have 51864 tokens."""
+CANTONESE_TOKENS = 51866
+"""The vocabulary of large-v3 and turbo, which know yue too; earlier models know 99 languages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +91,35 @@ def is_english_only(path: str | Path) -> bool:
     found = find_here(path)
     if found is None:
         return str(path).partition("@")[0].endswith(".en")
-    if found.is_ctranslate2:
-        variables = Variables(found.folder / "model.bin")
-        return len(variables[embeddings(variables)]) < MULTILINGUAL_TOKENS
     declared = _said(found.folder / "generation_config.json", "is_multilingual")
-    if declared is None:
-        return int(_said(found.folder / "config.json", "vocab_size") or 0) < MULTILINGUAL_TOKENS
+    if declared is None or found.is_ctranslate2:
+        return _vocabulary(found) < MULTILINGUAL_TOKENS
     return not declared
+
+
+def unknown_languages(path: str | Path, languages: Set[str]) -> Set[str]:
+    """Those of `languages` that the Whisper of `path` does not know: by what its files declare, or
+    the size of its vocabulary; where it is not on this machine, by OpenAI's names. Raises UserError
+    as `find_here`.
+    """
+    if is_english_only(path):
+        return languages - {"en"}
+    if (found := find_here(path)) is None:
+        older = r"whisper-(tiny|base|small|medium|large(-v[12])?)"
+        knows_yue = not re.search(f"{older}$", str(path).partition("@")[0])
+    elif declared := _said(found.folder / "generation_config.json", "lang_to_id"):
+        return {language for language in languages if f"<|{language}|>" not in declared}
+    else:
+        knows_yue = _vocabulary(found) >= CANTONESE_TOKENS
+    return set() if knows_yue else languages & {"yue"}
+
+
+def _vocabulary(found: Found) -> int:
+    """How many tokens the model has an embedding of."""
+    if not found.is_ctranslate2:
+        return int(_said(found.folder / "config.json", "vocab_size") or 0)
+    variables = Variables(found.folder / "model.bin")
+    return len(variables[embeddings(variables)])
 
 
 def _said(file: Path, key: str) -> Any:

@@ -115,7 +115,7 @@ def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
     notes: list[str] = []
     error: str | None = None
     document: dict[str, Any] = {}
-    failure = _failure(folder / "failed.json")
+    failure = pieces.failure(folder)
     path = folder / "metrics.json"
     if path.is_file():
         try:
@@ -317,15 +317,6 @@ def _machine(machine: Any) -> str:
         return str(machine)
     keys = [key for key in ("cpu", "gpu", "cores", "threads") if key in machine]
     return " ".join(str(machine[key]) for key in keys or sorted(machine))
-
-
-def _failure(path: Path) -> str | None:
-    if not path.is_file():
-        return None
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["error"])
-    except (ValueError, KeyError, TypeError):
-        return "failed.json is unreadable"
 
 
 def _saved_config(folder: Path) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from streaming_asr.report.marks import read_marks
 from streaming_asr.report.terminal import HEADLINE
 from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
-from streaming_asr.segments import segments
+from streaming_asr.segments import cues
 from streaming_asr.terminal import shown
 
 HERE = Path(__file__).parent
@@ -257,7 +257,7 @@ def _said(log: UtteranceLog) -> list[tuple[float | None, str]]:
     words = [Word(text, *times) for text, times in committed_words(log.steps)]
     if any(word.start is None or word.end is None for word in words):
         return [(None, display_text(words))]
-    return [(round(each.start, 2), each.text) for each in segments(words, as_cues=True)]
+    return [(round(each.start, 2), each.text) for each in cues(words)]
 
 
 def _audio(path: Path, folder: Path, room: int) -> tuple[str | None, str]:

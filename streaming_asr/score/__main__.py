@@ -1,9 +1,7 @@
-"""python -m streaming_asr.score"""
-
-from __future__ import annotations
+"""`python -m streaming_asr.score`."""
 
 import sys
 
-from streaming_asr.score import main
+from streaming_asr.score_command import main
 
 sys.exit(main())

@@ -35,12 +35,12 @@ class BatchCache:
         self.clear()
         folder.mkdir(parents=True, exist_ok=True)
 
-    def batch(self, step: int, *, rank: int, world: int, progress: float) -> Any:
-        """As `Recipe.batch`, for step modulo n. Raises UserError where the disk is full."""
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Any:
+        """As `Recipe.draw`, for step modulo n. Raises UserError where the disk is full."""
         file = self._folder / f"{self._rank}-{step % self._n}.pt"
         if file.exists():
             return torch.load(file, weights_only=False)  # written by this very process
-        drawn = self._recipe.batch(step % self._n, rank=rank, world=world, progress=progress)
+        drawn = self._recipe.draw(step % self._n, rank=rank, world=world, progress=progress)
         batch = self._precompute(drawn)
         try:
             torch.save(batch, file)

@@ -1,7 +1,7 @@
 """The training loop that every recipe shares: one process or many, resumable, logged.
 
-A recipe says what is trained (`model`), what a step sees (`batch`), what it minimises (`loss`),
-how good it is (`evaluate`) and what it leaves behind (`save`). `batch(step, ...)` is a pure
+A recipe says what is trained (`model`), what a step sees (`draw`), what it minimises (`loss`),
+how good it is (`evaluate`) and what it leaves behind (`save`). `draw(step, ...)` is a pure
 function of the seed, the step and the rank, so a run that was killed goes on in the middle of an
 epoch with the very batches it would have seen.
 
@@ -75,7 +75,7 @@ class Recipe(Protocol):
 
     model: nn.Module
 
-    def batch(self, step: int, *, rank: int, world: int, progress: float) -> Any: ...
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Any: ...
 
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, float]]:
         """`model` is `self.model` wrapped: call this one, or gradients are not averaged.
@@ -235,7 +235,7 @@ class _Training:
             rank = self.accelerator.process_index
             n_batches, folder = self.config.cached_batches, self.out / "features"
             self.cache = BatchCache(self.recipe, n_batches, folder, rank)
-        self.draw = self.recipe.batch if self.cache is None else self.cache.batch
+        self.draw = self.recipe.draw if self.cache is None else self.cache.draw
         self.started = time.monotonic() - self.spent_s
         self.saved_at = time.monotonic()
         self.recipe.model.train()

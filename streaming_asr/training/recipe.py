@@ -11,10 +11,10 @@ import itertools
 import json
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -49,28 +49,25 @@ CHUNK_FRAMES = (5, 50)  # of a batch's random chunk: 0.1 .. 1.0 s
 NEIGHBOURS = 200  # utterances of alike lengths on either side
 
 
+@dataclass(kw_only=True, eq=False)
 class CorpusRecipe:
     """Base of a recipe: what it trains on (`items`, `voices`), its `dev`, and its card.
 
-    n_dev: utterances of the manifest that are used, None for all. timed: only utterances with word
-    times are trained on. Raises UserError where the corpus is missing, or has none of these.
+    The fields are the settings of conf/recipe. Raises UserError where the corpus is missing, or has
+    none of the utterances that are asked for.
     """
 
-    model: nn.Module
+    train_data: str
+    dev_manifest: str
+    n_dev: int | None  # utterances of the manifest that are used, None for all
+    seed: int
 
-    def __init__(
-        self,
-        *,
-        train_data: str,
-        dev_manifest: str,
-        n_dev: int | None,
-        seed: int,
-        timed: bool = True,
-    ) -> None:
-        self.seed = seed
-        self._sources = {"train_data": train_data, "dev": dev_manifest}
-        self.train_on((read_timed_shards if timed else read_shards)(Path(train_data)))
-        self.dev = read_manifest(Path(dev_manifest))[:n_dev]
+    timed: ClassVar[bool] = True  # only utterances with word times are trained on
+    model: nn.Module = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.train_on((read_timed_shards if self.timed else read_shards)(Path(self.train_data)))
+        self.dev = read_manifest(Path(self.dev_manifest))[: self.n_dev]
 
     def train_on(self, items: list[Item]) -> None:
         """Takes `items` as the corpus."""
@@ -96,61 +93,53 @@ class CorpusRecipe:
         """Where the trained parameters are."""
         return next(self.model.parameters()).device
 
-    def write_card(self, folder: Path, told: Mapping[str, Any], base: str | None = None) -> None:
+    def write_card(
+        self, folder: Path, method: str, settings: str, base: str | None = None, **told: Any
+    ) -> None:
         """Writes `folder/training.json`: how the weights beside it came about.
 
-        told: what the recipe says of itself; seed and corpora are added. base: the model without
-        which the weights mean nothing; the hash of its weights is kept, so that
-        `method.weights=auto` does not put them on another.
+        settings: names of those that stand in it. told: what the recipe says besides; seed and
+        corpora are added. base: the model without which the weights mean nothing; the hash of its
+        weights is kept, so that `method.weights=auto` does not put them on another.
         """
         n_samples = sum(item.n_samples for item in self.items)
         content = {
             **({} if base is None else {"base": weights_hash(base)}),
-            "seed": self.seed,
+            "method": method,
+            **{name: getattr(self, name) for name in ("seed", *settings.split())},
             **told,
-            **{name: published_name(path) for name, path in self._sources.items()},
+            "train_data": published_name(self.train_data),
+            "dev": published_name(self.dev_manifest),
             "train_hours": round(n_samples / SAMPLE_RATE / 3600, 2),
             "n_dev": len(self.dev),
         }
         write_text(folder / "training.json", json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
+@dataclass(kw_only=True, eq=False)
 class BlockRecipe(CorpusRecipe):
-    """Base of a recipe for a Whisper that hears block by block.
+    """Base of a recipe for a Whisper that hears block by block. The subclass loads `whisper` before
+    it draws."""
 
-    The subclass loads `whisper` before it draws. chunk_s, first_chunk_s: of the stream on dev.
-    several: share of the windows that hold several utterances. late_start: share of those that
-    begin between two words, at most `lead_s` seconds before the second. language: of all
-    utterances; None: of each its own, as the shards say, and the model's default where they do not.
-    """
+    model_path: str
+    start: str | None  # folder of an earlier stage or training to go on from
+    chunk_s: float  # of the stream on dev, as is first_chunk_s
+    first_chunk_s: float
+    several: float  # share of the windows that hold several utterances
+    late_start: float  # share of those that begin between two words
+    language: str | None  # of all; None: of each its own by the shards, else the model's default
 
-    whisper: Whisper
+    lead_s: ClassVar[float] = 0.5  # of a late start: at most so long before the second word
+    whisper: Whisper = field(init=False, repr=False)
 
-    def __init__(
-        self,
-        *,
-        model_path: str,
-        chunk_s: float,
-        first_chunk_s: float,
-        several: float,
-        late_start: float,
-        lead_s: float,
-        language: str | None,
-        **corpus: Any,
-    ) -> None:
-        super().__init__(**corpus)
-        self.path, self.language = model_path, language
-        self.chunk_s, self.first_chunk_s = chunk_s, first_chunk_s
-        self.several, self.late_start, self.lead_s = several, late_start, lead_s
-
-    def begin_from(self, start: str | None) -> Path | None:
-        """The folder of an earlier stage. Raises UserError where there is none."""
-        if start is not None and not Path(start).is_dir():
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.begun = None if self.start is None else Path(self.start)
+        if self.begun is not None and not self.begun.is_dir():
             raise UserError(
-                f"start={start}: no such folder; give that of an earlier stage, or null"
+                f"start={self.start}: no such folder; give that of an earlier stage, or null"
             )
-        self.start, self.begun_from = start, None if start is None else published_name(start)
-        return None if start is None else Path(start)
+        self.begun_from = None if self.start is None else published_name(self.start)
 
     def prompts(self) -> dict[str | None, list[int]]:
         """The control tokens before a text, for each language of the corpus; all are as long.
@@ -165,7 +154,7 @@ class BlockRecipe(CorpusRecipe):
         spoken = sorted({item.language or "en" for item in self.items})
         if self.language is None and len(spoken) > 1:
             raise UserError(
-                f"{self._sources['train_data']}: holds {', '.join(spoken)}, and this recipe learns "
+                f"{self.train_data}: holds {', '.join(spoken)}, and this recipe learns "
                 "one language; take shards of one, or method=whisperrt, which learns several"
             )
         return self.whisper.prompt(self.language or spoken[0])
@@ -181,13 +170,8 @@ class BlockRecipe(CorpusRecipe):
             prompt=0.0,
             **shares,  # type: ignore[arg-type]
         )
-        late_start, lead_s = self.late_start, self.lead_s
-        return [
-            complete_window(
-                rng, self.voices, self.items, options, late_start=late_start, lead_s=lead_s
-            )
-            for _ in range(n)
-        ]
+        late = {"late_start": self.late_start, "lead_s": self.lead_s}
+        return [complete_window(rng, self.voices, self.items, options, **late) for _ in range(n)]
 
     def blocks(self, n_samples: int, chunk: int, first: int) -> list[int]:
         """Ends in frames of the blocks that hold the samples, whole but where the context ends."""
@@ -219,7 +203,7 @@ class BlockRecipe(CorpusRecipe):
             self.save(Path(folder))
             method = new_method(
                 name,
-                self.path,
+                self.model_path,
                 weights=folder,
                 device=str(self.device),
                 chunk_s=self.chunk_s,

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
+from streaming_asr.method import FRAME_S
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.features import FRAME_S
 
 MEDIAN_FRAMES = 7
 

@@ -23,7 +23,6 @@ from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 
 N_FFT = 400
 HOP_SAMPLES = 160
-FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 FRAMES_PER_S = SAMPLE_RATE // FRAME_SAMPLES
 LOOKAHEAD_SAMPLES = 200
 """Encoder frame i needs mel 2i-2..2i+2, and mel 2i+2 needs 200 samples past the frame's end."""

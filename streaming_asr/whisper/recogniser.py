@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from streaming_asr.method import Recorder, Samples, Word
-from streaming_asr.whisper.words import LANGUAGES_WITHOUT_SPACES
+from streaming_asr.text import UNSPACED
 
 SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
 
@@ -34,7 +34,7 @@ class Hypothesis:
         A word begins with a space, in languages that write them; it is as probable as its least
         probable piece.
         """
-        if language in LANGUAGES_WITHOUT_SPACES:
+        if language in UNSPACED:
             return self
         whole: list[Word] = []
         for word in self.words:

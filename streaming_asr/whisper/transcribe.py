@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
+from streaming_asr.method import FRAME_S, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_padded
-from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES, log_mel
+from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.seam import Seam

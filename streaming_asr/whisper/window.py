@@ -13,9 +13,8 @@ import numpy as np
 import torch
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
+from streaming_asr.method import FRAME_S, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.features import (
-    FRAME_S,
     FRAME_SAMPLES,
     LOOKAHEAD_SAMPLES,
     StreamingLogMel,

@@ -15,8 +15,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import Word
-
-LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
+from streaming_asr.text import UNSPACED
 
 
 def refuse_other_than_english(language: str | None) -> None:
@@ -54,7 +53,7 @@ class Detokenizer:
 
     def words(self, ids: Sequence[int], *, language: str | None = None) -> list[TokenWord]:
         """Return the words in order; the last one may still be growing."""
-        spaced = language not in LANGUAGES_WITHOUT_SPACES
+        spaced = language not in UNSPACED
         words: list[TokenWord] = []
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text, start = "", 0
@@ -72,7 +71,7 @@ class Detokenizer:
 
 def spaced(text: str, language: str | None) -> str:
     """Return `text` with a space before it, in languages that write one between words."""
-    if text[:1].isspace() or language in LANGUAGES_WITHOUT_SPACES:
+    if text[:1].isspace() or language in UNSPACED:
         return text
     return " " + text
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from streaming_asr.method import Samples
+from streaming_asr.method import SAMPLE_RATE, Samples
 
 WINDOW_SAMPLES = 400
 HOP_SAMPLES = 160
@@ -30,28 +30,27 @@ def n_mel_frames(n_samples: int) -> int:
     return max(0, (n_samples - WINDOW_SAMPLES) // HOP_SAMPLES + 1)
 
 
-def _mel(hz: np.ndarray) -> np.ndarray:
-    return np.asarray(1127.0 * np.log1p(hz / 700.0))
-
-
 @functools.lru_cache(maxsize=8)
 def _filters(n_mels: int, device: torch.device) -> torch.Tensor:
-    """(257, n_mels): triangles between equally spaced mels; the highest bin, 8 kHz, weighs 0."""
-    low, high = _mel(np.array([LOW_HZ, HIGH_HZ]))
-    edges = np.linspace(low, high, n_mels + 2)
-    bins = _mel(np.arange(N_FFT // 2 + 1) * 16_000 / N_FFT)[:, None]
-    rising = (bins - edges[:-2]) / (edges[1:-1] - edges[:-2])
-    falling = (edges[2:] - bins) / (edges[2:] - edges[1:-1])
-    weights = np.maximum(0.0, np.minimum(rising, falling))
-    weights[-1] = 0.0
+    """(257, n_mels): triangles between equally spaced mels."""
+    from transformers.audio_utils import mel_filter_bank
+
+    weights = mel_filter_bank(
+        N_FFT // 2 + 1,
+        n_mels,
+        LOW_HZ,
+        HIGH_HZ,
+        SAMPLE_RATE,
+        mel_scale="kaldi",
+        triangularize_in_mel_space=True,
+    )
     return torch.as_tensor(weights, dtype=torch.float32, device=device)
 
 
 @functools.lru_cache(maxsize=8)
 def _window(device: torch.device) -> torch.Tensor:
     """Povey's window: a symmetric Hann window to the power of 0.85."""
-    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW_SAMPLES) / (WINDOW_SAMPLES - 1))
-    return torch.as_tensor(hann**0.85, dtype=torch.float32, device=device)
+    return torch.as_tensor(np.hanning(WINDOW_SAMPLES) ** 0.85, dtype=torch.float32, device=device)
 
 
 def fbank(samples: torch.Tensor, n_mels: int = 80) -> torch.Tensor:

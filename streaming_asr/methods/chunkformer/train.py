@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import BLANK, FRAME_S, Greedy, best_path
 from streaming_asr.methods.chunkformer.decoder import AttentionDecoder
@@ -42,7 +43,6 @@ from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.tensors import save_half
 
-SAMPLE_RATE = 16_000
 HEADS_FILE, HEADS = "training_heads.safetensors", ("decoder.", "frame_head.")
 """What is trained beside the network and no recognition needs."""
 N_STATISTICS = 300
@@ -102,99 +102,88 @@ class _Trained(nn.Module):
         )
 
 
+@dataclass(kw_only=True, eq=False)
 class ChunkFormerRecipe(CorpusRecipe):
     """`train method=chunkformer`. Raises UserError for a missing corpus, settings out of range."""
 
-    def __init__(
-        self,
-        *,
-        initial: str | None,
-        vocabulary: int,
-        d: int,
-        heads: int,
-        layers: int,
-        hidden: int,
-        decoder_layers: int,
-        dropout: float,
-        ctc_weight: float,
-        label_smoothing: float,
-        frame_weight: float,
-        frame_until: float,
-        teacher: str | None,
-        teacher_weight: float,
-        full_until: float,
-        chunks: Sequence[int],
-        lefts: Sequence[int],
-        rights: Sequence[int],
-        batch_s: float,
-        window_s: float,
-        several: float,
-        noise: float,
-        speed: float,
-        spec_augment: bool,
-        dev_contexts: Sequence[Sequence[int]],
-        **shared: Any,
-    ) -> None:
-        """initial: a folder to go on from (its sizes and tokens are kept). chunks, lefts, rights:
-        what a batch's context is drawn from once `full_until` of the training is over, -1 the full
-        context. frame_weight falls to 0 at `frame_until`. teacher: a Whisper (folder or hub name)
-        whose encoder's frames are learnt beside, with `teacher_weight` times their squared error.
-        batch_s: audio in a batch. several: share of windows of more than one utterance, up to
-        `window_s`. speed: share of windows played faster or slower. dev_contexts: c, l, r of the
-        WERs whose mean chooses the best checkpoint."""
-        if not 0.0 < ctc_weight <= 1.0 or not chunks or not lefts or not rights:
+    initial: str | None  # a folder to go on from (its sizes and tokens are kept)
+    vocabulary: int
+    d: int
+    heads: int
+    layers: int
+    hidden: int
+    decoder_layers: int
+    dropout: float
+    ctc_weight: float
+    label_smoothing: float
+    frame_weight: float  # falls to 0 at `frame_until`
+    frame_until: float
+    teacher: str | None  # a Whisper (folder or hub name) whose encoder's frames are learnt beside
+    teacher_weight: float  # of their squared error
+    full_until: float  # of the training: the full context; then drawn from the next three
+    chunks: Sequence[int]  # -1: the full context
+    lefts: Sequence[int]
+    rights: Sequence[int]
+    batch_s: float  # audio in a batch
+    window_s: float  # of windows of more than one utterance, at most
+    several: float  # share of these
+    noise: float
+    speed: float  # share of the windows played faster or slower
+    spec_augment: bool
+    dev_contexts: Sequence[Sequence[int]]  # c, l, r of the WERs whose mean chooses the best
+    timed: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        chunks, lefts, rights = self.chunks, self.lefts, self.rights
+        if not 0.0 < self.ctc_weight <= 1.0 or not chunks or not lefts or not rights:
             raise UserError(
-                f"ctc_weight={ctc_weight}: above 0 and at most 1; chunks, lefts and rights name at "
-                "least one number each"
+                f"ctc_weight={self.ctc_weight}: above 0 and at most 1; chunks, lefts and rights "
+                "name at least one number each"
             )
         if any(c == 0 or c < -1 for c in chunks) or min(*lefts, *rights, 0) < 0:
             raise UserError(
                 f"chunks={list(chunks)}, lefts={list(lefts)}, rights={list(rights)}: frames; -1 in "
                 "chunks is the full context"
             )
-        super().__init__(timed=False, **shared)
+        super().__post_init__()
         self.train_on(sorted(self.items, key=lambda item: item.n_samples))
-        self.begun_from = {"initial": initial, "teacher": teacher}
         self.statistics: Statistics | None = None
-        if initial is not None:
-            loaded = load(initial)
-            self.tokenizer = Tokenizer.read(Path(initial), loaded.tokens)
+        if self.initial is not None:
+            loaded = load(self.initial)
+            self.tokenizer = Tokenizer.read(Path(self.initial), loaded.tokens)
             network = loaded.network.requires_grad_(True)
             for module in network.modules():
                 if isinstance(module, nn.Dropout):
-                    module.p = dropout
+                    module.p = self.dropout
         else:
-            self.tokenizer = Tokenizer.train([item.text for item in self.items], vocabulary)
-            network = Network(Shape(d, heads, layers, hidden, len(self.tokenizer)), dropout)
+            texts = [item.text for item in self.items]
+            self.tokenizer = Tokenizer.train(texts, self.vocabulary)
+            shape = Shape(self.d, self.heads, self.layers, self.hidden, len(self.tokenizer))
+            network = Network(shape, self.dropout)
             self.statistics = self._measure()
             cmvn = network.encoder.global_cmvn
             cmvn.mean, cmvn.istd = normalisation(self.statistics)
         self.network = network
-        self.teacher = load_whisper(teacher) if teacher is not None else None
-        if self.teacher is not None and self.teacher.context_s < window_s:
+        self.teacher_model = load_whisper(self.teacher) if self.teacher is not None else None
+        if self.teacher_model is not None and self.teacher_model.context_s < self.window_s:
             raise UserError(
-                f"teacher={teacher}: it hears {self.teacher.context_s:g} s at once, less than "
-                f"window_s={window_s:g}; make the windows as short"
+                f"teacher={self.teacher}: it hears {self.teacher_model.context_s:g} s at once, "
+                f"less than window_s={self.window_s:g}; make the windows as short"
             )
-        taught = TAUGHT * self.teacher.config.d_model if self.teacher is not None else 0
-        self.model = _Trained(network, decoder_layers, dropout, taught)
-        if initial is not None:
-            _restore_heads(self.model, Path(initial))
-        self.teacher_weight = teacher_weight
-        self.ctc_weight, self.label_smoothing = ctc_weight, label_smoothing
-        self.frame_weight, self.frame_until, self.full_until = frame_weight, frame_until, full_until
-        self.chunks, self.lefts, self.rights = chunks, lefts, rights
+        taught = TAUGHT * self.teacher_model.config.d_model if self.teacher_model is not None else 0
+        self.model = _Trained(network, self.decoder_layers, self.dropout, taught)
+        if self.initial is not None:
+            _restore_heads(self.model, Path(self.initial))
         self.options = WindowOptions(
-            window_s,
-            several=several,
+            self.window_s,
+            several=self.several,
             crop_end=0.0,
             crop_start=0.0,
-            noise=noise,
+            noise=self.noise,
             empty=0.02,
-            speed=speed,
+            speed=self.speed,
         )
-        self.batch_s, self.spec_augment = batch_s, spec_augment
-        self.dev_contexts = [Context(*sizes) for sizes in dev_contexts]
+        self.contexts = [Context(*sizes) for sizes in self.dev_contexts]
 
     def _measure(self) -> Statistics:
         chosen = random.Random(0).sample(self.items, min(N_STATISTICS, len(self.items)))
@@ -203,7 +192,7 @@ class ChunkFormerRecipe(CorpusRecipe):
 
     # ---- the data ---------------------------------------------------------------------------
 
-    def batch(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
         shared = self.rng(step)  # one context on all ranks: equal work
         own = self.rng(step, rank)
         chunk, left, right = map(shared.choice, (self.chunks, self.lefts, self.rights))
@@ -225,9 +214,9 @@ class ChunkFormerRecipe(CorpusRecipe):
             [self.tokenizer.encode(" ".join(w for w, *_ in windows[i].words)) for i in kept],
             [self._spoken(windows[i], n_frames(len(mels[i]))) for i in kept],
             [
-                self._taught(self.teacher, windows[i].audio, n_frames(len(mels[i])))
+                self._taught(self.teacher_model, windows[i].audio, n_frames(len(mels[i])))
                 for i in kept
-                if self.teacher is not None
+                if self.teacher_model is not None
             ],
             None if full else Context(chunk, left, right),
             weight,
@@ -321,7 +310,7 @@ class ChunkFormerRecipe(CorpusRecipe):
         device = self.network.encoder.device
         mels = [fbank(torch.from_numpy(u.load())).to(device) for u in self.dev]
         wers: dict[str, float] = {}
-        for context in self.dev_contexts:
+        for context in self.contexts:
             texts = [self._text(logits) for logits in self.network(mels, context)]
             name = f"wer_{context.chunk}_{context.left}_{context.right}"
             wers[name] = dev_wer(self.dev, texts)
@@ -340,17 +329,13 @@ class ChunkFormerRecipe(CorpusRecipe):
         parts = self.model.state_dict().items()
         save_half({n: p for n, p in parts if n.startswith(HEADS)}, folder / HEADS_FILE)
         self.tokenizer.write(folder)
-        told = {
-            "method": "chunkformer",
-            "ctc_weight": self.ctc_weight,
-            "frame_weight": self.frame_weight,
-            "frame_until": self.frame_until,
-            "full_until": self.full_until,
-            "batch_s": self.batch_s,
-            "spec_augment": self.spec_augment,
-            **{name: published_name(path) for name, path in self.begun_from.items() if path},
-        }
-        self.write_card(folder, told)
+        begun = {"initial": self.initial, "teacher": self.teacher}
+        self.write_card(
+            folder,
+            "chunkformer",
+            "ctc_weight frame_weight frame_until full_until batch_s spec_augment",
+            **{name: published_name(path) for name, path in begun.items() if path},
+        )
 
 
 def _restore_heads(model: _Trained, folder: Path) -> None:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -100,64 +100,54 @@ def encode(whisper: Whisper, audio: Tensor, tails: Tensor) -> Tensor:
     )
 
 
+@dataclass(kw_only=True, eq=False)
 class HushWordRecipe(CorpusRecipe):
     """`train method=hush_word`: half a second of audio.
 
-    clamps: bounds of the samples tried, `none` for no bound. level: raw, or mel (no clamps there).
-    length_s: of the word. average: best evaluations of which the word is the mean. crop_end: share
-    of the clips that end anywhere. Raises UserError on settings out of range and on a missing
-    corpus.
+    Raises UserError on settings out of range and on a missing corpus.
     """
 
-    model: HushWords
+    model_path: str
+    clamps: Sequence[float | str | None]  # bounds of the samples tried, `none` for no bound
+    level: str  # raw, or mel (no clamps there)
+    length_s: float  # of the word
+    batch: int
+    average: int  # best evaluations of which the word is the mean
+    crop_end: float  # share of the clips that end anywhere
+    several: float
+    prompt: float
+    timed: ClassVar[bool] = False
+    model: HushWords = field(init=False, repr=False)
 
-    def __init__(
-        self,
-        model_path: str,
-        *,
-        clamps: Sequence[float | str | None],
-        level: str,
-        length_s: float,
-        batch: int,
-        average: int,
-        crop_end: float,
-        several: float,
-        prompt: float,
-        **shared: Any,
-    ) -> None:
-        bounds = [_bound(clamp) for clamp in clamps]
-        if level not in LEVELS or (level == "mel" and bounds != [float("inf")]):
+    def __post_init__(self) -> None:
+        bounds = [_bound(clamp) for clamp in self.clamps]
+        if self.level not in LEVELS or (self.level == "mel" and bounds != [float("inf")]):
             raise UserError(
-                f"level={level}, clamps={list(clamps)}: level is raw or mel, and mel has "
+                f"level={self.level}, clamps={list(self.clamps)}: level is raw or mel, and mel has "
                 "clamps=[none]"
             )
-        if not bounds or min(batch, average) < 1 or length_s <= 0:
+        if not bounds or min(self.batch, self.average) < 1 or self.length_s <= 0:
             raise UserError(
-                f"clamps={list(clamps)}, batch={batch}, average={average}, length_s={length_s:g}: "
-                "one clamp or more, batch and average 1 or more, a positive length"
+                f"clamps={list(self.clamps)}, batch={self.batch}, average={self.average}, "
+                f"length_s={self.length_s:g}: one clamp or more, batch and average 1 or more, a "
+                "positive length"
             )
-        super().__init__(timed=False, **shared)
-        self.path = model_path
-        self.settings: dict[str, Any] = {
-            "level": level,
-            "length_s": length_s,
-            "batch": batch,
-            "average": average,
-            "crop_end": crop_end,
-            "several": several,
-            "prompt": prompt,
-        }
-        self.whisper = load_whisper(model_path)
-        context_s = self.whisper.context_s - length_s
-        if context_s < length_s:
+        super().__post_init__()
+        self.whisper = load_whisper(self.model_path)
+        context_s = self.whisper.context_s - self.length_s
+        if context_s < self.length_s:
             raise UserError(
-                f"length_s={length_s:g}: the context is {self.whisper.context_s:g} s, and half of "
-                "it at least is for the audio"
+                f"length_s={self.length_s:g}: the context is {self.whisper.context_s:g} s, and "
+                "half of it at least is for the audio"
             )
         self.options = WindowOptions(
-            context_s, several=several, crop_end=crop_end, timestamps=0.0, prompt=prompt
+            context_s,
+            several=self.several,
+            crop_end=self.crop_end,
+            timestamps=0.0,
+            prompt=self.prompt,
         )
-        self.clamps = [None if bound == float("inf") else bound for bound in bounds]
+        self.bounds = [None if bound == float("inf") else bound for bound in bounds]
         self.model = HushWords(self.whisper, self._initial(), torch.tensor(bounds))
         self._best: list[list[tuple[float, Tensor]]] = [[] for _ in bounds]
         """For each clamp its best evaluations: WER and word. A resumed training begins anew."""
@@ -167,20 +157,20 @@ class HushWordRecipe(CorpusRecipe):
 
     def _initial(self) -> Tensor:
         random_ = torch.Generator().manual_seed(self.seed)
-        n, n_words = round(self.settings["length_s"] * SAMPLE_RATE), len(self.clamps)
-        if self.settings["level"] == "mel":
+        n, n_words = round(self.length_s * SAMPLE_RATE), len(self.bounds)
+        if self.level == "mel":
             shape = (n_words, self.whisper.n_mels, 2 * -(-n // FRAME_SAMPLES))
             return torch.rand(shape, generator=random_) - 1.0
-        peaks = torch.tensor([min(NOISE_PEAK, clamp or NOISE_PEAK) for clamp in self.clamps])
+        peaks = torch.tensor([min(NOISE_PEAK, clamp or NOISE_PEAK) for clamp in self.bounds])
         # One draw for all: what differs in the end is the clamp's doing.
         return (2 * torch.rand(n, generator=random_) - 1) * peaks[:, None]
 
     # -- data -----------------------------------------------------------------------------------
 
-    def batch(self, step: int, *, rank: int, world: int, progress: float) -> list[Example]:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> list[Example]:
         """Pure in (seed, step, rank)."""
         rng = self.rng(step, rank)
-        return [self._example(rng) for _ in range(self.settings["batch"])]
+        return [self._example(rng) for _ in range(self.batch)]
 
     def _example(self, rng: random.Random) -> Example:
         window = self.window(rng, self.options)
@@ -202,7 +192,7 @@ class HushWordRecipe(CorpusRecipe):
         losses = model(batch)
         logs = {
             f"loss_{_name(clamp)}": float(loss)
-            for clamp, loss in zip(self.clamps, losses.detach(), strict=True)
+            for clamp, loss in zip(self.bounds, losses.detach(), strict=True)
         }
         return losses.sum(), logs
 
@@ -215,18 +205,18 @@ class HushWordRecipe(CorpusRecipe):
         for best, wer, word in zip(self._best, self._wers(now), now, strict=True):
             best.append((wer, word))
             best.sort(key=lambda kept: kept[0])
-            del best[self.settings["average"] :]
+            del best[self.average :]
         means = self._means()
         wers = self._wers(means)
         self._chosen = min(range(len(wers)), key=wers.__getitem__)
         self._figures = {"score": wers[self._chosen]}
-        for clamp, wer, best in zip(self.clamps, wers, self._best, strict=True):
+        for clamp, wer, best in zip(self.bounds, wers, self._best, strict=True):
             self._figures[f"wer_{_name(clamp)}"] = wer
             self._figures[f"best_{_name(clamp)}"] = best[0][0]
         if self._others is None:
             self._others = {}
             for kind in ("full", "none", "zeros"):
-                length_s = self.settings["length_s"] if kind == "zeros" else None
+                length_s = self.length_s if kind == "zeros" else None
                 padding = make_padding(kind, self.whisper, length_s=length_s)
                 self._others[f"wer_{kind}"] = self._wer_of(padding)
         return self._figures | self._others
@@ -267,18 +257,21 @@ class HushWordRecipe(CorpusRecipe):
 
         folder.mkdir(parents=True, exist_ok=True)
         word = self._means()[self._chosen] if self._best[0] else self.model.tails[0].detach()
-        name = "mel" if self.settings["level"] == "mel" else "samples"
+        name = "mel" if self.level == "mel" else "samples"
         save_file({name: word.float().cpu().contiguous()}, folder / FILE_NAME)
-        told = self.settings | {
-            "method": "hush_word",
-            "model": published_name(self.path),
-            "clamps": [_name(clamp) for clamp in self.clamps],
-            "clamp": _name(self.clamps[self._chosen]),
-            "peak": round(float(word.abs().max()), 5),
-            "rms": round(float(word.square().mean().sqrt()), 5),
-            "dev_wer": {k: round(v, 3) for k, v in (self._figures | (self._others or {})).items()},
-        }
-        self.write_card(folder, told, base=self.path)
+        wers = self._figures | (self._others or {})
+        self.write_card(
+            folder,
+            "hush_word",
+            "level length_s batch average crop_end several prompt",
+            base=self.model_path,
+            model=published_name(self.model_path),
+            clamps=[_name(bound) for bound in self.bounds],
+            clamp=_name(self.bounds[self._chosen]),
+            peak=round(float(word.abs().max()), 5),
+            rms=round(float(word.square().mean().sqrt()), 5),
+            dev_wer={name: round(wer, 3) for name, wer in wers.items()},
+        )
 
 
 def _bound(clamp: float | str | None) -> float:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
+from streaming_asr.method import FRAME_S, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.decoder import DecoderCache
-from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES
+from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.words import Detokenizer, Emitter, TokenWord, probability_of
 
 

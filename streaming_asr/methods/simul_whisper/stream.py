@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import torch
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import NULL, Recorder, Samples, Update, Word
+from streaming_asr.method import FRAME_S, NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, HeadRows, Policy, place
 from streaming_asr.methods.simul_whisper.state import StreamState
 from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES
+from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Hypothesis
 from streaming_asr.whisper.settings import Chunked, trained

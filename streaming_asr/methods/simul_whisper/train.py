@@ -20,16 +20,17 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from streaming_asr.data import read_manifest
 from streaming_asr.errors import UserError
-from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.method import FRAME_S, FRAME_SAMPLES, Samples
 from streaming_asr.methods.simul_whisper.truncation import (
     FILE_NAME,
     THRESHOLD,
@@ -40,62 +41,51 @@ from streaming_asr.methods.simul_whisper.truncation import (
 from streaming_asr.training.recipe import CorpusRecipe, published_name
 from streaming_asr.training.windows import WindowOptions
 from streaming_asr.whisper.encoder import encode_padded
-from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
+from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 
-FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 LEAST_FRAMES = 15  # of a clip: a stream decodes no less than 300 ms
 LEAST_CUT_WORD_FRAMES = 10  # dev clips that end inside a word: of words this long, in the middle
 
 Span = tuple[float, float]
 
 
+@dataclass(kw_only=True, eq=False)
 class TruncationRecipe(CorpusRecipe):
     """`train method=simul_whisper`: one linear layer on a frozen encoder's output.
 
-    boundary_weight: of the cross-entropy on the last two frames, 0: the sum's error alone.
-    at_word_end: share of the clips that end with a word; late_start: that start anywhere.
-    encoder_bf16: the frozen encoder runs in bfloat16 while training, never on dev.
     Raises UserError where the corpus or the dev manifest is missing or has no word times.
     """
 
-    model: TruncationDetector
+    model_path: str
+    batch: int
+    boundary_weight: float  # of the cross-entropy on the last two frames, 0: the sum's error alone
+    at_word_end: float  # share of the clips that end with a word
+    late_start: float  # share of the clips that start anywhere
+    several: float
+    encoder_bf16: bool  # the frozen encoder runs in bfloat16 while training, never on dev
+    model: TruncationDetector = field(init=False, repr=False)
 
-    def __init__(
-        self,
-        model_path: str,
-        *,
-        batch: int,
-        boundary_weight: float,
-        at_word_end: float,
-        late_start: float,
-        several: float,
-        encoder_bf16: bool,
-        n_dev: int,
-        **shared: Any,
-    ) -> None:
-        shares_fit = 0 <= at_word_end <= 1 and 0 <= late_start <= 1
-        if batch < 1 or boundary_weight < 0 or not shares_fit:
+    def __post_init__(self) -> None:
+        shares_fit = 0 <= self.at_word_end <= 1 and 0 <= self.late_start <= 1
+        if self.batch < 1 or self.boundary_weight < 0 or not shares_fit:
             raise UserError(
-                f"batch={batch}, boundary_weight={boundary_weight}, at_word_end={at_word_end}, "
-                f"late_start={late_start}: batch is 1 or more, the weight 0 or more, the shares "
-                "lie in [0, 1]"
+                f"batch={self.batch}, boundary_weight={self.boundary_weight}, "
+                f"at_word_end={self.at_word_end}, late_start={self.late_start}: batch is 1 or "
+                "more, the weight 0 or more, the shares lie in [0, 1]"
             )
-        self.boundary_weight = boundary_weight
-        self.encoder_bf16 = encoder_bf16
-        self.n_batch, self.at_word_end, self.late_start = batch, at_word_end, late_start
-        super().__init__(n_dev=None, **shared)
-        self.path = model_path
-        self.dev = [utterance for utterance in self.dev if utterance.words][:n_dev]
+        super().__post_init__()
+        timed = [each for each in read_manifest(Path(self.dev_manifest)) if each.words]
+        self.dev = timed[: self.n_dev]
         if not self.dev:
             raise UserError(
-                f"dev_manifest={shared['dev_manifest']}: no utterance with word times; clips are "
+                f"dev_manifest={self.dev_manifest}: no utterance with word times; clips are "
                 "cut by them"
             )
-        self.whisper = load_whisper(model_path)
+        self.whisper = load_whisper(self.model_path)
         self.options = WindowOptions(
             self.whisper.context_s,
-            several=several,
+            several=self.several,
             crop_end=0.0,
             crop_start=0.0,
             empty=0.02,
@@ -114,11 +104,11 @@ class TruncationRecipe(CorpusRecipe):
 
     # -- data -----------------------------------------------------------------------------------
 
-    def batch(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Tensor]:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Tensor]:
         """Pure in (seed, step, rank): clips, their frames and their numbers of words."""
         rng = self.rng(step, rank)
         clips, n_words, whole = [], [], []
-        for _ in range(self.n_batch):
+        for _ in range(self.batch):
             window = self.window(rng, self.options)
             spans = [(start, end) for _, start, end, _ in window.words]
             first, stop = self._cut(rng, len(window.audio) // FRAME_SAMPLES, spans)
@@ -229,16 +219,14 @@ class TruncationRecipe(CorpusRecipe):
         folder.mkdir(parents=True, exist_ok=True)
         linear = self.model.linear.state_dict()
         save_file({k: v.detach().cpu().contiguous() for k, v in linear.items()}, folder / FILE_NAME)
-        told: dict[str, Any] = {
-            "method": "simul_whisper",
-            "model": published_name(self.path),
-            "batch": self.n_batch,
-            "boundary_weight": self.boundary_weight,
-            "at_word_end": self.at_word_end,
-            "late_start": self.late_start,
-            THRESHOLD: self.threshold,
-        }
-        self.write_card(folder, told, base=self.path)
+        self.write_card(
+            folder,
+            "simul_whisper",
+            "batch boundary_weight at_word_end late_start",
+            base=self.model_path,
+            model=published_name(self.model_path),
+            **{THRESHOLD: self.threshold},
+        )
 
 
 def last_frame(span: Span) -> int:

@@ -97,90 +97,84 @@ class StarModel(nn.Module):
         return nll, error, n_frames / n_vectors
 
 
+@dataclass(kw_only=True, eq=False)
 class StarRecipe(BlockRecipe):
-    """`train method=star`: one stage.
+    """`train method=star`: one stage. The network's settings are those of `StarConfig`.
 
-    start: folder of an earlier stage, or of a causal LoRA adapter of the same rank. compressor and
-    its options: see `StarConfig`; the stage plain has none. mask: null is compact for a stream,
-    history where the audio is heard as a whole. rate: train for so many frames per
-    vector, the audio heard as a whole (figure 4), instead of one segment per token. waits: what
-    wait-k is drawn from (the paper does not say; the published mask is that of 3). lookback: False
-    lets every token see every anchor, as the published code does by default. train_features: True
-    goes on training the features in all stages (code); the paper freezes them after the first.
-    length_weight: of equation 11 (the code takes 0.1 for cif). strides: frames per segment that the
-    stage plain draws from (figure 6). wav2vec2: folder or hub name, for features=wav2vec2, which
-    `python -m experiments.star.wav2vec2 train` knows.
+    start: folder of an earlier stage, or of a causal LoRA adapter of the same rank.
+
     Raises UserError where the corpus is missing or a setting is out of range.
     """
 
-    def __init__(
-        self,
-        *,
-        stage: str,
-        start: str | None,
-        compressor: str,
-        layers: int,
-        mask: str | None,
-        types: str,
-        carry: bool,
-        select: str,
-        features: str,
-        wav2vec2: str | None,
-        rate: float | None,
-        waits: Sequence[int],
-        lookback: bool,
-        strides: Sequence[int],
-        train_features: bool,
-        length_weight: float,
-        rank: int,
-        batch: int,
-        dev_wait_k: int,
-        **shared: Any,
-    ) -> None:
-        if stage not in STAGES:
-            raise UserError(f"stage={stage!r}: one of {', '.join(STAGES)}")
-        if stage == "plain":
-            compressor, rate = "none", None
-        elif compressor == "none":
-            raise UserError(f"stage={stage} compressor=none: the stage without one is stage=plain")
-        if rank < 1 or batch < 1 or not waits or min(waits) < 1 or not strides or min(strides) < 1:
+    stage: str
+    compressor: str  # the stage plain has none
+    layers: int
+    mask: str | None  # None: compact for a stream, history for audio heard as a whole
+    types: str
+    carry: bool
+    select: str
+    features: str
+    wav2vec2: str | None  # folder or hub name, for features=wav2vec2 (experiments.star.wav2vec2)
+    rate: float | None  # frames per vector, the audio heard as a whole (figure 4); None: a stream
+    waits: Sequence[int]  # what wait-k is drawn from: not in the paper, whose published mask has 3
+    lookback: bool  # False: every token sees every anchor, as in the published code by default
+    strides: Sequence[int]  # frames per segment that the stage plain draws from (figure 6)
+    train_features: bool  # in all stages (code); the paper freezes them after the first
+    length_weight: float  # of equation 11 (the code takes 0.1 for cif)
+    rank: int
+    batch: int
+    dev_wait_k: int
+
+    def __post_init__(self) -> None:
+        if self.stage not in STAGES:
+            raise UserError(f"stage={self.stage!r}: one of {', '.join(STAGES)}")
+        if self.stage == "plain":
+            self.compressor, self.rate, self.train_features = "none", None, True
+        elif self.compressor == "none":
             raise UserError(
-                f"rank={rank}, batch={batch}, waits={list(waits)}, strides={list(strides)}: all "
-                "are 1 or more"
+                f"stage={self.stage} compressor=none: the stage without one is stage=plain"
             )
-        super().__init__(lead_s=0.5, **shared)
-        begun = self.begin_from(start)
-        mask = mask or ("compact" if rate is None else "history")
+        self.waits, self.strides = list(self.waits), list(self.strides)
+        if min(self.rank, self.batch, *(self.waits or [0]), *(self.strides or [0])) < 1:
+            raise UserError(
+                f"rank={self.rank}, batch={self.batch}, waits={self.waits}, "
+                f"strides={self.strides}: all are 1 or more"
+            )
+        super().__post_init__()
+        begun = self.begun
         config = StarConfig(
-            compressor, layers, mask, types, carry, 1.0, rate, select, 0.0, features
+            compressor=self.compressor,
+            layers=self.layers,
+            mask=self.mask or ("compact" if self.rate is None else "history"),
+            types=self.types,
+            carry=self.carry,
+            rate=self.rate,
+            select=self.select,
+            features=self.features,
         )
         has_network = begun is not None and (begun / CONFIG_FILE).is_file()
         if begun is not None and has_network:
             other = read_config(begun).compressor
-            if other not in ("none", compressor):
+            if other not in ("none", self.compressor):
                 raise UserError(
-                    f"start={start}: trained as compressor={other}, not {compressor}; give the "
-                    "folder of the stage plain, or one of the same compressor"
+                    f"start={self.start}: trained as compressor={other}, not {self.compressor}; "
+                    "give the folder of the stage plain, or one of the same compressor"
                 )
-        self.stage, self.config, self.rank, self.n_batch = stage, config, rank, batch
-        self.rate, self.waits, self.strides = rate, list(waits), list(strides)
-        self.lookback, self.length_weight = lookback, length_weight
-        self.train_features = train_features or stage == "plain"
-        self.dev_wait_k, self.shift = dev_wait_k, 0.0
+        self.config, self.shift = config, 0.0
 
         torch.manual_seed(self.seed)
-        self.whisper = load_whisper(self.path)
+        self.whisper = load_whisper(self.model_path)
         extractor = None
-        if features != "whisper":
-            kept = None if begun is None else begun / features
-            source = str(kept) if kept is not None and kept.is_dir() else wav2vec2
+        if self.features != "whisper":
+            kept = None if begun is None else begun / self.features
+            source = str(kept) if kept is not None and kept.is_dir() else self.wav2vec2
             if source is None:
                 raise UserError("features=wav2vec2: name its folder or hub name with wav2vec2=")
-            extractor = EXTRACTORS[features](source, self.whisper)
+            extractor = EXTRACTORS[self.features](source, self.whisper)
         network = StarNetwork(self.whisper, config, extractor)
         if begun is not None and has_network:
             fill(network, begun, partly=True)
-        self.lora = with_lora(self.whisper.model, rank, LINEAR, start=begun)
+        self.lora = with_lora(self.whisper.model, self.rank, LINEAR, start=begun)
         self.prompt = self.one_prompt()
         self.network = network
         self.model = StarModel(self.lora, network, self.prompt, self.whisper.eot)
@@ -200,12 +194,12 @@ class StarRecipe(BlockRecipe):
 
     # -- data -----------------------------------------------------------------------------------
 
-    def batch(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
         """Pure in (seed, step, rank)."""
         shared = self.rng(step)  # one chunk for all ranks: equal work
         chunk, first = random_chunk(shared)
         wait_k, stride = shared.choice(self.waits), shared.choice(self.strides)
-        windows = self.windows(self.rng(step, rank), self.n_batch)
+        windows = self.windows(self.rng(step, rank), self.batch)
         ends = [self.blocks(len(window.audio), chunk, first) for window in windows]
         audio = [self._filled_up(window.audio, e) for window, e in zip(windows, ends, strict=True)]
         n_real = [
@@ -288,19 +282,15 @@ class StarRecipe(BlockRecipe):
         folder.mkdir(parents=True, exist_ok=True)
         self.network.config = replace(self.config, shift=self.shift)
         save_network(self.network, folder)
-        save_lora(self.lora, folder, published_name(self.path))
-        told = {
-            "method": "star",
-            "stage": self.stage,
-            "start": self.begun_from,
-            "waits": self.waits,
-            "lookback": self.lookback,
-            "length_weight": self.length_weight,
-            "train_features": self.train_features,
-            "chunk_s": [frames * FRAME_S for frames in CHUNK_FRAMES],
-            "batch": self.n_batch,
-        }
-        self.write_card(folder, told, base=self.path)
+        save_lora(self.lora, folder, published_name(self.model_path))
+        self.write_card(
+            folder,
+            "star",
+            "stage waits lookback length_weight train_features batch",
+            base=self.model_path,
+            start=self.begun_from,
+            chunk_s=[frames * FRAME_S for frames in CHUNK_FRAMES],
+        )
 
 
 def shift_to_sum(scores: Tensor, total: float) -> float:

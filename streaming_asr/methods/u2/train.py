@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import random
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -57,84 +56,75 @@ STAGES = ("attention", "frames", "ctc", "hybrid")
 LOSSES = {"hybrid": ("ctc", "attention")}  # of the other stages the one of their name
 
 
+@dataclass(kw_only=True, eq=False)
 class U2Recipe(BlockRecipe):
     """`train method=u2`: one stage, from a base model or from where another stage ended.
 
-    start: folder of an earlier stage. rank: of the LoRA adapter; 0 trains the whole model.
-    ctc_tokens: size of the hybrid tokenizer, null for the single one; a head in `start` decides.
-    head_init: random, or embedding (the decoder's). hours: train on so much of the corpus.
     Raises UserError where the corpus is missing or a setting is out of range.
     """
 
-    model: TwoPassModel
+    stage: str
+    ctc_tokens: int | None  # of the hybrid tokenizer, null: the single one; `start`'s head decides
+    head_init: str  # random, or embedding (the decoder's)
+    rank: int  # of the LoRA adapter; 0 trains the whole model
+    ctc_weight: float
+    label_smoothing: float
+    batch: int
+    hours: float | None  # train on so much of the corpus
+    model: TwoPassModel = field(init=False, repr=False)
 
-    def __init__(
-        self,
-        *,
-        stage: str,
-        start: str | None,
-        ctc_tokens: int | None,
-        head_init: str,
-        rank: int,
-        ctc_weight: float,
-        label_smoothing: float,
-        batch: int,
-        hours: float | None,
-        **shared: Any,
-    ) -> None:
-        for key, value, known in (
-            ("stage", stage, STAGES),
-            ("head_init", head_init, ("random", "embedding")),
-        ):
-            if value not in known:
+    def __post_init__(self) -> None:
+        for key, known in (("stage", STAGES), ("head_init", ("random", "embedding"))):
+            if (value := getattr(self, key)) not in known:
                 raise UserError(f"{key}={value!r}: one of {', '.join(known)}")
-        if not 0 < ctc_weight < 1 or rank < 0 or batch < 1 or (hours is not None and hours <= 0):
+        in_range = 0 < self.ctc_weight < 1 and self.rank >= 0 and self.batch >= 1
+        if not in_range or (self.hours is not None and self.hours <= 0):
             raise UserError(
-                f"ctc_weight={ctc_weight}, rank={rank}, batch={batch}, hours={hours}: the weight "
-                "lies between 0 and 1, rank is 0 or more, batch 1 or more, hours positive or null"
+                f"ctc_weight={self.ctc_weight}, rank={self.rank}, batch={self.batch}, "
+                f"hours={self.hours}: the weight lies between 0 and 1, rank is 0 or more, batch 1 "
+                "or more, hours positive or null"
             )
-        super().__init__(lead_s=0.5, **shared)
-        begun = self.begin_from(start)
-        self.stage, self.rank, self.n_batch = stage, rank, batch
-        self.head_alone = stage in ("frames", "ctc")
-        self.ctc_weight, self.label_smoothing = ctc_weight, label_smoothing
-        if hours is not None:
-            self.train_on(_subset(self.items, hours, self.seed))
+        super().__post_init__()
+        begun = self.begun
+        self.head_alone = self.stage in ("frames", "ctc")
+        if self.hours is not None:
+            self.train_on(_subset(self.items, self.hours, self.seed))
 
         torch.manual_seed(self.seed)
-        self.whisper = load_trained(self.path, begun) if rank == 0 else load_whisper(self.path)
+        self.whisper = (
+            load_whisper(self.model_path) if self.rank else load_trained(self.model_path, begun)
+        )
         if begun is not None and (begun / HEAD_FILE).is_file():
             head = load_head(begun, self.whisper)
-            ctc_tokens = head.out_features - 1
-            self.tokenizer = CtcTokenizer(self.whisper, ctc_tokens)
+            self.tokenizer = CtcTokenizer(self.whisper, head.out_features - 1)
         else:
-            self.tokenizer = CtcTokenizer(self.whisper, ctc_tokens)
+            self.tokenizer = CtcTokenizer(self.whisper, self.ctc_tokens)
             n_tokens = self.tokenizer.n_tokens
             head = (
                 embedding_head(self.whisper, n_tokens)
-                if head_init == "embedding"
+                if self.head_init == "embedding"
                 else nn.Linear(self.whisper.config.d_model, n_tokens + 1)
             )
         network = self.whisper.model
-        if rank:
-            network = with_lora(network, rank, LINEAR, start=begun)
+        if self.rank:
+            network = with_lora(network, self.rank, LINEAR, start=begun)
         else:
             network.requires_grad_(not self.head_alone)
             network.model.encoder.embed_positions.requires_grad_(False)  # sinusoids stay
         if self.head_alone:
             network.requires_grad_(False)
-        head.requires_grad_(stage != "attention")
+        head.requires_grad_(self.stage != "attention")
         self.network = network
         self.prompt = self.one_prompt()
         self.model = TwoPassModel(network, head, self.prompt, self.whisper.eot)
 
     # -- data -----------------------------------------------------------------------------------
 
-    def batch(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
         """Pure in (seed, step, rank)."""
         # one chunk for all ranks: equal work
         chunk, first = random_chunk(self.rng(step))
-        windows = self.windows(self.rng(step, rank), self.n_batch)
+        windows = self.windows(self.rng(step, rank), self.batch)
         ends = [self.blocks(len(window.audio), chunk, first) for window in windows]
         return Batch(
             [self.mel(window.audio, e) for window, e in zip(windows, ends, strict=True)],
@@ -188,7 +178,7 @@ class U2Recipe(BlockRecipe):
     def _decoded(self) -> list[str]:
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
-            whisper = load_trained(self.path, folder, device=str(self.device))
+            whisper = load_trained(self.model_path, folder, device=str(self.device))
         search = BeamSearch(Decoder(whisper), whisper.eot, beam=1)
         chunk = frames_of(self.chunk_s, "chunk_s")
         first = frames_of(self.first_chunk_s, "first_chunk_s")
@@ -211,20 +201,18 @@ class U2Recipe(BlockRecipe):
             save_head(self.model.head, folder)
         whole = not self.rank and (not self.head_alone or self.start is not None)
         if self.rank:
-            save_lora(self.network, folder, published_name(self.path))
+            save_lora(self.network, folder, published_name(self.model_path))
         elif whole:
             _save_model(self.whisper, folder / MODEL_FOLDER)
-        told = {
-            "method": "u2",
-            "stage": self.stage,
-            "start": self.begun_from,
-            "rank": self.rank,
-            "ctc_tokens": self.tokenizer.n_tokens,
-            "ctc_weight": self.ctc_weight,
-            "chunk_s": [frames * FRAME_S for frames in CHUNK_FRAMES],
-            "batch": self.n_batch,
-        }
-        self.write_card(folder, told, base=None if whole else self.path)
+        self.write_card(
+            folder,
+            "u2",
+            "stage rank ctc_weight batch",
+            base=None if whole else self.model_path,
+            start=self.begun_from,
+            ctc_tokens=self.tokenizer.n_tokens,
+            chunk_s=[frames * FRAME_S for frames in CHUNK_FRAMES],
+        )
 
 
 def _subset(items: list[Item], hours: float, seed: int) -> list[Item]:

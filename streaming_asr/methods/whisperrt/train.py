@@ -25,10 +25,11 @@ import json
 import random
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -50,6 +51,7 @@ TEACHER_TOKENS = 16  # of the vocabulary; the rest has next to no chance
 TEACHER_OF = {None: None, "frames": 0, "logits": TEACHER_TOKENS, "both": TEACHER_TOKENS}
 
 
+@dataclass(kw_only=True, eq=False)
 class WhisperRTRecipe(BlockRecipe):
     """`train method=whisperrt`: an adapter for one chunk, or for random chunks of 0.1-1.0 s.
 
@@ -64,63 +66,62 @@ class WhisperRTRecipe(BlockRecipe):
     Raises UserError where the corpus is missing or has no word times.
     """
 
-    def __init__(
-        self,
-        *,
-        random_chunks: bool,
-        rank: int,
-        init: str,
-        mode: str,
-        point_fraction: float,
-        points_per_window: int,
-        token_ends: str,
-        batch: int,
-        buckets: int,
-        augment: Mapping[str, Any] | None,
-        distil: str | None,
-        distil_weight: float,
-        start: str | None,
-        **shared: Any,
-    ) -> None:
-        if mode not in ("fast", "paper"):
-            raise UserError(f"mode={mode!r}: fast (all points of a batch in one step) or paper")
-        if token_ends not in ("spread", "word"):
-            raise UserError(f"token_ends={token_ends!r}: spread (over the word) or word (its end)")
-        if distil not in TEACHER_OF:
-            raise UserError(f"distil={distil!r}: one of frames, logits, both, or null")
-        if distil_weight <= 0:
-            raise UserError(f"distil_weight={distil_weight}: more than 0; distil=null is without")
-        if not 0 < point_fraction <= 1 or points_per_window < 1 or min(batch, buckets, rank) < 1:
+    random_chunks: bool
+    rank: int
+    init: str
+    mode: str
+    point_fraction: float
+    points_per_window: int
+    token_ends: str
+    batch: int
+    buckets: int
+    augment: Mapping[str, Any] | None
+    distil: str | None
+    distil_weight: float
+    lead_s: ClassVar[float] = 0.3
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("fast", "paper"):
             raise UserError(
-                f"point_fraction={point_fraction}, points_per_window={points_per_window}, "
-                f"batch={batch}, buckets={buckets}, rank={rank}: the fraction lies in (0, 1], "
-                "the others are 1 or more"
+                f"mode={self.mode!r}: fast (all points of a batch in one step) or paper"
             )
-        super().__init__(lead_s=0.3, **shared)
-        begun = self.begin_from(start)
-        self.random_chunks, self.rank, self.init = random_chunks, rank, init
+        if self.token_ends not in ("spread", "word"):
+            raise UserError(
+                f"token_ends={self.token_ends!r}: spread (over the word) or word (its end)"
+            )
+        if self.distil not in TEACHER_OF:
+            raise UserError(f"distil={self.distil!r}: one of frames, logits, both, or null")
+        if self.distil_weight <= 0:
+            raise UserError(
+                f"distil_weight={self.distil_weight}: more than 0; distil=null is without"
+            )
+        numbers = (self.points_per_window, self.batch, self.buckets, self.rank)
+        if not 0 < self.point_fraction <= 1 or min(numbers) < 1:
+            raise UserError(
+                f"point_fraction={self.point_fraction}, points_per_window="
+                f"{self.points_per_window}, batch={self.batch}, buckets={self.buckets}, "
+                f"rank={self.rank}: the fraction lies in (0, 1], the others are 1 or more"
+            )
+        super().__post_init__()
         self.chunk = round(self.chunk_s / FRAME_S)
         self.first_chunk = round(self.first_chunk_s / FRAME_S)
-        self.mode, self.token_ends = mode, token_ends
-        self.n_batch, self.buckets = batch, buckets
-        self.point_fraction, self.points_per_window = point_fraction, points_per_window
-        self.distil, self.distil_weight = distil, distil_weight
-        self.teacher_tokens = TEACHER_OF[distil]
-        self.augment = dict(augment or {})
+        self.augment = dict(self.augment or {})
 
-        self.whisper = load_whisper(self.path)
+        self.whisper = load_whisper(self.model_path)
         self.prompt_of = self.prompts()
         self.word_tokens = cache(self._word_tokens)
         torch.manual_seed(self.seed)
-        self.peft = with_lora(self.whisper.model, rank, ATTENTION, init=init, start=begun)
+        self.peft = with_lora(
+            self.whisper.model, self.rank, ATTENTION, init=self.init, start=self.begun
+        )
         self.model = PrefixModel(self.peft)
         blocks = block_ends(self.whisper.context_frames, self.chunk, self.first_chunk)
-        self.steps_per_batch = 1 if mode == "fast" else self._n_points(len(blocks))
+        self.steps_per_batch = 1 if self.mode == "fast" else self._n_points(len(blocks))
         self._drawn: tuple[tuple[int, int], list[list[Window]]] | None = None
 
     # -- data -----------------------------------------------------------------------------------
 
-    def batch(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
         """Pure in (seed, step, rank). In paper mode windows last for `steps_per_batch` steps."""
         index, point = divmod(step, self.steps_per_batch)
         shared = self.rng(index)  # one chunk for all ranks: equal work
@@ -154,8 +155,8 @@ class WhisperRTRecipe(BlockRecipe):
         `buckets` batches of alike lengths are drawn together."""
         pool, place = divmod(index, self.buckets)
         if self._drawn is None or self._drawn[0] != (pool, rank):
-            n_windows = self.n_batch * self.buckets
-            windows = self.windows(self.rng(pool, rank), n_windows, **self.augment)
+            n_windows = self.batch * self.buckets
+            windows = self.windows(self.rng(pool, rank), n_windows, **(self.augment or {}))
             key = f"{self.seed}-{pool}-order"
             batches = length_buckets(windows, self.buckets, lambda window: len(window.audio), key)
             self._drawn = ((pool, rank), batches)
@@ -207,7 +208,7 @@ class WhisperRTRecipe(BlockRecipe):
         """Cross-entropy, the mean over the tokens and the <|endoftext|> of all rows, and the
         teacher's terms."""
         batch = batch.to(self.device)
-        logits, frames, taught = model(batch, self.teacher_tokens)
+        logits, frames, taught = model(batch, TEACHER_OF[self.distil])
         labels = batch.labels[batch.labels >= 0]
         right = logits.detach().argmax(-1) == labels
         ends = labels == self.whisper.eot
@@ -252,27 +253,19 @@ class WhisperRTRecipe(BlockRecipe):
 
     def save(self, folder: Path) -> None:
         """A peft adapter in fp16, and training.json: how it came about."""
-        save_lora(self.peft, folder, published_name(self.path))
-        told = {
-            "method": "whisperrt",
-            "chunk_s": round(self.chunk * FRAME_S, 2),
-            "first_chunk_s": round(self.first_chunk * FRAME_S, 2),
-            "random_chunks": self.random_chunks,
-            "rank": self.rank,
-            "init": self.init,
-            "mode": self.mode,
-            "token_ends": self.token_ends,
-            "point_fraction": self.point_fraction,
-            "points_per_window": self.points_per_window,
-            "distil": self.distil,
-            "distil_weight": self.distil_weight,
-            "start": self.begun_from,
-            "augment": self.augment,
-            "batch": self.n_batch,
+        save_lora(self.peft, folder, published_name(self.model_path))
+        self.write_card(
+            folder,
+            "whisperrt",
+            "random_chunks rank init mode token_ends point_fraction points_per_window distil "
+            "distil_weight augment batch",
+            base=self.model_path,
+            start=self.begun_from,
+            chunk_s=round(self.chunk * FRAME_S, 2),
+            first_chunk_s=round(self.first_chunk * FRAME_S, 2),
             # step, minutes and dev/wer of now, from the curve that `fit` keeps beside it
-            "reached": _last_row(folder.parent / "curve.jsonl"),
-        }
-        self.write_card(folder, told, base=self.path)
+            reached=_last_row(folder.parent / "curve.jsonl"),
+        )
 
 
 def _last_row(curve: Path) -> dict[str, float] | None:

@@ -1,29 +1,35 @@
-"""The command line of score: a folder, or one of the commands below."""
+"""Turn event logs into metrics; needs neither the model nor the audio.
+
+    python -m streaming_asr.score outputs/default
+
+A log can be scored again whenever a metric changes: the run is not repeated.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.table import beside_wer, with_wer
+from streaming_asr.report.terminal import table as headline_table
+from streaming_asr.score import compare, exchange, longform, retime
 from streaming_asr.score.folder import find_cells, score_folder
 from streaming_asr.terminal import console, exit_status
 from streaming_asr.text import NORMALISERS
 
-# `score NAME ...`: where its `main(arguments) -> exit status` lies, and what it does. What it
-# raises as UserError is printed here, and the status is 2.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "compare": ("streaming_asr.score.compare:main", "differences of runs, with intervals"),
-    "retime": ("streaming_asr.score.retime:main", "both clocks again, on another machine"),
-    "import": ("streaming_asr.score.exchange:import_command", "score another tool's log"),
-    "export": ("streaming_asr.score.exchange:export_command", "write logs in another's format"),
-    "longform": ("streaming_asr.score.longform:main", "figures for recordings of minutes, hours"),
+# `score NAME ...`: its `main(arguments) -> exit status`, and what it does. What it raises as
+# UserError is printed here, and the status is 2.
+COMMANDS = {
+    "compare": (compare.main, "differences of runs, with intervals"),
+    "retime": (retime.main, "both clocks again, on another machine"),
+    "import": (exchange.import_command, "score another tool's log"),
+    "export": (exchange.export_command, "write logs in another's format"),
+    "longform": (longform.main, "figures for recordings of minutes, hours"),
 }
 HELP_EPILOG = """\
 what it reads and writes
@@ -50,9 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     if not argv or argv[0] not in COMMANDS:
         return exit_status(lambda: _score(argv))
-    module, _, function = COMMANDS[argv[0]][0].partition(":")
-    program = getattr(import_module(module), function)
-    return exit_status(lambda: int(program(argv[1:])))
+    return exit_status(lambda: COMMANDS[argv[0]][0](argv[1:]))
 
 
 def _score(argv: Sequence[str]) -> int:
@@ -86,9 +90,8 @@ def _score(argv: Sequence[str]) -> int:
             results[cell] = scored | {"metrics": with_wer(scored["metrics"])}
         except UserError as error:  # one damaged log does not keep the others from their numbers
             refused.append(error)
-    if results and not names:  # the report stands above: its table is loaded where it is shown
-        table = import_module("streaming_asr.report.terminal").table
-        console().print(table(arguments.folder))
+    if results and not names:
+        console().print(headline_table(arguments.folder))
         _print_remarks(results)
     elif results:
         _print_results(results, names)
