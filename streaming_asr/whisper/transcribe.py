@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,12 +15,13 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import encode_padded
+from streaming_asr.whisper.encoder import Part, encode_parts, part_of
 from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Guide
+from streaming_asr.whisper.together import Passes, run_together
 from streaming_asr.whisper.words import Emitter, TokenWord, probability_of
 
 Times = list[tuple[float, float]]
@@ -28,7 +30,6 @@ SHORTEST_SAMPLES = SAMPLE_RATE // 10
 """The least audio that is decoded: 0.1 s hold no word, whatever a model says of them."""
 
 
-@torch.inference_mode()
 def encode_window(
     whisper: Whisper,
     decoder: Decoder,
@@ -37,12 +38,27 @@ def encode_window(
     recorder: Recorder,
 ) -> torch.Tensor:
     """Encode (n,) samples padded to the context, for the cache's stream 0 too: (1, context, d)."""
+    pass_ = window_pass(whisper, decoder, cache, audio, recorder)
+    return run_together([pass_], partial(encode_parts, whisper.model), recorder)[0]
+
+
+@torch.inference_mode()
+def window_pass(
+    whisper: Whisper,
+    decoder: Decoder,
+    cache: DecoderCache,
+    audio: Samples,
+    recorder: Recorder,
+) -> Passes[torch.Tensor]:
+    """As `encode_window`, in a pass that windows of other streams may share."""
     with recorder.part("feature"):
         samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
         padded = F.pad(samples, (0, whisper.context_frames * FRAME_SAMPLES - samples.numel()))
         mel = log_mel(padded.to(whisper.device)[None], whisper.n_mels)
     with recorder.part("encode"):
-        hidden = encode_padded(whisper.model, mel)
+        part = part_of(whisper.model, mel)
+    hidden = yield part
+    with recorder.part("encode"):
         decoder.append_frames(cache, hidden, 0)
     recorder.count(
         frames_real=-(-samples.numel() // FRAME_SAMPLES),
@@ -83,8 +99,23 @@ class WindowDecoder:
         previous: Sequence[int] = (),
     ) -> Window:
         """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens."""
+        decoding = self.decoding(audio, language, recorder, previous)
+        return run_together([decoding], self.encode_parts, recorder)[0]
+
+    def encode_parts(self, parts: Sequence[Part]) -> list[torch.Tensor]:
+        """Run a pass of the encoder over windows of many streams."""
+        return encode_parts(self.whisper.model, parts)
+
+    def decoding(
+        self,
+        audio: Samples,
+        language: str | None,
+        recorder: Recorder,
+        previous: Sequence[int] = (),
+    ) -> Passes[Window]:
+        """As `decode`, in a pass that windows of other streams may share."""
         cache = DecoderCache(self.decoder, rows=self.search.beam, streams=1)
-        encode_window(self.whisper, self.decoder, cache, audio, recorder)
+        yield from window_pass(self.whisper, self.decoder, cache, audio, recorder)
         n_frames = self.whisper.context_frames
         return self.search_window(cache, n_frames, n_frames, language, recorder, previous)
 

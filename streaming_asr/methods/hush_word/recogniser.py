@@ -15,6 +15,7 @@ from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
+from streaming_asr.whisper.together import Passes, run_together
 from streaming_asr.whisper.transcribe import (
     SHORTEST_SAMPLES,
     Window,
@@ -62,10 +63,16 @@ class Transcriber(WindowDecoder):
 
     def encode(self, audio: Samples, recorder: Recorder) -> Encoded:
         """(n,) samples, at least one frame and at most the context."""
+        encoding = self.encoding(audio, recorder)
+        return run_together([encoding], self.encoder.encode_parts, recorder)[0]
+
+    def encoding(self, audio: Samples, recorder: Recorder) -> Passes[Encoded]:
+        """As `encode`, in a pass that windows of other streams may share."""
         with recorder.part("feature"):
             mel = self.encoder.mel(audio)
         with recorder.part("encode"):
-            encoded = Encoded(audio.size, self.encoder.encode(mel))
+            part = self.encoder.part(mel)
+        encoded = Encoded(audio.size, (yield part))
         self.count(encoded, recorder)
         return encoded
 
@@ -130,6 +137,12 @@ class StreamRecogniser:
         """Encode a first round in the worker; audio longer than the context is left for later."""
         self._pending = self._collect(self._submit(audio), recorder)
 
+    def encode_ahead(self, audio: Samples, recorder: Recorder) -> Passes[None]:
+        """Encode the first window of what `transcribe` is asked for next."""
+        if audio.size >= SHORTEST_SAMPLES:
+            first = audio[: self._shared.limit_samples]
+            self._pending = yield from self._shared.encoding(first, recorder)
+
     def drop(self) -> None:
         """Forget what is encoded: the buffer has been cut meanwhile."""
         self._pending = None
@@ -142,7 +155,7 @@ class StreamRecogniser:
         if pending is None or (self.draining and pending.n_samples != audio.size):
             return self._whole(audio, None, prompt, language, recorder)
         submitted = None if self.draining else self._submit(audio)
-        heard = audio[: pending.n_samples]
+        heard = audio if self._worker is None else audio[: pending.n_samples]
         hypothesis = self._whole(heard, pending, prompt, language, recorder)
         self._pending = self._collect(submitted, recorder)
         return hypothesis

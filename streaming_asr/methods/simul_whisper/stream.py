@@ -12,6 +12,7 @@ stream nothing waits and all is committed.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,11 +23,13 @@ from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, HeadRows, Pol
 from streaming_asr.methods.simul_whisper.state import StreamState
 from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.encoder import Part, encode_parts
 from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Hypothesis
 from streaming_asr.whisper.settings import Chunked, trained
-from streaming_asr.whisper.transcribe import encode_window
+from streaming_asr.whisper.together import Passes, SharedEncoder
+from streaming_asr.whisper.transcribe import window_pass
 from streaming_asr.whisper.window import samples_of
 
 REWIND_SHARE = 4 / 30  # the reference's 4 s in a context of 30 s
@@ -34,7 +37,7 @@ TRUNCATIONS = ("cif", "never", "always")
 
 
 @dataclass(kw_only=True, eq=False)
-class SimulWhisper(Chunked):
+class SimulWhisper(SharedEncoder, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
     weights: the detector for truncation=cif. truncation: drop the last word of a step's text
@@ -115,7 +118,7 @@ class SimulWhisper(Chunked):
             language, recorder, self._whisper.detokenizer, cache, tuple(self._prompt)
         )
 
-    def step(self, state: StreamState, audio: Samples, *, last: bool) -> Update:
+    def _step(self, state: StreamState, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; with less than a chunk of it nothing changes, unless it is the last.
 
         More than half of the buffer at once is heard in portions, so that none is lost.
@@ -129,21 +132,24 @@ class SimulWhisper(Chunked):
             while True:
                 n_new = min(portion, state.n_pending)
                 at_end = last and n_new == state.n_pending
-                committed += self._round(state, n_new, at_end=at_end)
+                committed += yield from self._round(state, n_new, at_end=at_end)
                 if not state.n_pending:
                     break
         return Update(tuple(committed), () if last else state.partial())
 
     # ---- one round --------------------------------------------------------------------------
 
+    def _encode_parts(self, parts: Sequence[Part]) -> list[torch.Tensor]:
+        return encode_parts(self._whisper.model, parts)
+
     @torch.inference_mode()
-    def _round(self, state: StreamState, n_new: int, *, at_end: bool) -> list[Word]:
+    def _round(self, state: StreamState, n_new: int, *, at_end: bool) -> Passes[list[Word]]:
         """Hear `n_new` more samples and say what can be said; `at_end`: all of it."""
         with state.recorder.part("policy"):
             committed = state.slide(n_new, self._buffer_samples)
             committed += self._make_room(state)
         if state.n_frames:
-            (hidden,) = encode_window(
+            (hidden,) = yield from window_pass(
                 self._whisper, self._decoder, state.cache, state.window, state.recorder
             )
             said = self._decode(state, at_end=at_end)
