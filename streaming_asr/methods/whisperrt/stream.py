@@ -12,6 +12,7 @@ At the end of the stream the last block is filled up with zeros, decoded, and al
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from streaming_asr.methods.whisperrt.greedy import Row, decode_greedy
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
 from streaming_asr.methods.whisperrt.state import Pool, StreamState
 from streaming_asr.whisper.decoder import Decoder
+from streaming_asr.whisper.encoder import encode_parts
 from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
 from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.seam import Seam
@@ -132,7 +134,11 @@ class WhisperRT(Chunked):
     def step_many(
         self, states: Sequence[StreamState], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
-        """Advance each stream by one step; those at the same place share their passes."""
+        """Advance each stream by one step, wherever each is; they share passes of the encoder.
+
+        Frames are packed, not padded, see `encode_parts`. Streams of one pool at the same place
+        share those of the decoder too.
+        """
         committed: dict[int, list[Word]] = {id(state): [] for state in states}
         retracted: dict[int, int] = dict.fromkeys(committed, 0)
         arrived = list(audio)
@@ -144,8 +150,9 @@ class WhisperRT(Chunked):
             ready = [state for state in states if state.ready]
             if not ready:
                 break
-            for group in _in_phase(ready):
-                self._encode(group)
+            groups = _in_phase(ready)
+            self._encode(groups)
+            for group in groups:
                 self._decode(group)
             for state in ready:
                 with state.recorder.part("policy"):
@@ -166,17 +173,23 @@ class WhisperRT(Chunked):
 
     # ---- one round --------------------------------------------------------------------------
 
-    def _encode(self, group: list[StreamState], *, again: bool = False) -> None:
-        state = group[0]
-        start, ends = state.position, state.ready
-        with state.recorder.part("encode"):
-            rows = _rows(group)
-            mel = mel_of_frames(state.pool.mel, start, ends[-1])[rows]
-            hidden = state.pool.encoder.append(mel, start, ends, rows)
-            self._decoder.append_frames(state.pool.decoder, hidden, start, rows)
-        for state in group:
+    @torch.inference_mode()
+    def _encode(self, groups: list[list[StreamState]], *, again: bool = False) -> None:
+        with groups[0][0].recorder.part("encode"):
+            parts = []
+            for state, *rest in groups:
+                start, ends, rows = state.position, state.ready, _rows([state, *rest])
+                mel = mel_of_frames(state.pool.mel, start, ends[-1])[rows]
+                parts.append(state.pool.encoder.part(mel, start, ends, rows))
+            encoded = encode_parts(self._whisper.model, parts)
+            for group, hidden in zip(groups, encoded, strict=True):
+                state = group[0]
+                self._decoder.append_frames(
+                    state.pool.decoder, hidden, state.position, _rows(group)
+                )
+        for state in itertools.chain(*groups):
+            start, ends, state.ready = state.position, state.ready, []
             state.encoded(ends, block_flops(self._whisper.config, start, ends), again=again)
-            state.ready = []
 
     def _decode(self, group: list[StreamState]) -> None:
         first = group[0]
@@ -243,7 +256,7 @@ class WhisperRT(Chunked):
                 Word(word.text) for word in self._words.spell(state)[len(state.emitted) :]
             )
             state.ready = ends
-        self._encode([state], again=True)
+        self._encode([[state]], again=True)
         return committed
 
 
