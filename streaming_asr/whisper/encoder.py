@@ -70,8 +70,15 @@ def _check_length(n_frames: int, encoder: Any) -> None:
         )
 
 
-def _split(x: torch.Tensor, shapes: Sequence[torch.Size]) -> list[torch.Tensor]:
-    """Return the parts of (batch, n, d) that lie one after another in it, each (batch, n, d)."""
+def pack(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return (1, n, d), the rows of all parts (batch, n_i, d) one after another; one as it is."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat([part.flatten(0, 1) for part in parts])[None]
+
+
+def unpack(x: torch.Tensor, shapes: Sequence[torch.Size]) -> list[torch.Tensor]:
+    """Return the parts that `pack` joined, each (batch, n_i, d) of its shape (batch, n_i)."""
     if len(shapes) == 1:
         return [x]
     rows = x[0].split([shape.numel() for shape in shapes])
@@ -119,25 +126,22 @@ def encode_parts(model: Any, parts: Sequence[Part]) -> list[torch.Tensor]:
     """
     encoder = encoder_of(model)
     shapes = [part.frames.shape[:2] for part in parts]
-    x = parts[0].frames
-    if len(parts) > 1:
-        x = torch.cat([part.frames.flatten(0, 1) for part in parts])[None]
+    x = pack([part.frames for part in parts])
     for i, layer in enumerate(encoder.layers):
         attention = layer.self_attn
+        n_heads = attention.num_heads
         h = layer.self_attn_layer_norm(x)
-        qkv = [project(h) for project in (attention.q_proj, attention.k_proj, attention.v_proj)]
-        attended = [
-            merge_heads(part.attend(i, *(split_heads(h, attention.num_heads) for h in own)))
-            for part, own in zip(
-                parts, zip(*(_split(h, shapes) for h in qkv), strict=True), strict=True
-            )
+        qkv = [
+            [split_heads(own, n_heads) for own in unpack(project(h), shapes)]
+            for project in (attention.q_proj, attention.k_proj, attention.v_proj)
         ]
-        h = attended[0]
-        if len(parts) > 1:
-            h = torch.cat([one.flatten(0, 1) for one in attended])[None]
-        x = x + attention.out_proj(h)
+        heard = [
+            merge_heads(part.attend(i, *own))
+            for part, own in zip(parts, zip(*qkv, strict=True), strict=True)
+        ]
+        x = x + attention.out_proj(pack(heard))
         x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
-    return _split(encoder.layer_norm(x), shapes)
+    return unpack(encoder.layer_norm(x), shapes)
 
 
 def encode_masked(model: Any, mel: torch.Tensor, *, ends: Sequence[int]) -> torch.Tensor:

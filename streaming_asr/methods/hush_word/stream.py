@@ -8,7 +8,6 @@ text (`search.py`), and the encoder beside the decoder (`pipeline.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,10 +17,9 @@ from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
 from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser, Transcriber
-from streaming_asr.whisper.encoder import Part
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
 from streaming_asr.whisper.settings import Chunked
-from streaming_asr.whisper.together import Passes, SharedEncoder
+from streaming_asr.whisper.together import Passes, SharedPasses
 from streaming_asr.whisper.transcribe import check_search
 
 
@@ -33,7 +31,7 @@ class HushState(BufferedStream):
 
 
 @dataclass(kw_only=True, eq=False)
-class HushWord(SharedEncoder, Chunked):
+class HushWord(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `HushState`.
 
     weights: folder of the hush word. padding: full, none, zeros, noise or hush; padding_s: of
@@ -121,14 +119,11 @@ class HushWord(SharedEncoder, Chunked):
         if self._worker is not None:
             self._worker.close()
 
-    def _encode_parts(self, parts: Sequence[Part]) -> list[torch.Tensor]:
-        return self._shared.encoder.encode_parts(parts)
-
     def _round(self, state: HushState) -> Passes[list[Word]]:
         """Run one round; in the pipeline the words are those of the round before."""
         buffer, recogniser = state.buffer, state.recogniser
         if self._worker is None:
-            yield from recogniser.encode_ahead(buffer.audio, state.recorder)
+            yield from self._hear(state)
             return buffer.process()
         if not recogniser.pending_samples:
             recogniser.prefetch(buffer.audio, state.recorder)
@@ -149,5 +144,15 @@ class HushWord(SharedEncoder, Chunked):
             recogniser.draining = True
             words += buffer.process()
         elif buffer.has_unheard:
-            yield from recogniser.encode_ahead(buffer.audio, state.recorder)
+            yield from self._hear(state)
         return words + buffer.finish()
+
+    def _hear(self, state: HushState) -> Passes[None]:
+        """Transcribe the buffer ahead of the round that asks for it."""
+        buffer = state.buffer
+        yield from state.recogniser.hear(
+            buffer.audio,
+            prompt=buffer.prompt() or None,
+            language=state.language,
+            recorder=state.recorder,
+        )

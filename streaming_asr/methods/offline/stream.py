@@ -6,16 +6,13 @@ windows, each cut at a word's end two seconds before it is full.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
-from streaming_asr.whisper.encoder import Part
 from streaming_asr.whisper.settings import Chunked, OnWhisper
-from streaming_asr.whisper.together import Passes, SharedEncoder
+from streaming_asr.whisper.together import Passes, SharedPasses
 from streaming_asr.whisper.transcribe import Times, Window, WindowDecoder, check_search, emit_window
 from streaming_asr.whisper.words import Emitter
 
@@ -55,7 +52,7 @@ class WholeAudio:
 
 
 @dataclass(kw_only=True, eq=False)
-class _Whole(SharedEncoder, OnWhisper):
+class _Whole(SharedPasses, OnWhisper):
     """weights: an adapter, or none. max_tokens: of text per window, default the model's."""
 
     weights: str | None
@@ -66,9 +63,6 @@ class _Whole(SharedEncoder, OnWhisper):
     def _load_decoder(self, beam: int) -> None:
         check_search(beam, self.max_tokens)
         self._decoder = WindowDecoder(self.load(self.weights), beam, self.max_tokens)
-
-    def _encode_parts(self, parts: Sequence[Part]) -> list[torch.Tensor]:
-        return self._decoder.encode_parts(parts)
 
     def _close_full_windows(self, state: WholeAudio) -> Passes[list[Word]]:
         """Commit and leave behind windows that hold more audio than the context."""

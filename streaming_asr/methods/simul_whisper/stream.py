@@ -12,7 +12,6 @@ stream nothing waits and all is committed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,12 +22,11 @@ from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, HeadRows, Pol
 from streaming_asr.methods.simul_whisper.state import StreamState
 from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import Part, encode_parts
 from streaming_asr.whisper.features import FRAME_S, FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Hypothesis
 from streaming_asr.whisper.settings import Chunked, trained
-from streaming_asr.whisper.together import Passes, SharedEncoder
+from streaming_asr.whisper.together import Passes, SharedPasses
 from streaming_asr.whisper.transcribe import window_pass
 from streaming_asr.whisper.window import samples_of
 
@@ -37,7 +35,7 @@ TRUNCATIONS = ("cif", "never", "always")
 
 
 @dataclass(kw_only=True, eq=False)
-class SimulWhisper(SharedEncoder, Chunked):
+class SimulWhisper(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
     weights: the detector for truncation=cif. truncation: drop the last word of a step's text
@@ -139,9 +137,6 @@ class SimulWhisper(SharedEncoder, Chunked):
 
     # ---- one round --------------------------------------------------------------------------
 
-    def _encode_parts(self, parts: Sequence[Part]) -> list[torch.Tensor]:
-        return encode_parts(self._whisper.model, parts)
-
     @torch.inference_mode()
     def _round(self, state: StreamState, n_new: int, *, at_end: bool) -> Passes[list[Word]]:
         """Hear `n_new` more samples and say what can be said; `at_end`: all of it."""
@@ -152,7 +147,7 @@ class SimulWhisper(SharedEncoder, Chunked):
             (hidden,) = yield from window_pass(
                 self._whisper, self._decoder, state.cache, state.window, state.recorder
             )
-            said = self._decode(state, at_end=at_end)
+            said = yield from self._decode(state, at_end=at_end)
             with state.recorder.part("policy"):
                 n_kept = len(said.tokens)
                 if n_kept and not at_end and self._cut_off(hidden[: state.n_frames]):
@@ -161,7 +156,7 @@ class SimulWhisper(SharedEncoder, Chunked):
         with state.recorder.part("finalise" if at_end else "policy"):
             return committed + state.commit(everything=at_end)
 
-    def _decode(self, state: StreamState, *, at_end: bool) -> Hypothesis:
+    def _decode(self, state: StreamState, *, at_end: bool) -> Passes[Hypothesis]:
         """Return the new text of the window; remember where the decoder is."""
         forced = [*self._control_tokens(state), *state.tokens]
         attended = None
@@ -178,7 +173,9 @@ class SimulWhisper(SharedEncoder, Chunked):
         )
         max_new = TOKENS_PER_SECOND * math.ceil(max(unsaid_s, FRAME_S))
         context = self._whisper.context_frames
-        said = self._search.run(state.cache, forced, context, max_new, state.recorder, guide)
+        said = yield from self._search.passes(
+            state.cache, forced, context, max_new, state.recorder, guide
+        )
         if said.last_attended is None:  # thrown away
             state.last_attended = None
         elif said.frames:

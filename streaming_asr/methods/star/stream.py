@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -35,7 +36,7 @@ from streaming_asr.methods.star.state import StreamState
 from streaming_asr.whisper.encoder import Part, encode_parts
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.settings import Chunked, trained
-from streaming_asr.whisper.together import Passes, SharedEncoder
+from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
 from streaming_asr.whisper.window import FRAME_S, frames_of
 from streaming_asr.whisper.words import TokenWord, probability_of
 
@@ -45,7 +46,7 @@ TOKENS_PER_FRAME, SPARE_TOKENS = 0.25, 10
 
 
 @dataclass(kw_only=True, eq=False)
-class Star(SharedEncoder, Chunked):
+class Star(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
     weights: a folder of the network; None: untrained, for trials. wait_k: anchors before the first
@@ -158,16 +159,13 @@ class Star(SharedEncoder, Chunked):
 
     # ---- hearing ----------------------------------------------------------------------------
 
-    def _encode_parts(self, parts: Sequence[Part]) -> list[torch.Tensor]:
-        return encode_parts(self._whisper.model, parts)
-
     def _encode(self, state: StreamState, ends: Sequence[int]) -> Passes[None]:
         """Features of the window's blocks that end at `ends`, and the anchors among them."""
         start, stop = state.position, ends[-1]
         with state.recorder.part("encode"):
             x = self._extractor.encode(state.features, ends)
         if isinstance(x, Part):
-            (x,) = yield x
+            (x,) = yield Wanted("encode", partial(encode_parts, self._whisper.model), x)
         state.encoded(ends, self._extractor.flops(start, ends))
         n_real = max(0, min(state.n_real, stop) - start)
         self._compress(state, x[:n_real] if state.ended else x, last=False)

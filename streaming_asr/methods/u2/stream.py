@@ -32,7 +32,7 @@ from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, m
 from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.settings import Chunked, trained
-from streaming_asr.whisper.together import Passes, SharedEncoder
+from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
 from streaming_asr.whisper.window import FRAME_S, BlockWindow
 from streaming_asr.whisper.words import probability_of
 
@@ -70,7 +70,7 @@ class StreamState(BlockWindow):
 
 
 @dataclass(kw_only=True, eq=False)
-class U2(SharedEncoder, Chunked):
+class U2(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
     weights: a folder with a CTC head and what else was trained. head: trained (from that folder)
@@ -207,7 +207,7 @@ class U2(SharedEncoder, Chunked):
         with state.recorder.part("encode"):
             mel = mel_of_frames(state.mel, start, ends[-1])[None]
             part = state.encoder.part(mel, start, ends)
-        hidden = yield part
+        hidden = yield Wanted("encode", self._encode_parts, part)
         with state.recorder.part("encode"):
             self._decoder.append_frames(state.cache, hidden, start)
         state.encoded(ends, block_flops(self._whisper.config, start, ends))
