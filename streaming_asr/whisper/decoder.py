@@ -210,7 +210,7 @@ class Decoder:
 
 @dataclass(slots=True)
 class TokenPart:
-    """Tokens at positions of their own caches, as a part of a pass of the decoder."""
+    """Tokens at positions of their own caches, as a part of one pass of the decoder."""
 
     x: torch.Tensor
     """(rows, n, d), embedded."""
