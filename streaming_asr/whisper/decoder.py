@@ -195,6 +195,13 @@ class Decoder:
         ]
 
     @torch.inference_mode()
+    def taken_log_probs(self, parts: Sequence[TokenPart]) -> list[torch.Tensor]:
+        """Run one pass: for each part log-probabilities (rows, taken positions, vocabulary)."""
+        hidden = self.run_parts(parts)
+        shapes = [rows.shape[:2] for rows in hidden]
+        return unpack(self.log_probs(pack(hidden)), shapes)
+
+    @torch.inference_mode()
     def next_log_probs(self, parts: Sequence[TokenPart]) -> list[torch.Tensor]:
         """Run one pass: for each part log-probabilities (rows, vocabulary) of what follows it."""
         last = [hidden[:, -1] for hidden in self.run_parts(parts)]

@@ -34,6 +34,7 @@ from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND
 from streaming_asr.whisper.settings import Chunked
+from streaming_asr.whisper.together import Passes, run_together
 
 
 @dataclass(kw_only=True, eq=False)
@@ -104,7 +105,7 @@ class WhisperRT(Chunked):
     def start_many(
         self, n: int, *, language: str | None = None, recorder: Recorder = NULL
     ) -> list[StreamState]:
-        """`n` streams that share their passes when greedy and in phase."""
+        """`n` streams of one pool; when greedy and in phase they share their attention calls."""
         beam = self._settings.beam
         prompt = self._whisper.prompt(language)
         if beam == 1:
@@ -134,10 +135,11 @@ class WhisperRT(Chunked):
     def step_many(
         self, states: Sequence[StreamState], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
-        """Advance each stream by one step, wherever each is; they share passes of the encoder.
+        """Advance each stream by one step, wherever each is; they share passes of the encoder and,
+        when greedy, of the decoder.
 
-        Frames are packed, not padded, see `encode_parts`. Streams of one pool at the same place
-        share those of the decoder too.
+        Frames and tokens are packed, not padded, see `whisper.together`; streams of one pool at the
+        same place share their attention calls too.
         """
         committed: dict[int, list[Word]] = {id(state): [] for state in states}
         retracted: dict[int, int] = dict.fromkeys(committed, 0)
@@ -152,8 +154,7 @@ class WhisperRT(Chunked):
                 break
             groups = _in_phase(ready)
             self._encode(groups)
-            for group in groups:
-                self._decode(group)
+            self._decode(groups)
             for state in ready:
                 with state.recorder.part("policy"):
                     words, taken_back = self._words.settle(state)
@@ -191,18 +192,14 @@ class WhisperRT(Chunked):
             start, ends, state.ready = state.position, state.ready, []
             state.encoded(ends, block_flops(self._whisper.config, start, ends), again=again)
 
-    def _decode(self, group: list[StreamState]) -> None:
-        first = group[0]
-        n_frames = first.position
-        with first.recorder.part("decode"):
-            if self._settings.beam == 1:
-                rows = [
-                    Row(s.row, s.prompt, s.hypotheses[0], s.floor, s.window_start + n_frames)
-                    for s in group
-                ]
-                decode_greedy(self._settings, first.pool.decoder, rows, n_frames, first.recorder)
-                return
-            for state in group:
+    def _decode(self, groups: list[list[StreamState]]) -> None:
+        recorder = groups[0][0].recorder
+        if self._settings.beam == 1:
+            run_together([self._greedy(group) for group in groups], recorder)
+            return
+        with recorder.part("decode"):
+            for state in itertools.chain(*groups):
+                n_frames = state.position
                 state.hypotheses = decode_beam(
                     self._settings,
                     state.pool.decoder,
@@ -215,6 +212,13 @@ class WhisperRT(Chunked):
                     raise_floor=self._commit_stable,
                     last=not state.more_to_come,
                 )
+
+    def _greedy(self, group: list[StreamState]) -> Passes[None]:
+        first, n_frames = group[0], group[0].position
+        rows = [
+            Row(s.row, s.prompt, s.hypotheses[0], s.floor, s.window_start + n_frames) for s in group
+        ]
+        return decode_greedy(self._settings, first.pool.decoder, rows, n_frames, first.recorder)
 
     # ---- beyond the context -----------------------------------------------------------------
 
