@@ -75,14 +75,15 @@ class Scheduled(Decoder):
     def log_probs(self, hidden: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """The parent's, bent to the schedule."""
         log_probs = super().log_probs(hidden, bias)
+        rows = log_probs if hidden.ndim == 3 else log_probs[:, None]  # else the last output alone
         for r, outputs in enumerate(self._outputs):
-            for i, (position, given) in enumerate(outputs):
+            for i, (position, given) in enumerate(outputs[-rows.shape[1] :]):
                 if given is None:
                     given = self.pad if position >= self.n_text else None
                 if given is None:
-                    log_probs[r, i, self.pad] = -torch.inf
+                    rows[r, i, self.pad] = -torch.inf
                 else:
-                    log_probs[r, i, given] = 0.0
+                    rows[r, i, given] = 0.0
         return log_probs
 
 
