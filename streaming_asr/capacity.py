@@ -24,6 +24,13 @@ from streaming_asr.score.retime import recordings_of
 from streaming_asr.score.streams import MAX_LAG_S, Served, capacity, serve
 from streaming_asr.terminal import console, exit_status
 
+EXAMPLE = """\
+Measure twice on a quiet machine, then ask; the table gives the least and most of the two:
+  python -m streaming_asr.run -m method=whisperrt,hush_word chunk=1s threads=1 name=one
+  python -m streaming_asr.run -m method=whisperrt,hush_word chunk=1s threads=1 name=again
+  python -m streaming_asr.capacity outputs/one outputs/again --table capacity.md
+With --slowdown 2 the answer is for a machine half as fast."""
+
 HEADS = ("method", "model", "chunk", "data", "streams", "load", "lag p95 s", "RTF", "runs")
 
 
@@ -131,8 +138,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="streaming-asr capacity",
-        description="The most streams that one device carries with the 95th percentile of lag "
+        description="The most streams that one device carries with the 95th percentile of lag\n"
         f"below one chunk and below {MAX_LAG_S:g} s, from logs of single streams.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folders", nargs="+", help="folders that run wrote, with batch=1")
     parser.add_argument("--slowdown", type=float, default=1.0, metavar="S", help="of the machine")

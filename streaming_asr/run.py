@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
@@ -325,7 +326,10 @@ def job(config: DictConfig) -> dict[str, Any] | None:
     node = HydraConfig.get()
     folder = Path(os.path.relpath(node.runtime.output_dir))
     sweeping = node.mode == RunMode.MULTIRUN
-    launcher = str(node.runtime.choices["hydra/launcher"]) if sweeping else "basic"
+    launcher = str(node.runtime.choices["hydra/launcher"])
+    if launcher != "basic" and not sweeping:
+        print(f"error: hydra/launcher={launcher}: starts a sweep's jobs; add -m", file=sys.stderr)
+        raise SystemExit(EXIT_BAD_INPUT)
     memory.release()
     if sweeping:
         print(f"[{node.job.num + 1}] {pieces.name_of(folder)}", flush=True)
@@ -395,11 +399,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_options(argv)
         argv = _own_speech(argv)
         with stoppable():
-            if "hydra/launcher=submitit_slurm" in argv and shutil.which("sbatch") is None:
-                raise UserError(
-                    "hydra/launcher=submitit_slurm: there is no sbatch here; give the command on a "
-                    "machine that submits to Slurm, or take hydra/launcher=joblib"
-                )
+            if "hydra/launcher=submitit_slurm" in argv:
+                _check_slurm()
             argv, planned = _in_pieces(argv, _plan(argv))
             for folder in {cell.folder.parent for cell in planned}:
                 cells.check_writable(folder)
@@ -468,6 +469,21 @@ def _plan(argv: Sequence[str]) -> list[cells.Planned]:
         else:
             overrides.append(argument)
     return cells.plan(overrides, multirun=multirun, config_dir=config_dir)
+
+
+def _check_slurm() -> None:
+    """Raise UserError where no job can be given to Slurm."""
+    if shutil.which("sbatch") is None:
+        told = "there is no sbatch here"
+    else:
+        asked = subprocess.run(["sinfo", "--noheader"], capture_output=True, text=True)
+        if not asked.returncode:
+            return
+        told = f"Slurm does not answer ({asked.stderr.strip().rpartition(chr(10))[2]})"
+    raise UserError(
+        f"hydra/launcher=submitit_slurm: {told}; give the command on a machine that submits to "
+        "Slurm, or take hydra/launcher=joblib"
+    )
 
 
 def _in_pieces(

@@ -102,17 +102,40 @@ def interleaved_streams_equal_each_alone(method: Method[Any], setting: Setting) 
 def step_many_equals_step(method: Method[Any], setting: Setting) -> None:
     if not isinstance(method, Batched):
         return
-    short = setting.audio[: setting.first_chunk_samples // 2]
-    recordings = (setting.audio, short, setting.other)
-    pieces = [chunks(method, audio, setting) for audio in recordings]
+    recordings = _unequal(setting)
     states = method.start_many(len(recordings), language=setting.language)
+    _assert_together_as_alone(method, setting, recordings, states, [0] * len(recordings))
+
+
+def streams_out_of_phase_equal_each_alone(method: Method[Any], setting: Setting) -> None:
+    """Streams that begin one and two steps after the first, as they come to a server."""
+    if not isinstance(method, Batched):
+        return
+    recordings = _unequal(setting)
+    states = [method.start_many(1, language=setting.language)[0] for _ in recordings]
+    _assert_together_as_alone(method, setting, recordings, states, range(len(recordings)))
+
+
+def _unequal(setting: Setting) -> tuple[Samples, ...]:
+    return setting.audio, setting.audio[: setting.first_chunk_samples // 2], setting.other
+
+
+def _assert_together_as_alone(
+    method: Any,
+    setting: Setting,
+    recordings: Sequence[Samples],
+    states: Sequence[Any],
+    begins: Sequence[int],
+) -> None:
+    """Stream i makes its first step in round begins[i]."""
+    pieces = [chunks(method, audio, setting) for audio in recordings]
     together: list[list[Update]] = [[] for _ in recordings]
-    for k in range(max(map(len, pieces))):
-        active = [i for i, mine in enumerate(pieces) if k < len(mine)]
+    for k in range(max(begin + len(mine) for begin, mine in zip(begins, pieces, strict=True))):
+        active = [i for i, mine in enumerate(pieces) if 0 <= k - begins[i] < len(mine)]
         updates = method.step_many(
             [states[i] for i in active],
-            [pieces[i][k] for i in active],
-            last=[k == len(pieces[i]) - 1 for i in active],
+            [pieces[i][k - begins[i]] for i in active],
+            last=[k - begins[i] == len(pieces[i]) - 1 for i in active],
         )
         assert len(updates) == len(active)
         for i, update in zip(active, updates, strict=True):
@@ -178,6 +201,7 @@ CHECKS: tuple[Callable[[Method[Any], Setting], None], ...] = (
     same_chunks_twice_give_the_same_updates,
     interleaved_streams_equal_each_alone,
     step_many_equals_step,
+    streams_out_of_phase_equal_each_alone,
     no_peeking,
     empty_silent_and_short_audio,
     any_delivery,

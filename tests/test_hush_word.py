@@ -31,7 +31,7 @@ from streaming_asr.methods.hush_word.pipeline import parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser
 from streaming_asr.recorder import StepRecorder
 from streaming_asr.whisper.agreement import key
-from streaming_asr.whisper.encoder import encode_padded, encode_short
+from streaming_asr.whisper.encoder import encode_padded, encode_parts, encode_short
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import load_whisper
@@ -130,11 +130,11 @@ def test_in_float32_no_convolution_is_compiled_for_every_length(monkeypatch):
 
     seen = []
 
-    def spy(model, mel):
+    def spy(model, parts):
         seen.append(torch.backends.mkldnn.enabled)
-        return encode_short(model, mel)
+        return encode_parts(model, parts)
 
-    monkeypatch.setattr(padding, "encode_short", spy)
+    monkeypatch.setattr(padding, "encode_parts", spy)
     before = torch.backends.mkldnn.enabled
     one = encoder("zeros")
     one.encode(one.mel(noise(1.0)))

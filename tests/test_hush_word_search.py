@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 
-import numpy as np
 import pytest
 import torch
 from tiny import noise, tiny_folder
@@ -45,17 +44,17 @@ class Table:
         self.table = table
         self.widths = []
 
-    def run(self, cache, feed, starts, n_frames, *, stream, take, on_cross):
+    def part(self, cache, feed, starts, n_frames, *, stream, take, on_cross):
         for row, tokens, start in zip(cache.rows, feed, starts, strict=False):
             assert len(row) == start
             row += tokens
         self.widths.append(len(feed))
-        texts = np.empty((len(feed), 1), dtype=object)
-        for i, row in enumerate(cache.rows[: len(feed)]):
-            texts[i, 0] = tuple(row[1:])  # without the prompt
-        return texts
+        return [tuple(row[1:]) for row in cache.rows[: len(feed)]]  # without the prompt
 
-    def log_probs(self, texts):
+    def next_log_probs(self, parts):
+        return [self.of(texts) for texts in parts]
+
+    def of(self, texts):
         probabilities = torch.full((len(texts), N_TOKENS), 1e-6)
         for row, text in zip(probabilities, texts, strict=True):
             for token, probability in self.table.get(text, {EOT: 1e-9}).items():

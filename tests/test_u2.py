@@ -412,6 +412,19 @@ def test_int8_keeps_the_frames_near_and_the_words_of_the_beeps(beeper) -> None:
     assert all(word.probability is not None for word in words)
 
 
+def test_in_int8_a_stream_says_beside_a_louder_one_what_it_says_alone() -> None:
+    """Activations are scaled by all of a call, so streams in int8 share no pass."""
+    method = new_method("u2", str(tiny_folder()), head="embedding", quantise="int8")
+    quiet, loud = 0.01 * noise(1.5, seed=3), noise(1.5, seed=4)
+    scores = []
+    for company in ([], [loud]):
+        states = method.start_many(1 + len(company))
+        audio = [quiet, *company]
+        method.step_many(states, audio, last=[False] * len(audio))
+        scores.append([found.score for found in states[0].search.hypotheses()])
+    assert scores[0] == scores[1]
+
+
 # -- refusals -----------------------------------------------------------------------------------
 
 

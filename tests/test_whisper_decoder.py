@@ -179,3 +179,43 @@ def test_token_times_are_monotone_and_inside_the_frames(whisper, decoder):
     assert edges == sorted(edges)
     assert edges[0] >= 0.0 and 0.0 < edges[-1] <= 2.0
     assert alignment_times(decoder, cache, [(1, 0)], whisper.prompt(), [], 100) == []
+
+
+def test_parts_of_a_shared_pass_are_what_each_is_alone(whisper, decoder):
+    """A prompt, one row's next token, two hypotheses, and a pass that every output is wanted of."""
+    prompt = [*whisper.prompt(), 40, 41]
+    fed = [
+        ([prompt], [0], 70, None),
+        ([[42]], [len(prompt)], 33, None),
+        ([[42], [43]], [len(prompt)] * 2, 50, None),
+        ([prompt], [0], 20, [range(len(prompt))]),
+    ]
+
+    def caches():
+        made = [DecoderCache(decoder, rows=2, streams=1) for _ in fed]
+        for i, cache in enumerate(made):
+            decoder.append_frames(cache, encoder_output(70, seed=i), 0)
+            decoder.run(cache, [prompt, prompt], [0, 0], 70, stream=0)
+        return made
+
+    alone = [
+        decoder.run(cache, tokens, starts, n, stream=0, take=take)
+        for cache, (tokens, starts, n, take) in zip(caches(), fed, strict=True)
+    ]
+    heard = []
+
+    def parts():
+        return [
+            decoder.part(
+                cache, tokens, starts, n, stream=0, take=take, on_cross=lambda i, q: heard.append(q)
+            )
+            for cache, (tokens, starts, n, take) in zip(caches(), fed, strict=True)
+        ]
+
+    together = decoder.run_parts(parts())
+    assert [tuple(hidden.shape[:2]) for hidden in together] == [(1, 1), (1, 1), (2, 1), (1, 4)]
+    for a, b in zip(together, alone, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+    assert [q.shape[0] for q in heard[:4]] == [1, 1, 2, 1]
+    for hidden, log_probs in zip(alone, decoder.next_log_probs(parts()), strict=True):
+        assert_close(log_probs, decoder.log_probs(hidden[:, -1]))

@@ -9,9 +9,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.encoder import (
     StreamingEncoder,
+    encode,
     encode_masked,
     encode_padded,
+    encode_parts,
     encode_short,
+    part_of,
 )
 from streaming_asr.whisper.features import StreamingLogMel, log_mel
 from streaming_asr.whisper.flops import encoder_flops
@@ -167,3 +170,28 @@ def test_counted_flops_equal_torchs_counter(whisper):
         streaming.append(mel[..., 58:], 30, [50])
     assert chunk.get_total_flops() > 0
     assert chunk.get_total_flops() == pytest.approx(encoder_flops(config, 20, 50), rel=0.02)
+
+
+@torch.inference_mode()
+def test_windows_and_blocks_of_a_shared_pass_are_what_each_is_alone(whisper):
+    mels = [torch.randn(rows, whisper.n_mels, 2 * n) for rows, n in ((1, 30), (2, 75), (1, 200))]
+    mask = mask_from_ends([10, 30])
+    alone, shared = StreamingEncoder(whisper.model), StreamingEncoder(whisper.model)
+    first, then = torch.randn(1, whisper.n_mels, 61), torch.randn(1, whisper.n_mels, 33)
+    expected = [
+        encode(whisper.model, mels[0], mask),
+        alone.append(first, 0, [20, 30]),
+        *(encode_short(whisper.model, mel) for mel in mels[1:]),
+        alone.append(then, 30, [45]),
+    ]
+    got = encode_parts(
+        whisper.model,
+        [
+            part_of(whisper.model, mels[0], mask),
+            shared.part(first, 0, [20, 30]),
+            *(part_of(whisper.model, mel) for mel in mels[1:]),
+        ],
+    )
+    got += encode_parts(whisper.model, [shared.part(then, 30, [45])])
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)

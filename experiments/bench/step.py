@@ -30,7 +30,7 @@ from streaming_asr.method import Samples
 from streaming_asr.methods.whisperrt import WhisperRT
 from streaming_asr.simulate import simulate
 from streaming_asr.utterance import Utterance
-from streaming_asr.whisper.decoder import Decoder
+from streaming_asr.whisper.decoder import Decoder, TokenPart
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
 from streaming_asr.whisper.load import Whisper
 
@@ -89,10 +89,10 @@ class ScheduledDecoder(Decoder):
         self._n_prompt = len(whisper.prompt())
         self._is_long_enough = False
 
-    def run(self, cache: Any, tokens: Any, starts: Any, n_frames: int, **rest: Any) -> torch.Tensor:
+    def part(self, cache: Any, tokens: Any, starts: Any, n_frames: int, **rest: Any) -> TokenPart:
         n_text = starts[0] + len(tokens[0]) - self._n_prompt  # rows in phase are equally long
         self._is_long_enough = n_text >= n_text_tokens(n_frames)
-        return super().run(cache, tokens, starts, n_frames, **rest)
+        return super().part(cache, tokens, starts, n_frames, **rest)
 
     @torch.inference_mode()
     def log_probs(self, hidden: torch.Tensor, *rest: Any) -> torch.Tensor:

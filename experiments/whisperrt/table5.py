@@ -29,7 +29,7 @@ from streaming_asr.config import new_method
 from streaming_asr.durations import first_chunk_ms
 from streaming_asr.machine import machine
 from streaming_asr.method import NULL
-from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.decoder import Decoder, DecoderCache, TokenPart
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.transcribe import WindowDecoder
 
@@ -52,15 +52,15 @@ class Scheduled(Decoder):
         self.n_text = 0
         self._outputs: list[list[tuple[int, int | None]]] = []
 
-    def run(
+    def part(
         self,
         cache: DecoderCache,
         tokens: Sequence[Sequence[int]],
         starts: Sequence[int],
         n_frames: int,
         **options: Any,
-    ) -> torch.Tensor:
-        """The parent's pass; remembers which text position each output predicts, and its token."""
+    ) -> TokenPart:
+        """The parent's part; remembers which text position each output predicts, and its token."""
         take = options.get("take") or [[len(row) - 1] for row in tokens]
         self._outputs = [
             [
@@ -69,20 +69,21 @@ class Scheduled(Decoder):
             ]
             for row, start, wanted in zip(tokens, starts, take, strict=True)
         ]
-        return super().run(cache, tokens, starts, n_frames, **options)
+        return super().part(cache, tokens, starts, n_frames, **options)
 
     @torch.inference_mode()
     def log_probs(self, hidden: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """The parent's, bent to the schedule."""
         log_probs = super().log_probs(hidden, bias)
+        rows = log_probs if hidden.ndim == 3 else log_probs[:, None]  # else the last output alone
         for r, outputs in enumerate(self._outputs):
-            for i, (position, given) in enumerate(outputs):
+            for i, (position, given) in enumerate(outputs[-rows.shape[1] :]):
                 if given is None:
                     given = self.pad if position >= self.n_text else None
                 if given is None:
-                    log_probs[r, i, self.pad] = -torch.inf
+                    rows[r, i, self.pad] = -torch.inf
                 else:
-                    log_probs[r, i, given] = 0.0
+                    rows[r, i, given] = 0.0
         return log_probs
 
 

@@ -12,13 +12,15 @@ the right and never read there) but stand at the same number of frames in one pa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from streaming_asr.whisper.encoder import Rows, merge_heads, split_heads
+from streaming_asr.whisper.encoder import Rows, merge_heads, pack, split_heads, unpack
 from streaming_asr.whisper.load import Whisper
+from streaming_asr.whisper.positions import KeyPositions, is_contiguous
 
 OnCross = Callable[[int, torch.Tensor], None]
 """Called with (layer, cross-attention queries (rows, heads, queries, d / heads))."""
@@ -105,6 +107,25 @@ class Decoder:
         into tokens[r] whose outputs are wanted (default the last one); shorter lists are filled
         with their last. Returns hidden states (rows, len(take[0]), d).
         """
+        part = self.part(
+            cache, tokens, starts, n_frames, rows=rows, stream=stream, take=take, on_cross=on_cross
+        )
+        return self.run_parts([part])[0]
+
+    @torch.inference_mode()
+    def part(
+        self,
+        cache: DecoderCache,
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        n_frames: int,
+        *,
+        rows: Sequence[int] | None = None,
+        stream: int | None = None,
+        take: Sequence[Sequence[int]] | None = None,
+        on_cross: OnCross | None = None,
+    ) -> TokenPart:
+        """Return what `run` feeds as a part of a pass."""
         lengths = [len(row) for row in tokens]
         longest = max(lengths)
         device = self.embedding.device
@@ -123,58 +144,128 @@ class Decoder:
             )
         else:
             ids = torch.tensor(tokens, device=device)
-        where = KeyPositions(self, starts, longest, rows, ragged, device)
+        where = KeyPositions(self.max_tokens, starts, longest, rows, ragged, device)
         x = self.embedding[ids] + where.position_embedding(self.positions)
         picks = torch.tensor(take, device=device)
-        partial_last = n_take < longest
+        return TokenPart(x, cache, where, rows, stream, n_frames, picks, on_cross)
+
+    @torch.inference_mode()
+    def run_parts(self, parts: Sequence[TokenPart]) -> list[torch.Tensor]:
+        """Run one pass over all parts: for each hidden states (rows, taken positions, d).
+
+        As in `encode_parts`, all positions go through the linear layers as one, without padding,
+        and each part attends by itself.
+        """
+        shapes = [part.x.shape[:2] for part in parts]
+
+        def heads(x: torch.Tensor) -> list[torch.Tensor]:
+            return [split_heads(own, self.n_heads) for own in unpack(x, shapes)]
+
+        def narrow(x: torch.Tensor) -> torch.Tensor:
+            own = unpack(x, shapes)
+            return pack([part.narrow(rows) for part, rows in zip(parts, own, strict=True)])
+
+        x = pack([part.x for part in parts])
         for i, layer in enumerate(self.layers):
             attention = layer.self_attn
             h = layer.self_attn_layer_norm(x)
-            where.write(cache.keys[i], split_heads(attention.k_proj(h), self.n_heads))
-            where.write(cache.values[i], split_heads(attention.v_proj(h), self.n_heads))
-            if partial_last and i == len(self.layers) - 1:
+            keys, values = heads(attention.k_proj(h)), heads(attention.v_proj(h))
+            for part, key, value in zip(parts, keys, values, strict=True):
+                part.where.write(part.cache.keys[i], key)
+                part.where.write(part.cache.values[i], value)
+            if i == len(self.layers) - 1 and any(part.is_narrowed for part in parts):
                 # Nothing after this layer's keys needs the other positions.
-                gather = picks[..., None].expand(-1, -1, x.shape[-1])
-                x, h = x.gather(1, gather), h.gather(1, gather)
-                where.narrow(picks)
-            q = split_heads(attention.q_proj(h), self.n_heads)
-            h = where.attend(q, cache.keys[i], cache.values[i])
-            x = x + attention.out_proj(merge_heads(h))
-            x = self._cross(cache, i, x, rows, stream, n_frames, on_cross)
-            h = layer.final_layer_norm(x)
-            x = x + layer.fc2(F.gelu(layer.fc1(h)))
-        if not partial_last and n_take == longest and longest > 1:
-            x = x.gather(1, picks[..., None].expand(-1, -1, x.shape[-1]))
-        hidden: torch.Tensor = self.final_norm(x)
-        return hidden
+                x, h = narrow(x), narrow(h)
+                for part in parts:
+                    if part.is_narrowed:
+                        part.where.narrow(part.picks)
+                shapes = [part.narrow(part.x).shape[:2] for part in parts]
+            q = heads(attention.q_proj(h))
+            h = pack([part.attend(i, own) for part, own in zip(parts, q, strict=True)])
+            x = x + attention.out_proj(h)
+            attention = layer.encoder_attn
+            q = heads(attention.q_proj(layer.encoder_attn_layer_norm(x)))
+            h = pack([part.hear(i, own) for part, own in zip(parts, q, strict=True)])
+            x = x + attention.out_proj(h)
+            x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
+        hidden = unpack(self.final_norm(x), shapes)
+        return [
+            rows if part.is_narrowed else part.take(rows)
+            for part, rows in zip(parts, hidden, strict=True)
+        ]
 
-    def _cross(
-        self,
-        cache: DecoderCache,
-        i: int,
-        x: torch.Tensor,
-        rows: list[int],
-        stream: int | None,
-        n_frames: int,
-        on_cross: OnCross | None,
-    ) -> torch.Tensor:
-        layer = self.layers[i]
-        attention = layer.encoder_attn
-        q = split_heads(attention.q_proj(layer.encoder_attn_layer_norm(x)), self.n_heads)
-        if on_cross is not None:
-            on_cross(i, q)
-        keys, values = cache.cross_keys[i], cache.cross_values[i]
-        if stream is not None:
+    @torch.inference_mode()
+    def taken_log_probs(self, parts: Sequence[TokenPart]) -> list[torch.Tensor]:
+        """Run one pass: for each part log-probabilities (rows, taken positions, vocabulary)."""
+        hidden = self.run_parts(parts)
+        shapes = [rows.shape[:2] for rows in hidden]
+        return unpack(self.log_probs(pack(hidden)), shapes)
+
+    @torch.inference_mode()
+    def next_log_probs(self, parts: Sequence[TokenPart]) -> list[torch.Tensor]:
+        """Run one pass: for each part log-probabilities (rows, vocabulary) of what follows it."""
+        last = [hidden[:, -1] for hidden in self.run_parts(parts)]
+        return list(self.log_probs(torch.cat(last)).split([len(rows) for rows in last]))
+
+    @torch.inference_mode()
+    def log_probs(self, hidden: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """Return log-probabilities (..., vocabulary) float32, none for control tokens."""
+        logits = F.linear(hidden, self.output).float()
+        logits += self.suppressed if bias is None else bias
+        return logits.log_softmax(-1)
+
+
+@dataclass(slots=True)
+class TokenPart:
+    """Tokens at positions of their own caches, as a part of one pass of the decoder."""
+
+    x: torch.Tensor
+    """(rows, n, d), embedded."""
+    cache: DecoderCache
+    where: KeyPositions
+    rows: list[int]
+    stream: int | None
+    n_frames: int
+    picks: torch.Tensor
+    """(rows, wanted) of the n positions."""
+    on_cross: OnCross | None
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether fewer outputs are wanted than tokens are fed."""
+        return self.picks.shape[1] < self.x.shape[1]
+
+    def take(self, x: torch.Tensor) -> torch.Tensor:
+        """(rows, n, d) -> (rows, wanted, d)."""
+        if self.x.shape[1] == 1:
+            return x
+        return x.gather(1, self.picks[..., None].expand(-1, -1, x.shape[-1]))
+
+    def narrow(self, x: torch.Tensor) -> torch.Tensor:
+        """Take what is wanted where that is less."""
+        return self.take(x) if self.is_narrowed else x
+
+    def attend(self, i: int, q: torch.Tensor) -> torch.Tensor:
+        """Attend to the tokens in layer i: (rows, heads, n, size) -> (rows, n, d)."""
+        return merge_heads(self.where.attend(q, self.cache.keys[i], self.cache.values[i]))
+
+    def hear(self, i: int, q: torch.Tensor) -> torch.Tensor:
+        """Attend to the frames in layer i: (rows, heads, n, size) -> (rows, n, d)."""
+        if self.on_cross is not None:
+            self.on_cross(i, q)
+        rows, n_frames = self.rows, self.n_frames
+        keys, values = self.cache.cross_keys[i], self.cache.cross_values[i]
+        if self.stream is not None:
             # Hypotheses of one stream share its frames: fold them into the query axis.
             n_rows, n_heads, n_queries, size = q.shape
             folded = q.transpose(0, 1).reshape(1, n_heads, n_rows * n_queries, size)
-            own = slice(stream, stream + 1)
+            own = slice(self.stream, self.stream + 1)
             h = F.scaled_dot_product_attention(
                 folded, keys[own, :, :n_frames], values[own, :, :n_frames]
             )
             h = h.view(n_heads, n_rows, n_queries, size).transpose(0, 1)
-        elif _contiguous(rows) or q.is_cuda:
-            chosen = slice(rows[0], rows[-1] + 1) if _contiguous(rows) else rows
+        elif is_contiguous(rows) or q.is_cuda:
+            chosen = slice(rows[0], rows[-1] + 1) if is_contiguous(rows) else rows
             h = F.scaled_dot_product_attention(
                 q, keys[chosen, :, :n_frames], values[chosen, :, :n_frames]
             )
@@ -189,77 +280,4 @@ class Decoder:
                     for j, row in enumerate(rows)
                 ]
             )
-        return x + attention.out_proj(merge_heads(h))
-
-    @torch.inference_mode()
-    def log_probs(self, hidden: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """Return log-probabilities (..., vocabulary) float32, none for control tokens."""
-        logits = F.linear(hidden, self.output).float()
-        logits += self.suppressed if bias is None else bias
-        return logits.log_softmax(-1)
-
-
-def _contiguous(rows: Sequence[int]) -> bool:
-    return rows[-1] - rows[0] == len(rows) - 1 and list(rows) == sorted(rows)
-
-
-class KeyPositions:
-    """Where a pass writes its keys, and which keys each query may read."""
-
-    def __init__(
-        self,
-        decoder: Decoder,
-        starts: Sequence[int],
-        n_new: int,
-        rows: list[int],
-        ragged: bool,
-        device: torch.device,
-    ) -> None:
-        self._ragged = ragged
-        self._start = starts[0]
-        self._stop = min(max(starts) + n_new, decoder.max_tokens)
-        self._rows: Any = (
-            slice(rows[0], rows[-1] + 1) if _contiguous(rows) else torch.tensor(rows, device=device)
-        )
-        self._n_new = n_new
-        self._causal = False
-        self._mask: torch.Tensor | None = None
-        offsets = torch.arange(n_new, device=device)
-        if ragged:
-            begin = torch.tensor(starts, device=device)
-            self._at = (begin[:, None] + offsets).clamp(max=decoder.max_tokens)
-            self._row_index = torch.tensor(rows, device=device)[:, None]
-            self._mask = (torch.arange(self._stop, device=device) <= self._at[..., None])[:, None]
-        elif n_new > 1:
-            self._causal = self._start == 0
-            self._at = (self._start + offsets)[None]
-            if not self._causal:
-                self._mask = torch.arange(self._stop, device=device) <= self._at[0, :, None]
-
-    def position_embedding(self, table: torch.Tensor) -> torch.Tensor:
-        if self._ragged:
-            return table[self._at.clamp(max=table.shape[0] - 1)]
-        return table[self._start : self._stop]
-
-    def write(self, cache: torch.Tensor, new: torch.Tensor) -> None:
-        """new: (rows, heads, n_new, size) into cache (all rows, heads, positions, size)."""
-        if self._ragged:
-            cache[self._row_index, :, self._at] = new.transpose(1, 2)
-        else:
-            cache[self._rows, :, self._start : self._stop] = new
-
-    def narrow(self, picks: torch.Tensor) -> None:
-        """From now on only the queries at `picks` (rows, wanted) are computed."""
-        keys = torch.arange(self._stop, device=picks.device)
-        at = self._at.expand(picks.shape[0], -1).gather(1, picks)
-        self._mask = (keys <= at[..., None])[:, None]
-        self._causal = False
-
-    def attend(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        return F.scaled_dot_product_attention(
-            q,
-            keys[self._rows, :, : self._stop],
-            values[self._rows, :, : self._stop],
-            attn_mask=self._mask,
-            is_causal=self._causal,
-        )
+        return merge_heads(h)

@@ -5,6 +5,8 @@
 `encode_masked`   block-causal over a whole input in one pass (training, tests);
 `StreamingEncoder` block-causal, block by block, keys and values kept: equal to `encode_masked`.
 
+Windows and blocks of many streams are `Part`s of one pass (`encode_parts`), wherever they stand.
+
 transformers' own WhisperEncoder insists on its full context and drops masks, so the layers are
 looped here. Dropout is not applied. Shapes: mel (batch, n_mels, mel frames), frames of 20 ms out.
 """
@@ -12,6 +14,7 @@ looped here. Dropout is not applied. Shapes: mel (batch, n_mels, mel frames), fr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,8 +23,9 @@ import torch.nn.functional as F
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.masks import mask_from_ends
 
-Kept = tuple[torch.Tensor, torch.Tensor]
-"""Keys and values."""
+Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""Called with a layer's number and the new queries, keys and values (batch, heads, n, d / heads);
+returns what the queries attend to, of the queries' shape."""
 Rows = slice | torch.Tensor
 """Rows of a pool of streams: a slice (views, no copy) or an index tensor."""
 
@@ -66,44 +70,78 @@ def _check_length(n_frames: int, encoder: Any) -> None:
         )
 
 
+def pack(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return (1, n, d), the rows of all parts (batch, n_i, d) one after another; one as it is."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat([part.flatten(0, 1) for part in parts])[None]
+
+
+def unpack(x: torch.Tensor, shapes: Sequence[torch.Size]) -> list[torch.Tensor]:
+    """Return the parts that `pack` joined, each (batch, n_i, d) of its shape (batch, n_i)."""
+    if len(shapes) == 1:
+        return [x]
+    rows = x[0].split([shape.numel() for shape in shapes])
+    return [own.unflatten(0, shape) for own, shape in zip(rows, shapes, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Frames (batch, n, d) with their positions, ready for the layers, and how they attend."""
+
+    frames: torch.Tensor
+    attend: Attend
+
+
 def encode(model: Any, mel: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """The encoder with a mask of one's own: (batch, mel frames // 2, d).
 
     mask: bool, (F, F) or (batch, 1, F, F), True where frame i sees frame j; None: all see all.
     """
+    return encode_parts(model, [part_of(model, mel, mask)])[0]
+
+
+def part_of(model: Any, mel: torch.Tensor, mask: torch.Tensor | None = None) -> Part:
+    """Return windows (batch, n_mels, mel frames) as a part of a pass; mask: see `encode`."""
     encoder = encoder_of(model)
     n_frames = mel.shape[-1] // 2
     _check_length(n_frames, encoder)
     if mel.shape[-1] == 2 * n_frames:  # no frame to the right: the convolution sees zero there
         mel = F.pad(mel, (0, 1))
     x = _convolve(encoder, mel.to(encoder.conv1.weight.dtype), at_start=True)
-    return _run_layers(encoder, x + encoder.embed_positions.weight[:n_frames], mask)
+
+    def attend(i: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    return Part(x + encoder.embed_positions.weight[:n_frames], attend)
 
 
-def _run_layers(
-    encoder: Any,
-    x: torch.Tensor,
-    mask: torch.Tensor | None,
-    keep: Callable[[int, torch.Tensor, torch.Tensor], Kept] | None = None,
-) -> torch.Tensor:
-    """Run (batch, n, d) through all layers and the last norm.
+def encode_parts(model: Any, parts: Sequence[Part]) -> list[torch.Tensor]:
+    """Run the layers and the last norm over all parts in one pass: (batch, n, d) of each.
 
-    keep: called with a layer's number and its new keys and values; returns those to attend to.
+    The frames of all parts go through the linear layers as one, and each part attends by itself.
+    So parts of unlike lengths and places share a pass without padding; an attention call for each
+    part and layer is what that costs. A part's numbers are those it has alone, but for the order in
+    which a product's sums are taken.
     """
+    encoder = encoder_of(model)
+    shapes = [part.frames.shape[:2] for part in parts]
+    x = pack([part.frames for part in parts])
     for i, layer in enumerate(encoder.layers):
         attention = layer.self_attn
+        n_heads = attention.num_heads
         h = layer.self_attn_layer_norm(x)
-        q, k, v = (
-            split_heads(project(h), attention.num_heads)
+        qkv = [
+            [split_heads(own, n_heads) for own in unpack(project(h), shapes)]
             for project in (attention.q_proj, attention.k_proj, attention.v_proj)
-        )
-        if keep is not None:
-            k, v = keep(i, k, v)
-        h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = x + attention.out_proj(merge_heads(h))
+        ]
+        heard = [
+            merge_heads(part.attend(i, *own))
+            for part, own in zip(parts, zip(*qkv, strict=True), strict=True)
+        ]
+        x = x + attention.out_proj(pack(heard))
         x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
-    hidden: torch.Tensor = encoder.layer_norm(x)
-    return hidden
+    return unpack(encoder.layer_norm(x), shapes)
 
 
 def encode_masked(model: Any, mel: torch.Tensor, *, ends: Sequence[int]) -> torch.Tensor:
@@ -145,13 +183,13 @@ class StreamingEncoder:
     """
 
     def __init__(self, model: Any, batch: int = 1) -> None:
-        self._encoder = encoder_of(model)
-        n_heads = self._encoder.layers[0].self_attn.num_heads
-        weight = self._encoder.embed_positions.weight
+        self._model = model
+        layers, weight = encoder_of(model).layers, encoder_of(model).embed_positions.weight
+        n_heads = layers[0].self_attn.num_heads
         context_frames, d = weight.shape
         shape = (batch, n_heads, context_frames, d // n_heads)
-        self.keys = [weight.new_empty(shape) for _ in self._encoder.layers]
-        self.values = [weight.new_empty(shape) for _ in self._encoder.layers]
+        self.keys = [weight.new_empty(shape) for _ in layers]
+        self.values = [weight.new_empty(shape) for _ in layers]
 
     @torch.inference_mode()
     def append(
@@ -166,7 +204,14 @@ class StreamingEncoder:
         mel: (rows, n_mels, k), mel frames 2 start - 2 .. 2 ends[-1] (0 .. at the start), so that
         nothing is padded but the left edge of the window.
         """
-        encoder = self._encoder
+        return encode_parts(self._model, [self.part(mel, start, ends, rows)])[0]
+
+    @torch.inference_mode()
+    def part(
+        self, mel: torch.Tensor, start: int, ends: Sequence[int], rows: Rows = slice(None)
+    ) -> Part:
+        """Return what `append` encodes as a part of a pass, which then keeps keys and values."""
+        encoder = encoder_of(self._model)
         stop = ends[-1]
         _check_length(stop, encoder)
         x = _convolve(encoder, mel.to(encoder.conv1.weight.dtype), at_start=start == 0)
@@ -175,13 +220,14 @@ class StreamingEncoder:
                 f"mel of {mel.shape[-1]} frames gives {x.shape[1]} encoder frames where blocks "
                 f"{start}..{stop} want {stop - start}; hand over mel 2*start-2 .. 2*stop"
             )
-        x = x + encoder.embed_positions.weight[start:stop]
         mask = None
         if len(ends) > 1:
             mask = mask_from_ends([start, *ends] if start else ends, mel.device)[start:]
 
-        def keep(i: int, k: torch.Tensor, v: torch.Tensor) -> Kept:
-            self.keys[i][rows, :, start:stop], self.values[i][rows, :, start:stop] = k, v
-            return self.keys[i][rows, :, :stop], self.values[i][rows, :, :stop]
+        def attend(i: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            keys, values = self.keys[i], self.values[i]
+            keys[rows, :, start:stop], values[rows, :, start:stop] = k, v
+            keys, values = keys[rows, :, :stop], values[rows, :, :stop]
+            return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
 
-        return _run_layers(encoder, x, mask, keep)
+        return Part(x + encoder.embed_positions.weight[start:stop], attend)

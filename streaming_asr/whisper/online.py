@@ -89,6 +89,11 @@ class OnlineBuffer:
         """The unconfirmed end of the newest hypothesis."""
         return self._agreement.partial
 
+    @property
+    def has_unheard(self) -> bool:
+        """Whether audio has come that no round has heard."""
+        return self._n_new > 0
+
     def insert(self, audio: Samples) -> None:
         """Append (n,) samples."""
         self.audio = np.concatenate([self.audio, np.asarray(audio, np.float32)])
@@ -107,7 +112,7 @@ class OnlineBuffer:
 
     def finish(self) -> list[Word]:
         """Make all final; audio that no round has heard is heard now."""
-        committed = self.process() if self._n_new else []
+        committed = self.process() if self.has_unheard else []
         with self._recorder.part("finalise"):
             rest = self._agreement.finish()
             self._said += rest

@@ -16,6 +16,7 @@ import torch
 
 from streaming_asr.method import Recorder
 from streaming_asr.whisper.decoder import Decoder, DecoderCache, OnCross
+from streaming_asr.whisper.together import Passes, Wanted, run_together
 
 TOKENS_PER_SECOND = 28
 """No speech has more: a decoder that says more loops."""
@@ -81,7 +82,6 @@ class BeamSearch:
     eot: int
     beam: int
 
-    @torch.inference_mode()
     def run(
         self,
         cache: DecoderCache,
@@ -91,10 +91,25 @@ class BeamSearch:
         recorder: Recorder,
         guide: Guide | None = None,
     ) -> Hypothesis:
+        """Search alone; see `passes`."""
+        passes = self.passes(cache, prompt, n_frames, max_new, recorder, guide)
+        return run_together([passes], recorder)[0]
+
+    @torch.inference_mode()
+    def passes(
+        self,
+        cache: DecoderCache,
+        prompt: Sequence[int],
+        n_frames: int,
+        max_new: int,
+        recorder: Recorder,
+        guide: Guide | None = None,
+    ) -> Passes[Hypothesis]:
         """Return the best text of at most `max_new` tokens that follows `prompt`.
 
         The frames are those of the cache's stream 0. The text is empty where the guide threw all
         hypotheses away. Reports each pass of the decoder with the number of hypotheses in it.
+        Searches of other streams may share the passes.
         """
         guide = guide or Guide()
         max_new = min(max_new, self.decoder.max_tokens - len(prompt))
@@ -103,7 +118,7 @@ class BeamSearch:
         while True:
             with recorder.part("decode"):
                 take = None if guide.on_cross is None else [range(len(row)) for row in feed]
-                hidden = self.decoder.run(
+                part = self.decoder.part(
                     cache,
                     feed,
                     [start] * len(feed),
@@ -112,7 +127,9 @@ class BeamSearch:
                     take=take,
                     on_cross=guide.on_cross,
                 )
-                top = self.decoder.log_probs(hidden[:, -1]).topk(self.beam + 1)
+            next_log_probs = yield Wanted("decode", self.decoder.next_log_probs, part)
+            with recorder.part("decode"):
+                top = next_log_probs.topk(self.beam + 1)
                 tokens, log_probs = top.indices.tolist(), top.values.tolist()
             recorder.count(decode_steps=1, beam_sum=len(live))
             start += len(feed[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,12 +15,13 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_S, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import encode_padded
+from streaming_asr.whisper.encoder import encode_parts, part_of
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Guide
+from streaming_asr.whisper.together import Passes, Wanted, run_together
 from streaming_asr.whisper.words import Emitter, TokenWord, probability_of
 
 Times = list[tuple[float, float]]
@@ -28,7 +30,6 @@ SHORTEST_SAMPLES = SAMPLE_RATE // 10
 """The least audio that is decoded: 0.1 s hold no word, whatever a model says of them."""
 
 
-@torch.inference_mode()
 def encode_window(
     whisper: Whisper,
     decoder: Decoder,
@@ -37,12 +38,27 @@ def encode_window(
     recorder: Recorder,
 ) -> torch.Tensor:
     """Encode (n,) samples padded to the context, for the cache's stream 0 too: (1, context, d)."""
+    pass_ = window_pass(whisper, decoder, cache, audio, recorder)
+    return run_together([pass_], recorder)[0]
+
+
+@torch.inference_mode()
+def window_pass(
+    whisper: Whisper,
+    decoder: Decoder,
+    cache: DecoderCache,
+    audio: Samples,
+    recorder: Recorder,
+) -> Passes[torch.Tensor]:
+    """As `encode_window`, in a pass that windows of other streams may share."""
     with recorder.part("feature"):
         samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
         padded = F.pad(samples, (0, whisper.context_frames * FRAME_SAMPLES - samples.numel()))
         mel = log_mel(padded.to(whisper.device)[None], whisper.n_mels)
     with recorder.part("encode"):
-        hidden = encode_padded(whisper.model, mel)
+        part = part_of(whisper.model, mel)
+    hidden = yield Wanted("encode", partial(encode_parts, whisper.model), part)
+    with recorder.part("encode"):
         decoder.append_frames(cache, hidden, 0)
     recorder.count(
         frames_real=-(-samples.numel() // FRAME_SAMPLES),
@@ -83,10 +99,23 @@ class WindowDecoder:
         previous: Sequence[int] = (),
     ) -> Window:
         """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens."""
+        decoding = self.decoding(audio, language, recorder, previous)
+        return run_together([decoding], recorder)[0]
+
+    def decoding(
+        self,
+        audio: Samples,
+        language: str | None,
+        recorder: Recorder,
+        previous: Sequence[int] = (),
+    ) -> Passes[Window]:
+        """As `decode`, in passes that windows of other streams may share."""
         cache = DecoderCache(self.decoder, rows=self.search.beam, streams=1)
-        encode_window(self.whisper, self.decoder, cache, audio, recorder)
+        yield from window_pass(self.whisper, self.decoder, cache, audio, recorder)
         n_frames = self.whisper.context_frames
-        return self.search_window(cache, n_frames, n_frames, language, recorder, previous)
+        return (
+            yield from self.search_window(cache, n_frames, n_frames, language, recorder, previous)
+        )
 
     def search_window(
         self,
@@ -97,14 +126,14 @@ class WindowDecoder:
         recorder: Recorder,
         previous: Sequence[int] = (),
         guide: Guide | None = None,
-    ) -> Window:
+    ) -> Passes[Window]:
         """Decode the cache's `n_frames` frames, of which word times may lie in `n_timed`.
 
         The text has no more tokens than speech of `n_timed` frames can have.
         """
         prompt = self.whisper.prompt(language, previous=previous)
         most = min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_timed * FRAME_S))
-        best = self.search.run(cache, prompt, n_frames, most, recorder, guide)
+        best = yield from self.search.passes(cache, prompt, n_frames, most, recorder, guide)
         tokens = list(best.tokens)
         words = self.whisper.detokenizer.words(tokens, language=language)
         return Window(cache, prompt, tokens, list(best.log_probs), words, n_timed)
@@ -166,7 +195,7 @@ def check_search(beam: int, max_tokens: int | None) -> None:
         )
 
 
-DecodeWindow = Callable[[Samples, list[int]], Window]
+DecodeWindow = Callable[[Samples, list[int]], Passes[Window]]
 """Called with samples of at most a window and the tokens of the text before."""
 
 
@@ -177,11 +206,11 @@ def transcribe_buffer(
     language: str | None,
     recorder: Recorder,
     decode: DecodeWindow | None = None,
-) -> tuple[list[Word], list[int]]:
+) -> Passes[tuple[list[Word], list[int]]]:
     """Transcribe (n,) samples after the text `prompt`; return the words and their tokens.
 
     A buffer longer than a window is taken in windows, cut where a word ends; each is told the text
-    before it. decode: in place of `windows.decode`. Less than 0.1 s of audio has no words.
+    before it. decode: in place of `windows.decoding`. Less than 0.1 s of audio has no words.
     """
     emitter = Emitter(language)
     words: list[Word] = []
@@ -192,9 +221,9 @@ def transcribe_buffer(
         heard = audio[start : start + windows.limit_samples]
         previous = windows.previous_tokens(text + "".join(word.text for word in words))
         if decode is None:
-            window = windows.decode(heard, language, recorder, previous)
+            window = yield from windows.decoding(heard, language, recorder, previous)
         else:
-            window = decode(heard, previous)
+            window = yield from decode(heard, previous)
         with recorder.part("decode"):  # the alignment is one more pass of the decoder
             times = windows.times(window)
             step, n_words = audio.size - start, len(times)

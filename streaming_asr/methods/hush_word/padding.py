@@ -8,6 +8,8 @@ model's context. Frames here are the encoder's, 20 ms.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import torch.nn.functional as F
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
-from streaming_asr.whisper.encoder import encode_short
+from streaming_asr.whisper.encoder import Part, encode_parts, part_of
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.tensors import weights_at
@@ -163,16 +165,29 @@ class PaddedEncoder:
 
     @torch.inference_mode()
     def encode(self, mel: torch.Tensor) -> torch.Tensor:
-        """(1, n_mels, 2 frames) -> (1, frames, d); all frames are for the decoder to look at.
+        """(1, n_mels, 2 frames) -> (1, frames, d); all frames are for the decoder to look at."""
+        return self.encode_parts([self.part(mel)])[0]
 
-        oneDNN keeps a compiled convolution for every length it has met, about a megabyte each, and
-        every round has another length: memory would grow with the stream. Without it the
-        convolutions in float32 take no longer.
-        """
+    @torch.inference_mode()
+    def part(self, mel: torch.Tensor) -> Part:
+        """Return what `encode` encodes as a part of a pass."""
+        with self._uncompiled():
+            return part_of(self.whisper.model, mel)
+
+    def encode_parts(self, parts: Sequence[Part]) -> list[torch.Tensor]:
+        """Run a pass of the encoder over windows of many streams."""
+        with self._uncompiled():
+            return encode_parts(self.whisper.model, parts)
+
+    @contextmanager
+    def _uncompiled(self) -> Iterator[None]:
+        """oneDNN keeps a compiled convolution for every length it has met, about a megabyte each,
+        and every round has another length: memory would grow with the stream. Without it the
+        convolutions in float32 take no longer."""
         onednn: Any = torch.backends.mkldnn  # its own context manager warns of Intel's GPUs
         before = onednn.enabled
         onednn.enabled = before and self.whisper.model.dtype != torch.float32
         try:
-            return encode_short(self.whisper.model, mel)
+            yield
         finally:
             onednn.enabled = before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -15,6 +16,7 @@ from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
+from streaming_asr.whisper.together import Passes, Wanted, run_together
 from streaming_asr.whisper.transcribe import (
     SHORTEST_SAMPLES,
     Window,
@@ -60,12 +62,14 @@ class Transcriber(WindowDecoder):
         """The longest audio that is transcribed at once, in seconds."""
         return self.limit_samples / SAMPLE_RATE
 
-    def encode(self, audio: Samples, recorder: Recorder) -> Encoded:
+    def encoding(self, audio: Samples, recorder: Recorder) -> Passes[Encoded]:
         """(n,) samples, at least one frame and at most the context."""
         with recorder.part("feature"):
             mel = self.encoder.mel(audio)
         with recorder.part("encode"):
-            encoded = Encoded(audio.size, self.encoder.encode(mel))
+            part = self.encoder.part(mel)
+        hidden = yield Wanted("encode", self.encoder.encode_parts, part)
+        encoded = Encoded(audio.size, hidden)
         self.count(encoded, recorder)
         return encoded
 
@@ -86,7 +90,7 @@ class Transcriber(WindowDecoder):
         previous: list[int],
         reference: list[int],
         recorder: Recorder,
-    ) -> Window:
+    ) -> Passes[Window]:
         """Decode after the text of the tokens `previous`.
 
         reference: tokens of the round before, none for the plain search. Word times lie in the
@@ -98,7 +102,11 @@ class Transcriber(WindowDecoder):
         if self._prune and reference:
             guide = Reference(reference, self._skips, reenter=self._reenter)
         n_frames, n_heard = encoded.hidden.shape[1], encoded.n_heard
-        return self.search_window(cache, n_frames, n_heard, language, recorder, previous, guide)
+        return (
+            yield from self.search_window(
+                cache, n_frames, n_heard, language, recorder, previous, guide
+            )
+        )
 
 
 class StreamRecogniser:
@@ -117,6 +125,7 @@ class StreamRecogniser:
         self._cache: DecoderCache | None = None
         self._reference: list[int] = []
         self._pending: Encoded | None = None
+        self._heard: Hypothesis | None = None
 
     @property
     def pending_samples(self) -> int:
@@ -130,6 +139,12 @@ class StreamRecogniser:
         """Encode a first round in the worker; audio longer than the context is left for later."""
         self._pending = self._collect(self._submit(audio), recorder)
 
+    def hear(
+        self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
+    ) -> Passes[None]:
+        """Transcribe what `transcribe` is asked for next, in passes that streams may share."""
+        self._heard = yield from self._whole(audio, None, prompt, language, recorder)
+
     def drop(self) -> None:
         """Forget what is encoded: the buffer has been cut meanwhile."""
         self._pending = None
@@ -138,14 +153,20 @@ class StreamRecogniser:
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
     ) -> Hypothesis:
         """Return the words of (n,) samples; while pipelined, those of one round before."""
+        if self._heard is not None:
+            heard_before, self._heard = self._heard, None
+            return heard_before
         pending, self._pending = self._pending, None
         if pending is None or (self.draining and pending.n_samples != audio.size):
-            return self._whole(audio, None, prompt, language, recorder)
+            return self._alone(audio, None, prompt, language, recorder)
         submitted = None if self.draining else self._submit(audio)
         heard = audio[: pending.n_samples]
-        hypothesis = self._whole(heard, pending, prompt, language, recorder)
+        hypothesis = self._alone(heard, pending, prompt, language, recorder)
         self._pending = self._collect(submitted, recorder)
         return hypothesis
+
+    def _alone(self, *arguments: Any) -> Hypothesis:
+        return run_together([self._whole(*arguments)], arguments[-1])[0]
 
     def _whole(
         self,
@@ -154,18 +175,27 @@ class StreamRecogniser:
         prompt: str | None,
         language: str | None,
         recorder: Recorder,
-    ) -> Hypothesis:
+    ) -> Passes[Hypothesis]:
         """Transcribe all of `audio`; `encoded` is the first window of it, or None."""
         shared = self._shared
         if self._cache is None:
             self._cache = DecoderCache(shared.decoder, rows=shared.search.beam, streams=1)
         cache, pending = self._cache, [] if encoded is None else [encoded]
 
-        def decode(heard: Samples, previous: list[int]) -> Window:
-            window = pending.pop() if pending else shared.encode(heard, recorder)
-            return shared.follow(window, cache, language, previous, self._reference, recorder)
+        def decode(heard: Samples, previous: list[int]) -> Passes[Window]:
+            if pending:
+                window = pending.pop()
+            else:
+                window = yield from shared.encoding(heard, recorder)
+            return (
+                yield from shared.follow(
+                    window, cache, language, previous, self._reference, recorder
+                )
+            )
 
-        words, tokens = transcribe_buffer(shared, audio, prompt, language, recorder, decode)
+        words, tokens = yield from transcribe_buffer(
+            shared, audio, prompt, language, recorder, decode
+        )
         self._reference = tokens
         return Hypothesis(tuple(words), sentence_ends_s(words))
 

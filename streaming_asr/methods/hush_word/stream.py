@@ -19,6 +19,7 @@ from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser, Transcriber
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
 from streaming_asr.whisper.settings import Chunked
+from streaming_asr.whisper.together import Passes, SharedPasses
 from streaming_asr.whisper.transcribe import check_search
 
 
@@ -30,7 +31,7 @@ class HushState(BufferedStream):
 
 
 @dataclass(kw_only=True, eq=False)
-class HushWord(Chunked):
+class HushWord(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `HushState`.
 
     weights: folder of the hush word. padding: full, none, zeros, noise or hush; padding_s: of
@@ -102,15 +103,15 @@ class HushWord(Chunked):
             next_decode=self._first,
         )
 
-    def step(self, state: HushState, audio: Samples, *, last: bool) -> Update:
+    def _step(self, state: HushState, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; transcribe once when a chunk or more has come, with all that has."""
         state.buffer.insert(audio)
         is_due = state.hear(audio.size, self._chunk)
         words: list[Word] = []
         if last:
-            words = self._finish(state)
+            words = yield from self._finish(state)
         elif is_due:
-            words = self._round(state)
+            words = yield from self._round(state)
         return Update(state.given_out(words), () if last else state.shown())
 
     def close(self) -> None:
@@ -118,10 +119,11 @@ class HushWord(Chunked):
         if self._worker is not None:
             self._worker.close()
 
-    def _round(self, state: HushState) -> list[Word]:
+    def _round(self, state: HushState) -> Passes[list[Word]]:
         """Run one round; in the pipeline the words are those of the round before."""
         buffer, recogniser = state.buffer, state.recogniser
         if self._worker is None:
+            yield from self._hear(state)
             return buffer.process()
         if not recogniser.pending_samples:
             recogniser.prefetch(buffer.audio, state.recorder)
@@ -133,12 +135,24 @@ class HushWord(Chunked):
             recogniser.drop()
         return words
 
-    def _finish(self, state: HushState) -> list[Word]:
+    def _finish(self, state: HushState) -> Passes[list[Word]]:
         buffer, recogniser = state.buffer, state.recogniser
         words: list[Word] = []
         if self._worker is not None and buffer.audio.size:
             if 0 < recogniser.pending_samples < buffer.audio.size:
-                words += self._round(state)
+                words += yield from self._round(state)
             recogniser.draining = True
             words += buffer.process()
+        elif buffer.has_unheard:
+            yield from self._hear(state)
         return words + buffer.finish()
+
+    def _hear(self, state: HushState) -> Passes[None]:
+        """Transcribe the buffer ahead of the round that asks for it."""
+        buffer = state.buffer
+        yield from state.recogniser.hear(
+            buffer.audio,
+            prompt=buffer.prompt() or None,
+            language=state.language,
+            recorder=state.recorder,
+        )

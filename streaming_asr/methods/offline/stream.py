@@ -12,6 +12,7 @@ import numpy as np
 
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.whisper.settings import Chunked, OnWhisper
+from streaming_asr.whisper.together import Passes, SharedPasses
 from streaming_asr.whisper.transcribe import Times, Window, WindowDecoder, check_search, emit_window
 from streaming_asr.whisper.words import Emitter
 
@@ -51,7 +52,7 @@ class WholeAudio:
 
 
 @dataclass(kw_only=True, eq=False)
-class _Whole(OnWhisper):
+class _Whole(SharedPasses, OnWhisper):
     """weights: an adapter, or none. max_tokens: of text per window, default the model's."""
 
     weights: str | None
@@ -63,12 +64,14 @@ class _Whole(OnWhisper):
         check_search(beam, self.max_tokens)
         self._decoder = WindowDecoder(self.load(self.weights), beam, self.max_tokens)
 
-    def _close_full_windows(self, state: WholeAudio) -> list[Word]:
+    def _close_full_windows(self, state: WholeAudio) -> Passes[list[Word]]:
         """Commit and leave behind windows that hold more audio than the context."""
         committed: list[Word] = []
         context = self._decoder.limit_samples
         while state.window().size > context:
-            window = self._decoder.decode(state.window()[:context], state.language, state.recorder)
+            window = yield from self._decoder.decoding(
+                state.window()[:context], state.language, state.recorder
+            )
             with state.recorder.part("policy"):
                 times = self._decoder.times(window)
                 cut, n_words = self._decoder.seam(times)
@@ -80,10 +83,12 @@ class _Whole(OnWhisper):
         at_s, heard_s = state.start / SAMPLE_RATE, state.n_samples / SAMPLE_RATE
         return emit_window(state.emitter, window, n_words, times, at_s, heard_s)
 
-    def _finish(self, state: WholeAudio) -> list[Word]:
-        committed = self._close_full_windows(state)
+    def _finish(self, state: WholeAudio) -> Passes[list[Word]]:
+        committed = yield from self._close_full_windows(state)
         if state.window().size:
-            window = self._decoder.decode(state.window(), state.language, state.recorder)
+            window = yield from self._decoder.decoding(
+                state.window(), state.language, state.recorder
+            )
             with state.recorder.part("finalise"):
                 times = self._decoder.times(window)
                 committed += self._words(state, window, len(times), times)
@@ -109,10 +114,10 @@ class Offline(_Whole):
         self._decoder.whisper.prompt(language)  # an unknown language is refused here
         return WholeAudio(language, recorder, 0)
 
-    def step(self, state: WholeAudio, audio: Samples, *, last: bool) -> Update:
+    def _step(self, state: WholeAudio, audio: Samples, last: bool) -> Passes[Update]:
         """Keep `audio`; after the last of it, decode."""
         state.take_in(audio)
-        return Update(tuple(self._finish(state))) if last else Update()
+        return Update(tuple((yield from self._finish(state)))) if last else Update()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -131,7 +136,7 @@ class Reencode(_Whole, Chunked):
         self._decoder.whisper.prompt(language)
         return WholeAudio(language, recorder, self._first)
 
-    def step(self, state: WholeAudio, audio: Samples, *, last: bool) -> Update:
+    def _step(self, state: WholeAudio, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; decode all of it again when it completes a chunk."""
         arrived = np.asarray(audio, dtype=np.float32)
         committed: list[Word] = []
@@ -143,15 +148,15 @@ class Reencode(_Whole, Chunked):
             state.next_decode += self._chunk
             if arrived.size == 0 and last:
                 break  # the final decoding hears the same
-            committed += self._show(state)
+            committed += yield from self._show(state)
         state.take_in(arrived)
         if last:
-            committed += self._finish(state)
+            committed += yield from self._finish(state)
         return Update(tuple(committed), state.partial)
 
-    def _show(self, state: WholeAudio) -> list[Word]:
-        committed = self._close_full_windows(state)
-        window = self._decoder.decode(state.window(), state.language, state.recorder)
+    def _show(self, state: WholeAudio) -> Passes[list[Word]]:
+        committed = yield from self._close_full_windows(state)
+        window = yield from self._decoder.decoding(state.window(), state.language, state.recorder)
         with state.recorder.part("policy"):
             state.partial = state.emitter.shown(word.text for word in window.words)
         return committed

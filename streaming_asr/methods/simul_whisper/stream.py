@@ -26,7 +26,8 @@ from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Hypothesis
 from streaming_asr.whisper.settings import Chunked, trained
-from streaming_asr.whisper.transcribe import encode_window
+from streaming_asr.whisper.together import Passes, SharedPasses
+from streaming_asr.whisper.transcribe import window_pass
 from streaming_asr.whisper.window import samples_of
 
 REWIND_SHARE = 4 / 30  # the reference's 4 s in a context of 30 s
@@ -34,7 +35,7 @@ TRUNCATIONS = ("cif", "never", "always")
 
 
 @dataclass(kw_only=True, eq=False)
-class SimulWhisper(Chunked):
+class SimulWhisper(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
     weights: the detector for truncation=cif. truncation: drop the last word of a step's text
@@ -115,7 +116,7 @@ class SimulWhisper(Chunked):
             language, recorder, self._whisper.detokenizer, cache, tuple(self._prompt)
         )
 
-    def step(self, state: StreamState, audio: Samples, *, last: bool) -> Update:
+    def _step(self, state: StreamState, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; with less than a chunk of it nothing changes, unless it is the last.
 
         More than half of the buffer at once is heard in portions, so that none is lost.
@@ -129,7 +130,7 @@ class SimulWhisper(Chunked):
             while True:
                 n_new = min(portion, state.n_pending)
                 at_end = last and n_new == state.n_pending
-                committed += self._round(state, n_new, at_end=at_end)
+                committed += yield from self._round(state, n_new, at_end=at_end)
                 if not state.n_pending:
                     break
         return Update(tuple(committed), () if last else state.partial())
@@ -137,16 +138,16 @@ class SimulWhisper(Chunked):
     # ---- one round --------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def _round(self, state: StreamState, n_new: int, *, at_end: bool) -> list[Word]:
+    def _round(self, state: StreamState, n_new: int, *, at_end: bool) -> Passes[list[Word]]:
         """Hear `n_new` more samples and say what can be said; `at_end`: all of it."""
         with state.recorder.part("policy"):
             committed = state.slide(n_new, self._buffer_samples)
             committed += self._make_room(state)
         if state.n_frames:
-            (hidden,) = encode_window(
+            (hidden,) = yield from window_pass(
                 self._whisper, self._decoder, state.cache, state.window, state.recorder
             )
-            said = self._decode(state, at_end=at_end)
+            said = yield from self._decode(state, at_end=at_end)
             with state.recorder.part("policy"):
                 n_kept = len(said.tokens)
                 if n_kept and not at_end and self._cut_off(hidden[: state.n_frames]):
@@ -155,7 +156,7 @@ class SimulWhisper(Chunked):
         with state.recorder.part("finalise" if at_end else "policy"):
             return committed + state.commit(everything=at_end)
 
-    def _decode(self, state: StreamState, *, at_end: bool) -> Hypothesis:
+    def _decode(self, state: StreamState, *, at_end: bool) -> Passes[Hypothesis]:
         """Return the new text of the window; remember where the decoder is."""
         forced = [*self._control_tokens(state), *state.tokens]
         attended = None
@@ -172,7 +173,9 @@ class SimulWhisper(Chunked):
         )
         max_new = TOKENS_PER_SECOND * math.ceil(max(unsaid_s, FRAME_S))
         context = self._whisper.context_frames
-        said = self._search.run(state.cache, forced, context, max_new, state.recorder, guide)
+        said = yield from self._search.passes(
+            state.cache, forced, context, max_new, state.recorder, guide
+        )
         if said.last_attended is None:  # thrown away
             state.last_attended = None
         elif said.frames:

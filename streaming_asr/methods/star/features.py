@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from streaming_asr.whisper.batched import encode_windows
-from streaming_asr.whisper.encoder import StreamingEncoder
+from streaming_asr.whisper.encoder import Part, StreamingEncoder
 from streaming_asr.whisper.features import (
     LOOKAHEAD_SAMPLES,
     StreamingLogMel,
@@ -39,8 +39,9 @@ class Extractor(Protocol):
     def take(self, state: Any, samples: Tensor) -> None:
         """(n,) new samples of the window: the part of the work that is done sample by sample."""
 
-    def encode(self, state: Any, ends: Sequence[int]) -> Tensor:
-        """Return the next frames, as blocks that end at `ends` (frames of the window): (n, d)."""
+    def encode(self, state: Any, ends: Sequence[int]) -> Tensor | Part:
+        """Return the next frames, as blocks that end at `ends` (frames of the window): (n, d); or
+        the part of a pass of the Whisper encoder that gives them."""
 
     def move(self, state: Any, start: int) -> None:
         """Let the window begin at its frame `start`; all frames after it are to be encoded anew."""
@@ -101,11 +102,11 @@ class WhisperFeatures:
         state.mel[:, :, state.n_mel : stop] = frames
         state.n_mel = stop
 
-    def encode(self, state: _WhisperState, ends: Sequence[int]) -> Tensor:
+    def encode(self, state: _WhisperState, ends: Sequence[int]) -> Part:
         start = state.position
         mel = mel_of_frames(state.mel, start, ends[-1])
         state.position = ends[-1]
-        return state.encoder.append(mel, start, ends)[0]
+        return state.encoder.part(mel, start, ends)
 
     @torch.inference_mode()
     def move(self, state: _WhisperState, start: int) -> None:

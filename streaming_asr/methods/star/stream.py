@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -32,8 +33,10 @@ from streaming_asr.methods.star.compressors import Compressed
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
 from streaming_asr.methods.star.network import load_star
 from streaming_asr.methods.star.state import StreamState
+from streaming_asr.whisper.encoder import Part, encode_parts
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.settings import Chunked, trained
+from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
 from streaming_asr.whisper.window import FRAME_S, frames_of
 from streaming_asr.whisper.words import TokenWord, probability_of
 
@@ -43,7 +46,7 @@ TOKENS_PER_FRAME, SPARE_TOKENS = 0.25, 10
 
 
 @dataclass(kw_only=True, eq=False)
-class Star(Chunked):
+class Star(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
     weights: a folder of the network; None: untrained, for trials. wait_k: anchors before the first
@@ -129,19 +132,19 @@ class Star(Chunked):
         )
 
     @torch.inference_mode()
-    def step(self, state: StreamState, audio: Samples, *, last: bool) -> Update:
+    def _step(self, state: StreamState, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; a step that completes no chunk changes nothing."""
         state.arrive(audio, last)
         committed: list[Word] = []
         while state.block_is_there():
             length = self._chunk_frames if state.n_taken else self._first_frames
             if state.position + length > self._seam.limit:
-                committed += self._next_window(state)
+                committed += yield from self._next_window(state)
             with state.recorder.part("feature"):
                 self._extractor.take(state.features, state.take_samples())
             end = state.next_end - state.window_start
             state.next_end += self._chunk_frames
-            self._encode(state, [end])
+            yield from self._encode(state, [end])
             self._decode(state)
             committed += self._commit(state, everything=False)
         if last:
@@ -156,11 +159,13 @@ class Star(Chunked):
 
     # ---- hearing ----------------------------------------------------------------------------
 
-    def _encode(self, state: StreamState, ends: Sequence[int]) -> None:
+    def _encode(self, state: StreamState, ends: Sequence[int]) -> Passes[None]:
         """Features of the window's blocks that end at `ends`, and the anchors among them."""
         start, stop = state.position, ends[-1]
         with state.recorder.part("encode"):
             x = self._extractor.encode(state.features, ends)
+        if isinstance(x, Part):
+            (x,) = yield Wanted("encode", partial(encode_parts, self._whisper.model), x)
         state.encoded(ends, self._extractor.flops(start, ends))
         n_real = max(0, min(state.n_real, stop) - start)
         self._compress(state, x[:n_real] if state.ended else x, last=False)
@@ -256,7 +261,7 @@ class Star(Chunked):
 
     # ---- beyond the context -----------------------------------------------------------------
 
-    def _next_window(self, state: StreamState) -> list[Word]:
+    def _next_window(self, state: StreamState) -> Passes[list[Word]]:
         """Begin a new window within this one, so that no word is lost at the seam."""
         with state.recorder.part("finalise"):
             if self.rate is not None:
@@ -294,7 +299,7 @@ class Star(Chunked):
             state.n_committed = 0 if self.rate is not None else state.n_committed - n_before
             state.finished = False
         if kept:
-            self._encode(state, ends)
+            yield from self._encode(state, ends)
             self._decode(state)
         return committed
 

@@ -27,11 +27,12 @@ from streaming_asr.methods.u2.rescoring import Weights, rescore
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import StreamingEncoder
+from streaming_asr.whisper.encoder import Part, StreamingEncoder, encode_parts
 from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
 from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.settings import Chunked, trained
+from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
 from streaming_asr.whisper.window import FRAME_S, BlockWindow
 from streaming_asr.whisper.words import probability_of
 
@@ -69,7 +70,7 @@ class StreamState(BlockWindow):
 
 
 @dataclass(kw_only=True, eq=False)
-class U2(Chunked):
+class U2(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
     weights: a folder with a CTC head and what else was trained. head: trained (from that folder)
@@ -163,7 +164,7 @@ class U2(Chunked):
             next_end=self._first_frames,
         )
 
-    def step(self, state: StreamState, audio: Samples, *, last: bool) -> Update:
+    def _step(self, state: StreamState, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; a step that completes no chunk changes nothing."""
         state.arrive(audio, last)
         committed: list[Word] = []
@@ -171,7 +172,7 @@ class U2(Chunked):
         while state.block_is_there():
             with state.recorder.part("feature"):
                 end = state.take_block()
-            self._encode(state, [end])
+            yield from self._encode(state, [end])
             if state.ended and not state.block_is_there():
                 break  # all that is left is committed below
             reason = self._rules.reason(
@@ -179,7 +180,7 @@ class U2(Chunked):
             )
             if reason is not None:
                 closed = True
-                committed += self._close(state, reason)
+                committed += yield from self._close(state, reason)
         if last:
             closed = True
             with state.recorder.part("finalise"):
@@ -193,12 +194,21 @@ class U2(Chunked):
 
     # ---- first pass -------------------------------------------------------------------------
 
-    def _encode(self, state: StreamState, ends: Sequence[int]) -> None:
+    def _encode_parts(self, parts: Sequence[Part]) -> list[torch.Tensor]:
+        """Run a pass; in int8 a stream at a time, since activations are scaled by all in a call."""
+        model = self._whisper.model
+        if self.quantise == "int8":
+            return [encode_parts(model, [part])[0] for part in parts]
+        return encode_parts(model, parts)
+
+    def _encode(self, state: StreamState, ends: Sequence[int]) -> Passes[None]:
         """Encode and search the window's blocks that end at `ends`, mel frames in place."""
         start = state.position
         with state.recorder.part("encode"):
             mel = mel_of_frames(state.mel, start, ends[-1])[None]
-            hidden = state.encoder.append(mel, start, ends)
+            part = state.encoder.part(mel, start, ends)
+        hidden = yield Wanted("encode", self._encode_parts, part)
+        with state.recorder.part("encode"):
             self._decoder.append_frames(state.cache, hidden, start)
         state.encoded(ends, block_flops(self._whisper.config, start, ends))
         with state.recorder.part("decode"), torch.inference_mode():
@@ -209,7 +219,7 @@ class U2(Chunked):
 
     # ---- second pass ------------------------------------------------------------------------
 
-    def _close(self, state: StreamState, reason: Reason) -> list[Word]:
+    def _close(self, state: StreamState, reason: Reason) -> Passes[list[Word]]:
         """End the segment, commit its words and move the window to the next."""
         with state.recorder.part("finalise"):
             words = self._second_pass(state)
@@ -225,7 +235,7 @@ class U2(Chunked):
             )
             committed = self._commit(state, words[:n_words])
             ends = state.move_window(start)
-        self._encode(state, ends)
+        yield from self._encode(state, ends)
         return committed
 
     def _second_pass(self, state: StreamState) -> list[SegmentWord]:

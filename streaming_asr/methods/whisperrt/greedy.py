@@ -16,6 +16,7 @@ import torch
 from streaming_asr.method import Recorder
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
 from streaming_asr.whisper.decoder import DecoderCache
+from streaming_asr.whisper.together import Passes, Wanted
 
 
 @dataclass(slots=True)
@@ -34,33 +35,39 @@ class Row:
 
 def decode_greedy(
     settings: Settings, cache: DecoderCache, rows: Sequence[Row], n_frames: int, recorder: Recorder
-) -> None:
-    """Bring every row's hypothesis up to date with `n_frames` of audio, in place."""
+) -> Passes[None]:
+    """Bring every row's hypothesis up to date with `n_frames` of audio, in place.
+
+    Rows at other places may share the passes.
+    """
     decoder, eot = settings.decoder, settings.eot
-    _verify(settings, cache, rows, n_frames)
+    yield from _verify(settings, cache, rows, n_frames, recorder)
     recorder.count(decode_steps=len(rows), beam_sum=len(rows))
     active = list(rows)
     while True:
-        for row in active:
-            if row.next_token != eot:
-                row.hypothesis.append(row.next_token, row.next_log_prob, row.born)
-                row.n_new += 1
-        active = [row for row in active if row.next_token != eot and _may_grow(row, settings)]
-        if not active:
-            return
-        hidden = decoder.run(
-            cache,
-            [[row.hypothesis.tokens[-1]] for row in active],
-            [len(row.prompt) + len(row.hypothesis.tokens) - 1 for row in active],
-            n_frames,
-            rows=[row.row for row in active],
-        )
-        best = decoder.log_probs(hidden)[:, 0].max(-1)
-        for row, token, log_prob in zip(
-            active, best.indices.tolist(), best.values.tolist(), strict=True
-        ):
-            row.hypothesis.filled = len(row.prompt) + len(row.hypothesis.tokens)
-            row.next_token, row.next_log_prob = token, log_prob
+        with recorder.part("decode"):
+            for row in active:
+                if row.next_token != eot:
+                    row.hypothesis.append(row.next_token, row.next_log_prob, row.born)
+                    row.n_new += 1
+            active = [row for row in active if row.next_token != eot and _may_grow(row, settings)]
+            if not active:
+                return
+            part = decoder.part(
+                cache,
+                [[row.hypothesis.tokens[-1]] for row in active],
+                [len(row.prompt) + len(row.hypothesis.tokens) - 1 for row in active],
+                n_frames,
+                rows=[row.row for row in active],
+            )
+        log_probs = yield Wanted("decode", decoder.taken_log_probs, part)
+        with recorder.part("decode"):
+            best = log_probs[:, 0].max(-1)
+            for row, token, log_prob in zip(
+                active, best.indices.tolist(), best.values.tolist(), strict=True
+            ):
+                row.hypothesis.filled = len(row.prompt) + len(row.hypothesis.tokens)
+                row.next_token, row.next_log_prob = token, log_prob
         recorder.count(decode_steps=len(active), beam_sum=len(active))
 
 
@@ -70,35 +77,49 @@ def _may_grow(row: Row, settings: Settings) -> bool:
 
 
 @torch.inference_mode()
-def _verify(settings: Settings, cache: DecoderCache, rows: Sequence[Row], n_frames: int) -> None:
+def _verify(
+    settings: Settings, cache: DecoderCache, rows: Sequence[Row], n_frames: int, recorder: Recorder
+) -> Passes[None]:
     """The one teacher-forced pass of a chunk: crop each row at its first unstable token.
 
     Evaluates up to 2n tokens, so that after a crop those that are last then have a probability
     under this audio to be compared with.
     """
-    decoder, eot = settings.decoder, settings.eot
-    sequences, starts, takes, lows = [], [], [], []
-    for row in rows:
-        hypothesis, n_prompt = row.hypothesis, len(row.prompt)
-        n_tokens = len(hypothesis.tokens)
-        low = max(row.floor, n_tokens - 2 * settings.n, 0)
-        first = n_prompt + low - 1
-        start = min(hypothesis.filled, first) if settings.keep_cache else 0
-        sequences.append([*row.prompt, *hypothesis.tokens][start:])
-        starts.append(start)
-        takes.append([n_prompt + i - 1 - start for i in range(low, n_tokens + 1)])
-        lows.append(low)
-    hidden = decoder.run(
-        cache, sequences, starts, n_frames, rows=[row.row for row in rows], take=takes
-    )
-    log_probs = decoder.log_probs(hidden)
+    decoder = settings.decoder
+    with recorder.part("decode"):
+        sequences, starts, takes, lows = [], [], [], []
+        for row in rows:
+            hypothesis, n_prompt = row.hypothesis, len(row.prompt)
+            n_tokens = len(hypothesis.tokens)
+            low = max(row.floor, n_tokens - 2 * settings.n, 0)
+            first = n_prompt + low - 1
+            start = min(hypothesis.filled, first) if settings.keep_cache else 0
+            sequences.append([*row.prompt, *hypothesis.tokens][start:])
+            starts.append(start)
+            takes.append([n_prompt + i - 1 - start for i in range(low, n_tokens + 1)])
+            lows.append(low)
+        part = decoder.part(
+            cache, sequences, starts, n_frames, rows=[row.row for row in rows], take=takes
+        )
+    log_probs = yield Wanted("decode", decoder.taken_log_probs, part)
+    with recorder.part("decode"):
+        _judge(settings, rows, lows, log_probs)
+
+
+def _judge(
+    settings: Settings, rows: Sequence[Row], lows: Sequence[int], log_probs: torch.Tensor
+) -> None:
+    """Crop each row by the log-probabilities (rows, wanted, vocabulary) from token lows[r] on."""
+    eot = settings.eot
     n_wanted = log_probs.shape[1]
     wanted = [[*row.hypothesis.tokens[low:], eot] for row, low in zip(rows, lows, strict=True)]
     if settings.ban_first_eot:
         for r, low in enumerate(lows):
             if low == 0:
                 log_probs[r, 0, eot] = -torch.inf
-    ids = torch.tensor([[*w, *[eot] * (n_wanted - len(w))] for w in wanted], device=hidden.device)
+    ids = torch.tensor(
+        [[*w, *[eot] * (n_wanted - len(w))] for w in wanted], device=log_probs.device
+    )
     given = log_probs.gather(-1, ids[..., None])[..., 0].tolist()
     top_log_probs, top_tokens = (part.tolist() for part in log_probs.max(-1))
     for r, row in enumerate(rows):
@@ -114,5 +135,5 @@ def _verify(settings: Settings, cache: DecoderCache, rows: Sequence[Row], n_fram
         hypothesis.crop(stop, len(row.prompt))
         hypothesis.log_probs[low:stop] = given[r][: stop - low]
         row.next_token, row.next_log_prob = top_tokens[r][stop - low], top_log_probs[r][stop - low]
-        if len(row.prompt) + stop >= decoder.max_tokens:
+        if len(row.prompt) + stop >= settings.decoder.max_tokens:
             row.next_token = eot

@@ -12,6 +12,7 @@ At the end of the stream the last block is filled up with zeros, decoded, and al
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,11 +28,13 @@ from streaming_asr.methods.whisperrt.greedy import Row, decode_greedy
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
 from streaming_asr.methods.whisperrt.state import Pool, StreamState
 from streaming_asr.whisper.decoder import Decoder
+from streaming_asr.whisper.encoder import encode_parts
 from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
 from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND
 from streaming_asr.whisper.settings import Chunked
+from streaming_asr.whisper.together import Passes, run_together
 
 
 @dataclass(kw_only=True, eq=False)
@@ -102,7 +105,7 @@ class WhisperRT(Chunked):
     def start_many(
         self, n: int, *, language: str | None = None, recorder: Recorder = NULL
     ) -> list[StreamState]:
-        """`n` streams that share their passes when greedy and in phase."""
+        """`n` streams of one pool; when greedy and in phase they share their attention calls."""
         beam = self._settings.beam
         prompt = self._whisper.prompt(language)
         if beam == 1:
@@ -132,7 +135,12 @@ class WhisperRT(Chunked):
     def step_many(
         self, states: Sequence[StreamState], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
-        """Advance each stream by one step; those at the same place share their passes."""
+        """Advance each stream by one step, wherever each is; they share passes of the encoder and,
+        when greedy, of the decoder.
+
+        Frames and tokens are packed, not padded, see `whisper.together`; streams of one pool at the
+        same place share their attention calls too.
+        """
         committed: dict[int, list[Word]] = {id(state): [] for state in states}
         retracted: dict[int, int] = dict.fromkeys(committed, 0)
         arrived = list(audio)
@@ -144,9 +152,9 @@ class WhisperRT(Chunked):
             ready = [state for state in states if state.ready]
             if not ready:
                 break
-            for group in _in_phase(ready):
-                self._encode(group)
-                self._decode(group)
+            groups = _in_phase(ready)
+            self._encode(groups)
+            self._decode(groups)
             for state in ready:
                 with state.recorder.part("policy"):
                     words, taken_back = self._words.settle(state)
@@ -166,30 +174,32 @@ class WhisperRT(Chunked):
 
     # ---- one round --------------------------------------------------------------------------
 
-    def _encode(self, group: list[StreamState], *, again: bool = False) -> None:
-        state = group[0]
-        start, ends = state.position, state.ready
-        with state.recorder.part("encode"):
-            rows = _rows(group)
-            mel = mel_of_frames(state.pool.mel, start, ends[-1])[rows]
-            hidden = state.pool.encoder.append(mel, start, ends, rows)
-            self._decoder.append_frames(state.pool.decoder, hidden, start, rows)
-        for state in group:
+    @torch.inference_mode()
+    def _encode(self, groups: list[list[StreamState]], *, again: bool = False) -> None:
+        with groups[0][0].recorder.part("encode"):
+            parts = []
+            for state, *rest in groups:
+                start, ends, rows = state.position, state.ready, _rows([state, *rest])
+                mel = mel_of_frames(state.pool.mel, start, ends[-1])[rows]
+                parts.append(state.pool.encoder.part(mel, start, ends, rows))
+            encoded = encode_parts(self._whisper.model, parts)
+            for group, hidden in zip(groups, encoded, strict=True):
+                state = group[0]
+                self._decoder.append_frames(
+                    state.pool.decoder, hidden, state.position, _rows(group)
+                )
+        for state in itertools.chain(*groups):
+            start, ends, state.ready = state.position, state.ready, []
             state.encoded(ends, block_flops(self._whisper.config, start, ends), again=again)
-            state.ready = []
 
-    def _decode(self, group: list[StreamState]) -> None:
-        first = group[0]
-        n_frames = first.position
-        with first.recorder.part("decode"):
-            if self._settings.beam == 1:
-                rows = [
-                    Row(s.row, s.prompt, s.hypotheses[0], s.floor, s.window_start + n_frames)
-                    for s in group
-                ]
-                decode_greedy(self._settings, first.pool.decoder, rows, n_frames, first.recorder)
-                return
-            for state in group:
+    def _decode(self, groups: list[list[StreamState]]) -> None:
+        recorder = groups[0][0].recorder
+        if self._settings.beam == 1:
+            run_together([self._greedy(group) for group in groups], recorder)
+            return
+        with recorder.part("decode"):
+            for state in itertools.chain(*groups):
+                n_frames = state.position
                 state.hypotheses = decode_beam(
                     self._settings,
                     state.pool.decoder,
@@ -202,6 +212,13 @@ class WhisperRT(Chunked):
                     raise_floor=self._commit_stable,
                     last=not state.more_to_come,
                 )
+
+    def _greedy(self, group: list[StreamState]) -> Passes[None]:
+        first, n_frames = group[0], group[0].position
+        rows = [
+            Row(s.row, s.prompt, s.hypotheses[0], s.floor, s.window_start + n_frames) for s in group
+        ]
+        return decode_greedy(self._settings, first.pool.decoder, rows, n_frames, first.recorder)
 
     # ---- beyond the context -----------------------------------------------------------------
 
@@ -243,7 +260,7 @@ class WhisperRT(Chunked):
                 Word(word.text) for word in self._words.spell(state)[len(state.emitted) :]
             )
             state.ready = ends
-        self._encode([state], again=True)
+        self._encode([[state]], again=True)
         return committed
 
 

@@ -1,0 +1,85 @@
+"""Steps of many streams that share passes of the model.
+
+A step is a generator: it yields a `Wanted` wherever it needs a pass of the encoder or the decoder
+and is sent the result. Steps that wait at the same time are answered by one pass, which may hold
+windows of unlike lengths and blocks and tokens at unlike places: the linear layers run over all
+positions as one, and each stream attends by itself (`encode_parts`, `Decoder.run_parts`). Nothing
+is padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import torch
+
+from streaming_asr.method import NULL, Recorder, Samples, Update
+
+MOST_TOGETHER = 16
+"""Parts of a pass, so that many long windows fit into memory."""
+
+Result = TypeVar("Result")
+
+
+class Wanted(NamedTuple):
+    """What a step waits for: the result for `part` of `run`, called with all that are wanted."""
+
+    what: str
+    """`encode` or `decode`, under which the time is reported; `run` is the same for each."""
+    run: Callable[[Sequence[Any]], list[torch.Tensor]]
+    part: Any
+
+
+Passes: TypeAlias = Generator[Wanted, torch.Tensor, Result]
+
+
+def run_together(steps: Sequence[Passes[Result]], recorder: Recorder) -> list[Result]:
+    """Run all steps, of one method, to their ends and return what they return."""
+    results: dict[int, Result] = {}
+    waiting: dict[int, Wanted] = {}
+
+    def resume(i: int, answer: Any) -> None:
+        try:
+            waiting[i] = steps[i].send(answer)
+        except StopIteration as end:
+            results[i] = end.value
+
+    for i in range(len(steps)):
+        resume(i, None)
+    while waiting:
+        what, run, _ = next(iter(waiting.values()))
+        alike = [i for i, wanted in waiting.items() if wanted.what == what][:MOST_TOGETHER]
+        with recorder.part(what), torch.inference_mode():
+            answers = run([waiting.pop(i).part for i in alike])
+        for i, answer in zip(alike, answers, strict=True):
+            resume(i, answer)
+    return [results[i] for i in range(len(steps))]
+
+
+class SharedPasses:
+    """The steps of a method that has `start` and the generator `_step`."""
+
+    start: Callable[..., Any]
+    _step: Callable[..., Passes[Update]]
+
+    def start_many(
+        self, n: int, *, language: str | None = None, recorder: Recorder = NULL
+    ) -> list[Any]:
+        """Return `n` new states, which share nothing."""
+        return [self.start(language=language, recorder=recorder) for _ in range(n)]
+
+    def step(self, state: Any, audio: Samples, *, last: bool) -> Update:
+        """Take in `audio`, (n,); return what it changed."""
+        return self.step_many([state], [audio], last=[last])[0]
+
+    def step_many(
+        self, states: Sequence[Any], audio: Sequence[Samples], *, last: Sequence[bool]
+    ) -> list[Update]:
+        """Advance each stream by one step, wherever each is; they share passes of the model.
+
+        Frames and tokens are packed, not padded: a stream costs those it has, and an attention
+        call of its own in each layer.
+        """
+        steps = [self._step(*each) for each in zip(states, audio, last, strict=True)]
+        return run_together(steps, states[0].recorder) if steps else []
