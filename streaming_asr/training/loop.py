@@ -415,6 +415,11 @@ class _Training:
         trained = self.n_steps > self.restored_at
         if self.accelerator.is_main_process and (trained or not (self.out / "final").exists()):
             self._save("final")
+        if self.accelerator.num_processes > 1:
+            # A thread of gloo drops the last gradients under the interpreter's lock. A main thread
+            # that frees the group with the lock in its hand meanwhile waits for it for ever.
+            self.accelerator.wait_for_everyone()
+            time.sleep(0.5)
         self.accelerator.end_training()
         return self.figures if keep == "final" else self.best_figures
 
