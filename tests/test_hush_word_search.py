@@ -17,6 +17,7 @@ from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.search import BeamSearch
+from streaming_asr.whisper.together import run_together
 from streaming_asr.whisper.transcribe import WindowDecoder
 
 COMMA, EOT, N_TOKENS = 8, 9, 10
@@ -70,7 +71,8 @@ def decode(table, reference=None, beam=2, reenter=False):
     """(text, width of each pass, the full ones at the end as one)."""
     decoder = Table(table)
     followed = None if reference is None else Reference(reference, skips, reenter=reenter)
-    best = BeamSearch(decoder, EOT, beam).run(Rows(beam), [0], 5, 20, NULL, followed)
+    passes = BeamSearch(decoder, EOT, beam).passes(Rows(beam), [0], 5, 20, NULL, followed)
+    best = run_together([passes], NULL)[0]
     widths = decoder.widths
     while beam > 1 and widths[-2:] == [beam, beam]:
         widths.pop()
@@ -198,8 +200,8 @@ def search(whisper, windows, window, reference=None, max_tokens=20):
     if reference is not None:
         followed = Reference(reference, punctuation(whisper), reenter=False)
     n_frames = whisper.context_frames
-    best = windows.search.run(cache, window.prompt, n_frames, max_tokens, steps, followed)
-    return best, steps.widths
+    search = windows.search.passes(cache, window.prompt, n_frames, max_tokens, steps, followed)
+    return run_together([search], steps)[0], steps.widths
 
 
 def plain(whisper, model, hidden, prompt, beam, max_tokens):
@@ -252,7 +254,9 @@ def test_following_the_greedy_text_is_greedy_and_mean_beam_fits_the_ratio(encode
     for window in found.values():
         cache = DecoderCache(windows.decoder, rows=1, streams=1)
         cache.cross_keys, cache.cross_values = window.cache.cross_keys, window.cache.cross_values
-        greedy = greedy_search.run(cache, window.prompt, whisper.context_frames, 20, Steps())
+        n_frames = whisper.context_frames
+        passes = greedy_search.passes(cache, window.prompt, n_frames, 20, Steps())
+        greedy = run_together([passes], Steps())[0]
         text = [token for token in greedy.tokens if not punctuation(whisper)(token)]
         if len(text) < 3:
             continue

@@ -30,6 +30,7 @@ from streaming_asr.recorder import StepRecorder
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.search import BeamSearch, Hypothesis, Verdict
+from streaming_asr.whisper.together import run_together
 from streaming_asr.whisper.transcribe import encode_window
 from streaming_asr.whisper.words import TokenWord
 
@@ -178,7 +179,8 @@ def search(simul, state, forced, max_new, *, after_text=True, last_attended=None
         simul._policy, rows, 95, after_text=after_text, last_attended=last_attended, last=last
     )
     context = simul._whisper.context_frames
-    return simul._search.run(state.cache, forced, context, max_new, NULL, guide)
+    passes = simul._search.passes(state.cache, forced, context, max_new, NULL, guide)
+    return run_together([passes], NULL)[0]
 
 
 @functools.cache

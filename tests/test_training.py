@@ -93,6 +93,47 @@ def test_a_run_that_was_killed_goes_on_to_the_weights_of_an_unbroken_one(
         assert ours["step"] == theirs["step"] and ours["lr"] == theirs["lr"]
 
 
+@pytest.mark.parametrize("stop_at", [None, 8, 10])
+def test_the_means_of_the_last_steps_are_evaluated_and_kept_also_over_a_restart(tmp_path, stop_at):
+    class Watched(Line):
+        def __init__(self, steps, **kwargs):
+            super().__init__(**kwargs)
+            self.steps = steps
+
+        def draw(self, step, **kwargs):
+            # what the step before left behind
+            self.steps[step] = {n: p.clone() for n, p in self.model.state_dict().items()}
+            return super().draw(step, **kwargs)
+
+        def evaluate(self):
+            self.evaluated = {n: p.clone() for n, p in self.model.state_dict().items()}
+            return super().evaluate()
+
+    plain, averaged = {}, {}
+    constant = {"schedule": "constant"}
+    fit(Watched(plain), settings(tmp_path / "plain", max_steps=13, **constant))
+    config = settings(tmp_path / "mean", average=0.3, checkpoint_minutes=0.0, **constant)
+    if stop_at:
+        with pytest.raises(KeyboardInterrupt):
+            fit(Watched(averaged, stop_at=stop_at), config)
+    last = Watched(averaged)
+    fit(last, config)
+
+    # steps 10, 11 and 12 begin at 9, 10 and 11 twelfths: the last at or after seven tenths
+    kept = weights(tmp_path / "mean" / "final")
+    for name, value in kept.items():
+        mean = (plain[10][name] + plain[11][name] + plain[12][name]) / 3
+        torch.testing.assert_close(value, mean)
+        assert torch.equal(value, last.evaluated[name])
+    assert any(not torch.equal(kept[name], plain[12][name]) for name in kept)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_a_share_to_average_is_below_one(tmp_path, share):
+    with pytest.raises(UserError, match="from 0 to below 1"):
+        fit(Line(), settings(tmp_path, average=share))
+
+
 def test_muon_takes_an_orthogonal_step_on_matrices_of_layers_and_adamws_on_the_rest(tmp_path):
     changes = {"max_steps": 1, "warmup_steps": 0, "weight_decay": 0.0, "schedule": "constant"}
     before = Layered().model.state_dict()

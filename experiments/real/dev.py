@@ -37,7 +37,7 @@ from streaming_asr.data.corpora.speechocean762 import Speechocean762
 from streaming_asr.data.join import join
 from streaming_asr.data.manifest import write_manifest
 from streaming_asr.data.noise import in_room, telephone_band
-from streaming_asr.errors import UserError
+from streaming_asr.terminal import exit_status
 from streaming_asr.utterance import TimedWord, Utterance
 
 SALT = "dev 1"
@@ -106,26 +106,26 @@ def voices(out: Path) -> Iterator[Utterance]:
             )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def program(arguments: Sequence[str] | None) -> None:
+    """The command, without its exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--speechocean762", required=True, help="folder, or name on the hub")
     parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
     given = parser.parse_args(arguments)
-    try:
-        recordings = people(given.speechocean762)
-        obtain_all(cache_root())
+    recordings = people(given.speechocean762)
+    obtain_all(cache_root())
 
-        def all_of_it() -> Iterator[Utterance]:
-            yield from recordings
-            yield from voices(given.out)
+    def all_of_it() -> Iterator[Utterance]:
+        yield from recordings
+        yield from voices(given.out)
 
-        path = given.out / "dev.jsonl"
-        print(f"{write_manifest(all_of_it(), path)} recordings in {path}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    path = given.out / "dev.jsonl"
+    print(f"{write_manifest(all_of_it(), path)} recordings in {path}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    return exit_status(partial(program, arguments))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m experiments.real.dialogue --out outputs/real/dialogue [--processes 2]
 
 OUT/train.jsonl and OUT/dev.jsonl are what data=manifest reads, OUT/audio holds FLAC at 16 kHz,
-OUT/labels-*.jsonl what base heard. A command that was stopped goes on when it is given again.
+OUT/labels.jsonl what base heard. A command that was stopped goes on when it is given again.
 
 Lines of one speaker are joined with pauses to recordings of at most 20 s, so that base hears
 enough at once; what it wrote is cut at the pauses again. Its int8 form in CTranslate2 writes 14 s
@@ -18,21 +18,28 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from experiments.real.games import RATE, Line, lines
 from experiments.real.packages import AMAZON_QUEEN, STEEL_SKY, cache_root
-from streaming_asr.errors import UserError
+from experiments.real.speech import read_lines
+from experiments.real.training_set import LONGEST_WORD_S
 from streaming_asr.files import write_text
 from streaming_asr.get import table
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.terminal import exit_status
+
+if TYPE_CHECKING:
+    from faster_whisper import WhisperModel
 
 LINE_S = (0.9, 20.0)  # a shorter or longer line is no sentence
 JOINED_S = 19.5
@@ -40,7 +47,6 @@ PAUSE_S, PART_PAUSE_S, EDGE_S = 0.6, 0.15, 0.3
 MARGIN_S = (0.15, 0.2)  # of the pause, kept before and after an utterance
 SURE = 0.6  # the least mean probability of an utterance's words
 WORDS_A_SECOND = (0.8, 6.0)
-LONGEST_WORD_S = 2.0
 COMPRESSION = 2.4  # Whisper's own limit for a text that repeats itself
 N_DEV, DEV_S, DEV_SHARE = 40, (3.0, 14.0), 12
 
@@ -66,7 +72,7 @@ class Joined:
             if i:
                 pieces.append(_silence(_pause_s(self.lines[i - 1], line)))
                 n += len(pieces[-1])
-            part = resample_poly(line.samples, SAMPLE_RATE // 25, RATE // 25).astype(np.float32)
+            part = resample_poly(line.samples, SAMPLE_RATE, RATE).astype(np.float32)
             part *= 0.6 / max(1e-3, float(np.abs(part).max()))
             spans.append((line.sentence, n / SAMPLE_RATE, (n + len(part)) / SAMPLE_RATE))
             pieces.append(part)
@@ -100,42 +106,55 @@ def join(all_lines: Iterable[Line]) -> list[Joined]:
 # -- what base hears ----------------------------------------------------------------------------
 
 
-def label(joined: Sequence[tuple[int, Joined]], path: Path, model: str) -> None:
-    """Appends a line for each recording that `path` does not hold yet: its words, as
-    [word, start, end, probability], and the worst compression ratio of its segments."""
+_base: WhisperModel | None = None
+
+
+def _start(model: str) -> None:
+    global _base
     from faster_whisper import WhisperModel
 
-    there = {row["n"] for row in _rows(path)}
-    base = WhisperModel(model, compute_type="int8", cpu_threads=1)
-    with path.open("a", encoding="utf-8", buffering=1) as file:
-        for n, each in joined:
-            if n in there:
-                continue
-            segments, _ = base.transcribe(
-                each.samples()[0],
-                language="en",
-                beam_size=1,
-                temperature=0,
-                word_timestamps=True,
-                condition_on_previous_text=False,
-            )
-            heard = list(segments)
-            words = [
-                [w.word, round(w.start, 3), round(w.end, 3), round(w.probability, 3)]
-                for segment in heard
-                for w in segment.words or ()
-            ]
-            ratio = max((segment.compression_ratio for segment in heard), default=0.0)
-            file.write(json.dumps({"n": n, "words": words, "compression": ratio}) + "\n")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the processes
+    _base = WhisperModel(model, compute_type="int8", cpu_threads=1)
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of the file; one that a kill cut off is dropped from it."""
-    text = path.read_text("utf-8") if path.is_file() else ""
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        path.write_text(whole, encoding="utf-8")
-    return [json.loads(line) for line in whole.splitlines()]
+def label(numbered: tuple[int, Joined]) -> dict[str, Any]:
+    """The recording's number, its words as [word, start, end, probability], and the worst
+    compression ratio of its segments."""
+    assert _base is not None
+    n, joined = numbered
+    segments, _ = _base.transcribe(
+        joined.samples()[0],
+        language="en",
+        beam_size=1,
+        temperature=0,
+        word_timestamps=True,
+        condition_on_previous_text=False,
+    )
+    heard = list(segments)
+    words = [
+        [w.word, round(w.start, 3), round(w.end, 3), round(w.probability, 3)]
+        for segment in heard
+        for w in segment.words or ()
+    ]
+    ratio = max((segment.compression_ratio for segment in heard), default=0.0)
+    return {"n": n, "words": words, "compression": ratio}
+
+
+def labels(joined: Sequence[Joined], path: Path, processes: int) -> dict[int, dict[str, Any]]:
+    """What base hears in each recording; `path` keeps it, and only what it lacks is made."""
+    from rich.progress import track
+
+    found = {row["n"]: row for row in read_lines(path)}
+    missing = [(n, each) for n, each in enumerate(joined) if n not in found]
+    start = partial(_start, str(table()["base"]().folder))
+    with (
+        ProcessPoolExecutor(processes, initializer=start) as pool,
+        path.open("a", encoding="utf-8", buffering=1) as file,
+    ):
+        for row in track(pool.map(label, missing), "writing down", total=len(missing)):
+            file.write(json.dumps(row) + "\n")
+            found[row["n"]] = row
+    return found
 
 
 # -- utterances ---------------------------------------------------------------------------------
@@ -174,7 +193,7 @@ def kept_for_dev(speaker: str) -> bool:
     return int.from_bytes(hashlib.sha256(speaker.encode()).digest()[:4], "big") % DEV_SHARE == 0
 
 
-def utterances(joined: Sequence[Joined], labels: dict[int, dict[str, Any]], out: Path) -> None:
+def utterances(joined: Sequence[Joined], heard: dict[int, dict[str, Any]], out: Path) -> None:
     """Writes the audio and both manifests."""
     import soundfile
 
@@ -182,7 +201,7 @@ def utterances(joined: Sequence[Joined], labels: dict[int, dict[str, Any]], out:
     train: list[dict[str, Any]] = []
     dev: list[tuple[float, dict[str, Any]]] = []
     for n, each in enumerate(joined):
-        row = labels[n]
+        row = heard[n]
         if row["compression"] > COMPRESSION:
             continue
         samples, spans = each.samples()
@@ -215,30 +234,24 @@ def utterances(joined: Sequence[Joined], labels: dict[int, dict[str, Any]], out:
         print(f"{out / name}: {len(rows)} utterances, {minutes:.1f} min, {speakers} speakers")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def program(argv: Sequence[str] | None) -> None:
+    """The command, without its exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
     parser.add_argument("--limit", type=int, help="only so many recordings, to try it")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args(argv)
-    try:
-        for package in (STEEL_SKY, AMAZON_QUEEN):
-            print(f"{package}: {package.holds}; {package.licence}")
-        joined = join(lines(cache_root()))[: given.limit]
-        given.out.mkdir(parents=True, exist_ok=True)
-        numbered = list(enumerate(joined))
-        model = str(table()["base"]().folder)
-        with ProcessPoolExecutor(given.processes) as pool:
-            paths = [given.out / f"labels-{i}.jsonl" for i in range(given.processes)]
-            parts = [numbered[i :: given.processes] for i in range(given.processes)]
-            list(pool.map(label, parts, paths, [model] * given.processes))
-        labels = {row["n"]: row for path in paths for row in _rows(path)}
-        utterances(joined, labels, given.out)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    for package in (STEEL_SKY, AMAZON_QUEEN):
+        print(f"{package}: {package.holds}; {package.licence}")
+    joined = join(lines(cache_root()))[: given.limit]
+    given.out.mkdir(parents=True, exist_ok=True)
+    heard = labels(joined, given.out / "labels.jsonl", given.processes)
+    utterances(joined, heard, given.out)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    return exit_status(partial(program, argv))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Speech of actors, unpacked from two adventure games that Debian ships: 6.6 hours in English.
+"""Speech of actors, unpacked from two adventure games that Debian ships: 6.4 hours in English.
 
 `Beneath a Steel Sky` (Revolution Software, 1994) keeps 8-bit PCM packed by Rob Northen's
 compression, which Debian's program `ancient` unpacks; `Flight of the Amazon Queen` (John Passfield

@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from experiments.real.synthesis import (
     write,
 )
 from streaming_asr.errors import UserError
+from streaming_asr.terminal import exit_status
 
 HELD_OUT = Path(__file__).parent / "held_out.json"
 JOINED_SHARE = 0.25  # of the clips: two sentences, with a pause
@@ -259,28 +261,25 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
+def program(argv: Sequence[str] | None) -> None:
+    """The command, without its exit status."""
+    given = arguments_of(argv)
+    root = cache_root()
+    obtain_all(root)
+    voices = allowed(given.voices, english_voices(root))
+    settings = Settings(given.seed, given.kokoro, voices, given.blended, tuple(given.speed))
+    years = addresses(root / ADDRESSES.folder).values()
+    texts = for_training([*(s for y in years for s in y), *examples(root / WORDNET.folder)])
+    random.Random(settings.seed).shuffle(texts)
+    with processes(given.processes, settings, texts, given.out) as rows:
+        made, skipped = speak(rows, settings, given.hours, given.out)
+    remove_surplus(made, given.out)
+    report(made, skipped, given.out)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    try:
-        given = arguments_of(argv)
-        root = cache_root()
-        obtain_all(root)
-        voices = allowed(given.voices, english_voices(root))
-        settings = Settings(given.seed, given.kokoro, voices, given.blended, tuple(given.speed))
-        years = addresses(root / ADDRESSES.folder).values()
-        texts = for_training([*(s for y in years for s in y), *examples(root / WORDNET.folder)])
-        random.Random(settings.seed).shuffle(texts)
-        with processes(given.processes, settings, texts, given.out) as rows:
-            made, skipped = speak(rows, settings, given.hours, given.out)
-        remove_surplus(made, given.out)
-        report(made, skipped, given.out)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on", file=sys.stderr)
-        return 130
-    return 0
+    return exit_status(partial(program, argv))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from experiments.real.sentences import addresses, reserved, words_of
 from experiments.real.speech import HELD_OUT, PAUSE_S
 from experiments.real.synthesis import Clip, Speaker, TimedWords, Unmatched, write
 from streaming_asr.errors import UserError
+from streaming_asr.terminal import exit_status
 
 FIRST_YEAR = 1961
 # A voice's clips: how many sentences, and the least and the most words of each.
@@ -122,18 +124,18 @@ def make(out: Path) -> None:
     (out / "voices.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def program(arguments: Sequence[str] | None) -> None:
+    """The command, without its exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of the clips")
-    arguments = parser.parse_args(argv)
-    try:
-        obtain_all(cache_root())
-        make(arguments.out)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    given = parser.parse_args(arguments)
+    obtain_all(cache_root())
+    make(given.out)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    return exit_status(partial(program, arguments))
 
 
 if __name__ == "__main__":

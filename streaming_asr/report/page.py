@@ -24,6 +24,7 @@ from streaming_asr.segments import cues
 from streaming_asr.terminal import shown
 
 HERE = Path(__file__).parent
+PALETTE = (HERE / "palette.css").read_text(encoding="utf-8")  # the live page's too
 # What browsers play; anything else would be a player that stays silent.
 MEDIA = {
     ".ogg": "audio/ogg",
@@ -57,7 +58,7 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
         title=data["title"],
         subtitle=_subtitle(data["cells"], n_failed),
         verdicts=data["verdicts"],
-        css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        css=Markup(PALETTE + (HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
         budget_script=Markup((HERE / "budget.js").read_text(encoding="utf-8")),
         data=Markup(_script_safe(data)),

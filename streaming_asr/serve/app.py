@@ -34,10 +34,12 @@ from streaming_asr.data.audio import SUFFIXES, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.live_sessions import Cell
 from streaming_asr.method import Samples, display_text
+from streaming_asr.report.page import PALETTE
 from streaming_asr.serve.realtime import RealtimeSession
 from streaming_asr.serve.service import Refused, Service
 
 PAGE = Path(__file__).with_name("page.html")
+PALETTE_HERE = "/* palette.css of the report */"
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' blob:; "
     "worker-src blob:; connect-src 'self' ws: wss: blob:; img-src data:; base-uri 'none'; "
@@ -51,9 +53,8 @@ def application(service: Service) -> Starlette:
     """Return the ASGI application."""
 
     async def page(request: Request) -> Response:
-        return HTMLResponse(
-            PAGE.read_text(encoding="utf-8"), headers={"Content-Security-Policy": POLICY}
-        )
+        text = PAGE.read_text(encoding="utf-8").replace(PALETTE_HERE, PALETTE)
+        return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
 
     async def health(request: Request) -> Response:
         status = "stopping" if service.draining else "ok"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,6 +39,9 @@ class FitConfig:
     Training ends at `max_steps` or `max_minutes` (wall clock, resumed time counted in), whichever
     comes first; `progress`, the share done of the nearer limit, drives schedule and curriculum.
     With `patience` it also ends when so many evaluations in a row have brought no better score.
+    With `average` what is left at the end are the means of the parameters over the steps of that
+    last share of progress, which errs less than the last step does (averaging of iterates, Polyak
+    and Juditsky, 1992).
     With `cached_batches` it goes through so many batches again and again, their features kept in
     `out/features` (`training.cache`)."""
 
@@ -61,6 +64,7 @@ class FitConfig:
     beta2: float = 0.98
     grad_clip: float = 1.0
     accumulate: int = 1
+    average: float = 0.0  # share of progress; 0: the last step's parameters
     mixed_precision: str = "no"  # "no" | "bf16"; bf16 is slower than fp32 on CPUs without AMX
     seed: int = 0
     log_every: int = 50
@@ -158,8 +162,11 @@ def fit(
     while not run.ended:
         progress = run.progress()
         run.ended = progress >= 1 or run.out_of_patience()
-        if not run.ended:
+        if run.ended:
+            run.take_means()
+        else:
             run.step(progress)
+            run.average(progress)
         evaluated = run.evaluate() if run.evaluation_is_due() else False
         run.write(progress, evaluated)
     return run.finish(keep)
@@ -180,6 +187,11 @@ def _check(config: FitConfig) -> None:
             f"patience={config.patience}: so many evaluations without a better score end the "
             "training, 1 or more; null trains until a limit"
         )
+    if not 0 <= config.average < 1:
+        raise UserError(
+            f"average={config.average}: a share of the training, from 0 to below 1; 0 averages "
+            "nothing"
+        )
 
 
 class _Training:
@@ -195,6 +207,8 @@ class _Training:
         self.checkpoint = self.out / "checkpoint.pt"
         torch.manual_seed(config.seed)
         self.trainable = [p for p in recipe.model.parameters() if p.requires_grad]
+        self.means = [torch.zeros_like(p) for p in self.trainable if config.average]
+        self.n_averaged = 0
         self.optimizers = _optimizers(recipe.model, config)
         self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
             self.optimizers[0], factor=config.plateau_factor, patience=config.plateau_patience
@@ -250,6 +264,7 @@ class _Training:
         with torch.no_grad():
             for name, value in saved["model"].items():
                 named[name].copy_(value)
+        self._load_means(saved.get("means", []), int(saved.get("n_averaged", 0)))
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
             optimizer.load_state_dict(_checked(optimizer, state))
         own = self.plateau.state_dict()
@@ -264,6 +279,15 @@ class _Training:
             raise ValueError(f"step {self.n_steps}, {self.spent_s} s, best score {self.best}")
         if self.accelerator.is_main_process:
             _cut_curve(self.out / "curve.jsonl", self.n_steps)
+
+    def _load_means(self, means: Sequence[Tensor], n_averaged: int) -> None:
+        """Those of the checkpoint; none where it averaged nothing."""
+        if not means or not self.means:
+            return
+        if [m.shape for m in means] != [m.shape for m in self.means] or n_averaged < 0:
+            raise ValueError("its means are not those of this training")
+        refuse_not_finite(self.checkpoint, [(f"mean {i}", m) for i, m in enumerate(means)])
+        self.means, self.n_averaged = list(means), n_averaged
 
     def announce(self) -> None:
         if self.accelerator.is_main_process:
@@ -333,6 +357,23 @@ class _Training:
             self.sums[key] = self.sums.get(key, 0.0) + value
         self.n_summed += 1
 
+    def average(self, progress: float) -> None:
+        """Takes the step's parameters into their means, where it is among the last steps."""
+        if not self.config.average or progress < 1 - self.config.average:
+            self.n_averaged = 0  # so too where a training that had ended goes on to a further limit
+            return
+        self.n_averaged += 1
+        for mean, parameter in zip(self.means, self.trainable, strict=True):
+            mean.lerp_(parameter.detach(), 1 / self.n_averaged)
+
+    def take_means(self) -> None:
+        """Sets the parameters to their means, once."""
+        if self.n_averaged:
+            with torch.no_grad():
+                for mean, parameter in zip(self.means, self.trainable, strict=True):
+                    parameter.copy_(mean)
+            self.n_averaged = 0
+
     # -- 4. evaluate ----------------------------------------------------------------------------
 
     def evaluation_is_due(self) -> bool:
@@ -392,6 +433,8 @@ class _Training:
             "model": {name: p.detach() for name, p in parameters if p.requires_grad},
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "plateau": self.plateau.state_dict(),
+            "means": self.means,
+            "n_averaged": self.n_averaged,
             "step": self.n_steps,
             "spent_s": time.monotonic() - self.started,
             "best": self.best,
@@ -442,9 +485,10 @@ def _cut_curve(path: Path, step: int) -> None:
 
 
 def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
-    """A checkpoint goes on under its own settings only; the limits may be raised."""
+    """A checkpoint goes on under its own settings only; the limits may be raised, and
+    more or fewer of its last steps averaged."""
     free = {"max_steps", "max_minutes", "patience", "out"}
-    free |= {"log_every", "evaluate_every", "checkpoint_minutes", "recipe"}
+    free |= {"log_every", "evaluate_every", "checkpoint_minutes", "average", "recipe"}
     now = {key: value for key, value in asdict(config).items() if key not in free}
     before = {key: saved.get(key) for key in now}
     if saved.get("recipe"):
