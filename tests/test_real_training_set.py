@@ -13,6 +13,8 @@ from safetensors import safe_open
 
 import streaming_asr
 from experiments.real.dev import people, surroundings
+from experiments.real.packages import AUSTEN, DICKENS
+from experiments.real.readers import readers
 from experiments.real.training_set import as_sentence, main, voices_of, well_aligned
 from streaming_asr.data.corpora.speechocean762 import frozen_speakers
 from streaming_asr.data.shards import read_shards
@@ -103,3 +105,15 @@ def test_committed_weights_are_low_rank_updates_alone_in_float16(file):
     assert 100_000 < file.stat().st_size < 16e6
     card = json.loads(file.with_name("training.json").read_text())
     assert len(card["base"]) == 16 and card["reached"]["dev/wer"]
+
+
+def test_readers_say_what_their_packages_transcript_and_the_novel_say(tmp_path):
+    austen = tmp_path / AUSTEN.folder / AUSTEN.holds_at
+    dickens = tmp_path / DICKENS.folder / DICKENS.holds_at
+    for file in (austen / "one.wav", dickens / "two_cities.wav"):
+        file.parent.mkdir(parents=True)
+        soundfile.write(file, np.zeros(8000, np.float32), 16_000)
+    (austen / "transcription").write_text("<s> he was not ill disposed </s> (one)\n\n")
+    one, other = readers(tmp_path)
+    assert (one.id, one.text, one.duration_s) == ("one", "he was not ill disposed", 0.5)
+    assert other.id == "two_cities" and len(other.text.split()) == 119

@@ -143,6 +143,25 @@ ANCIENT = (
     ),
 )
 
+AUSTEN = Package(
+    "Debian",
+    "pocketsphinx-testdata",
+    "0.8+5prealpha+1-15",
+    "eaeb7a01d54f20b799d1a81ef110ec544b2cb47ea006614078220737a33019f0",
+    "five sentences of LibriVox's Sense and Sensibility",
+    "public domain (the reading), BSD-2-clause (the package)",
+    "usr/share/pocketsphinx/test/data/librivox",
+)
+DICKENS = Package(
+    "PyPI",
+    "moonshine-voice",
+    "0.1.5",
+    "1ed9e0ccf94be4845d69e7fa862dcf4c8b5801a758796966494c694f48184496",
+    "a sentence of A Tale of Two Cities",
+    "MIT",
+    "moonshine_voice/assets",
+)
+
 
 def cache_root() -> Path:
     """$XDG_CACHE_HOME/streaming_asr/speech, or that under ~/.cache."""
