@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from streaming_asr.whisper.encoder import Rows, merge_heads, pack, split_heads, unpack
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.positions import KeyPositions, is_contiguous
+from streaming_asr.whisper.quantise import is_quantised
 
 OnCross = Callable[[int, torch.Tensor], None]
 """Called with (layer, cross-attention queries (rows, heads, queries, d / heads))."""
@@ -71,6 +72,7 @@ class Decoder:
         self.head_size: int = whisper.config.d_model // self.n_heads
         self.max_tokens: int = whisper.max_tokens
         self.context_frames: int = whisper.context_frames
+        self.is_quantised = is_quantised(self.layers[0])
         self.suppressed = whisper.suppressed
         self.pad = whisper.eot
 
@@ -154,8 +156,10 @@ class Decoder:
         """Run one pass over all parts: for each hidden states (rows, taken positions, d).
 
         As in `encode_parts`, all positions go through the linear layers as one, without padding,
-        and each part attends by itself.
+        and each part attends by itself; in int8 the parts go one by one.
         """
+        if len(parts) > 1 and self.is_quantised:
+            return [self.run_parts([part])[0] for part in parts]
         shapes = [part.x.shape[:2] for part in parts]
 
         def heads(x: torch.Tensor) -> list[torch.Tensor]:

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.masks import mask_from_ends
+from streaming_asr.whisper.quantise import is_quantised
 
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Called with a layer's number and the new queries, keys and values (batch, heads, n, d / heads);
@@ -122,9 +123,11 @@ def encode_parts(model: Any, parts: Sequence[Part]) -> list[torch.Tensor]:
     The frames of all parts go through the linear layers as one, and each part attends by itself.
     So parts of unlike lengths and places share a pass without padding; an attention call for each
     part and layer is what that costs. A part's numbers are those it has alone, but for the order in
-    which a product's sums are taken.
+    which a product's sums are taken. In int8 the parts go one by one, see `whisper.quantise`.
     """
     encoder = encoder_of(model)
+    if len(parts) > 1 and is_quantised(encoder.layers[0]):
+        return [encode_parts(model, [part])[0] for part in parts]
     shapes = [part.frames.shape[:2] for part in parts]
     x = pack([part.frames for part in parts])
     for i, layer in enumerate(encoder.layers):
