@@ -18,7 +18,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from streaming_asr.whisper.encoder import Rows, merge_heads, pack, split_heads, unpack
+from streaming_asr.whisper.encoder import (
+    Rows,
+    feed_forward,
+    merge_heads,
+    of_rows,
+    pack,
+    split_heads,
+    unpack,
+)
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.positions import KeyPositions, is_contiguous
 from streaming_asr.whisper.quantise import is_quantised
@@ -191,7 +199,7 @@ class Decoder:
             q = heads(attention.q_proj(layer.encoder_attn_layer_norm(x)))
             h = pack([part.hear(i, own) for part, own in zip(parts, q, strict=True)])
             x = x + attention.out_proj(h)
-            x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
+            x = x + feed_forward(layer, x)
         hidden = unpack(self.final_norm(x), shapes)
         return [
             rows if part.is_narrowed else part.take(rows)
@@ -214,7 +222,7 @@ class Decoder:
     @torch.inference_mode()
     def log_probs(self, hidden: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """Return log-probabilities (..., vocabulary) float32, none for control tokens."""
-        logits = F.linear(hidden, self.output).float()
+        logits = of_rows(lambda rows: F.linear(rows, self.output), hidden).float()
         logits += self.suppressed if bias is None else bias
         return logits.log_softmax(-1)
 
