@@ -173,6 +173,7 @@ def explain(
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
         if key in RENAMED:
+            value = value.replace("none", "float32") if key == "method.quantise" else value
             return UserError(
                 f"{override}: {key} is called {RENAMED[key]} now; give {RENAMED[key]}={value}"
             )
@@ -221,7 +222,11 @@ def explain(
 
 
 # Settings and values of earlier versions.
-RENAMED = {"method.adapter": "method.weights", "model.adapters": "model.weights"}
+RENAMED = {
+    "method.adapter": "method.weights",
+    "model.adapters": "model.weights",
+    "method.quantise": "dtype",
+}
 
 
 # -- settling -------------------------------------------------------------------------------
@@ -253,7 +258,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> Dict
         config.pop("hydra", None)
         config.chunk = format_duration(chunk_ms)
         config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
-    _one_of("dtype", config.dtype, DTYPES)
+    _one_of("dtype", config.dtype, (*DTYPES, "int8"))
     _one_of("normaliser", config.normaliser, NORMALISERS)
     check_feed(config.feed, config.batch, config.streams)
     for key, least, most in (

@@ -52,6 +52,8 @@ def export(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and is not an empty folder; name a new one, or remove it")
     config = compose(settings)
+    if config.dtype == "int8":
+        raise UserError("dtype=int8: a model is exported in float32, float16 or bfloat16")
     if config.model.get("path") is None or "model_path" not in config.method:
         raise UserError("method: its network is no Whisper, so there is nothing to merge it into")
     adapter = None if config.method.get("weights") is None else Path(config.method.weights)

@@ -13,7 +13,7 @@ from table_cells import row
 
 from experiments.u2 import figures, results, tables
 
-METHOD = {"name": "u2", "weights": "/a/any_chunk", "rescore": 6, "quantise": "none"}
+METHOD = {"name": "u2", "weights": "/a/any_chunk", "rescore": 6, "dtype": "float32"}
 
 
 def finished(
@@ -62,7 +62,7 @@ def test_each_table_finds_its_cells_and_stands_beside_the_papers(tmp_path: Path)
     finished(tmp_path, "u2_finance", "finance", 30.0, weights="/a/finance-2h")
     finished(tmp_path, "u2_finance", "finance", 29.0, weights="/a/finance-2h-hybrid")
     finished(tmp_path, "u2_int8", "other", 40.0)
-    finished(tmp_path, "u2_int8", "other", 40.25, quantise="int8")
+    finished(tmp_path, "u2_int8", "other", 40.25, dtype="int8")
     text = filled(tmp_path)
     assert numbers(text, "2 h") == [(30.0, 29.0, 32.0), (29.0, 28.0, 31.0)]
     assert numbers(text, "none") == [(50.0, 49.0, 52.0), None]

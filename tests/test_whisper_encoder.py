@@ -14,6 +14,7 @@ from streaming_asr.whisper.encoder import (
     encode_padded,
     encode_parts,
     encode_short,
+    of_rows,
     part_of,
 )
 from streaming_asr.whisper.features import StreamingLogMel, log_mel
@@ -195,3 +196,16 @@ def test_windows_and_blocks_of_a_shared_pass_are_what_each_is_alone(whisper):
     got += encode_parts(whisper.model, [shared.part(then, 30, [45])])
     for a, b in zip(got, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+
+
+def test_8_to_15_rows_are_multiplied_as_16_and_only_theirs_come_back() -> None:
+    seen = []
+
+    def product(rows: torch.Tensor) -> torch.Tensor:
+        seen.append(rows.flatten(0, -2).shape[0])
+        return 2 * rows + 1
+
+    for shape in ((1, 7, 4), (8, 1, 4), (3, 5, 4), (1, 16, 4), (4, 4, 4)):
+        x = torch.randn(shape)
+        assert torch.equal(of_rows(product, x), 2 * x + 1)
+    assert seen == [7, 16, 16, 16, 16]

@@ -156,8 +156,8 @@ def test_alignment_heads_are_the_configured_ones_or_the_last_half():
 def test_what_cannot_be_loaded_names_the_remedy():
     with pytest.raises(UserError, match="there is no such folder"):
         load_whisper("./nowhere")
-    with pytest.raises(UserError, match="dtype='int8': one of float32"):
-        load_whisper(tiny_folder(), dtype="int8")
+    with pytest.raises(UserError, match="dtype='int4': one of float32, float16, bfloat16, int8"):
+        load_whisper(tiny_folder(), dtype="int4")
 
 
 # -- where a model is -----------------------------------------------------------------------

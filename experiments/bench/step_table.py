@@ -28,8 +28,8 @@ CACHED_MS = {
 PUBLISHED_CHUNK_FRAMES = 15
 PUBLISHED_WITHIN = 0.2
 SPEED_UP = {30: 3.0, 97: 6.0}  # at least, for base
-ENCODER_GROWTH = 1.3  # at most, chunk 97 against 5, for base
-BATCH_GAIN = 3.0  # at least, 8 streams against 1, for tiny
+ENCODER_GROWTH = 1.1  # at most, chunk 97 against 5, for base
+BATCH_GAIN = 4.0  # at least, 8 streams against 1, for tiny
 HARNESS_SHARE = 0.02  # below
 
 

@@ -118,10 +118,7 @@ def int8(cells: Sequence[Cell]) -> str:
     """8-bit weights beside float32."""
     rows = []
     for split in SPLITS[:2]:
-        pair = [
-            find(cells, method="u2", split=split, quantise=quantise)
-            for quantise in ("none", "int8")
-        ]
+        pair = [find(cells, method="u2", split=split, dtype=dtype) for dtype in ("float32", "int8")]
         wer = [cell.metrics.get("wer") if cell else None for cell in pair]
         differ = f"{wer[1] - wer[0]:+.2f}" if wer[0] is not None and wer[1] is not None else NONE
         rows.append(

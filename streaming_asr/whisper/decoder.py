@@ -18,9 +18,18 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from streaming_asr.whisper.encoder import Rows, merge_heads, pack, split_heads, unpack
+from streaming_asr.whisper.encoder import (
+    Rows,
+    feed_forward,
+    merge_heads,
+    of_rows,
+    pack,
+    split_heads,
+    unpack,
+)
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.positions import KeyPositions, is_contiguous
+from streaming_asr.whisper.quantise import is_quantised
 
 OnCross = Callable[[int, torch.Tensor], None]
 """Called with (layer, cross-attention queries (rows, heads, queries, d / heads))."""
@@ -71,6 +80,7 @@ class Decoder:
         self.head_size: int = whisper.config.d_model // self.n_heads
         self.max_tokens: int = whisper.max_tokens
         self.context_frames: int = whisper.context_frames
+        self.is_quantised = is_quantised(self.layers[0])
         self.suppressed = whisper.suppressed
         self.pad = whisper.eot
 
@@ -154,8 +164,10 @@ class Decoder:
         """Run one pass over all parts: for each hidden states (rows, taken positions, d).
 
         As in `encode_parts`, all positions go through the linear layers as one, without padding,
-        and each part attends by itself.
+        and each part attends by itself; in int8 the parts go one by one.
         """
+        if len(parts) > 1 and self.is_quantised:
+            return [self.run_parts([part])[0] for part in parts]
         shapes = [part.x.shape[:2] for part in parts]
 
         def heads(x: torch.Tensor) -> list[torch.Tensor]:
@@ -187,7 +199,7 @@ class Decoder:
             q = heads(attention.q_proj(layer.encoder_attn_layer_norm(x)))
             h = pack([part.hear(i, own) for part, own in zip(parts, q, strict=True)])
             x = x + attention.out_proj(h)
-            x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
+            x = x + feed_forward(layer, x)
         hidden = unpack(self.final_norm(x), shapes)
         return [
             rows if part.is_narrowed else part.take(rows)
@@ -210,7 +222,7 @@ class Decoder:
     @torch.inference_mode()
     def log_probs(self, hidden: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """Return log-probabilities (..., vocabulary) float32, none for control tokens."""
-        logits = F.linear(hidden, self.output).float()
+        logits = of_rows(lambda rows: F.linear(rows, self.output), hidden).float()
         logits += self.suppressed if bias is None else bias
         return logits.log_softmax(-1)
 

@@ -15,6 +15,7 @@ from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 from streaming_asr.models.find import MULTILINGUAL_TOKENS
 from streaming_asr.whisper.attention import loading
 from streaming_asr.whisper.from_ctranslate2 import locate
+from streaming_asr.whisper.quantise import check_device, quantise
 from streaming_asr.whisper.tensors import quiet, refuse_not_finite
 from streaming_asr.whisper.words import Detokenizer, refuse_other_than_english
 
@@ -26,6 +27,7 @@ LARGEST = {
     **{"max_source_positions": 2**14, "max_target_positions": 2**14},
 }
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+LOADED_AS = {**DTYPES, "int8": torch.float32}
 
 
 class Whisper:
@@ -122,12 +124,15 @@ def load_whisper(
     """Load `path` (folder, hub name, name@revision) and merge `adapter` (peft folder, published
     checkpoint). tokenizer_path: the model whose tokenizer it shares, by default its own.
 
+    dtype: float32, float16, bfloat16, or int8 on a CPU: the linear layers of encoder and decoder in
+    8 bits, the adapter merged before; the output layer, which is the embedding too, in float32.
     Raises UserError where the model or the adapter is missing or of another form.
     """
     from transformers import AutoTokenizer, WhisperConfig, WhisperForConditionalGeneration
 
-    if dtype not in DTYPES:
-        raise UserError(f"dtype={dtype!r}: one of {', '.join(DTYPES)}")
+    if dtype not in LOADED_AS:
+        raise UserError(f"dtype={dtype!r}: one of {', '.join(LOADED_AS)}")
+    check_device(dtype, device)
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")
     source = locate(path)
@@ -135,7 +140,7 @@ def load_whisper(
         with quiet():
             _check_sizes(path, WhisperConfig.from_pretrained(source))
             told: Any = WhisperForConditionalGeneration.from_pretrained(
-                source, dtype=DTYPES[dtype], output_loading_info=True, **loading()
+                source, dtype=LOADED_AS[dtype], output_loading_info=True, **loading()
             )
             model, loaded = told
             _check_generation(path, model.generation_config, model.config)
@@ -157,6 +162,8 @@ def load_whisper(
 
         model = merge_adapter(model, adapter)
     model.to(torch.device(device))  # type: ignore[arg-type]
+    if dtype == "int8":
+        quantise(model.model.encoder, model.model.decoder)
     return Whisper(model, tokenizer)
 
 

@@ -64,6 +64,11 @@ def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32") -> 
 
     Raises UserError where something is missing, of an unknown kind or of the wrong size.
     """
+    if dtype not in DTYPES:
+        raise UserError(
+            f"dtype={dtype}: one of {', '.join(DTYPES)}; 8 bits scale by all that is in a pass, "
+            "and ChunkFormer's passes hold chunks of many recordings"
+        )
     folder = Path(folder).expanduser()
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; name a ChunkFormer's folder or train: {TRAIN}")

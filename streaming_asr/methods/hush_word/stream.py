@@ -18,6 +18,7 @@ from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
 from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser, Transcriber
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
+from streaming_asr.whisper.quantise import check_device
 from streaming_asr.whisper.settings import Chunked
 from streaming_asr.whisper.together import Passes, SharedPasses
 from streaming_asr.whisper.transcribe import check_search
@@ -67,6 +68,7 @@ class HushWord(SharedPasses, Chunked):
                 f"encoder_device={self.encoder_device} with pipeline=none: the encoder has a "
                 "device of its own in the pipeline alone; give pipeline=1:1 or leave it out"
             )
+        check_device(self.dtype, self.encoder_device)
         whisper = self.load()
         tail = make_padding(self.padding, whisper, length_s=self.padding_s, weights=self.weights)
         self._shared = Transcriber(

@@ -76,29 +76,3 @@ def load_trained(
         return load_whisper(whole, device=device, dtype=dtype, tokenizer_path=shared)
     adapter = folder if (folder / "adapter_config.json").is_file() else None
     return load_whisper(model_path, device=device, dtype=dtype, adapter=adapter)
-
-
-def quantise(whisper: Whisper, head: nn.Linear) -> nn.Linear:
-    """Linear layers of encoder, decoder and head to 8 bits, activations per call, in place.
-
-    The output layer, which shares its weights with the embedding, keeps its precision. Returns the
-    quantised head. Raises UserError away from the CPU and float32.
-    """
-    import warnings
-
-    if whisper.device.type != "cpu" or whisper.model.dtype != torch.float32:
-        raise UserError(
-            f"quantise=int8 on {whisper.device.type} in {whisper.model.dtype}: dynamic "
-            "quantisation is for the CPU; use device=cpu dtype=float32"
-        )
-    from torch.ao.quantization import quantize_dynamic
-
-    with warnings.catch_warnings():
-        # Deprecated in favour of a package of its own, but still what torch itself brings.
-        warnings.filterwarnings("ignore", message=".*torch.ao.quantization")
-        warnings.filterwarnings("ignore", message=".*quantized tensor creation")
-        for part in (whisper.model.model.encoder, whisper.model.model.decoder):
-            quantize_dynamic(part, {nn.Linear}, dtype=torch.qint8, inplace=True)
-        quantised = quantize_dynamic(nn.Sequential(head), {nn.Linear}, dtype=torch.qint8)
-    layer: nn.Linear = quantised[0]
-    return layer

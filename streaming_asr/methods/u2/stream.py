@@ -14,22 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
+from torch import nn
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.u2.ctc import PrefixBeamSearch
 from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
 from streaming_asr.methods.u2.head import embedding_head, load_head, load_trained
-from streaming_asr.methods.u2.head import quantise as to_int8
 from streaming_asr.methods.u2.rescoring import Weights, rescore
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import Part, StreamingEncoder, encode_parts
+from streaming_asr.whisper.encoder import StreamingEncoder, encode_parts
 from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
 from streaming_asr.whisper.flops import block_flops
+from streaming_asr.whisper.quantise import quantise
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.settings import Chunked, trained
 from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
@@ -78,7 +80,8 @@ class U2(SharedPasses, Chunked):
     the first pass. rescore: how many of them the decoder scores, 0 for none. word_times: alignment
     (cross-attention of the committed text, one more pass) or ctc (where the first pass emitted).
     Times of endpoints: see `endpoint`; max_delay_s by default 12 s scaled to the context.
-    quantise: none or int8. Raises UserError on settings out of range and where there is no head.
+    With dtype=int8 the head is in 8 bits too. Raises UserError on settings out of range and where
+    there is no head.
     """
 
     weights: str | None
@@ -93,7 +96,6 @@ class U2(SharedPasses, Chunked):
     max_delay_s: float | None
     blank_threshold: float
     word_times: str
-    quantise: str
 
     lookahead_samples = LOOKAHEAD_SAMPLES
 
@@ -101,7 +103,6 @@ class U2(SharedPasses, Chunked):
         for key, known in (
             ("head", ("trained", "embedding")),
             ("word_times", ("alignment", "ctc")),
-            ("quantise", ("none", "int8")),
         ):
             if (value := getattr(self, key)) not in known:
                 raise UserError(f"{key}={value!r}: one of {', '.join(known)}")
@@ -125,7 +126,10 @@ class U2(SharedPasses, Chunked):
         if self.head == "embedding":
             layer = embedding_head(self._whisper, self._tokenizer.n_tokens)
         layer = layer.to(self._whisper.device, self._whisper.model.dtype).requires_grad_(False)
-        self._head = to_int8(self._whisper, layer) if self.quantise == "int8" else layer
+        head = nn.Sequential(layer)
+        if self.dtype == "int8":
+            quantise(head)
+        self._head = head[0]
         self._decoder = Decoder(self._whisper)
         longest = max(self._chunk_frames, self._first_frames)
         self._rules = EndpointRules.of(
@@ -194,20 +198,13 @@ class U2(SharedPasses, Chunked):
 
     # ---- first pass -------------------------------------------------------------------------
 
-    def _encode_parts(self, parts: Sequence[Part]) -> list[torch.Tensor]:
-        """Run a pass; in int8 a stream at a time, since activations are scaled by all in a call."""
-        model = self._whisper.model
-        if self.quantise == "int8":
-            return [encode_parts(model, [part])[0] for part in parts]
-        return encode_parts(model, parts)
-
     def _encode(self, state: StreamState, ends: Sequence[int]) -> Passes[None]:
         """Encode and search the window's blocks that end at `ends`, mel frames in place."""
         start = state.position
         with state.recorder.part("encode"):
             mel = mel_of_frames(state.mel, start, ends[-1])[None]
             part = state.encoder.part(mel, start, ends)
-        hidden = yield Wanted("encode", self._encode_parts, part)
+        hidden = yield Wanted("encode", partial(encode_parts, self._whisper.model), part)
         with state.recorder.part("encode"):
             self._decoder.append_frames(state.cache, hidden, start)
         state.encoded(ends, block_flops(self._whisper.config, start, ends))

@@ -105,10 +105,13 @@ class WhisperRT(Chunked):
     def start_many(
         self, n: int, *, language: str | None = None, recorder: Recorder = NULL
     ) -> list[StreamState]:
-        """`n` streams of one pool; when greedy and in phase they share their attention calls."""
+        """`n` streams of one pool; when greedy and in phase they share their attention calls.
+
+        In int8 they share nothing, see `whisper.quantise`.
+        """
         beam = self._settings.beam
         prompt = self._whisper.prompt(language)
-        if beam == 1:
+        if beam == 1 and self.dtype != "int8":
             pool = Pool(self._whisper, self._decoder, n)
             places = [(pool, row) for row in range(n)]
         else:  # hypotheses of one stream are rows of its own pool
