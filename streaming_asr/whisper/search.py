@@ -16,7 +16,7 @@ import torch
 
 from streaming_asr.method import Recorder
 from streaming_asr.whisper.decoder import Decoder, DecoderCache, OnCross
-from streaming_asr.whisper.together import Passes, Wanted, run_together
+from streaming_asr.whisper.together import Passes, Wanted
 
 TOKENS_PER_SECOND = 28
 """No speech has more: a decoder that says more loops."""
@@ -81,19 +81,6 @@ class BeamSearch:
     decoder: Decoder
     eot: int
     beam: int
-
-    def run(
-        self,
-        cache: DecoderCache,
-        prompt: Sequence[int],
-        n_frames: int,
-        max_new: int,
-        recorder: Recorder,
-        guide: Guide | None = None,
-    ) -> Hypothesis:
-        """Search alone; see `passes`."""
-        passes = self.passes(cache, prompt, n_frames, max_new, recorder, guide)
-        return run_together([passes], recorder)[0]
 
     @torch.inference_mode()
     def passes(

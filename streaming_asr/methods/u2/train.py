@@ -50,6 +50,7 @@ from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import SAMPLE_RATE
 from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.search import BeamSearch
+from streaming_asr.whisper.together import alone
 from streaming_asr.whisper.window import FRAME_S, frames_of
 
 STAGES = ("attention", "frames", "ctc", "hybrid")
@@ -190,7 +191,8 @@ class U2Recipe(BlockRecipe):
             cache = DecoderCache(search.decoder)
             hidden = encode_masked(whisper.model, mel[None].to(whisper.device), ends=ends)
             search.decoder.append_frames(cache, hidden, 0)
-            said = search.run(cache, self.prompt, ends[-1], whisper.max_tokens, NULL)
+            passes = search.passes(cache, self.prompt, ends[-1], whisper.max_tokens, NULL)
+            said = alone(passes, NULL)
             texts.append(whisper.tokenizer.decode(list(said.tokens)).strip())
         return texts
 

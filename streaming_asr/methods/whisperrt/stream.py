@@ -34,11 +34,11 @@ from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND
 from streaming_asr.whisper.settings import Chunked
-from streaming_asr.whisper.together import Passes, run_together
+from streaming_asr.whisper.together import Passes, SharedPasses, run_together
 
 
 @dataclass(kw_only=True, eq=False)
-class WhisperRT(Chunked):
+class WhisperRT(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
     weights: folder or published checkpoint to merge, or none. beam: 0 or 1 greedy, else the beam's
@@ -127,10 +127,6 @@ class WhisperRT(Chunked):
             )
             for pool, row in places
         ]
-
-    def step(self, state: StreamState, audio: Samples, *, last: bool) -> Update:
-        """Take in `audio`; a step that completes no chunk changes nothing."""
-        return self.step_many([state], [audio], last=[last])[0]
 
     def step_many(
         self, states: Sequence[StreamState], audio: Sequence[Samples], *, last: Sequence[bool]
