@@ -174,7 +174,7 @@ def encoded(simul, audio):
 
 def search(simul, state, forced, max_new, *, after_text=True, last_attended=None, last=False):
     """What follows `forced` in 95 frames of audio."""
-    rows = HeadRows(simul._decoder, state.cache, simul._heads, 95)
+    rows = HeadRows(simul._decoder, state.cache, simul._heads, simul._whisper.context_frames)
     guide = AlignAtt(
         simul._policy, rows, 95, after_text=after_text, last_attended=last_attended, last=last
     )
@@ -531,7 +531,9 @@ class Letters:
 
 
 def window(seconds=0.0, **options):
-    state = StreamState(None, NULL, Letters(), None, (), **options)
+    state = StreamState(
+        language=None, recorder=NULL, detokenizer=Letters(), cache=None, prompt=(), **options
+    )
     state.take_in(np.arange(int(16_000 * seconds), dtype=np.float32))
     return state
 

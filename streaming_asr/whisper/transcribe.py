@@ -120,8 +120,7 @@ class WindowDecoder:
             window.prompt,
             window.tokens,
             window.n_frames,
-            0,
-            0,
+            stream=0,
         )
         return [(tokens[word.start][0], tokens[word.stop - 1][1]) for word in window.words]
 
@@ -139,8 +138,8 @@ class WindowDecoder:
         """Return the last tokens of `text`, at most half of the decoder's positions, as Whisper."""
         if not text.strip():
             return []
-        ids = self.whisper.tokenizer.encode(" " + text.strip(), add_special_tokens=False)
-        return list(ids)[-(self.whisper.max_tokens // 2 - 1) :]
+        ids = self.whisper.text_tokens(" " + text.strip())
+        return ids[-(self.whisper.max_tokens // 2 - 1) :]
 
 
 def emit_window(

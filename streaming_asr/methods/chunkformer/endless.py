@@ -79,14 +79,6 @@ class Cache:
         d = encoder.d
         return Cache([LayerCache(held(d), held(2 * d), held(d), held(d)) for _ in encoder.encoders])
 
-    def n_bytes(self) -> int:
-        held = [
-            part
-            for layer in self.layers
-            for part in (layer.waiting, layer.keys_values, layer.heard, layer.gated)
-        ]
-        return sum(part.rows.numel() * part.rows.element_size() for part in held)
-
 
 @torch.inference_mode()
 def advance(

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import FRAME_S, Greedy, best_path
@@ -86,8 +86,7 @@ class ChunkFormer(SharedPasses):
                 "method.weights=none: chunkformer has a network of its own and cannot do without; "
                 f"train one with `{TRAIN}` or name a checkpoint with method.weights=<folder>"
             )
-        if mode not in ("stream", "longform"):
-            raise UserError(f"mode={mode!r}: one of stream, longform")
+        check_one_of(("stream", "longform"), mode=mode)
         stream = mode == "stream"
         fits = max(1, int(round(chunk_s * 1000) // round(FRAME_S * 1000)))
         default = Context(fits, STREAM_LEFT, 0) if stream else LONGFORM

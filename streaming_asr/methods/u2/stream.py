@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.u2.ctc import PrefixBeamSearch
 from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
@@ -98,13 +98,9 @@ class U2(SharedPasses, Chunked):
     lookahead_samples = LOOKAHEAD_SAMPLES
 
     def __post_init__(self) -> None:
-        for key, known in (
-            ("head", ("trained", "embedding")),
-            ("word_times", ("alignment", "ctc")),
-            ("quantise", ("none", "int8")),
-        ):
-            if (value := getattr(self, key)) not in known:
-                raise UserError(f"{key}={value!r}: one of {', '.join(known)}")
+        check_one_of(("trained", "embedding"), head=self.head)
+        check_one_of(("alignment", "ctc"), word_times=self.word_times)
+        check_one_of(("none", "int8"), quantise=self.quantise)
         if self.beam < 1 or not 0 <= self.rescore <= self.beam:
             raise UserError(
                 f"beam={self.beam}, rescore={self.rescore}: the beam is 1 or more, rescore 0..beam"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.whisperrt.beam import decode_beam
 from streaming_asr.methods.whisperrt.commit import Committer
@@ -66,10 +66,8 @@ class WhisperRT(SharedPasses, Chunked):
     lookahead_samples = LOOKAHEAD_SAMPLES
 
     def __post_init__(self) -> None:
-        if self.commit not in ("stable", "paper"):
-            raise UserError(f"commit={self.commit!r}: one of stable, paper")
-        if self.word_times not in ("emission", "alignment", "none"):
-            raise UserError(f"word_times={self.word_times!r}: one of emission, alignment, none")
+        check_one_of(("stable", "paper"), commit=self.commit)
+        check_one_of(("emission", "alignment", "none"), word_times=self.word_times)
         if self.n < 0 or self.beam < 0:
             raise UserError(f"n={self.n}, beam={self.beam}: neither may be negative")
         if not self.tolerance >= 0:
@@ -143,7 +141,7 @@ class WhisperRT(SharedPasses, Chunked):
         while True:
             for i, state in enumerate(states):
                 with state.recorder.part("feature"):
-                    state.take_in(arrived[i], last[i], self._seam.limit)
+                    state.hear(arrived[i], last[i], self._seam.limit)
                 arrived[i] = np.zeros(0, np.float32)
             ready = [state for state in states if state.ready]
             if not ready:
