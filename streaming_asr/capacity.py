@@ -22,7 +22,7 @@ from streaming_asr.files import write_text
 from streaming_asr.report.cells import Cell, read_cells
 from streaming_asr.score.retime import recordings_of
 from streaming_asr.score.streams import MAX_LAG_S, Served, capacity, serve
-from streaming_asr.terminal import console, exit_status
+from streaming_asr.terminal import command_parser, console, exit_status
 
 EXAMPLE = """\
 Measure twice on a quiet machine, then ask; the table gives the least and most of the two:
@@ -136,13 +136,9 @@ def _place(cell: Cell) -> Place:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="streaming-asr capacity",
-        description="The most streams that one device carries with the 95th percentile of lag\n"
-        f"below one chunk and below {MAX_LAG_S:g} s, from logs of single streams.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = "The most streams that one device carries with the 95th percentile of lag\n"
+    about += f"below one chunk and below {MAX_LAG_S:g} s, from logs of single streams."
+    parser = command_parser("streaming-asr capacity", about, EXAMPLE)
     parser.add_argument("folders", nargs="+", help="folders that run wrote, with batch=1")
     parser.add_argument("--slowdown", type=float, default=1.0, metavar="S", help="of the machine")
     parser.add_argument("--seed", type=int, default=0, help="of the streams' offsets and orders")

@@ -27,7 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from streaming_asr.arguments import check_arguments
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
-from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.errors import UserError, check_one_of, did_you_mean
 from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
 from streaming_asr.paths import CONF_DIR, HERE
 from streaming_asr.schedule import check_feed
@@ -127,11 +127,9 @@ _register()
 # -- composing ------------------------------------------------------------------------------
 
 
-def compose(
-    overrides: Sequence[str] = (), *, config_name: str = "run", config_dir: str | None = None
-) -> DictConfig:
+def compose(overrides: Sequence[str] = (), *, config_dir: str | None = None) -> DictConfig:
     """Return the settled configuration of these overrides, as `run` sees it."""
-    full = compose_raw(overrides, config_name=config_name, config_dir=config_dir)
+    full = compose_raw(overrides, config_dir=config_dir)
     return settle(full, full.hydra.runtime.choices)
 
 
@@ -258,8 +256,8 @@ def _settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> Dict
         config.pop("hydra", None)
         config.chunk = format_duration(chunk_ms)
         config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
-    _one_of("dtype", config.dtype, (*DTYPES, "int8"))
-    _one_of("normaliser", config.normaliser, NORMALISERS)
+    check_one_of((*DTYPES, "int8"), dtype=config.dtype)
+    check_one_of(NORMALISERS, normaliser=config.normaliser)
     check_feed(config.feed, config.batch, config.streams)
     for key, least, most in (
         ("limit", 1, math.inf),
@@ -348,13 +346,6 @@ def _check_finite(value: Any, key: str = "") -> None:
     if isinstance(value, dict | list):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             _check_finite(inner, f"{key}.{name}" if key else str(name))
-
-
-def _one_of(key: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise UserError(
-            f"{key}={value}: {key} is {' or '.join(allowed)}{did_you_mean(value, allowed)}"
-        )
 
 
 def _check_model(config: DictConfig) -> None:

@@ -7,7 +7,6 @@ Only what the two main commands need decides the exit status; everything else is
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import platform
@@ -19,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from streaming_asr.terminal import command_parser
+
 TIMEOUT_S = 5.0  # of a program that is asked for its version, and of a connection
 NEEDED = ("torch", "transformers", "peft", "soundfile", "hydra-core", "jiwer", "whisper-normalizer")
 BROWSERS = ("chromium", "chromium-browser", "chrome", "google-chrome")
@@ -27,10 +28,7 @@ MFA = "conda install -c conda-forge montreal-forced-aligner; only for word times
 # Name, what it may be called, what to do without it.
 PROGRAMS = (
     ("MFA", ("mfa",), MFA),
-    *(
-        (n, (n,), f"apt install {n}; only to rebuild mini")
-        for n in ("espeak-ng", "flite", "festival")
-    ),
+    *((n, (n,), f"apt install {n}; only to rebuild mini") for n in SYNTHESISERS),
     ("Chromium", BROWSERS, "apt install chromium; only to test the report page"),
 )
 
@@ -48,9 +46,7 @@ class Check:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a line per check and return the exit status, 1 where something needed is broken."""
-    parser = argparse.ArgumentParser(
-        prog="python -m streaming_asr.doctor", description="What works on this machine."
-    )
+    parser = command_parser("python -m streaming_asr.doctor", "What works on this machine.")
     parser.add_argument("--offline", action="store_true", help="try no connection")
     arguments = parser.parse_args(argv)
     found = examine(connect=None if arguments.offline else _connect)

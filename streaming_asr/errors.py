@@ -21,3 +21,11 @@ def did_you_mean(wrong: str, right: Iterable[str]) -> str:
     """Return `; did you mean X?`, or nothing where no name is near."""
     near = difflib.get_close_matches(wrong, list(right), n=1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def check_one_of(known: Iterable[str], **settings: object) -> None:
+    """Raise UserError for a setting whose value is none of `known`."""
+    for key, value in settings.items():
+        if value not in (names := list(known)):
+            near = did_you_mean(str(value), names)
+            raise UserError(f"{key}={value!r}: one of {', '.join(names)}{near}")

@@ -10,7 +10,6 @@ same model for CTranslate2 and faster-whisper in OUT/ctranslate2.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside
-from streaming_asr.terminal import exit_status
+from streaming_asr.terminal import command_parser, exit_status
 
 CT2 = "ctranslate2"
 # What a LoRA folder holds; anything else in one is more than can be merged.
@@ -29,10 +28,8 @@ CARD = "export_card.md.j2"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="streaming-asr export",
-        description="Merge an adapter into its model; write Hugging Face's form and CTranslate2's.",
-    )
+    about = "Merge an adapter into its model; write Hugging Face's form and CTranslate2's."
+    parser = command_parser("streaming-asr export", about)
     parser.add_argument("out", type=Path, help="the folder to write; must not hold files yet")
     parser.add_argument("settings", nargs="*", help="as of run: method=whisperrt model=mini ...")
     parser.add_argument("--ctranslate2", action="store_true", help="also OUT/ctranslate2")

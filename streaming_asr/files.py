@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from streaming_asr.errors import UserError
 
@@ -38,6 +41,16 @@ def beside(path: Path) -> Iterator[Path]:
         for left in (scratch, old):
             with suppress(OSError):
                 _remove(left)
+
+
+@cache
+def validator(schema: Path) -> Callable[[Any], Any]:
+    """Return what checks a document by the JSON Schema in a file, and raises fastjsonschema's error
+    (a ValueError) for one that breaks it."""
+    import fastjsonschema
+
+    compiled: Callable[[Any], Any] = fastjsonschema.compile(json.loads(schema.read_text("utf-8")))
+    return compiled
 
 
 def write_text(path: Path, text: str) -> Path:

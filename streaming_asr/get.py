@@ -9,7 +9,6 @@ The prompts are recordings that Debian's packages carry (`data.prompts`), one na
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from streaming_asr.data.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, lice
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.models.find import find_here
 from streaming_asr.models.packages import Packaged, Wheel, find_packaged, packaged, write
-from streaming_asr.terminal import exit_status
+from streaming_asr.terminal import command_parser, exit_status
 
 REAL = "tiny.en"  # what hears people, where no model is named
 SOURCE = "Debian's asterisk-core-sounds"
@@ -50,10 +49,8 @@ def table() -> dict[str, Callable[[], Got]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Obtains what is named; returns the exit status."""
     known = table()
-    parser = argparse.ArgumentParser(
-        prog="python -m streaming_asr.get",
-        description="Obtains weights and recordings, prints where they lie and their licence.",
-    )
+    about = "Obtains weights and recordings, prints where they lie and their licence."
+    parser = command_parser("python -m streaming_asr.get", about)
     parser.add_argument("name", nargs="+", help=f"any of {', '.join(known)}")
     names = parser.parse_args(argv).name
     return exit_status(lambda: _get(known, names))

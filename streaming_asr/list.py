@@ -5,14 +5,13 @@ python -m streaming_asr.list [methods|models|corpora|metrics]
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.errors import UserError
-from streaming_asr.terminal import exit_status
+from streaming_asr.terminal import command_parser, exit_status
 
 # What `list` calls it -> the folder of conf/ that holds it, one YAML file each.
 GROUPS = {"methods": "method", "models": "model", "corpora": "data"}
@@ -20,10 +19,8 @@ GROUPS = {"methods": "method", "models": "model", "corpora": "data"}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m streaming_asr.list",
-        description="Methods, models and corpora that run takes, and the metrics it reports.",
-    )
+    about = "Methods, models and corpora that run takes, and the metrics it reports."
+    parser = command_parser("python -m streaming_asr.list", about)
     parser.add_argument("what", nargs="?", choices=(*GROUPS, "metrics"), help="default: all")
     what = parser.parse_args(argv).what
     return exit_status(lambda: _print(what))

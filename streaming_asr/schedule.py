@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import Utterance
 
@@ -16,8 +16,7 @@ FEEDS = ("fixed", "best_effort", "realtime", "realtime_queue")
 def check_feed(feed: str, batch: int, streams: int | None = None) -> None:
     """Raise UserError for an unknown feed, a batch below 1, a batch of streams that wait, and
     streams that are below 1, fewer than the batch or not of the feed `realtime_queue`."""
-    if feed not in FEEDS:
-        raise UserError(f"feed={feed}: feed is {' or '.join(FEEDS)}{did_you_mean(feed, FEEDS)}")
+    check_one_of(FEEDS, feed=feed)
     if batch < 1:
         raise UserError(f"batch={batch}: must be 1 or more; leave batch out for its default")
     if streams is not None:

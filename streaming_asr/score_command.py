@@ -7,7 +7,6 @@ A log can be scored again whenever a metric changes: the run is not repeated.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from streaming_asr.metrics.table import beside_wer, with_wer
 from streaming_asr.report.terminal import table as headline_table
 from streaming_asr.score import compare, exchange, longform, retime
 from streaming_asr.score.folder import find_cells, score_folder
-from streaming_asr.terminal import console, exit_status
+from streaming_asr.terminal import command_parser, console, exit_status
 from streaming_asr.text import NORMALISERS
 
 # `score NAME ...`: its `main(arguments) -> exit status`, and what it does. What it raises as
@@ -61,12 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _score(argv: Sequence[str]) -> int:
     commands = "\n".join(f"  {name:9} {what}" for name, (_, what) in COMMANDS.items())
-    parser = argparse.ArgumentParser(
-        prog="python -m streaming_asr.score",
-        description="Compute every metric from the event logs of a folder of results.",
-        epilog=HELP_EPILOG + commands,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = "Compute every metric from the event logs of a folder of results."
+    parser = command_parser("python -m streaming_asr.score", about, HELP_EPILOG + commands)
     parser.add_argument("folder", nargs="?", help="a cell of results or a folder of cells")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--metrics", metavar="NAMES", help="columns of the table, comma-separated")

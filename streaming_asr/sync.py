@@ -17,17 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.errors import UserError
-from streaming_asr.terminal import exit_status
+from streaming_asr.terminal import command_parser, exit_status
 from streaming_asr.track_layout import main as lay_out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 1 where W&B did not take a run."""
-    parser = argparse.ArgumentParser(
-        prog="streaming-asr sync",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("streaming-asr sync", __doc__)
     parser.add_argument("folder", type=Path, help="a sweep or a cell, e.g. outputs/mini")
     parser.add_argument("--entity", help="the user or team that owns the project")
     parser.add_argument("--project", default="streaming-asr", help="default: %(default)s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import threading
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 
 BAD_INPUT = 2  # the exit status
 STOPPING = ("SIGTERM", "SIGHUP")
+
+
+def command_parser(
+    prog: str, description: str | None, epilog: str | None = None
+) -> argparse.ArgumentParser:
+    """Return a parser whose description and epilog keep their lines."""
+    raw = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(prog, None, description, epilog, formatter_class=raw)
 
 
 def console(width: int = 100) -> Console:

@@ -8,13 +8,15 @@ light key instead, because Whisper's English normaliser is not prefix-monotone (
 
 from __future__ import annotations
 
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib.metadata import version
+from typing import Any
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import check_one_of
 
 NORMALISERS = ("whisper", "identity")
 ENGLISH = frozenset({"en", "english"})
@@ -60,8 +62,7 @@ def normaliser(language: str | None, kind: str = "whisper") -> Normaliser:
     under two normalisers cannot be compared. With `kind` identity, words are whitespace tokens as
     written. Raises UserError for another `kind`.
     """
-    if kind not in NORMALISERS:
-        raise UserError(f"normaliser={kind}: must be one of {', '.join(NORMALISERS)}")
+    check_one_of(NORMALISERS, normaliser=kind)
     if kind == "identity":
         return Normaliser("identity", "1", lambda text: tuple(text.split()), keeps_case=True)
     package_version = version("whisper-normalizer")
@@ -99,8 +100,13 @@ def light_words(text: str) -> tuple[str, ...]:
     return tuple(key for word in text.split() if (key := light_key(word)))
 
 
-def common_prefix(a: Sequence[str], b: Sequence[str]) -> int:
-    """Return how many words (or letters) `a` and `b` share from their start."""
+def pieces(text: str) -> tuple[str, ...]:
+    """Return `text` cut before each blank, blanks kept: " the cat" -> (" the", " cat")."""
+    return tuple(re.findall(r"\s*\S+", text))
+
+
+def common_prefix(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """Return how many words (letters, tokens) `a` and `b` share from their start."""
     if len(a) <= len(b) and a == b[: len(a)]:
         return len(a)
     shared = min(len(a), len(b))

@@ -20,7 +20,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.metrics import METRICS
 from streaming_asr.report.cells import FRONT
 from streaming_asr.report.terminal import HEADLINE, heading_of
-from streaming_asr.terminal import exit_status
+from streaming_asr.terminal import command_parser, exit_status
 
 MAX_RUNS = 100  # of a panel; the library's own 10 would hide most of a grid
 # A column of the configuration is addressed through the envelope {"value": ...} that W&B keeps
@@ -31,10 +31,8 @@ PINNED = ("config:method.value.name", "config:chunk.value", "config:data.value.s
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m streaming_asr.track_layout",
-        description="Save a W&B workspace that compares the runs of an experiment.",
-    )
+    about = "Save a W&B workspace that compares the runs of an experiment."
+    parser = command_parser("python -m streaming_asr.track_layout", about)
     parser.add_argument("experiment", help="the runs' name=, which is their group")
     parser.add_argument("--entity", required=True, help="the user or team that owns the project")
     parser.add_argument("--project", default="streaming-asr", help="default: %(default)s")

@@ -32,7 +32,7 @@ from streaming_asr.models.find import is_english_only
 from streaming_asr.run import method_of
 from streaming_asr.segments import cues, srt, vtt
 from streaming_asr.streaming import stream
-from streaming_asr.terminal import exit_status
+from streaming_asr.terminal import command_parser, exit_status
 
 FORMATS = ("srt", "vtt", "json")
 EPILOG = "settings: those of `streaming-asr run`, as method=ufal, chunk=1s, model=base, language=de"
@@ -71,12 +71,7 @@ class Transcript:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 1 where a file could not be transcribed."""
-    parser = argparse.ArgumentParser(
-        prog="streaming-asr transcribe",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("streaming-asr transcribe", __doc__, EPILOG)
     parser.add_argument("arguments", nargs="+", metavar="FILE|FOLDER|key=value")
     for form in FORMATS:
         parser.add_argument(f"--{form}", action="store_true", help=f"also write FILE.{form}")

@@ -269,7 +269,7 @@ def test_other_settings_do_not_mix_with_what_is_there(manifest: Path) -> None:
         ("shard=2", "shard=2: write the part"),
         ("shard=8/8", "no utterance is left for it"),
         ("tolerance=100", "tolerance=100: a duration needs a unit"),
-        ("dtype=float", "dtype=float: one of"),
+        ("dtype=float", "dtype='float': one of"),
         ("out=/proc/nowhere", "/proc/nowhere.*cannot be written.*give out="),
     ],
 )

@@ -105,7 +105,7 @@ def test_the_settled_configuration_is_resolved(tmp_path: Path) -> None:
         ("method.wrong_evry=2", "did you mean wrong_every?"),
         ("data.splt=other", "did you mean split?"),
         ("feed=best-effort", "did you mean best_effort?"),
-        ("dtype=float8", "dtype is float32 or float16 or bfloat16"),
+        ("dtype=float8", "one of float32, float16, bfloat16; did you mean float"),
         ("device=gpu", "the device is cpu, cuda"),
         ("limit=0", "limit=0: must be 1 or more"),
         ("batch=two", "batch: Value 'two' of type 'str' could not be converted to Integer"),

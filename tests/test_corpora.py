@@ -90,7 +90,7 @@ def test_tedlium_by_segment_and_by_talk(tmp_path: Path) -> None:
     assert long.text == "i 'd like to share a discovery with you"
     np.testing.assert_allclose(long.load(), samples_of(talk, 0.5, 2.75), atol=1e-6)
     assert only(corpus("tedlium", tmp_path, "split=train").utterances()).text == "hello"
-    with pytest.raises(UserError, match=r"data\.form=middle: one of short or long"):
+    with pytest.raises(UserError, match=r"data\.form='middle': one of short, long"):
         corpus("tedlium", root, "form=middle")
 
 

@@ -17,7 +17,7 @@ from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.search import BeamSearch
-from streaming_asr.whisper.together import run_together
+from streaming_asr.whisper.together import alone
 from streaming_asr.whisper.transcribe import WindowDecoder
 
 COMMA, EOT, N_TOKENS = 8, 9, 10
@@ -71,8 +71,8 @@ def decode(table, reference=None, beam=2, reenter=False):
     """(text, width of each pass, the full ones at the end as one)."""
     decoder = Table(table)
     followed = None if reference is None else Reference(reference, skips, reenter=reenter)
-    passes = BeamSearch(decoder, EOT, beam).passes(Rows(beam), [0], 5, 20, NULL, followed)
-    best = run_together([passes], NULL)[0]
+    search = BeamSearch(decoder, EOT, beam)
+    best = alone(search.passes(Rows(beam), [0], 5, 20, NULL, followed), NULL)
     widths = decoder.widths
     while beam > 1 and widths[-2:] == [beam, beam]:
         widths.pop()
@@ -187,7 +187,7 @@ def encoded():
     windows = WindowDecoder(whisper, beam=3, max_tokens=20)
     found = {}
     for seed in (1, 2, 3):
-        window = windows.decode(noise(3.0, seed=seed), None, NULL)
+        window = alone(windows.decoding(noise(3.0, seed=seed), None, NULL), NULL)
         found[seed] = window
     return whisper, windows, found
 
@@ -200,8 +200,8 @@ def search(whisper, windows, window, reference=None, max_tokens=20):
     if reference is not None:
         followed = Reference(reference, punctuation(whisper), reenter=False)
     n_frames = whisper.context_frames
-    search = windows.search.passes(cache, window.prompt, n_frames, max_tokens, steps, followed)
-    return run_together([search], steps)[0], steps.widths
+    passes = windows.search.passes(cache, window.prompt, n_frames, max_tokens, steps, followed)
+    return alone(passes, steps), steps.widths
 
 
 def plain(whisper, model, hidden, prompt, beam, max_tokens):
@@ -254,9 +254,8 @@ def test_following_the_greedy_text_is_greedy_and_mean_beam_fits_the_ratio(encode
     for window in found.values():
         cache = DecoderCache(windows.decoder, rows=1, streams=1)
         cache.cross_keys, cache.cross_values = window.cache.cross_keys, window.cache.cross_values
-        n_frames = whisper.context_frames
-        passes = greedy_search.passes(cache, window.prompt, n_frames, 20, Steps())
-        greedy = run_together([passes], Steps())[0]
+        passes = greedy_search.passes(cache, window.prompt, whisper.context_frames, 20, Steps())
+        greedy = alone(passes, NULL)
         text = [token for token in greedy.tokens if not punctuation(whisper)(token)]
         if len(text) < 3:
             continue

@@ -30,8 +30,8 @@ from streaming_asr.recorder import StepRecorder
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.search import BeamSearch, Hypothesis, Verdict
-from streaming_asr.whisper.together import run_together
-from streaming_asr.whisper.transcribe import encode_window
+from streaming_asr.whisper.together import alone
+from streaming_asr.whisper.transcribe import window_pass
 from streaming_asr.whisper.words import TokenWord
 
 FOLDER = str(tiny_folder())
@@ -168,19 +168,18 @@ def encoded(simul, audio):
     state = simul.start()
     state.take_in(audio)
     state.slide(len(audio), simul._buffer_samples)
-    hidden = encode_window(simul._whisper, simul._decoder, state.cache, state.window, NULL)
-    return state, hidden[0]
+    passes = window_pass(simul._whisper, simul._decoder, state.cache, state.window, NULL)
+    return state, alone(passes, NULL)[0]
 
 
 def search(simul, state, forced, max_new, *, after_text=True, last_attended=None, last=False):
     """What follows `forced` in 95 frames of audio."""
-    rows = HeadRows(simul._decoder, state.cache, simul._heads, 95)
+    rows = HeadRows(simul._decoder, state.cache, simul._heads, simul._whisper.context_frames)
     guide = AlignAtt(
         simul._policy, rows, 95, after_text=after_text, last_attended=last_attended, last=last
     )
     context = simul._whisper.context_frames
-    passes = simul._search.passes(state.cache, forced, context, max_new, NULL, guide)
-    return run_together([passes], NULL)[0]
+    return alone(simul._search.passes(state.cache, forced, context, max_new, NULL, guide), NULL)
 
 
 @functools.cache
@@ -532,7 +531,9 @@ class Letters:
 
 
 def window(seconds=0.0, **options):
-    state = StreamState(None, NULL, Letters(), None, (), **options)
+    state = StreamState(
+        language=None, recorder=NULL, detokenizer=Letters(), cache=None, prompt=(), **options
+    )
     state.take_in(np.arange(int(16_000 * seconds), dtype=np.float32))
     return state
 

@@ -42,7 +42,7 @@ def test_a_prefix_of_the_vocabulary_spells_any_text(whisper, n_tokens) -> None:
     tokenizer = CtcTokenizer(whisper, n_tokens)
     ids = tokenizer.encode(TEXT)
     assert max(ids) < tokenizer.n_tokens
-    assert tokenizer.decode(ids) == TEXT
+    assert tokenizer._spell(ids)[0] == TEXT
     if n_tokens is None:
         assert ids == whisper.tokenizer(TEXT, add_special_tokens=False).input_ids
         assert tokenizer.single and tokenizer.blank == whisper.eot
@@ -56,7 +56,7 @@ def test_a_larger_prefix_spells_with_fewer_tokens(whisper) -> None:
 def test_bytes_that_form_no_whole_character_are_held_back(whisper) -> None:
     tokenizer = CtcTokenizer(whisper, 256)
     ids = tokenizer.encode(" Käse")
-    assert [tokenizer.decode(ids[:n]) for n in range(1, 7)] == [
+    assert [tokenizer._spell(ids[:n])[0] for n in range(1, 7)] == [
         " ",
         " K",
         " K",
@@ -64,7 +64,7 @@ def test_bytes_that_form_no_whole_character_are_held_back(whisper) -> None:
         " Käs",
         " Käse",
     ]
-    assert tokenizer.decode([ids[2], *ids[1:]]) == "Käse"  # half a character that nothing ends
+    assert tokenizer._spell([ids[2], *ids[1:]])[0] == "Käse"  # half a character that nothing ends
 
 
 def test_retokenising_keeps_the_score_and_gives_each_token_the_frames_of_its_bytes(whisper) -> None:

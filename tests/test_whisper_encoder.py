@@ -73,6 +73,12 @@ def test_one_block_over_the_context_equals_transformers(whisper):
     torch.testing.assert_close(masked, expected, atol=1e-5, rtol=0)
 
 
+def append(encoder, mel, start, ends, rows=slice(None)):
+    """The frames of a pass over one part."""
+    with torch.inference_mode():
+        return encode_parts(encoder._model, [encoder.part(mel, start, ends, rows)])[0]
+
+
 @pytest.mark.parametrize(("chunk", "first"), [(2, 30), (15, 30), (5, 5), (7, 11)])
 def test_block_by_block_from_samples_equals_the_masked_pass(whisper, chunk, first):
     ends = block_ends(60, chunk, first)
@@ -85,7 +91,7 @@ def test_block_by_block_from_samples_equals_the_masked_pass(whisper, chunk, firs
         mels.append(mel_stream.push(audio[:, taken:upto]))
         taken = upto
         mel = torch.cat(mels, dim=-1)
-        hidden.append(encoder.append(mel[..., max(0, 2 * start - 2) :], start, [end]))
+        hidden.append(append(encoder, mel[..., max(0, 2 * start - 2) :], start, [end]))
         start = end
     one_shot_mel = log_mel(audio, whisper.n_mels, block_ends=ends)
     torch.testing.assert_close(torch.cat(mels, -1), one_shot_mel, atol=1e-5, rtol=0)
@@ -100,12 +106,12 @@ def test_several_blocks_in_one_append_equal_one_append_each(whisper):
     mel = torch.randn(1, whisper.n_mels, 2 * 40 + 1)
     ends = [10, 15, 20, 33, 40]
     together, apart = StreamingEncoder(whisper.model), StreamingEncoder(whisper.model)
-    first = together.append(mel[..., :31], 0, ends[:2])
-    rest = together.append(mel[..., 28:], 15, ends[2:])
+    first = append(together, mel[..., :31], 0, ends[:2])
+    rest = append(together, mel[..., 28:], 15, ends[2:])
     start, hidden = 0, []
     for end in ends:
         block = mel[..., max(0, 2 * start - 2) : 2 * end + 1]
-        hidden.append(apart.append(block, start, [end]))
+        hidden.append(append(apart, block, start, [end]))
         start = end
     torch.testing.assert_close(torch.cat([first, rest], 1), torch.cat(hidden, 1))
     with torch.inference_mode():
@@ -116,9 +122,9 @@ def test_several_blocks_in_one_append_equal_one_append_each(whisper):
 def test_rows_of_a_pool_equal_streams_of_their_own(whisper):
     mel = torch.randn(3, whisper.n_mels, 61)
     pool = StreamingEncoder(whisper.model, batch=3)
-    pool.append(mel[..., :41], 0, [20])
+    append(pool, mel[..., :41], 0, [20])
     rows = torch.tensor([0, 2])
-    pooled = pool.append(mel[rows][..., 38:], 20, [30], rows)
+    pooled = append(pool, mel[rows][..., 38:], 20, [30], rows)
     with torch.inference_mode():
         alone = encode_masked(whisper.model, mel, ends=[20, 30])
     torch.testing.assert_close(pooled, alone[rows, 20:], atol=1e-5, rtol=0)
@@ -163,12 +169,12 @@ def test_counted_flops_equal_torchs_counter(whisper):
     assert one_shot.get_total_flops() > 0
     assert one_shot.get_total_flops() == pytest.approx(encoder_flops(config, 50), rel=0.02)
     streaming = StreamingEncoder(whisper.model)
-    streaming.append(mel[..., :61], 0, [30])
+    append(streaming, mel[..., :61], 0, [30])
     with (
         torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
         FlopCounterMode(display=False) as chunk,
     ):
-        streaming.append(mel[..., 58:], 30, [50])
+        append(streaming, mel[..., 58:], 30, [50])
     assert chunk.get_total_flops() > 0
     assert chunk.get_total_flops() == pytest.approx(encoder_flops(config, 20, 50), rel=0.02)
 
@@ -181,9 +187,9 @@ def test_windows_and_blocks_of_a_shared_pass_are_what_each_is_alone(whisper):
     first, then = torch.randn(1, whisper.n_mels, 61), torch.randn(1, whisper.n_mels, 33)
     expected = [
         encode(whisper.model, mels[0], mask),
-        alone.append(first, 0, [20, 30]),
+        append(alone, first, 0, [20, 30]),
         *(encode_short(whisper.model, mel) for mel in mels[1:]),
-        alone.append(then, 30, [45]),
+        append(alone, then, 30, [45]),
     ]
     got = encode_parts(
         whisper.model,

@@ -31,6 +31,7 @@ from streaming_asr.machine import machine
 from streaming_asr.method import NULL
 from streaming_asr.whisper.decoder import Decoder, DecoderCache, TokenPart
 from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.together import alone
 from streaming_asr.whisper.transcribe import WindowDecoder
 
 SAMPLE_RATE = 16_000
@@ -138,12 +139,12 @@ def reencoding_ms(
     windows.decoder = schedule
     windows.search = replace(windows.search, decoder=schedule)
     times = []
-    windows.decode(audio[:SAMPLE_RATE], None, NULL)  # what only the first pass pays
+    alone(windows.decoding(audio[:SAMPLE_RATE], None, NULL), NULL)  # what only the first pass pays
     for end in range(chunk_ms * 16, len(audio) + 1, REENCODING_STRIDE * chunk_ms * 16):
         schedule.n_text = n_tokens(end)
         synchronise()
         started = time.perf_counter()
-        windows.decode(audio[:end], None, NULL)
+        alone(windows.decoding(audio[:end], None, NULL), NULL)
         synchronise()
         times.append(1000 * (time.perf_counter() - started))
     return times

@@ -17,7 +17,7 @@ from streaming_asr.align.quality import Quality, lines, measure
 from streaming_asr.config import DTYPES, build, program
 from streaming_asr.data.corpora import Mini
 from streaming_asr.durations import parse_duration
-from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.files import write_text
 from streaming_asr.utterance import Utterance
 
@@ -55,9 +55,7 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
         raise UserError(f"{key}: has no default; give {key}=<value>")
     shard, of = parse_shard(config.shard)
     tolerance_s = parse_duration(config.tolerance, "tolerance") / 1000
-    if config.dtype not in DTYPES:
-        near = did_you_mean(config.dtype, DTYPES)
-        raise UserError(f"dtype={config.dtype}: one of {', '.join(DTYPES)}{near}")
+    check_one_of(DTYPES, dtype=config.dtype)
     OmegaConf.resolve(config)
     corpus = build(config.data)
     utterances = corpus.utterances(config.limit)[shard - 1 :: of]

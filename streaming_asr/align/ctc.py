@@ -48,8 +48,6 @@ class Emitter(Protocol):
 class CtcAligner:
     """Aligns with a CTC model. `path`: see the module; `model_path` is U2's Whisper."""
 
-    name = "ctc"
-
     def __init__(
         self,
         path: str | None,

@@ -35,8 +35,6 @@ PROBE_S = 120
 class MfaAligner:
     """Aligns with MFA. dictionary, acoustic: names it has downloaded, or paths."""
 
-    name = "mfa"
-
     def __init__(
         self,
         dictionary: str = "english_mfa",
@@ -86,26 +84,12 @@ class MfaAligner:
                 yield _read(utterance, grid)
 
     def _run(self, folder: Path) -> None:
-        command = [
-            *self._command,
-            "align",
-            "--clean",
-            "--final_clean",
-            "--overwrite",
-            "--quiet",
-            "--output_format",
-            "long_textgrid",
-            "-j",
-            str(self._jobs),
-            "-t",
-            str(folder / "temporary"),
-            *(["--g2p_model_path", self._g2p] if self._g2p else []),
-            *self._options,
-            str(folder / "corpus"),
-            self._dictionary,
-            self._acoustic,
-            str(folder / "aligned"),
-        ]
+        fixed = "align --clean --final_clean --overwrite --quiet --output_format long_textgrid"
+        command = [*self._command, *fixed.split(), "-j", str(self._jobs)]
+        command += ["-t", str(folder / "temporary")]
+        command += ["--g2p_model_path", self._g2p] if self._g2p else []
+        command += [*self._options, str(folder / "corpus"), self._dictionary, self._acoustic]
+        command.append(str(folder / "aligned"))
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         if done.returncode == 0:
             return

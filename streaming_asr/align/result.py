@@ -29,9 +29,7 @@ class Aligned:
 
 
 class Aligner(Protocol):
-    """Finds the times of written words. `name` names its folder of results."""
-
-    name: str
+    """Finds the times of written words."""
 
     def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
         """One answer per utterance, in any order; an utterance that fails does not stop it."""

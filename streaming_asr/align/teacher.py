@@ -65,7 +65,7 @@ class Teacher:
         """The stretches of `samples`, (n,), one after the other; none is longer than a window."""
         start, limit = 0, self._windows.limit_samples
         while start < len(samples):
-            window = self._windows.decode(samples[start : start + limit], language, NULL)
+            window = self._decode(samples[start : start + limit], language)
             step, n_words = len(samples) - start, len(window.words)
             if step > limit:
                 step, n_words = self._windows.seam(self._windows.times(window))
@@ -73,12 +73,17 @@ class Teacher:
             yield Piece(start, start + step, text, doubtful(text, window.log_probs))
             start += step
 
+    def _decode(self, samples: Samples, language: str) -> Any:
+        from streaming_asr.whisper.together import alone
+
+        return alone(self._windows.decoding(samples, language, NULL), NULL)
+
     def estimate(self, recordings: Sequence[Utterance], samples: Samples, language: str) -> str:
         """How long `pieces` and the aligner take for the recordings, going by a window full of
         `samples`, which is decoded."""
         limit = self._windows.limit_samples
         began = time.perf_counter()
-        self._windows.decode(np.resize(samples, limit), language, NULL)
+        self._decode(np.resize(samples, limit), language)
         window_s = time.perf_counter() - began
         n_windows = sum(1 + int(each.duration_s * SAMPLE_RATE / limit) for each in recordings)
         return (

@@ -31,8 +31,6 @@ TOKEN_FRAMES = 2
 class WhisperAligner:
     """Aligns with a Whisper model; `path` is a Hugging Face folder or hub name."""
 
-    name = "whisper"
-
     def __init__(
         self,
         path: str,
@@ -67,7 +65,7 @@ class WhisperAligner:
         tokens: list[int] = []
         ends: list[int] = []
         for word in written:
-            tokens += whisper.tokenizer(" " + word, add_special_tokens=False).input_ids
+            tokens += whisper.text_tokens(" " + word)
             ends.append(len(tokens))
         prompt = whisper.prompt(utterance.language or self._language)
         if n_frames > whisper.context_frames:

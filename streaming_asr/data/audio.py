@@ -87,11 +87,13 @@ def _opened(path: str | Path) -> Iterator[Any]:
                 )
             yield file
     except (soundfile.SoundFileError, OSError) as error:
-        if not Path(path).is_file():
-            raise UserError(f"{path}: no such audio file; correct the path.") from error
-        raise UserError(
-            f"{path}: not readable as audio ({error}); record or export it again"
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str | Path, why: object) -> UserError:
+    if not Path(path).is_file():
+        return UserError(f"{path}: no such audio file; correct the path.")
+    return UserError(f"{path}: not readable as audio ({why}); record or export it again")
 
 
 def _is_container(path: str | Path) -> bool:
@@ -125,11 +127,7 @@ def _decoded(path: str | Path) -> Iterator[Samples]:
             rest = resampler.of_frame(None)
             yield rest
     except (av.FFmpegError, OSError) as error:
-        if not Path(path).is_file():
-            raise UserError(f"{path}: no such audio file; correct the path.") from error
-        raise UserError(
-            f"{path}: not readable as audio ({error.strerror}); record or export it again"
-        ) from error
+        raise _unreadable(path, error.strerror) from error
     found_s = (n + len(rest)) / SAMPLE_RATE
     if found_s < stated_s - 0.5:  # other tracks may be a little longer
         raise UserError(

@@ -16,21 +16,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.data.audio import MAX_S, Composed, File, duration_s
 from streaming_asr.data.noise import Noisy
 from streaming_asr.errors import UserError
-from streaming_asr.files import write_text
+from streaming_asr.files import validator, write_text
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord, Utterance
 
-SCHEMA: dict[str, Any] = json.loads(
-    Path(__file__).with_name("manifest.schema.json").read_text(encoding="utf-8")
-)
+SCHEMA_FILE = Path(__file__).with_name("manifest.schema.json")
+SCHEMA: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 """JSON Schema of a line; a field's description says what to write in its place."""
 
 
@@ -163,7 +161,7 @@ def _row(line: str, where: str) -> dict[str, Any]:
             raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
         line.encode()
         json.dumps(row, ensure_ascii=False).encode()  # \ud800 is JSON, but no text
-        _validator()(row)
+        validator(SCHEMA_FILE)(row)
     except (json.JSONDecodeError, RecursionError) as error:
         raise UserError(
             f"{where}: not JSON ({error}): {line[:60]!r}; write one JSON object per line."
@@ -181,14 +179,6 @@ def _row(line: str, where: str) -> dict[str, Any]:
             what = f"`{str(error.name).removeprefix('data.')}` is {repr(error.value)[:60]}"
         raise UserError(f"{where}: {what}; {remedy}.") from error
     return row
-
-
-@cache
-def _validator() -> Callable[[Any], Any]:
-    import fastjsonschema
-
-    compiled: Callable[[Any], Any] = fastjsonschema.compile(SCHEMA)
-    return compiled
 
 
 def _missing(row: dict[str, Any]) -> str:

@@ -20,6 +20,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import beside, write_text
 from streaming_asr.utterance import Utterance
 
+PER_SHARD = 2000  # utterances
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -89,7 +91,7 @@ def read_timed_shards(folder: Path) -> list[Item]:
 
 
 def write_shards(
-    utterances: Iterable[Utterance], folder: Path, *, max_s: float, per_shard: int = 2000
+    utterances: Iterable[Utterance], folder: Path, *, max_s: float
 ) -> tuple[int, int, int]:
     """Write shards of the utterances with word times of at most `max_s`.
 
@@ -134,7 +136,7 @@ def write_shards(
         lines.append(json.dumps(row, ensure_ascii=False))
         offset += len(samples)
         n_written += 1
-        if len(lines) == per_shard:
+        if len(lines) == PER_SHARD:
             close()
     if lines:
         close()

@@ -14,7 +14,8 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.formats.rows import files, json_rows, numbers
-from streaming_asr.formats.stream import CA, COMMITS, CU, Emission, Stream, file_name, pieces
+from streaming_asr.formats.stream import CA, COMMITS, CU, Emission, Stream, file_name
+from streaming_asr.text import pieces
 
 
 def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[Stream], set[str]]:

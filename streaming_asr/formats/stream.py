@@ -7,7 +7,6 @@ a file does not tell is listed in the log's header as `unmeasured`: metrics that
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,11 +84,6 @@ def names_of(source: str) -> tuple[str, ...]:
 def file_name(path: Path) -> str:
     """Return the utterance that a file is named after."""
     return unquote(path.name.removesuffix(path.suffix))
-
-
-def pieces(text: str) -> tuple[str, ...]:
-    """Return `text` cut before each blank, blanks kept: " the cat" -> (" the", " cat")."""
-    return tuple(re.findall(r"\s*\S+", text))
 
 
 def unmeasured(known: Iterable[str]) -> dict[str, str]:

@@ -25,8 +25,8 @@ from streaming_asr.formats.stream import (
     Stream,
     file_name,
     known_of,
-    pieces,
 )
+from streaming_asr.text import pieces
 
 LINE = re.compile(r"(\d+(?:\.\d+)?) (-?\d+) (-?\d+) ?(.*)")
 

@@ -18,7 +18,7 @@ from streaming_asr.report import budget
 from streaming_asr.report.cells import read_cells
 from streaming_asr.report.page import build
 from streaming_asr.report.terminal import table
-from streaming_asr.terminal import console, exit_status
+from streaming_asr.terminal import command_parser, console, exit_status
 
 __all__ = ["build", "main", "table"]
 
@@ -29,10 +29,8 @@ MOVED = {"paper": "papers", "--figure": "figures", "--table": "figures", "--metr
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(
-        prog="streaming-asr report",
-        description="Show the results under a folder: a table here, and one HTML page.",
-    )
+    about = "Show the results under a folder: a table here, and one HTML page."
+    parser = command_parser("streaming-asr report", about)
     parser.add_argument("folder", type=Path, help="a folder that run wrote, e.g. outputs/default")
     parser.add_argument("--out", type=Path, help="the page; default FOLDER/report.html")
     parser.add_argument(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import msgspec
 from streaming_asr import pieces
 from streaming_asr.errors import UserError
 from streaming_asr.events import is_set_aside
+from streaming_asr.files import validator
 from streaming_asr.metrics.table import with_wer
 from streaming_asr.report.batch import mark_batch
 
@@ -212,18 +211,10 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
 _RESULT = Path(__file__).with_name("metrics.schema.json")
 
 
-@cache
-def _validator() -> Callable[[Any], Any]:
-    import fastjsonschema
-
-    compiled: Callable[[Any], Any] = fastjsonschema.compile(json.loads(_RESULT.read_text("utf-8")))
-    return compiled
-
-
 def _document(path: Path) -> dict[str, Any]:
     """Return a metrics.json. Raises ValueError for one that the report cannot show."""
     document: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-    _validator()(document)
+    validator(_RESULT)(document)
     return document
 
 

@@ -5,7 +5,6 @@ Both runs must be of the same utterances; the draws are the same for both (docs/
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from streaming_asr.metrics import METRICS, traces
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.score.sample import LATENCY, Sample, differences
 from streaming_asr.statistics import LEVEL, N_RESAMPLES, Clusters, Estimate, holm
-from streaming_asr.terminal import console
+from streaming_asr.terminal import command_parser, console
 from streaming_asr.text import NORMALISERS
 
 EPILOG = """\
@@ -64,12 +63,8 @@ class Comparison:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command line. Raises UserError for runs that cannot be compared."""
-    parser = argparse.ArgumentParser(
-        prog="python -m streaming_asr.score compare",
-        description="Differences of runs in WER and word latency, with intervals over speakers.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = "Differences of runs in WER and word latency, with intervals over speakers."
+    parser = command_parser("python -m streaming_asr.score compare", about, EPILOG)
     parser.add_argument("runs", nargs="+", help="cells or folders of cells; the first is baseline")
     parser.add_argument(
         "--against",

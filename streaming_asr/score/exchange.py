@@ -17,6 +17,7 @@ from streaming_asr.formats.stream import meet, reference, unmeasured
 from streaming_asr.log_check import N_LISTED, InvalidLog
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.score.folder import EVENTS, find_cells, score_folder
+from streaming_asr.terminal import command_parser
 from streaming_asr.text import NORMALISERS
 from streaming_asr.utterance import Utterance
 
@@ -182,9 +183,5 @@ def _parser(
         for key, each in FORMATS.items()
         if each.write is not None or not writing
     ]
-    return argparse.ArgumentParser(
-        prog=f"python -m streaming_asr.score {name}",
-        description=description,
-        epilog=epilog.format(formats="\n".join(listed)),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    told = epilog.format(formats="\n".join(listed))
+    return command_parser(f"python -m streaming_asr.score {name}", description, told)

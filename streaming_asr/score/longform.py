@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from streaming_asr.metrics.longform import (
     stream_laal,
 )
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.terminal import console, shown
+from streaming_asr.terminal import command_parser, console, shown
 
 RESULT = "longform.json"
 CLOCKS = {"cu": CU, "ca": CA}
@@ -46,12 +45,8 @@ example
 
 def main(argv: Sequence[str]) -> int:
     """Run `score longform FOLDER`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m streaming_asr.score longform",
-        description="Figures for long recordings: StreamLAAL, error rate and lag over time.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = "Figures for long recordings: StreamLAAL, error rate and lag over time."
+    parser = command_parser("python -m streaming_asr.score longform", about, EPILOG)
     parser.add_argument("folder", type=Path, help="a cell of results or a folder of cells")
     parser.add_argument("--wer-every", type=float, default=3600.0, metavar="SECONDS")
     parser.add_argument("--lag-every", type=float, default=60.0, metavar="SECONDS")

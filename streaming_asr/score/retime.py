@@ -24,7 +24,7 @@ from streaming_asr.metrics import METRICS, Trace, compute, queued
 from streaming_asr.metrics import traces as traces_of
 from streaming_asr.score import streams
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.terminal import console, shown
+from streaming_asr.terminal import command_parser, console, shown
 
 SHOWN = (
     "arwer_grid_ca",
@@ -73,12 +73,8 @@ class Retimed:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command line. Raises UserError for logs that cannot be retimed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m streaming_asr.score retime",
-        description="Both clocks again, from other compute times.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = "Both clocks again, from other compute times."
+    parser = command_parser("python -m streaming_asr.score retime", about, EPILOG)
     parser.add_argument("folder", help="the cell to retime")
     parser.add_argument(
         "--slowdown", type=float, default=1.0, metavar="S", help="times all compute"

@@ -147,9 +147,7 @@ def intervals(
     }
 
 
-def differences(
-    sample: Sample, baseline: Sample, *, level: float = statistics.LEVEL
-) -> tuple[Clusters, dict[str, Estimate | None]]:
+def differences(sample: Sample, baseline: Sample) -> tuple[Clusters, dict[str, Estimate | None]]:
     """Return `sample` minus `baseline`, both of the same utterances in the same order, in the same
     draws, for the metrics that both have."""
     clusters = baseline.clusters
@@ -159,4 +157,4 @@ def differences(
         ours, theirs = of_sample(counts), of_baseline(counts)
         return {name: ours[name] - theirs[name] for name in ours if name in theirs}
 
-    return clusters, statistics.bootstrap(of_draws, clusters.n, level=level)
+    return clusters, statistics.bootstrap(of_draws, clusters.n)

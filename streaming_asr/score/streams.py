@@ -106,7 +106,7 @@ def draw(n_recordings: int, n: int, longest_offset: int, seed: Sequence[int]) ->
     return Drawn(orders, rng.integers(0, max(longest_offset, 1), n).tolist())
 
 
-def serve(made: Sequence[Recording], n: int, *, seed: int = 0, n_seeds: int = SEEDS) -> Served:
+def serve(made: Sequence[Recording], n: int, *, seed: int = 0) -> Served:
     """Return the lag of `n` streams. Raises UserError for n below 1 and for too many steps."""
     if n < 1:
         raise UserError(f"--streams {n}: must be 1 or more")
@@ -118,7 +118,7 @@ def serve(made: Sequence[Recording], n: int, *, seed: int = 0, n_seeds: int = SE
         )
     audio = sum(each.duration for each in made)
     rows = []
-    for k in range(n_seeds):
+    for k in range(SEEDS):
         drawn = draw(len(made), n, audio // len(made), (seed, k, n))
         streams = [[made[at] for at in order] for order in drawn.orders]
         rows.append(np.percentile(lags(streams, drawn.offsets), (50, 95)) / 1e9)

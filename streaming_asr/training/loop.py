@@ -24,7 +24,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.files import beside, write_text
 from streaming_asr.training.cache import BatchCache
 from streaming_asr.whisper.tensors import refuse_not_finite
@@ -173,15 +173,8 @@ def fit(
 
 
 def _check(config: FitConfig) -> None:
-    for key, known in (
-        ("schedule", ("linear_tail", "plateau", "constant")),
-        ("optimizer", ("adamw", "muon")),
-    ):
-        value = getattr(config, key)
-        if value not in known:
-            raise UserError(
-                f"{key}={value!r} is unknown; use {', '.join(known[:-1])} or {known[-1]}"
-            )
+    check_one_of(("linear_tail", "plateau", "constant"), schedule=config.schedule)
+    check_one_of(("adamw", "muon"), optimizer=config.optimizer)
     if config.patience is not None and config.patience < 1:
         raise UserError(
             f"patience={config.patience}: so many evaluations without a better score end the "

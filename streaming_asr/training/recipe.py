@@ -185,9 +185,8 @@ class BlockRecipe(CorpusRecipe):
 
     def tokens(self, windows: Sequence[Window]) -> list[list[int]]:
         """Text tokens of each window. Raises UserError where the decoder has no room for them."""
-        tokenizer = self.whisper.tokenizer
         room = self.whisper.max_tokens - len(self.whisper.prompt())
-        found = [tokenizer(said(w), add_special_tokens=False).input_ids for w in windows]
+        found = [self.whisper.text_tokens(said(w)) for w in windows]
         if (longest := max(map(len, found))) > room:
             raise UserError(
                 f"a window of {longest} tokens, but this model's decoder has positions for {room}; "

@@ -12,10 +12,12 @@ letters; times only break ties.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Protocol
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import Word
+from streaming_asr.text import common_prefix
 
 
 class Agreement(Protocol):
@@ -100,10 +102,8 @@ class LocalAgreement:
         tails = [*self._tails, new][-self.n :]
         n_agreed = 0
         if len(tails) == self.n:
-            for words in zip(*tails, strict=False):
-                if len({key(word.text) for word in words}) > 1:
-                    break
-                n_agreed += 1
+            keys = [[key(word.text) for word in tail] for tail in tails]
+            n_agreed = min(common_prefix(keys[0], each) for each in keys)
         self._tails = tails
         return self._commit(n_agreed)
 
@@ -112,12 +112,8 @@ class LocalAgreement:
 
     def commit_until(self, end_s: float) -> list[Word]:
         """Make final, unconfirmed as they are, the partial words that end by `end_s`."""
-        n_words = 0
-        for word in self.partial:
-            if word.end is None or word.end > end_s:
-                break
-            n_words += 1
-        return self._commit(n_words)
+        ended = takewhile(lambda w: w.end is not None and w.end <= end_s, self.partial)
+        return self._commit(len(list(ended)))
 
     def forget(self, before_s: float) -> None:
         self.committed = [w for w in self.committed if w.end is None or w.end > before_s]

@@ -9,6 +9,7 @@ there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +22,14 @@ from streaming_asr.whisper.decoder import Decoder, DecoderCache
 MEDIAN_FRAMES = 7
 
 
-def median_filter(x: torch.Tensor, width: int = MEDIAN_FRAMES) -> torch.Tensor:
-    """Return the running median over the last axis, mirrored at the edges."""
-    half = width // 2
+def median_filter(x: torch.Tensor) -> torch.Tensor:
+    """Return the running median of 7 over the last axis, mirrored at the edges."""
+    half = MEDIAN_FRAMES // 2
     if x.shape[-1] <= half:
         return x
     shape = x.shape
     padded = F.pad(x.reshape(1, -1, shape[-1]), (half, half), mode="reflect")
-    return padded.unfold(-1, width, 1).median(-1).values.reshape(shape)
+    return padded.unfold(-1, MEDIAN_FRAMES, 1).median(-1).values.reshape(shape)
 
 
 def warp(cost: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
@@ -61,6 +62,43 @@ def warp(cost: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     return first
 
 
+class HeadRows:
+    """Attention rows of the alignment heads, from the queries of a decoder pass.
+
+    Hand an instance to `Decoder.run` as `on_cross`, then ask for `rows`. The softmax is over the
+    first `n_keys` frames of the stream's context, padding included.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        cache: DecoderCache,
+        heads: Sequence[tuple[int, int]],
+        n_keys: int,
+        stream: int = 0,
+    ) -> None:
+        self._cache, self._n_keys, self._stream = cache, n_keys, stream
+        self._scale = decoder.head_size**-0.5
+        self._by_layer: dict[int, list[int]] = {}
+        for layer, head in heads:
+            self._by_layer.setdefault(layer, []).append(head)
+        self._queries: dict[int, torch.Tensor] = {}
+
+    def __call__(self, layer: int, queries: torch.Tensor) -> None:
+        """Keep (hypotheses, heads, queries, d / heads) of one layer's alignment heads."""
+        if layer in self._by_layer:
+            self._queries[layer] = queries[:, self._by_layer[layer]]
+
+    def rows(self) -> torch.Tensor:
+        """(hypotheses, alignment heads, queries, n_keys) float32 of the last pass."""
+        weights = []
+        for layer, queries in self._queries.items():
+            keys = self._cache.cross_keys[layer][self._stream, self._by_layer[layer]]
+            scores = queries.float() @ keys[:, : self._n_keys].float().transpose(-1, -2)
+            weights.append((scores * self._scale).softmax(-1))
+        return torch.cat(weights, dim=1)
+
+
 def alignment_map(
     decoder: Decoder,
     cache: DecoderCache,
@@ -76,31 +114,11 @@ def alignment_map(
     Line i belongs to the query that predicts token i; the last one predicts what follows.
     Overwrites the row's self-attention cache with the same tokens.
     """
-    by_layer: dict[int, list[int]] = {}
-    for layer, head in heads:
-        by_layer.setdefault(layer, []).append(head)
-    maps: list[torch.Tensor] = []
-
-    def keep(layer: int, q: torch.Tensor) -> None:
-        if layer in by_layer:
-            own = row if stream is None else stream
-            keys = cache.cross_keys[layer][own, by_layer[layer], :n_frames].float()
-            scores = q[0, by_layer[layer]].float() @ keys.transpose(-1, -2)
-            maps.append((scores * decoder.head_size**-0.5).softmax(-1))
-
+    kept = HeadRows(decoder, cache, heads, n_frames, row if stream is None else stream)
     sequence = [*prompt, *tokens]
-    everything = range(len(sequence))
-    decoder.run(
-        cache,
-        [sequence],
-        [0],
-        n_frames,
-        rows=[row],
-        stream=stream,
-        take=[everything],
-        on_cross=keep,
-    )
-    weights = torch.cat(maps)[:, len(prompt) - 1 :]
+    places = {"rows": [row], "stream": stream, "take": [range(len(sequence))]}
+    decoder.run(cache, [sequence], [0], n_frames, on_cross=kept, **places)
+    weights = kept.rows()[0, :, len(prompt) - 1 :]
     deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
     return median_filter((weights - mean) / deviation.clamp(min=1e-8)).mean(0)
 
@@ -112,12 +130,12 @@ def alignment_times(
     prompt: Sequence[int],
     tokens: Sequence[int],
     n_frames: int,
-    row: int = 0,
-    stream: int | None = None,
+    **place: Any,
 ) -> list[tuple[float, float]]:
-    """Return (start, end) of each token in seconds of the window, monotone."""
+    """Return (start, end) of each token in seconds of the window, monotone; place: the `row` and
+    `stream` of `alignment_map`."""
     if not tokens or n_frames == 0:
         return [(0.0, 0.0)] * len(tokens)
-    weights = alignment_map(decoder, cache, heads, prompt, tokens, n_frames, row, stream)
+    weights = alignment_map(decoder, cache, heads, prompt, tokens, n_frames, **place)
     first = warp(-weights.double().cpu().numpy()) * FRAME_S
     return [(float(first[i]), float(first[i + 1])) for i in range(len(tokens))]

@@ -98,29 +98,9 @@ class Decoder:
             cache.cross_values[i][rows, :, start:stop] = values
 
     @torch.inference_mode()
-    def run(
-        self,
-        cache: DecoderCache,
-        tokens: Sequence[Sequence[int]],
-        starts: Sequence[int],
-        n_frames: int,
-        *,
-        rows: Sequence[int] | None = None,
-        stream: int | None = None,
-        take: Sequence[Sequence[int]] | None = None,
-        on_cross: OnCross | None = None,
-    ) -> torch.Tensor:
-        """Feed tokens[r] at positions starts[r].. of each row; earlier positions are cached.
-
-        rows: cache rows of the tokens (default 0..len(tokens)-1), each also its stream's row in
-        the cross cache, unless all are hypotheses of one `stream`. take: for each row, indices
-        into tokens[r] whose outputs are wanted (default the last one); shorter lists are filled
-        with their last. Returns hidden states (rows, len(take[0]), d).
-        """
-        part = self.part(
-            cache, tokens, starts, n_frames, rows=rows, stream=stream, take=take, on_cross=on_cross
-        )
-        return self.run_parts([part])[0]
+    def run(self, *fed: Any, **options: Any) -> torch.Tensor:
+        """Run a pass over the one part that `part` makes of the arguments: its hidden states."""
+        return self.run_parts([self.part(*fed, **options)])[0]
 
     @torch.inference_mode()
     def part(
@@ -135,7 +115,14 @@ class Decoder:
         take: Sequence[Sequence[int]] | None = None,
         on_cross: OnCross | None = None,
     ) -> TokenPart:
-        """Return what `run` feeds as a part of a pass."""
+        """Return a part of a pass: tokens[r] at positions starts[r].. of each row, the earlier ones
+        cached, whose hidden states (rows, len(take[0]), d) come out.
+
+        rows: cache rows of the tokens (default 0..len(tokens)-1), each also its stream's row in
+        the cross cache, unless all are hypotheses of one `stream`. take: for each row, indices
+        into tokens[r] whose outputs are wanted (default the last one); shorter lists are filled
+        with their last. on_cross: see `OnCross`.
+        """
         lengths = [len(row) for row in tokens]
         longest = max(lengths)
         device = self.embedding.device

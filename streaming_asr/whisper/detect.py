@@ -12,7 +12,8 @@ from streaming_asr.method import NULL, Method, Recorder, Samples, Update
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
-from streaming_asr.whisper.transcribe import encode_window
+from streaming_asr.whisper.together import alone
+from streaming_asr.whisper.transcribe import window_pass
 
 
 @dataclass
@@ -67,7 +68,8 @@ class DetectsLanguage:
         whisper = self.whisper
         n_context = whisper.context_frames * FRAME_SAMPLES
         cache = DecoderCache(self._decoder, rows=1, streams=1)
-        encode_window(whisper, self._decoder, cache, audio[:n_context], recorder)
+        heard = audio[:n_context]
+        alone(window_pass(whisper, self._decoder, cache, heard, recorder), recorder)
         with recorder.part("decode"):
             out = self._decoder.run(cache, [[whisper.sot]], [0], whisper.context_frames, stream=0)
             best = int(self._decoder.log_probs(out, self._bias)[0, -1].argmax())

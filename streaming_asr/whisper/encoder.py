@@ -212,25 +212,15 @@ class StreamingEncoder:
         self.values = [weight.new_empty(shape) for _ in layers]
 
     @torch.inference_mode()
-    def append(
-        self,
-        mel: torch.Tensor,
-        start: int,
-        ends: Sequence[int],
-        rows: Rows = slice(None),
-    ) -> torch.Tensor:
-        """Encode frames start..ends[-1] of `rows` as blocks that end at `ends`: (rows, n, d).
+    def part(
+        self, mel: torch.Tensor, start: int, ends: Sequence[int], rows: Rows = slice(None)
+    ) -> Part:
+        """Return frames start..ends[-1] of `rows` in blocks that end at `ends` as a part of a pass,
+        which gives (rows, n, d) and keeps keys and values.
 
         mel: (rows, n_mels, k), mel frames 2 start - 2 .. 2 ends[-1] (0 .. at the start), so that
         nothing is padded but the left edge of the window.
         """
-        return encode_parts(self._model, [self.part(mel, start, ends, rows)])[0]
-
-    @torch.inference_mode()
-    def part(
-        self, mel: torch.Tensor, start: int, ends: Sequence[int], rows: Rows = slice(None)
-    ) -> Part:
-        """Return what `append` encodes as a part of a pass, which then keeps keys and values."""
         encoder = encoder_of(self._model)
         stop = ends[-1]
         _check_length(stop, encoder)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 from streaming_asr.models.find import MULTILINGUAL_TOKENS
 from streaming_asr.whisper.attention import loading
@@ -44,7 +44,9 @@ class Whisper:
         self.device: torch.device = model.device
         self.eot = self._id("<|endoftext|>")
         self.sot = self._id("<|startoftranscript|>")
-        self.multilingual = self._is_multilingual()
+        declared = getattr(self.generation, "is_multilingual", None)
+        guessed = self.config.vocab_size >= MULTILINGUAL_TOKENS
+        self.multilingual = bool(guessed if declared is None else declared)
 
     @property
     def context_s(self) -> float:
@@ -59,10 +61,6 @@ class Whisper:
                 f"the tokenizer has no token {token!r}; a Whisper tokenizer has all control tokens"
             )
         return int(number)
-
-    def _is_multilingual(self) -> bool:
-        declared = getattr(self.generation, "is_multilingual", None)
-        return bool(self.config.vocab_size >= MULTILINGUAL_TOKENS if declared is None else declared)
 
     def prompt(self, language: str | None = None, previous: Sequence[int] = ()) -> list[int]:
         """Control tokens before the text; `previous` token ids stand before them as context.
@@ -85,6 +83,10 @@ class Whisper:
             names = ", ".join(sorted(name.strip("<|>") for name in known))
             raise UserError(f"language {language!r}: this model knows {names}")
         return int(known[token]) if token in known else self._id(token)
+
+    def text_tokens(self, text: str) -> list[int]:
+        """Return the tokens of a text as it is, without control tokens."""
+        return list(self.tokenizer(text, add_special_tokens=False).input_ids)
 
     @cached_property
     def suppressed(self) -> torch.Tensor:
@@ -130,8 +132,7 @@ def load_whisper(
     """
     from transformers import AutoTokenizer, WhisperConfig, WhisperForConditionalGeneration
 
-    if dtype not in LOADED_AS:
-        raise UserError(f"dtype={dtype!r}: one of {', '.join(LOADED_AS)}")
+    check_one_of(LOADED_AS, dtype=dtype)
     check_device(dtype, device)
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")

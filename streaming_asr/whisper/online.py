@@ -10,15 +10,15 @@ context, its older words committed as they stand: memory is bounded by the conte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.agreement import Agreement, LocalAgreement
 from streaming_asr.whisper.recogniser import Hypothesis, Recogniser, ends_sentence
-from streaming_asr.whisper.words import Emitter
+from streaming_asr.whisper.window import Heard
 
 PROMPT_CHARACTERS = 200
 TRIM_S = 15.0
@@ -36,8 +36,7 @@ class Policy:
     context_s: float
 
     def __post_init__(self) -> None:
-        if self.trim not in ("segment", "sentence"):
-            raise UserError(f"trim={self.trim!r}: one of segment, sentence")
+        check_one_of(("segment", "sentence"), trim=self.trim)
         if self.trim_s <= 0:
             raise UserError(f"trim_s={self.trim_s}: seconds, more than 0")
         LocalAgreement(self.n)  # n out of range is refused here
@@ -235,19 +234,12 @@ def end_of(word: Word) -> float:
 
 
 @dataclass(slots=True, kw_only=True)
-class BufferedStream:
-    """What a method's state of one stream begins with: its buffer, and what was given out of it."""
+class BufferedStream(Heard):
+    """A method's state of one stream whose audio is in an online buffer."""
 
     buffer: OnlineBuffer
-    language: str | None
-    recorder: Recorder
     next_decode: int
     """Samples of the stream at which it is decoded next."""
-    n_samples: int = 0
-    emitter: Emitter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.emitter = Emitter(self.language)
 
     def hear(self, n_samples: int, chunk: int) -> bool:
         """Count new samples; return whether a chunk or more has come since the last decoding."""
@@ -259,17 +251,10 @@ class BufferedStream:
 
     def given_out(self, words: Sequence[Word]) -> tuple[Word, ...]:
         """Return committed words, spaced, their times in order and inside what was heard."""
-        heard_s = self.n_samples / SAMPLE_RATE
+        emit, heard_s = self.emitter.emit, self.heard_s
         return tuple(
-            self.emitter.emit(
-                word.text,
-                word.start or 0.0,
-                word.end or 0.0,
-                heard_s,
-                word.probability,
-                overlap=True,
-            )
-            for word in words
+            emit(w.text, w.start or 0.0, w.end or 0.0, heard_s, w.probability, overlap=True)
+            for w in words
         )
 
     def shown(self) -> tuple[Word, ...]:

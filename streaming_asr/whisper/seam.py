@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.features import FRAMES_PER_S
@@ -86,7 +87,4 @@ class Seam:
         start = max(position - self.keep, 0)
         if 0 < first_start * FRAMES_PER_S < start:
             start = round(first_start * FRAMES_PER_S)
-        n_before = 0
-        while n_before < len(frames) and frames[n_before] <= start:
-            n_before += 1
-        return start, n_before
+        return start, len(list(takewhile(lambda frame: frame <= start, frames)))

@@ -57,6 +57,11 @@ def run_together(steps: Sequence[Passes[Result]], recorder: Recorder) -> list[Re
     return [results[i] for i in range(len(steps))]
 
 
+def alone(step: Passes[Result], recorder: Recorder) -> Result:
+    """Run one step by itself and return what it returns."""
+    return run_together([step], recorder)[0]
+
+
 class SharedPasses:
     """The steps of a method that has `start` and the generator `_step`."""
 

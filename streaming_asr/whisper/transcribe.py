@@ -21,7 +21,7 @@ from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Guide
-from streaming_asr.whisper.together import Passes, Wanted, run_together
+from streaming_asr.whisper.together import Passes, Wanted
 from streaming_asr.whisper.words import Emitter, TokenWord, probability_of
 
 Times = list[tuple[float, float]]
@@ -30,27 +30,11 @@ SHORTEST_SAMPLES = SAMPLE_RATE // 10
 """The least audio that is decoded: 0.1 s hold no word, whatever a model says of them."""
 
 
-def encode_window(
-    whisper: Whisper,
-    decoder: Decoder,
-    cache: DecoderCache,
-    audio: Samples,
-    recorder: Recorder,
-) -> torch.Tensor:
-    """Encode (n,) samples padded to the context, for the cache's stream 0 too: (1, context, d)."""
-    pass_ = window_pass(whisper, decoder, cache, audio, recorder)
-    return run_together([pass_], recorder)[0]
-
-
 @torch.inference_mode()
 def window_pass(
-    whisper: Whisper,
-    decoder: Decoder,
-    cache: DecoderCache,
-    audio: Samples,
-    recorder: Recorder,
+    whisper: Whisper, decoder: Decoder, cache: DecoderCache, audio: Samples, recorder: Recorder
 ) -> Passes[torch.Tensor]:
-    """As `encode_window`, in a pass that windows of other streams may share."""
+    """Encode (n,) samples padded to the context, for the cache's stream 0 too: (1, context, d)."""
     with recorder.part("feature"):
         samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
         padded = F.pad(samples, (0, whisper.context_frames * FRAME_SAMPLES - samples.numel()))
@@ -91,17 +75,6 @@ class WindowDecoder:
         self.max_tokens = max_tokens or whisper.max_tokens
         self.limit_samples = whisper.context_frames * FRAME_SAMPLES
 
-    def decode(
-        self,
-        audio: Samples,
-        language: str | None,
-        recorder: Recorder,
-        previous: Sequence[int] = (),
-    ) -> Window:
-        """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens."""
-        decoding = self.decoding(audio, language, recorder, previous)
-        return run_together([decoding], recorder)[0]
-
     def decoding(
         self,
         audio: Samples,
@@ -109,7 +82,7 @@ class WindowDecoder:
         recorder: Recorder,
         previous: Sequence[int] = (),
     ) -> Passes[Window]:
-        """As `decode`, in passes that windows of other streams may share."""
+        """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens."""
         cache = DecoderCache(self.decoder, rows=self.search.beam, streams=1)
         yield from window_pass(self.whisper, self.decoder, cache, audio, recorder)
         n_frames = self.whisper.context_frames
@@ -147,8 +120,7 @@ class WindowDecoder:
             window.prompt,
             window.tokens,
             window.n_frames,
-            0,
-            0,
+            stream=0,
         )
         return [(tokens[word.start][0], tokens[word.stop - 1][1]) for word in window.words]
 
@@ -166,8 +138,8 @@ class WindowDecoder:
         """Return the last tokens of `text`, at most half of the decoder's positions, as Whisper."""
         if not text.strip():
             return []
-        ids = self.whisper.tokenizer.encode(" " + text.strip(), add_special_tokens=False)
-        return list(ids)[-(self.whisper.max_tokens // 2 - 1) :]
+        ids = self.whisper.text_tokens(" " + text.strip())
+        return ids[-(self.whisper.max_tokens // 2 - 1) :]
 
 
 def emit_window(

@@ -36,22 +36,44 @@ def samples_of(duration_s: float, name: str) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
-class BlockAudio:
+class Heard:
+    """What a method's state of one stream begins with: samples that came, and words given out."""
+
+    recorder: Recorder
+    language: str | None
+    pending: list[Samples] = field(default_factory=list)
+    n_samples: int = 0
+    """Received so far."""
+    emitter: Emitter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.emitter = Emitter(self.language)
+
+    @property
+    def heard_s(self) -> float:
+        """Audio received, in seconds."""
+        return self.n_samples / SAMPLE_RATE
+
+    def take_in(self, audio: Samples) -> None:
+        """Keep (n,) new samples."""
+        if audio.size:
+            self.pending.append(np.asarray(audio, dtype=np.float32))
+            self.n_samples += audio.size
+
+
+@dataclass(slots=True, kw_only=True)
+class BlockAudio(Heard):
     """A stream's audio, taken block by block, and where its window stands.
 
     Frames are encoder frames of 20 ms; the window is what the context holds.
     """
 
-    recorder: Recorder
-    language: str | None
     chunk_frames: int
     next_end: int
     """Frame of the stream at which the block now being filled ends."""
     lookahead: int = LOOKAHEAD_SAMPLES
     """Samples past a block's end that its frames need."""
 
-    pending: list[Samples] = field(default_factory=list)
-    n_samples: int = 0
     n_taken: int = 0
     """Samples handed to the features."""
     ended: bool = False
@@ -62,26 +84,15 @@ class BlockAudio:
     """Frames of the window that are encoded."""
     block_ends: list[int] = field(default_factory=list)
     """Ends of the window's encoded blocks, in frames of the window."""
-    emitter: Emitter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.emitter = Emitter(self.language)
 
     @property
     def n_real(self) -> int:
         """Frames of the window that carry audio, as far as is known."""
         return -(-self.n_samples // FRAME_SAMPLES) - self.window_start
 
-    @property
-    def heard_s(self) -> float:
-        """Audio received, in seconds."""
-        return self.n_samples / SAMPLE_RATE
-
     def arrive(self, audio: Samples, last: bool) -> None:
         """Keep new samples; `last` says that none follow."""
-        if audio.size:
-            self.pending.append(np.asarray(audio, dtype=np.float32))
-            self.n_samples += audio.size
+        self.take_in(audio)
         self.ended = self.ended or last
 
     def block_is_there(self) -> bool:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from streaming_asr.data.audio import Cut
 from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.formats.nist import Segment, segments
 from streaming_asr.utterance import Utterance
 
@@ -37,8 +37,7 @@ class TedLium(Loader):
     form: str = "short"
 
     def __post_init__(self) -> None:
-        if self.form not in FORMS:
-            raise UserError(f"data.form={self.form}: one of {' or '.join(FORMS)}")
+        check_one_of(FORMS, **{"data.form": self.form})
         super().__post_init__()
 
     def called(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -88,15 +89,6 @@ class Encoder(nn.Module):
         return list(self.after_norm(x).split(lengths))
 
 
-class Ctc(nn.Module):
-    def __init__(self, d: int, vocabulary: int) -> None:
-        super().__init__()
-        self.ctc_lo = nn.Linear(d, vocabulary)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.ctc_lo(x)
-
-
 class Network(nn.Module):
     """Names of its parameters are those of the published checkpoints."""
 
@@ -104,7 +96,7 @@ class Network(nn.Module):
         super().__init__()
         self.shape = shape
         self.encoder = Encoder(shape, dropout)
-        self.ctc = Ctc(shape.d, shape.vocabulary)
+        self.ctc = nn.Sequential(OrderedDict(ctc_lo=nn.Linear(shape.d, shape.vocabulary)))
 
     def forward(self, mels: Sequence[Tensor], context: Context | None = None) -> list[Tensor]:
         """Mel frames of each audio, (T_i, n_mels) -> logits (n_i, vocabulary).

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -78,14 +79,6 @@ class Cache:
         d = encoder.d
         return Cache([LayerCache(held(d), held(2 * d), held(d), held(d)) for _ in encoder.encoders])
 
-    def n_bytes(self) -> int:
-        held = [
-            part
-            for layer in self.layers
-            for part in (layer.waiting, layer.keys_values, layer.heard, layer.gated)
-        ]
-        return sum(part.rows.numel() * part.rows.element_size() for part in held)
-
 
 @torch.inference_mode()
 def advance(
@@ -111,10 +104,9 @@ def advance(
             one.waiting.append(x)
             one.keys_values.append(kv)
         new = _attend(layer, context, position, held, last)
-        for one, rows in zip(held, new, strict=True):
-            one.heard.append(rows)
         gated = layer.gate(torch.cat(new)).split([len(rows) for rows in new])
-        for one, rows in zip(held, gated, strict=True):
+        for one, x, rows in zip(held, new, gated, strict=True):
+            one.heard.append(x)
             one.gated.append(rows)
         new = _convolve(layer, context, held, last)
     return list(encoder.after_norm(torch.cat(new)).split([len(rows) for rows in new]))
@@ -128,63 +120,58 @@ def _attend(
     last: Sequence[bool],
 ) -> list[Tensor]:
     """Return the frames of `waiting` whose right context is there, after attention."""
-    waiting = [one.waiting for one in held]
-    ends = _ends(waiting, context.chunk, context.right, last)
-    lengths = [end - one.first for one, end in zip(waiting, ends, strict=True)]
-    x = torch.cat([one.rows[:n] for one, n in zip(waiting, lengths, strict=True)])
+    chunk, left, right = context.chunk, context.left, context.right
+    x, ready = _ready([one.waiting for one in held], chunk, right, last)
     if len(x):
-        starts = [range(w.first, end, context.chunk) for w, end in zip(waiting, ends, strict=True)]
-        device = x.device
-        queries = table(_spans(waiting, starts, lengths), 0, context.chunk, 0, device=device)
         sources = [one.keys_values for one in held]
-        x = layer.attend(
-            x,
-            queries,
-            rows_of(queries),
-            torch.cat([one.rows for one in sources]),
-            table(
-                _spans(sources, starts),
-                context.left,
-                context.chunk,
-                context.right,
-                device=device,
-            ),
-            positions,
-        )
-    for one, end in zip(held, ends, strict=True):
+        rows = torch.cat([one.rows for one in sources])
+        keys = table(_spans(sources, ready.starts), left, chunk, right, device=x.device)
+        x = layer.attend(x, ready.queries, rows_of(ready.queries), rows, keys, positions)
+    for one, end in zip(held, ready.ends, strict=True):
         one.waiting.drop_before(end)
-        one.keys_values.drop_before(end - context.left)
-    return list(x.split(lengths))
+        one.keys_values.drop_before(end - left)
+    return list(x.split(ready.lengths))
 
 
 def _convolve(
     layer: Layer, context: Context, held: Sequence[LayerCache], last: Sequence[bool]
 ) -> list[Tensor]:
     """Return the frames of `heard` whose right side is there, after the rest of the layer."""
-    heard = [one.heard for one in held]
     side = min(context.right, SIDE)
-    ends = _ends(heard, context.chunk, side, last)
-    lengths = [end - one.first for one, end in zip(heard, ends, strict=True)]
-    x = torch.cat([one.rows[:n] for one, n in zip(heard, lengths, strict=True)])
+    x, ready = _ready([one.heard for one in held], context.chunk, side, last)
     if len(x):
-        starts = [range(h.first, end, context.chunk) for h, end in zip(heard, ends, strict=True)]
-        device = x.device
-        queries = table(_spans(heard, starts, lengths), 0, context.chunk, 0, device=device)
         sources = [one.gated for one in held]
-        taps = table(_spans(sources, starts), SIDE, context.chunk, SIDE, seen=side, device=device)
-        x = layer.leave(x, torch.cat([one.rows for one in sources]), taps, rows_of(queries))
-    for one, end in zip(held, ends, strict=True):
+        rows, spans = torch.cat([one.rows for one in sources]), _spans(sources, ready.starts)
+        taps = table(spans, SIDE, context.chunk, SIDE, seen=side, device=x.device)
+        x = layer.leave(x, rows, taps, rows_of(ready.queries))
+    for one, end in zip(held, ready.ends, strict=True):
         one.heard.drop_before(end)
         one.gated.drop_before(end - SIDE)
-    return list(x.split(lengths))
+    return list(x.split(ready.lengths))
 
 
-def _ends(held: Sequence[Held], chunk: int, right: int, last: Sequence[bool]) -> list[int]:
-    """Up to which frame chunks are complete, `right` frames past them included."""
-    return [
-        one.stop if ends else max(one.first, (one.stop - right) // chunk * chunk)
-        for one, ends in zip(held, last, strict=True)
+class _Ready(NamedTuple):
+    """Of each audio the chunks that are complete, the frames to their right included."""
+
+    ends: list[int]
+    lengths: list[int]
+    starts: list[range]
+    queries: Table
+
+
+def _ready(
+    held: Sequence[Held], chunk: int, right: int, last: Sequence[bool]
+) -> tuple[Tensor, _Ready]:
+    """Return the rows of complete chunks, joined, and where they lie."""
+    ends = [
+        one.stop if done else max(one.first, (one.stop - right) // chunk * chunk)
+        for one, done in zip(held, last, strict=True)
     ]
+    lengths = [end - one.first for one, end in zip(held, ends, strict=True)]
+    starts = [range(one.first, end, chunk) for one, end in zip(held, ends, strict=True)]
+    x = torch.cat([one.rows[:n] for one, n in zip(held, lengths, strict=True)])
+    queries = table(_spans(held, starts, lengths), 0, chunk, 0, device=x.device)
+    return x, _Ready(ends, lengths, starts, queries)
 
 
 def _spans(

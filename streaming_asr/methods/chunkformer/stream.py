@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import FRAME_S, Greedy, best_path
@@ -35,6 +35,7 @@ from streaming_asr.methods.chunkformer.features import (
 )
 from streaming_asr.methods.chunkformer.layers import RECEPTIVE, STRIDE
 from streaming_asr.methods.chunkformer.load import TRAIN, load
+from streaming_asr.whisper.together import SharedPasses
 
 FRAME_SAMPLES = STRIDE * HOP_SAMPLES  # 80 ms
 LOOKAHEAD_SAMPLES = (RECEPTIVE - STRIDE) * HOP_SAMPLES + WINDOW_SAMPLES - HOP_SAMPLES
@@ -56,7 +57,7 @@ class StreamState:
     committed: list[Word] = field(default_factory=list)  # in this step
 
 
-class ChunkFormer:
+class ChunkFormer(SharedPasses):
     """The method. Weights and settings; a stream's own things are in its `StreamState`."""
 
     def __init__(
@@ -85,8 +86,7 @@ class ChunkFormer:
                 "method.weights=none: chunkformer has a network of its own and cannot do without; "
                 f"train one with `{TRAIN}` or name a checkpoint with method.weights=<folder>"
             )
-        if mode not in ("stream", "longform"):
-            raise UserError(f"mode={mode!r}: one of stream, longform")
+        check_one_of(("stream", "longform"), mode=mode)
         stream = mode == "stream"
         fits = max(1, int(round(chunk_s * 1000) // round(FRAME_S * 1000)))
         default = Context(fits, STREAM_LEFT, 0) if stream else LONGFORM
@@ -133,21 +133,11 @@ class ChunkFormer:
             greedy=Greedy(self._tokens),
         )
 
-    def start_many(
-        self, n: int, *, language: str | None = None, recorder: Recorder = NULL
-    ) -> list[StreamState]:
-        """`n` streams; those that step together share their passes."""
-        return [self.start(language=language, recorder=recorder) for _ in range(n)]
-
-    def step(self, state: StreamState, audio: Samples, *, last: bool) -> Update:
-        """Take in `audio`; a step that completes no chunk changes nothing."""
-        return self.step_many([state], [audio], last=[last])[0]
-
     @torch.inference_mode()
     def step_many(
         self, states: Sequence[StreamState], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
-        """Advance each stream by one step, wherever each is."""
+        """Advance each stream by one step, wherever each is; without a whole chunk none changes."""
         if not states:
             return []
         recorder = states[0].recorder

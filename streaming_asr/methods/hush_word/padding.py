@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.whisper.encoder import Part, encode_parts, part_of
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
@@ -59,8 +59,7 @@ def make_padding(
 
     length_s: of zeros and noise, default 0.5; a hush word has its own length. Raises UserError.
     """
-    if kind not in PADDINGS:
-        raise UserError(f"padding={kind}: one of {', '.join(PADDINGS)}")
+    check_one_of(PADDINGS, padding=kind)
     if length_s is not None and kind not in ("zeros", "noise"):
         raise UserError(
             f"padding_s={length_s:g} with padding={kind}: only zeros and noise have a length to "
@@ -146,15 +145,6 @@ class PaddedEncoder:
     def limit_samples(self) -> int:
         """The longest audio that fits into the context before the padding."""
         return (self.whisper.context_frames - self.padding.n_frames) * FRAME_SAMPLES
-
-    def n_frames(self, n_samples: int) -> int:
-        """Return the encoder frames computed for `n_samples` of audio."""
-        padding = self.padding
-        if padding.kind == "full":
-            return self.whisper.context_frames
-        tail = 0 if padding.samples is None else padding.samples.numel()
-        after = 0 if padding.mel is None else padding.n_frames
-        return -(-(n_samples + tail) // FRAME_SAMPLES) + after
 
     @torch.inference_mode()
     def mel(self, audio: Samples) -> torch.Tensor:

@@ -16,7 +16,7 @@ from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
-from streaming_asr.whisper.together import Passes, Wanted, run_together
+from streaming_asr.whisper.together import Passes, Wanted, alone
 from streaming_asr.whisper.transcribe import (
     SHORTEST_SAMPLES,
     Window,
@@ -166,7 +166,7 @@ class StreamRecogniser:
         return hypothesis
 
     def _alone(self, *arguments: Any) -> Hypothesis:
-        return run_together([self._whole(*arguments)], arguments[-1])[0]
+        return alone(self._whole(*arguments), arguments[-1])
 
     def _whole(
         self,

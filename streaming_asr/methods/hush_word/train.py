@@ -181,9 +181,7 @@ class HushWordRecipe(CorpusRecipe):
         return Example(torch.from_numpy(window.audio), tokens, len(prompt))
 
     def _tokens(self, text: str) -> list[int]:
-        if not text:
-            return []
-        return list(self.whisper.tokenizer(" " + text, add_special_tokens=False).input_ids)
+        return self.whisper.text_tokens(f" {text}") if text else []
 
     # -- training -------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ windows, each cut at a word's end two seconds before it is full.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,40 +14,27 @@ from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, W
 from streaming_asr.whisper.settings import Chunked, OnWhisper
 from streaming_asr.whisper.together import Passes, SharedPasses
 from streaming_asr.whisper.transcribe import Times, Window, WindowDecoder, check_search, emit_window
-from streaming_asr.whisper.words import Emitter
+from streaming_asr.whisper.window import Heard
 
 
-@dataclass(slots=True)
-class WholeAudio:
+@dataclass(slots=True, kw_only=True)
+class WholeAudio(Heard):
     """State of one stream: the audio that is not yet committed."""
 
-    language: str | None
-    recorder: Recorder
-    next_decode: int
+    next_decode: int = 0
     """Samples of the stream at which it is decoded again."""
-    pieces: list[Samples] = field(default_factory=list)
-    n_samples: int = 0
     start: int = 0
     """Sample at which the open window begins."""
     partial: tuple[Word, ...] = ()
-    emitter: Emitter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.emitter = Emitter(self.language)
-
-    def take_in(self, audio: Samples) -> None:
-        if audio.size:
-            self.pieces.append(np.asarray(audio, dtype=np.float32))
-            self.n_samples += audio.size
 
     def window(self) -> Samples:
         """Return all samples of the open window."""
-        if len(self.pieces) != 1:
-            self.pieces = [np.concatenate(self.pieces) if self.pieces else np.zeros(0, np.float32)]
-        return self.pieces[0]
+        if len(self.pending) != 1:
+            self.pending = [np.concatenate([np.zeros(0, np.float32), *self.pending])]
+        return self.pending[0]
 
     def move(self, n_samples: int) -> None:
-        self.pieces = [self.window()[n_samples:]]
+        self.pending = [self.window()[n_samples:]]
         self.start += n_samples
 
 
@@ -80,8 +67,8 @@ class _Whole(SharedPasses, OnWhisper):
         return committed
 
     def _words(self, state: WholeAudio, window: Window, n_words: int, times: Times) -> list[Word]:
-        at_s, heard_s = state.start / SAMPLE_RATE, state.n_samples / SAMPLE_RATE
-        return emit_window(state.emitter, window, n_words, times, at_s, heard_s)
+        at_s = state.start / SAMPLE_RATE
+        return emit_window(state.emitter, window, n_words, times, at_s, state.heard_s)
 
     def _finish(self, state: WholeAudio) -> Passes[list[Word]]:
         committed = yield from self._close_full_windows(state)
@@ -112,7 +99,7 @@ class Offline(_Whole):
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
         """Return the state of a new stream."""
         self._decoder.whisper.prompt(language)  # an unknown language is refused here
-        return WholeAudio(language, recorder, 0)
+        return WholeAudio(language=language, recorder=recorder)
 
     def _step(self, state: WholeAudio, audio: Samples, last: bool) -> Passes[Update]:
         """Keep `audio`; after the last of it, decode."""
@@ -134,7 +121,7 @@ class Reencode(_Whole, Chunked):
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
         """Return the state of a new stream."""
         self._decoder.whisper.prompt(language)
-        return WholeAudio(language, recorder, self._first)
+        return WholeAudio(language=language, recorder=recorder, next_decode=self._first)
 
     def _step(self, state: WholeAudio, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; decode all of it again when it completes a chunk."""

@@ -27,6 +27,7 @@ import numpy as np
 from streaming_asr.data.audio import Resampler
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.text import common_prefix, pieces
 
 CONNECT_S = 10.0
 CLOSE_S = 2.0
@@ -57,11 +58,6 @@ class Wire(Protocol):
 
     def close(self) -> None:
         """Close the connection; `changes` ends."""
-
-
-def pieces(text: str) -> tuple[str, ...]:
-    """Return `text` cut before each blank: " the cat" -> (" the", " cat")."""
-    return tuple(re.findall(r"\s*\S+", text))
 
 
 def apart(text: str) -> str:
@@ -170,11 +166,8 @@ class OpenAIRealtime:
                 return
 
     def _completed(self, final: tuple[str, ...]) -> Change:
-        kept = 0
-        for mine, theirs in zip(self._words, final, strict=False):
-            if mine.strip() != theirs.strip():
-                break
-            kept += 1
+        mine, theirs = ([word.strip() for word in words] for words in (self._words, final))
+        kept = common_prefix(mine, theirs)
         retracted = len(self._words) - kept
         return Change(tuple(map(apart, final[kept:])), (), retracted)
 

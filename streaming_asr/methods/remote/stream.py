@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 
-from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.remote.protocols import (
     Change,
@@ -58,11 +58,7 @@ class Remote:
         """url: the server's address. protocol: one of PROTOCOLS. feed: that of the run. served: the
         model to ask for (openai_realtime). rate: Hz of what is sent (openai_realtime).
         patience_s: how long the end of the text is waited for. Raises UserError."""
-        if protocol not in PROTOCOLS:
-            raise UserError(
-                f"method.protocol={protocol}: one of {', '.join(PROTOCOLS)}"
-                f"{did_you_mean(protocol, PROTOCOLS)}"
-            )
+        check_one_of(PROTOCOLS, **{"method.protocol": protocol})
         check_url(url, protocol)
         if feed != "realtime":
             raise UserError(

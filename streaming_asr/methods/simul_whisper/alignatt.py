@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-from streaming_asr.whisper.alignment import MEDIAN_FRAMES, median_filter
-from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.alignment import MEDIAN_FRAMES, HeadRows, median_filter
 from streaming_asr.whisper.search import Guide, Hypothesis, Verdict
 
 LEAST_DEVIATION = 1e-8
@@ -59,44 +58,6 @@ def place(frames: Sequence[int]) -> int | None:
     same token again, so that nothing more is ever said.
     """
     return min(frames[-2:], default=None)
-
-
-class HeadRows:
-    """Attention rows of the alignment heads, from the queries of a decoder pass.
-
-    Hand an instance to `Decoder.run` as `on_cross`, then ask for `rows`. The softmax is over the
-    whole context, padding included; kept are the frames heard and the three after them that the
-    median of the last ones reaches.
-    """
-
-    def __init__(
-        self,
-        decoder: Decoder,
-        cache: DecoderCache,
-        heads: Sequence[tuple[int, int]],
-        n_frames: int,
-    ) -> None:
-        self._cache = cache
-        self._scale = decoder.head_size**-0.5
-        self._n_kept = min(n_frames + MEDIAN_FRAMES // 2, decoder.context_frames)
-        self._by_layer: dict[int, list[int]] = {}
-        for layer, head in heads:
-            self._by_layer.setdefault(layer, []).append(head)
-        self._queries: dict[int, torch.Tensor] = {}
-
-    def __call__(self, layer: int, queries: torch.Tensor) -> None:
-        """Keep (hypotheses, heads, queries, d / heads) of one layer's alignment heads."""
-        if layer in self._by_layer:
-            self._queries[layer] = queries[:, self._by_layer[layer]]
-
-    def rows(self) -> torch.Tensor:
-        """(hypotheses, alignment heads, queries, frames kept) float32 of the last pass."""
-        weights = []
-        for layer, queries in self._queries.items():
-            keys = self._cache.cross_keys[layer][0, self._by_layer[layer]].float()
-            scores = queries.float() @ keys.transpose(-1, -2)
-            weights.append((scores * self._scale).softmax(-1)[..., : self._n_kept])
-        return torch.cat(weights, dim=1)
 
 
 class RunningRows:
@@ -170,7 +131,8 @@ class AlignAtt(Guide):
 
     def judge(self, live: Sequence[Hypothesis]) -> list[tuple[Verdict, int | None]]:
         """Return verdict and frame of each hypothesis's next token."""
-        rows = self._head_rows.rows()
+        # the frames heard, and the three after them that the median of the last ones reaches
+        rows = self._head_rows.rows()[..., : self._n_frames + MEDIAN_FRAMES // 2]
         if self._running is None:
             self._running = RunningRows(rows)
         else:

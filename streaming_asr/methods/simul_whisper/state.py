@@ -9,31 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 
-from streaming_asr.method import FRAME_S, SAMPLE_RATE, Recorder, Samples, Word
+from streaming_asr.method import FRAME_S, Samples, Word
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.features import FRAME_SAMPLES
-from streaming_asr.whisper.words import Detokenizer, Emitter, TokenWord, probability_of
+from streaming_asr.whisper.window import Heard
+from streaming_asr.whisper.words import Detokenizer, TokenWord, probability_of
 
 
-@dataclass(slots=True)
-class StreamState:
+@dataclass(slots=True, kw_only=True)
+class StreamState(Heard):
     """One stream. Frames (20 ms) count from the start of the stream, so nothing shifts them."""
 
-    language: str | None
-    recorder: Recorder
     detokenizer: Detokenizer
     cache: DecoderCache
     prompt: tuple[int, ...]
     """Text tokens that stay before all context."""
-    pending: list[Samples] = field(default_factory=list)
     window: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     window_start: int = 0
     """Frame at which the window begins."""
-    n_samples: int = 0
-    """Received so far."""
     tokens: list[int] = field(default_factory=list)
     """Text of the window: never changed, only added to and dropped from the front."""
     log_probs: list[float] = field(default_factory=list)
@@ -44,10 +41,6 @@ class StreamState:
     context: list[list[int]] = field(default_factory=list)
     """Words before the window, a list of tokens each."""
     last_attended: int | None = None
-    emitter: Emitter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.emitter = Emitter(self.language)
 
     @property
     def n_pending(self) -> int:
@@ -58,11 +51,6 @@ class StreamState:
     def n_frames(self) -> int:
         """Whole frames in the window."""
         return self.window.size // FRAME_SAMPLES
-
-    def take_in(self, audio: Samples) -> None:
-        if audio.size:
-            self.pending.append(np.asarray(audio, dtype=np.float32))
-            self.n_samples += audio.size
 
     def slide(self, n_new: int, buffer_samples: int) -> list[Word]:
         """Move `n_new` pending samples into the window and what is too much out of it.
@@ -76,12 +64,8 @@ class StreamState:
         n_dropped = max(0, -(-(end - buffer_samples) // FRAME_SAMPLES))
         self.window = joined[n_dropped * FRAME_SAMPLES : end]
         self.window_start += n_dropped
-        n_gone = 0
-        for word in self._words():
-            if self.frames[word.stop - 1] >= self.window_start:
-                break
-            n_gone += 1
-        return self.forget(n_gone)
+        words, start = self._words(), self.window_start
+        return self.forget(len(list(takewhile(lambda w: self.frames[w.stop - 1] < start, words))))
 
     def forget(self, n_words: int) -> list[Word]:
         """Make the first `n_words` of the window context, committed if they are not yet."""
@@ -159,7 +143,6 @@ class StreamState:
     def _emit(self, words: Sequence[TokenWord]) -> list[Word]:
         """Commit those of `words` that are not committed yet, with times that never go back."""
         committed = []
-        heard_s = self.n_samples / SAMPLE_RATE
         for word in words:
             if word.start < self.n_committed:
                 continue
@@ -167,7 +150,9 @@ class StreamState:
             end_s = (self.frames[word.stop - 1] + 1) * FRAME_S
             probability = probability_of(word, self.log_probs)
             committed.append(
-                self.emitter.emit(word.text, start_s, end_s, heard_s, probability, overlap=True)
+                self.emitter.emit(
+                    word.text, start_s, end_s, self.heard_s, probability, overlap=True
+                )
             )
             self.n_committed = word.stop
         return committed

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import torch
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import FRAME_S, NULL, Recorder, Samples, Update, Word
-from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, HeadRows, Policy, place
+from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, Policy, place
 from streaming_asr.methods.simul_whisper.state import StreamState
 from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
+from streaming_asr.whisper.alignment import HeadRows
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
@@ -67,8 +68,7 @@ class SimulWhisper(SharedPasses, Chunked):
         super().__post_init__()
         detector = trained(self.weights)
         truncation = self.truncation or ("never" if detector is None else "cif")
-        if truncation not in TRUNCATIONS:
-            raise UserError(f"truncation={truncation!r}: one of {', '.join(TRUNCATIONS)}")
+        check_one_of(TRUNCATIONS, truncation=truncation)
         thresholds = self.frame_threshold, self.last_frame_threshold
         rewind_frames = self.rewind_frames
         if min(*thresholds, self.beam, rewind_frames or 0) < 0:
@@ -113,7 +113,11 @@ class SimulWhisper(SharedPasses, Chunked):
         self._whisper.prompt(language)  # a language it does not know is refused here
         cache = DecoderCache(self._decoder, rows=self._search.beam, streams=1)
         return StreamState(
-            language, recorder, self._whisper.detokenizer, cache, tuple(self._prompt)
+            language=language,
+            recorder=recorder,
+            detokenizer=self._whisper.detokenizer,
+            cache=cache,
+            prompt=tuple(self._prompt),
         )
 
     def _step(self, state: StreamState, audio: Samples, last: bool) -> Passes[Update]:
@@ -165,7 +169,7 @@ class SimulWhisper(SharedPasses, Chunked):
         unsaid_s = (state.n_frames - max(0, attended or 0)) * FRAME_S
         guide = AlignAtt(
             self._policy,
-            HeadRows(self._decoder, state.cache, self._heads, state.n_frames),
+            HeadRows(self._decoder, state.cache, self._heads, self._whisper.context_frames),
             state.n_frames,
             after_text=bool(state.tokens),
             last_attended=attended,
@@ -207,7 +211,7 @@ class SimulWhisper(SharedPasses, Chunked):
 def _prompt(text: str | None, whisper: Whisper) -> list[int]:
     if not text or not text.strip():
         return []
-    tokens: list[int] = whisper.tokenizer(" " + text.strip(), add_special_tokens=False).input_ids
+    tokens = whisper.text_tokens(" " + text.strip())
     most = whisper.max_tokens // 2 - 1
     if len(tokens) > most:
         raise UserError(

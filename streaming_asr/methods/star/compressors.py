@@ -63,10 +63,10 @@ class CompressorState:
 class Segmenter(nn.Module):
     """Two linear layers with a ReLU between them: a score for every frame (appendix F)."""
 
-    def __init__(self, d: int, frames_per_token: float = FRAMES_PER_TOKEN) -> None:
+    def __init__(self, d: int) -> None:
         super().__init__()
         self.hidden, self.score = nn.Linear(d, d), nn.Linear(d, 1)
-        nn.init.constant_(self.score.bias, -torch.log(torch.tensor(frames_per_token - 1.0)).item())
+        nn.init.constant_(self.score.bias, -torch.log(torch.tensor(FRAMES_PER_TOKEN - 1.0)).item())
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, d) -> (T,), before the sigmoid."""
@@ -297,9 +297,9 @@ class Uncompressed(Compressor):
 
     name = "none"
 
-    def __init__(self, encoder: SemanticEncoder, stride: int = FRAMES_PER_TOKEN) -> None:
+    def __init__(self, encoder: SemanticEncoder) -> None:
         super().__init__(encoder)
-        self.stride = stride
+        self.stride = FRAMES_PER_TOKEN
 
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.methods.star.anchors import check_rate
 from streaming_asr.methods.star.compressors import (
     COMPRESSORS,
@@ -64,14 +64,10 @@ class StarConfig:
     features: str = "whisper"
 
     def __post_init__(self) -> None:
-        for key, value, known in (
-            ("compressor", self.compressor, COMPRESSORS),
-            ("mask", self.mask, MASKS),
-            ("types", self.types, TYPES),
-            ("select", self.select, SELECT),
-        ):
-            if value not in known:
-                raise UserError(f"{key}={value!r}: one of {', '.join(known)}")
+        check_one_of(COMPRESSORS, compressor=self.compressor)
+        check_one_of(MASKS, mask=self.mask)
+        check_one_of(TYPES, types=self.types)
+        check_one_of(SELECT, select=self.select)
         if self.features != "whisper" and self.features not in EXTRACTORS:
             raise UserError(
                 f"features={self.features!r}: {', '.join(('whisper', *EXTRACTORS))}; in a checkout "
@@ -96,7 +92,17 @@ class StarNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.compressor: Compressor = new_compressor(whisper, config)
+        sizes = whisper.config
+        encoder = SemanticEncoder(
+            sizes.d_model,
+            sizes.encoder_attention_heads,
+            sizes.encoder_ffn_dim,
+            config.layers,
+            config.mask,
+            config.types,
+        )
+        options = {"carry": config.carry, "threshold": config.threshold, "rate": config.rate}
+        self.compressor = compressor(config.compressor, sizes.d_model, encoder, **options)
         self.compressor.select, self.compressor.shift = config.select, config.shift
         self.trained = trained
         self.extractor: Extractor = trained or WhisperFeatures(whisper)
@@ -105,21 +111,6 @@ class StarNetwork(nn.Module):
         """Return what star.safetensors holds."""
         kept = dict(self.compressor.state_dict(prefix="compressor."))
         return kept if self.trained is None else kept | self.trained.parts()
-
-
-def new_compressor(whisper: Whisper, config: StarConfig) -> Compressor:
-    """Return the compressor with fresh weights, of the model's width."""
-    sizes = whisper.config
-    encoder = SemanticEncoder(
-        sizes.d_model,
-        sizes.encoder_attention_heads,
-        sizes.encoder_ffn_dim,
-        config.layers,
-        config.mask,
-        config.types,
-    )
-    options = {"carry": config.carry, "threshold": config.threshold, "rate": config.rate}
-    return compressor(config.compressor, sizes.d_model, encoder, **options)
 
 
 def compressor(name: str, d: int, encoder: SemanticEncoder, **options: Any) -> Compressor:
@@ -186,7 +177,6 @@ def load_star(
     device: str = "cpu",
     dtype: str = "float32",
     wanted: str | None = None,
-    seed: int = 0,
     **changes: Any,
 ) -> tuple[Whisper, StarNetwork]:
     """Return a network ready for inference: from its folder, or untrained where that is None.
@@ -196,7 +186,7 @@ def load_star(
     """
     changes = {key: value for key, value in changes.items() if value is not None}
     if folder is None:
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         config = StarConfig(compressor=wanted or "star", **changes)
     else:
         folder = Path(folder)

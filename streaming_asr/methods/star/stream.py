@@ -26,7 +26,7 @@ from functools import partial
 
 import torch
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.star.anchors import check_rate
 from streaming_asr.methods.star.compressors import Compressed
@@ -77,8 +77,7 @@ class Star(SharedPasses, Chunked):
             raise UserError(
                 f"wait_k={self.wait_k}: at least 1 anchor must stand before the first token"
             )
-        if self.early_end not in EARLY_ENDS:
-            raise UserError(f"early_end={self.early_end!r}: one of {', '.join(EARLY_ENDS)}")
+        check_one_of(EARLY_ENDS, early_end=self.early_end)
         if self.rate is not None:
             check_rate(self.rate)
         if self.rate is not None and (self.stride_s is not None or self.keep_all):

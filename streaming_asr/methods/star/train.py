@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.methods.star.compressors import Scored
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
 from streaming_asr.methods.star.features import EXTRACTORS
@@ -126,8 +126,7 @@ class StarRecipe(BlockRecipe):
     dev_wait_k: int
 
     def __post_init__(self) -> None:
-        if self.stage not in STAGES:
-            raise UserError(f"stage={self.stage!r}: one of {', '.join(STAGES)}")
+        check_one_of(STAGES, stage=self.stage)
         if self.stage == "plain":
             self.compressor, self.rate, self.train_features = "none", None, True
         elif self.compressor == "none":
@@ -273,8 +272,7 @@ class StarRecipe(BlockRecipe):
             audio = self._filled_up(samples, ends).to(self.device)
             x = self.network.extractor.whole(audio, ends)[:real]
             found.append(compressor.segmenter(x).float())
-            text = self.whisper.tokenizer(f" {utterance.text}", add_special_tokens=False)
-            n_tokens += len(text.input_ids) + 1
+            n_tokens += len(self.whisper.text_tokens(f" {utterance.text}")) + 1
         return shift_to_sum(torch.cat(found), n_tokens) if found else 0.0
 
     def save(self, folder: Path) -> None:

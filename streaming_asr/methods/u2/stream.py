@@ -19,7 +19,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.u2.ctc import PrefixBeamSearch
 from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
@@ -100,12 +100,8 @@ class U2(SharedPasses, Chunked):
     lookahead_samples = LOOKAHEAD_SAMPLES
 
     def __post_init__(self) -> None:
-        for key, known in (
-            ("head", ("trained", "embedding")),
-            ("word_times", ("alignment", "ctc")),
-        ):
-            if (value := getattr(self, key)) not in known:
-                raise UserError(f"{key}={value!r}: one of {', '.join(known)}")
+        check_one_of(("trained", "embedding"), head=self.head)
+        check_one_of(("alignment", "ctc"), word_times=self.word_times)
         if self.beam < 1 or not 0 <= self.rescore <= self.beam:
             raise UserError(
                 f"beam={self.beam}, rescore={self.rescore}: the beam is 1 or more, rescore 0..beam"

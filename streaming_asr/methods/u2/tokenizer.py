@@ -75,10 +75,6 @@ class CtcTokenizer:
         ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
         return ids
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text; bytes of no whole character are left out, at the end held back."""
-        return self._spell(ids)[0]
-
     def retokenise(self, hypothesis: CtcHypothesis) -> Candidate:
         """Return the hypothesis in the decoder's tokens, with its score and times."""
         if self.single:
@@ -93,7 +89,8 @@ class CtcTokenizer:
         return Candidate(tokens, tuple(spans), hypothesis.score)
 
     def _spell(self, ids: Sequence[int]) -> tuple[str, list[int]]:
-        """Return the text, and for each of its UTF-8 bytes the index of the token it came from."""
+        """Return the text, and for each of its UTF-8 bytes the index of the token it came from;
+        bytes of no whole character are left out, at the end held back."""
         decoder = codecs.getincrementaldecoder("utf-8")("ignore")
         text: list[str] = []
         owners: list[int] = []

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from streaming_asr.data.shards import Item
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import NULL
 from streaming_asr.methods.u2.head import (
     HEAD_FILE,
@@ -50,7 +50,7 @@ from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import SAMPLE_RATE
 from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.search import BeamSearch
-from streaming_asr.whisper.together import run_together
+from streaming_asr.whisper.together import alone
 from streaming_asr.whisper.window import FRAME_S, frames_of
 
 STAGES = ("attention", "frames", "ctc", "hybrid")
@@ -75,9 +75,8 @@ class U2Recipe(BlockRecipe):
     model: TwoPassModel = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for key, known in (("stage", STAGES), ("head_init", ("random", "embedding"))):
-            if (value := getattr(self, key)) not in known:
-                raise UserError(f"{key}={value!r}: one of {', '.join(known)}")
+        check_one_of(STAGES, stage=self.stage)
+        check_one_of(("random", "embedding"), head_init=self.head_init)
         in_range = 0 < self.ctc_weight < 1 and self.rank >= 0 and self.batch >= 1
         if not in_range or (self.hours is not None and self.hours <= 0):
             raise UserError(
@@ -192,7 +191,7 @@ class U2Recipe(BlockRecipe):
             hidden = encode_masked(whisper.model, mel[None].to(whisper.device), ends=ends)
             search.decoder.append_frames(cache, hidden, 0)
             passes = search.passes(cache, self.prompt, ends[-1], whisper.max_tokens, NULL)
-            said = run_together([passes], NULL)[0]
+            said = alone(passes, NULL)
             texts.append(whisper.tokenizer.decode(list(said.tokens)).strip())
         return texts
 

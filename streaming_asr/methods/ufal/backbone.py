@@ -5,7 +5,7 @@ from __future__ import annotations
 from streaming_asr.method import Recorder, Samples
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
-from streaming_asr.whisper.together import run_together
+from streaming_asr.whisper.together import alone
 from streaming_asr.whisper.transcribe import WindowDecoder, transcribe_buffer
 
 
@@ -28,5 +28,5 @@ class Backbone:
     ) -> Hypothesis:
         """See `Recogniser`; less than 0.1 s of audio has no words."""
         passes = transcribe_buffer(self._windows, audio, prompt, language, recorder)
-        ((words, _),) = run_together([passes], recorder)
+        words, _ = alone(passes, recorder)
         return Hypothesis(tuple(words), sentence_ends_s(words))

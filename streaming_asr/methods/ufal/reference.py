@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streaming_asr.method import Word
+from streaming_asr.text import common_prefix
 from streaming_asr.whisper.agreement import Agreement
 from streaming_asr.whisper.online import OnlineBuffer, end_of
 
@@ -41,11 +42,7 @@ class ReferenceAgreement:
                 if [w.text for w in self.committed[-n:]] == [w.text for w in new[:n]]:
                     new = new[n:]
                     break
-        n_agreed = 0
-        for word, before in zip(new, self._unconfirmed, strict=False):
-            if word.text != before.text:
-                break
-            n_agreed += 1
+        n_agreed = common_prefix([w.text for w in new], [w.text for w in self._unconfirmed])
         self._unconfirmed = new
         return self._commit(n_agreed)
 

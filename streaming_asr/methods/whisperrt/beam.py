@@ -22,6 +22,7 @@ import torch
 
 from streaming_asr.method import Recorder
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
+from streaming_asr.text import common_prefix
 from streaming_asr.whisper.decoder import DecoderCache
 
 
@@ -39,16 +40,6 @@ class _Branch:
     def total(self) -> float:
         """The score with this token's."""
         return self.score + self.log_prob
-
-
-def common_length(hypotheses: list[Hypothesis]) -> int:
-    """Return the length of the longest prefix that all share."""
-    first = hypotheses[0].tokens
-    length = min(len(h.tokens) for h in hypotheses)
-    for i in range(length):
-        if any(h.tokens[i] != first[i] for h in hypotheses):
-            return i
-    return length
 
 
 def decode_beam(
@@ -154,8 +145,9 @@ def _verify(
 ) -> list[_Branch]:
     """Crop and expand every hypothesis once, by the one teacher-forced pass of a chunk."""
     decoder, n_prompt = settings.decoder, len(prompt)
+    n_shared = min(common_prefix(beams[0].tokens, h.tokens) for h in beams)
     shortest = min(len(h.tokens) for h in beams)
-    low = max(floor, min(common_length(beams), shortest - settings.n), 0)
+    low = max(floor, min(n_shared, shortest - settings.n), 0)
     sequences, starts, takes = [], [], []
     for hypothesis in beams:
         start = min(hypothesis.filled, n_prompt + low - 1) if settings.keep_cache else 0

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from streaming_asr.method import Word
 from streaming_asr.methods.whisperrt.state import StreamState
+from streaming_asr.text import common_prefix
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder
 from streaming_asr.whisper.load import Whisper
@@ -44,12 +45,7 @@ class Committer:
         hypothesis = state.hypotheses[0]
         n_tokens = len(hypothesis.tokens)
         words = self.spell(state)
-        texts = [word.text for word in words]
-        n_same = 0
-        while n_same < min(len(texts), len(state.emitted)) and (
-            texts[n_same] == state.emitted[n_same]
-        ):
-            n_same += 1
+        n_same = common_prefix([word.text for word in words], state.emitted)
         taken_back = len(state.emitted) - n_same
         del state.emitted[n_same:]
         n_final = state.floor if self._stable else n_tokens - self._n

@@ -52,7 +52,7 @@ class StreamState(BlockWindow):
         """Whether another block will be encoded."""
         return not self.ended or self.block_is_there()
 
-    def take_in(self, audio: Samples, last: bool, limit: int) -> None:
+    def hear(self, audio: Samples, last: bool, limit: int) -> None:
         """Turn samples into mel frames, block by block, as far as the window's `limit` allows."""
         self.arrive(audio, last)
         while self.block_is_there() and self.next_end - self.window_start <= limit:

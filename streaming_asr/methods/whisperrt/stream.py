@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.whisperrt.beam import decode_beam
 from streaming_asr.methods.whisperrt.commit import Committer
@@ -34,11 +34,11 @@ from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND
 from streaming_asr.whisper.settings import Chunked
-from streaming_asr.whisper.together import Passes, run_together
+from streaming_asr.whisper.together import Passes, SharedPasses, run_together
 
 
 @dataclass(kw_only=True, eq=False)
-class WhisperRT(Chunked):
+class WhisperRT(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
     weights: folder or published checkpoint to merge, or none. beam: 0 or 1 greedy, else the beam's
@@ -66,10 +66,8 @@ class WhisperRT(Chunked):
     lookahead_samples = LOOKAHEAD_SAMPLES
 
     def __post_init__(self) -> None:
-        if self.commit not in ("stable", "paper"):
-            raise UserError(f"commit={self.commit!r}: one of stable, paper")
-        if self.word_times not in ("emission", "alignment", "none"):
-            raise UserError(f"word_times={self.word_times!r}: one of emission, alignment, none")
+        check_one_of(("stable", "paper"), commit=self.commit)
+        check_one_of(("emission", "alignment", "none"), word_times=self.word_times)
         if self.n < 0 or self.beam < 0:
             raise UserError(f"n={self.n}, beam={self.beam}: neither may be negative")
         if not self.tolerance >= 0:
@@ -131,10 +129,6 @@ class WhisperRT(Chunked):
             for pool, row in places
         ]
 
-    def step(self, state: StreamState, audio: Samples, *, last: bool) -> Update:
-        """Take in `audio`; a step that completes no chunk changes nothing."""
-        return self.step_many([state], [audio], last=[last])[0]
-
     def step_many(
         self, states: Sequence[StreamState], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
@@ -150,7 +144,7 @@ class WhisperRT(Chunked):
         while True:
             for i, state in enumerate(states):
                 with state.recorder.part("feature"):
-                    state.take_in(arrived[i], last[i], self._seam.limit)
+                    state.hear(arrived[i], last[i], self._seam.limit)
                 arrived[i] = np.zeros(0, np.float32)
             ready = [state for state in states if state.ready]
             if not ready:

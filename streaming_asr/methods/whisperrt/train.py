@@ -36,7 +36,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, Teaching, pack
 from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, published_name
 from streaming_asr.training.windows import Window, length_buckets
@@ -81,14 +81,8 @@ class WhisperRTRecipe(BlockRecipe):
     lead_s: ClassVar[float] = 0.3
 
     def __post_init__(self) -> None:
-        if self.mode not in ("fast", "paper"):
-            raise UserError(
-                f"mode={self.mode!r}: fast (all points of a batch in one step) or paper"
-            )
-        if self.token_ends not in ("spread", "word"):
-            raise UserError(
-                f"token_ends={self.token_ends!r}: spread (over the word) or word (its end)"
-            )
+        check_one_of(("fast", "paper"), mode=self.mode)
+        check_one_of(("spread", "word"), token_ends=self.token_ends)
         if self.distil not in TEACHER_OF:
             raise UserError(f"distil={self.distil!r}: one of frames, logits, both, or null")
         if self.distil_weight <= 0:
@@ -109,7 +103,8 @@ class WhisperRTRecipe(BlockRecipe):
 
         self.whisper = load_whisper(self.model_path)
         self.prompt_of = self.prompts()
-        self.word_tokens = cache(self._word_tokens)
+        # leading space included; a text's are its words' in turn
+        self.word_tokens = cache(lambda word: self.whisper.text_tokens(f" {word}"))
         torch.manual_seed(self.seed)
         self.peft = with_lora(
             self.whisper.model, self.rank, ATTENTION, init=self.init, start=self.begun
@@ -198,10 +193,6 @@ class WhisperRTRecipe(BlockRecipe):
                 ended_s.append(start + share * (end - start))
         return tokens, list(accumulate(ended_s, max))
 
-    def _word_tokens(self, word: str) -> list[int]:
-        """Tokens of a word, leading space included; a text's are its words' in turn."""
-        return list(self.whisper.tokenizer(f" {word}", add_special_tokens=False).input_ids)
-
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
@@ -248,7 +239,6 @@ class WhisperRTRecipe(BlockRecipe):
 
     def evaluate(self) -> dict[str, float]:
         """WER in percent of greedy streaming on dev, with the adapter as `save` leaves it."""
-
         return self.stream_dev("whisperrt")
 
     def save(self, folder: Path) -> None:
