@@ -22,7 +22,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from streaming_asr.config import compose
+from streaming_asr.config import check_options, compose
 from streaming_asr.data import Folder, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -81,8 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for form in FORMATS:
         parser.add_argument(f"--{form}", action="store_true", help=f"also write FILE.{form}")
     parser.add_argument("--out", type=Path, default=Path(), help="the folder of these; default .")
-    given = parser.parse_intermixed_args(argv)
-    return exit_status(lambda: _transcribe(given))
+    argv = list(sys.argv[1:] if argv is None else argv)
+    return exit_status(
+        lambda: check_options(argv) or _transcribe(parser.parse_intermixed_args(argv))
+    )
 
 
 def _transcribe(given: argparse.Namespace) -> int:
@@ -95,14 +97,15 @@ def _transcribe(given: argparse.Namespace) -> int:
     if forms and len(set(stems)) < len(stems):
         twice = next(stem for stem in stems if stems.count(stem) > 1)
         raise UserError(f"{twice}.{forms[0]}: two recordings are called {twice}; rename one")
+    if not files:
+        return 1
     config = _settled([a for a in given.arguments if a not in names], timed=bool(forms))
     chosen = OmegaConf.to_container(config.method)
     about = {"model": config.model.name, "chunk": config.chunk, "method": chosen}
-    method: Any = None
+    method = method_of(config)[0]
     for file in files:
         try:
             samples = load_audio(file)
-            method = method or method_of(config)[0]
             began = perf_counter()
             with _Screen() as screen:
                 told = transcript(method, samples, file, config, screen.show)
