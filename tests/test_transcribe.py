@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -274,6 +275,17 @@ def test_a_path_alone_is_a_corpus(
 ) -> None:
     monkeypatch.setattr(get, "find_here", lambda name: True)
     assert run._own_speech(given) == meant
+
+
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    get.with_model(["model=mini"])
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    get.with_model(["model=mini"])
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
 # -- side by side ----------------------------------------------------------------------------
