@@ -207,6 +207,11 @@ def explain(
         return UserError(
             f"{given[0] if given else key}: no such key{did_you_mean(last, names)}{known}"
         )
+    if several := re.match(r"Ambiguous value for argument '(.*?)'", text):
+        return UserError(
+            f"{several[1]}: several values where one is taken; `streaming-asr run -m` and "
+            "`streaming-asr compare audio=FILE` take several"
+        )
     if text.startswith("Config group override"):  # what Hydra says of method=null
         return UserError(
             "method, model, data and tracker: each takes the name of one file in conf/<group>/, "

@@ -82,16 +82,19 @@ def test_a_command_exists_and_its_settings_compose(page: str, program: str, argu
 
 def compose_every(name: str, words: list[str]) -> None:
     """Compose the first cell of each method that a command names, as Hydra would."""
-    settings = [word.partition("=") for word in words if re.match(r"\+?[a-z][\w./]*=", word)]
+    settings = [w.partition("=") for w in words if re.match(r"\+?[a-z][\w./]*=[^<]", w)]
+    searched = [word.partition("=[")[2].rstrip("]") for word in words if "searchpath" in word]
     axes = {key: value for key, _, value in settings if "hydra" not in key}
     if {"hold", "my_chunks"} & set(",".join(axes.values()).split(",")):
         return  # of the pages that add them, which have tests of their own
     if "data.path" in axes and "data" not in axes:  # as the program itself puts it in
         axes = {"data": "folder", **axes}
-    first = [f"{key}={value.split(',')[0]}" for key, value in axes.items()]
+    one = {key: v if v.startswith("[") else v.split(",")[0] for key, v in axes.items()}
+    first = [f"{key}={value}" for key, value in one.items()]
     for method in axes["method"].split(",") if "method" in axes else [None]:
         own = [] if method is None else [f"method={method}"]
-        compose_raw([*first, *own], config_name=name)
+        folder = str(ROOT / searched[0]) if searched else None
+        compose_raw([*first, *own], config_name=name, config_dir=folder)
 
 
 # -- those that need nothing but this package are run --------------------------------------

@@ -239,6 +239,7 @@ def test_real_whisper_is_taken_and_obtained_unless_another_is_asked_for(
         (compare, ["audio={talk}", "method=offline,ufall"], "method=ufall: no such method"),
         (run, ["data.path={talk}", "chunk=0"], "chunk=0: must be positive"),
         (transcribe, ["{talk}", "--chunk", "300ms"], "write chunk=300ms"),
+        (transcribe, ["{talk}", "method=ufal,offline"], "compare audio=FILE` take several"),
         (live, ["audio={talk}", "--chunk=1s"], "write chunk=1s"),
     ],
 )
