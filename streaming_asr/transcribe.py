@@ -22,7 +22,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from streaming_asr.config import check_options, compose
+from streaming_asr.config import check_options, compose, compose_raw
 from streaming_asr.data import Folder, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -82,9 +82,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{form}", action="store_true", help=f"also write FILE.{form}")
     parser.add_argument("--out", type=Path, default=Path(), help="the folder of these; default .")
     argv = list(sys.argv[1:] if argv is None else argv)
-    return exit_status(
-        lambda: check_options(argv) or _transcribe(parser.parse_intermixed_args(argv))
-    )
+
+    def transcribe() -> int:
+        check_options(argv)
+        return _transcribe(parser.parse_intermixed_args(argv))
+
+    return exit_status(transcribe)
 
 
 def _transcribe(given: argparse.Namespace) -> int:
@@ -142,6 +145,7 @@ def _files(names: Sequence[str]) -> tuple[list[Path], list[str]]:
 def _settled(overrides: Sequence[str], *, timed: bool) -> DictConfig:
     """Return the settled configuration; a model of many languages detects them by default, and
     where words are to be timed a method that can align them does."""
+    compose_raw(overrides)  # refuses a list, which with_model lets pass for the others
     config = compose([*with_model(overrides), "tracker=none"])
     if timed and config.method.get("word_times") == "emission":
         config.method.word_times = "alignment"
