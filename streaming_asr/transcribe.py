@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -102,6 +103,14 @@ def _transcribe(given: argparse.Namespace) -> int:
         raise UserError(f"{twice}.{forms[0]}: two recordings are called {twice}; rename one")
     if not files:
         return 1
+    if forms:
+        try:
+            given.out.mkdir(parents=True, exist_ok=True)
+            (given.out / f".{os.getpid()}").touch()
+            (given.out / f".{os.getpid()}").unlink()
+        except OSError as error:  # before the work, not after it
+            reason = f"cannot be written to ({error.strerror})"
+            raise UserError(f"--out {given.out}: {reason}; name another folder") from error
     config = _settled([a for a in given.arguments if a not in names], timed=bool(forms))
     chosen = OmegaConf.to_container(config.method)
     about = {"model": config.model.name, "chunk": config.chunk, "method": chosen}
@@ -120,7 +129,6 @@ def _transcribe(given: argparse.Namespace) -> int:
         took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
         print(f"{took}, {about['model']}, chunk={config.chunk}", file=sys.stderr)
         for form in forms:
-            given.out.mkdir(parents=True, exist_ok=True)
             text = told.written(form, **about)
             print(f"wrote {write_text(given.out / f'{file.stem}.{form}', text)}", file=sys.stderr)
     if failed:
