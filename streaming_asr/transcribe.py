@@ -114,14 +114,18 @@ def _transcribe(given: argparse.Namespace) -> int:
     config = _settled([a for a in given.arguments if a not in names], timed=bool(forms))
     chosen = OmegaConf.to_container(config.method)
     about = {"model": config.model.name, "chunk": config.chunk, "method": chosen}
-    method = method_of(config)[0]
+    method: Any = None
     for file in files:
+        samples = None
         try:
             samples = load_audio(file)
+            method = method or method_of(config)[0]
             began = perf_counter()
             with _Screen() as screen:
                 told = transcript(method, samples, file, config, screen.show)
         except UserError as error:
+            if samples is not None and method is None:
+                raise  # a setting is at fault, not this recording
             failed.append(str(error))
             print(f"error: {error}", file=sys.stderr, flush=True)
             continue
