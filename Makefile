@@ -17,9 +17,12 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 $(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { $(PYTHON) --version; echo "Python 3.11 to 3.13 is needed; name one, as PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installs into $(VENV) without a word; it takes minutes, most of them for PyTorch"
 	$(PIP) -e .
 	@touch $@
 

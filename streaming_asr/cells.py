@@ -76,8 +76,9 @@ def _parsed(overrides: Sequence[str]) -> list[Override]:
     try:
         return OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
+        reason = str(error).splitlines()[0].partition(" expecting ")[0]  # the rest is a grammar
         raise UserError(
-            f"{' '.join(overrides)}: not key=value ({str(error).splitlines()[0]}); "
+            f"{' '.join(overrides)}: not key=value ({reason}); "
             "quote values that hold blanks or brackets"
         ) from error
 

@@ -41,7 +41,7 @@ def _compare(argv: list[str]) -> int:
     for key, value in (("method", "whisperrt,ufal"), ("tracker", "none"), ("name", f"'{name}'")):
         if not any(each.startswith(f"{key}=") for each in rest):
             rest.append(f"{key}={value}")
-    status = run.main(["-m", "data=folder", f"data.path='{audio}'", *with_model(rest)])
+    status = run.main(["-m", *with_model(["data=folder", f"data.path='{audio}'", *rest])])
     given = dict(each.split("=", 1) for each in rest if "=" in each)
     page = Path(given.get("output", "outputs"), given["name"].strip("'"), "report.html")
     if "--open" in argv and page.exists():

@@ -163,8 +163,10 @@ def explain(
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
         options = sorted(str(o) for o in error.options or ())
+        plain = re.sub(r"[\W_]", "", option.lower())
+        meant = PUBLISHED_AS.get(plain, option.removeprefix("whisper-"))
         return UserError(
-            f"{group}={option}: no such {group or 'configuration'}{did_you_mean(option, options)}; "
+            f"{group}={option}: no such {group or 'configuration'}{did_you_mean(meant, options)}; "
             f"there are {', '.join(options) or 'none'}"
         )
     text = f"{error}\n{error.__cause__ or ''}"
@@ -196,8 +198,18 @@ def explain(
         last = key.rpartition(".")[2]
         where = key.rpartition(".")[0] or config_name
         known = f"; {where} has {', '.join(names)}" if names else ""
+        groups = ("method", "model", "data", "tracker") if names and "." not in key else ()
+        if inside := [f"{group}.{key}" for group in groups if key in (config.get(group) or ())]:
+            return UserError(
+                f"{given[0] if given else key}: no such key; did you mean {inside[0]}?"
+            )
         return UserError(
             f"{given[0] if given else key}: no such key{did_you_mean(last, names)}{known}"
+        )
+    if several := re.match(r"Ambiguous value for argument '(.*?)'", text):
+        return UserError(
+            f"{several[1]}: several values where one is taken; `streaming-asr run -m` and "
+            "`streaming-asr compare audio=FILE` take several"
         )
     if text.startswith("Config group override"):  # what Hydra says of method=null
         return UserError(
@@ -213,17 +225,29 @@ def explain(
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [f"{line.partition(': ')[2]}: " for line in lines if line.startswith("full_key")]
+    kind = re.search(r"Value '(.*)' of type .* could not be converted to (\w+)", text)
+    if named and kind and kind[2] in KINDS:
+        return UserError(f"{named[0][:-2]}={kind[1]}: must be {KINDS[kind[2]]}")
     told = [
         line for line in lines if not line.startswith(("full_key", "object_type", "Error merging"))
     ]
     return UserError("".join(named[:1]) + (told[-1] if named and told else " ".join(told[:2])))
 
 
+KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 # Settings and values of earlier versions.
 RENAMED = {
     "method.adapter": "method.weights",
     "model.adapters": "model.weights",
     "method.quantise": "dtype",
+}
+# What the papers and their programs call the methods.
+PUBLISHED_AS = {
+    "localagreement": "ufal",
+    "whisperstreaming": "ufal",
+    "alignatt": "simul_whisper",
+    "simulstreaming": "simul_whisper",
+    "whisperflow": "hush_word",
 }
 
 

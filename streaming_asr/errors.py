@@ -19,7 +19,7 @@ class MissingWeights(UserError):
 
 def did_you_mean(wrong: str, right: Iterable[str]) -> str:
     """Return `; did you mean X?`, or nothing where no name is near."""
-    near = difflib.get_close_matches(wrong, list(right), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(wrong.lower(), list(right), n=1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -9,6 +9,7 @@ The prompts are recordings that Debian's packages carry (`data.prompts`), one na
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from streaming_asr.cache import kept
+from streaming_asr.cells import plan
+from streaming_asr.config import check_options
 from streaming_asr.data.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.models.find import find_here
@@ -83,12 +86,21 @@ def with_model(overrides: Sequence[str]) -> list[str]:
     """Return the overrides with `model=tiny.en` where they name none, and obtain that model or the
     named one where packages carry it and it is not on this machine yet.
 
-    For commands on a user's own speech, of which mini hears nothing. Raises UserError.
+    For commands on a user's own speech, of which mini hears nothing. Raises UserError, for wrong
+    settings before anything is downloaded.
     """
+    # Read when torch loads: threads that spin while they wait for each other starve on a busy
+    # machine: layers of tiny.en's size took 21 times as long with two as with one, 3.5 times with
+    # two that sleep.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    check_options(overrides)
     given = [o.partition("=")[2] for o in overrides if re.match(r"(model|model\.path)=", o)]
     overrides = list(overrides) if given else [*overrides, f"model={REAL}"]
+    given = ",".join(given or [REAL]).split(",")
+    config_dir = overrides[overrides.index("-cd") + 1] if "-cd" in overrides[:-1] else None
     for model in packaged().values():
-        if model.model in (given or [REAL]) and find_here(model.hub) is None:
+        if model.model in given and find_here(model.hub) is None:
+            plan([o for o in overrides if "=" in o], multirun=True, config_dir=config_dir)
             print(f"{model.model}: licence {get_model(model).licence}", file=sys.stderr, flush=True)
     return overrides
 

@@ -438,7 +438,7 @@ def _own_speech(argv: list[str]) -> list[str]:
     if "data.path" not in given or {"data", "experiment", "+experiment"} & given.keys():
         return argv
     kind = "manifest" if given["data.path"].endswith((".jsonl", ".json")) else "folder"
-    return [*with_model(argv), f"data={kind}"]
+    return with_model([*argv, f"data={kind}"])
 
 
 def _lost(folder: Path) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from streaming_asr.config import compose
+from streaming_asr.config import check_options, compose, compose_raw
 from streaming_asr.data import Folder, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -76,8 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     for form in FORMATS:
         parser.add_argument(f"--{form}", action="store_true", help=f"also write FILE.{form}")
     parser.add_argument("--out", type=Path, default=Path(), help="the folder of these; default .")
-    given = parser.parse_intermixed_args(argv)
-    return exit_status(lambda: _transcribe(given))
+    argv = list(sys.argv[1:] if argv is None else argv)
+
+    def transcribe() -> int:
+        check_options(argv)
+        return _transcribe(parser.parse_intermixed_args(argv))
+
+    return exit_status(transcribe)
 
 
 def _transcribe(given: argparse.Namespace) -> int:
@@ -90,11 +96,22 @@ def _transcribe(given: argparse.Namespace) -> int:
     if forms and len(set(stems)) < len(stems):
         twice = next(stem for stem in stems if stems.count(stem) > 1)
         raise UserError(f"{twice}.{forms[0]}: two recordings are called {twice}; rename one")
+    if not files:
+        return 1
+    if forms:
+        try:
+            given.out.mkdir(parents=True, exist_ok=True)
+            (given.out / f".{os.getpid()}").touch()
+            (given.out / f".{os.getpid()}").unlink()
+        except OSError as error:  # before the work, not after it
+            reason = f"cannot be written to ({error.strerror})"
+            raise UserError(f"--out {given.out}: {reason}; name another folder") from error
     config = _settled([a for a in given.arguments if a not in names], timed=bool(forms))
     chosen = OmegaConf.to_container(config.method)
     about = {"model": config.model.name, "chunk": config.chunk, "method": chosen}
     method: Any = None
     for file in files:
+        samples = None
         try:
             samples = load_audio(file)
             method = method or method_of(config)[0]
@@ -102,6 +119,8 @@ def _transcribe(given: argparse.Namespace) -> int:
             with _Screen() as screen:
                 told = transcript(method, samples, file, config, screen.show)
         except UserError as error:
+            if samples is not None and method is None:
+                raise  # a setting is at fault, not this recording
             failed.append(str(error))
             print(f"error: {error}", file=sys.stderr, flush=True)
             continue
@@ -109,7 +128,6 @@ def _transcribe(given: argparse.Namespace) -> int:
         took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
         print(f"{took}, {about['model']}, chunk={config.chunk}", file=sys.stderr)
         for form in forms:
-            given.out.mkdir(parents=True, exist_ok=True)
             text = told.written(form, **about)
             print(f"wrote {write_text(given.out / f'{file.stem}.{form}', text)}", file=sys.stderr)
     if failed:
@@ -134,6 +152,7 @@ def _files(names: Sequence[str]) -> tuple[list[Path], list[str]]:
 def _settled(overrides: Sequence[str], *, timed: bool) -> DictConfig:
     """Return the settled configuration; a model of many languages detects them by default, and
     where words are to be timed a method that can align them does."""
+    compose_raw(overrides)  # refuses a list, which with_model lets pass for the others
     config = compose([*with_model(overrides), "tracker=none"])
     if timed and config.method.get("word_times") == "emission":
         config.method.word_times = "alignment"

@@ -96,7 +96,8 @@ def find_weights(
         f"{asked}: no such weights of {method_name} for this model. There are: {there}. "
         f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}"
         f"{settings}` (or as conf/recipe/{method_name}.yaml says), "
-        f"name one with method.weights=<folder>, or do without with method.weights=none"
+        f"name one with method.weights=<folder>, do without with method.weights=none, "
+        "or take a method that runs on any Whisper as it is, as method=ufal"
     )
 
 

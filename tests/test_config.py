@@ -108,7 +108,7 @@ def test_the_settled_configuration_is_resolved(tmp_path: Path) -> None:
         ("dtype=float8", "one of float32, float16, bfloat16; did you mean float"),
         ("device=gpu", "the device is cpu, cuda"),
         ("limit=0", "limit=0: must be 1 or more"),
-        ("batch=two", "batch: Value 'two' of type 'str' could not be converted to Integer"),
+        ("batch=two", "batch=two: must be a whole number"),
         ("chunk=300", "write chunk=300ms"),
         ("first_chunk=610ms", "use first_chunk=600ms or 620ms"),
         ("experiment=gird", "did you mean grid?"),

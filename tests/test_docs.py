@@ -1,4 +1,5 @@
-"""README and docs: their commands exist, compose or run; the notebooks run; the site builds."""
+"""README, docs and the pages of experiments: their commands exist, compose or run; the notebooks
+run; the site builds."""
 
 from __future__ import annotations
 
@@ -8,17 +9,23 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import soundfile
+from containers import write_container
 
+from streaming_asr import cli
 from streaming_asr.cli import COMMANDS as PROGRAMS
 from streaming_asr.config import compose_raw
+from streaming_asr.data import Mini
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES += sorted((ROOT / "experiments").rglob("README.md"))
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 START = re.compile(r"(?:\$ )?(?:OMP_NUM_THREADS=1 )?(python -m \S+|streaming-asr|make) ?(.*)")
 CONFIGURED = {  # by program: its configuration, and the module that has its schema
@@ -30,35 +37,43 @@ CONFIGURED = {  # by program: its configuration, and the module that has its sch
 
 
 def commands(page: Path) -> list[tuple[str, str]]:
-    """(program, arguments) of the code blocks and of the code within sentences."""
+    """(program, arguments) of the code blocks and of the code within sentences; `streaming-asr X`
+    is `streaming_asr.X`."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     lines = [line.strip() for block in blocks for line in block.splitlines()]
     lines += re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE) + re.findall(r"`([^`\n]+)`", text)
     found = (START.fullmatch(re.sub(r" +#.*", "", line).removesuffix("; done")) for line in lines)
-    return [(match[1].removeprefix("python -m "), match[2]) for match in found if match]
+    return [named(match[1].removeprefix("python -m "), match[2]) for match in found if match]
 
 
-ALL = sorted({(page.name, *command) for page in PAGES for command in commands(page)})
+def named(program: str, arguments: str) -> tuple[str, str]:
+    if program != "streaming-asr":
+        return program, arguments
+    command, _, rest = arguments.partition(" ")
+    return (f"streaming_asr.{command}", rest) if command in PROGRAMS else (RUN, arguments)
+
+
+RUN = "streaming_asr.run"
+ALL = sorted(
+    {(str(page.relative_to(ROOT)), *command) for page in PAGES for command in commands(page)}
+)
 
 
 def test_the_pages_have_commands() -> None:
-    assert len(ALL) > 80
+    assert len(ALL) > 200
     assert ("README.md", "make", "test") in ALL
 
 
 @pytest.mark.parametrize(("page", "program", "arguments"), ALL)
 def test_a_command_exists_and_its_settings_compose(page: str, program: str, arguments: str) -> None:
-    words = shlex.split(arguments)
+    words = [word for word in shlex.split(arguments) if "$" not in word and word != "model=..."]
     if program == "make":
         targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert not words or words[0] in targets
         return
-    if program == "streaming-asr":
-        name = words.pop(0) if words and words[0] in PROGRAMS else "run"
-    else:
-        assert importlib.util.find_spec(program), program
-        name = program.removeprefix("streaming_asr.")
+    assert importlib.util.find_spec(program), program
+    name = program.removeprefix("streaming_asr.")
     if name in CONFIGURED and not re.search(r"--help|<TAB>|data=\.", arguments):
         config_name, module = CONFIGURED[name]
         importlib.import_module(f"streaming_asr.{module}")
@@ -67,54 +82,117 @@ def test_a_command_exists_and_its_settings_compose(page: str, program: str, argu
 
 def compose_every(name: str, words: list[str]) -> None:
     """Compose the first cell of each method that a command names, as Hydra would."""
-    settings = [word.partition("=") for word in words if re.match(r"\+?[a-z][\w./]*=", word)]
+    settings = [w.partition("=") for w in words if re.match(r"\+?[a-z][\w./]*=[^<]", w)]
+    searched = [word.partition("=[")[2].rstrip("]") for word in words if "searchpath" in word]
     axes = {key: value for key, _, value in settings if "hydra" not in key}
     if {"hold", "my_chunks"} & set(",".join(axes.values()).split(",")):
         return  # of the pages that add them, which have tests of their own
     if "data.path" in axes and "data" not in axes:  # as the program itself puts it in
         axes = {"data": "folder", **axes}
-    first = [f"{key}={value.split(',')[0]}" for key, value in axes.items()]
+    one = {key: v if v.startswith("[") else v.split(",")[0] for key, v in axes.items()}
+    first = [f"{key}={value}" for key, value in one.items()]
     for method in axes["method"].split(",") if "method" in axes else [None]:
         own = [] if method is None else [f"method={method}"]
-        compose_raw([*first, *own], config_name=name)
+        folder = str(ROOT / searched[0]) if searched else None
+        compose_raw([*first, *own], config_name=name, config_dir=folder)
 
 
-# -- those that need no model are run -------------------------------------------------------
-
-READERS = ("streaming_asr.report", "streaming_asr.score", "streaming_asr.list")
-READERS = (*READERS, "streaming_asr.doctor", "experiments.papers", "experiments.figures")
-ASKS = re.compile(r"import |\.\.\.|\[|my_chunks|longform|--traces")  # other tools, pages' stand-ins
-READING = sorted({(program, given) for _, program, given in ALL if program in READERS
-                  and not ASKS.search(given)})  # fmt: skip
+# -- those that need nothing but this package are run --------------------------------------
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with outputs/sweep, two methods on two recordings of mini."""
-    from streaming_asr import run
-
-    folder = tmp_path_factory.mktemp("reader")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the pages speak of: talk.m4a, talk.wav and its text, folders of such, and
+    outputs/sweep, two methods on two recordings of mini."""
+    folder = tmp_path_factory.mktemp("desk")
+    clip = min(Mini().utterances(), key=lambda each: each.duration_s)
+    for within in (folder, folder / "interviews", folder / "recordings"):
+        within.mkdir(exist_ok=True)
+        soundfile.write(within / "talk.wav", clip.load(), 16_000)
+        (within / "talk.txt").write_text(clip.text, encoding="utf-8")
+    write_container(folder / "talk.m4a", clip.load())
     settings = ["limit=2", "tracker=none", f"output={folder}/outputs", "name=sweep"]
-    assert run.main(["-m", "method=offline,whisperrt", *settings]) == 0
+    assert cli.main(["run", "-m", "method=offline,whisperrt", *settings]) == 0
     return folder
+
+
+def call(program: str, words: list[str]) -> int:
+    """Run a command in this process and return its exit status."""
+    package, _, name = program.partition(".")
+    if package == "streaming_asr" and name in PROGRAMS:
+        try:
+            return cli.main([name, *words])
+        except SystemExit as ended:  # of Hydra and argparse
+            return ended.code or 0  # type: ignore[return-value]
+    module = importlib.import_module(MODULES.get(program, program))
+    main = getattr(module, "main", None) or importlib.import_module(f"{program}.__main__").main
+    return int(main(words) or 0)
+
+
+MODULES = {"experiments.papers": "experiments.papers.compare"}
+READERS = ("report", "score", "list", "doctor", "capacity", "track_layout")
+READERS = (
+    *(f"streaming_asr.{name}" for name in READERS),
+    *(f"experiments.{name}" for name in ("papers", "figures", "capacity", "mini.rebuild")),
+)
+# Other tools, pages' stand-ins, what a sweep of two methods has not, a server, hours.
+ASKS = r"import |\.\.\.|\[|my_chunks|longform|--traces|compare method=|ME$|--install"
+READING = sorted(
+    {
+        (program, given)
+        for _, program, given in ALL
+        if program in READERS and not re.search(ASKS, given)
+    }
+)
 
 
 @pytest.mark.parametrize(("program", "arguments"), READING)
 def test_a_command_that_reads_results_does(
-    program: str, arguments: str, results: Path, monkeypatch: pytest.MonkeyPatch
+    program: str, arguments: str, desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(results)
-    cells = sorted(path.parent for path in results.rglob("metrics.json"))
+    shutil.copytree(desk, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    cells = sorted(path.parent for path in tmp_path.rglob("metrics.json"))
     words = shlex.split(re.sub(r"outputs/[\w<>]+|FOLDER", "outputs/sweep", arguments))
     words = [word.removeprefix("outputs/sweep/") for word in words]  # before a cell's name
     stands = {"CELL": iter(cells * 2), "BASELINE": iter(cells), "RUN": iter(cells[1:])}
     words = [str(next(stands[word])) if word in stands else word for word in words]
-    moved = {"experiments.papers": "papers.compare", "streaming_asr.score": "score_command"}
-    name = moved.get(program, program.partition(".")[2])
-    package = program.partition(".")[0]
-    module = importlib.import_module(f"{package}.{name}")
-    main = getattr(module, "main", None) or importlib.import_module(f"{program}.__main__").main
-    assert main(words) in (0, None)
+    assert call(program, words) == 0
+
+
+HEARERS = tuple(
+    f"streaming_asr.{name}" for name in ("transcribe", "compare", "live", "run", "data", "align")
+)
+# Corpora, weights and programs that are not here, a microphone, hours, pages with their own tests.
+WANTS = (
+    r"\.\.\.|/corpora|FOLDER|cuda|=mic|=base|=medium|models/|openai/|experiment=|long600|join_s|=hold|"
+    r"session=|remote|data=(manifest|shards|prompts|speechocean762)|outputs/mini|<"
+)
+HEARING = sorted(
+    {
+        (program, given)
+        for _, program, given in ALL
+        if program in HEARERS and not re.search(WANTS, given)
+    }
+)
+
+
+@pytest.mark.parametrize(("program", "arguments"), HEARING)
+def test_a_command_that_hears_does_on_mini(
+    program: str, arguments: str, desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(desk, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("webbrowser.open", lambda place: None)
+    words = shlex.split(arguments.replace("$name", "again"))
+    words = [word for word in words if not re.match(r"(model|limit|speed)=|data=voices", word)]
+    command = program.partition(".")[2]
+    if "--help" not in words:
+        words += ["model=mini"] * (command != "data")
+        least = "limit=8" if "batch=8" in words else "limit=2"  # each stream hears one
+        words += [least] * (command in ("run", "data", "align"))
+        words += {"live": ["speed=0"], "run": ["tracker=none"]}.get(command, [])
+    assert call(program, words) == 0
 
 
 # -- what the pages print -------------------------------------------------------------------

@@ -49,6 +49,17 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         (["modle.path=x"], "modle.path=x: no modle to set; did you mean model?"),
         (["method.weights=400ms"], "train method=whisperrt chunk=400ms"),
         (["data.path=none.wav", "model=mini"], "none.wav: no such folder or file"),
+        (["beam=3"], "beam=3: no such key; did you mean method.beam?"),
+        (["snr_db=10"], "snr_db=10: no such key; did you mean data.snr_db?"),
+        (["metod=ufal"], "metod=ufal: no such key; did you mean method?"),
+        (["limit=abc"], "limit=abc: must be a whole number"),
+        (["method=U2"], "method=U2: no such method; did you mean u2?"),
+        (["method=AlignAtt"], "no such method; did you mean simul_whisper?"),
+        (["method=local-agreement"], "no such method; did you mean ufal?"),
+        (["method=WhisperFlow"], "no such method; did you mean hush_word?"),
+        (["model=whisper-tiny"], "model=whisper-tiny: no such model; did you mean tiny?"),
+        (["model=tiny"], "method=ufal"),
+        (["model=Tiny.EN"], "model=Tiny.EN: no such model; did you mean tiny.en?"),
     ],
 )
 def test_a_wrong_command_of_run_is_told_its_remedy(

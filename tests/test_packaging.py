@@ -128,3 +128,16 @@ def test_the_makefile_helps_with_each_of_its_targets() -> None:
     told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
     for target in ("run", "test", "check", "bench", "mini", "debug", "sweep", "report"):
         assert f"make {target} " in told.stdout
+
+
+def test_make_refuses_another_python_before_it_makes_an_environment(tmp_path: Path) -> None:
+    python = tmp_path / "python2"
+    python.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 2.7.18 || exit 1\n')
+    python.chmod(0o755)
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    made = subprocess.run(
+        ["make", "run", f"PYTHON={python}"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert made.returncode != 0 and not (tmp_path / ".venv").exists()
+    assert "Python 2.7.18\nPython 3.11 to 3.13 is needed" in made.stdout

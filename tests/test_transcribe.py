@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from containers import write_container
 
-from streaming_asr import compare, get, run, transcribe
+from streaming_asr import compare, get, live, run, transcribe
 from streaming_asr.data import Mini
 from streaming_asr.errors import UserError
 from streaming_asr.method import Update, Word
@@ -56,17 +57,29 @@ def test_one_good_file_is_its_text_alone_and_status_0(
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["chunk=1s"], "no recording given"), (["a.wav", "chunk=0"], "must be positive")],
+    [
+        (["chunk=1s"], "no recording given"),
+        (["{talk}", "chunk=0"], "must be positive"),
+        (["{talk}", "--srt", "--out", "{talk}/x"], "cannot be written to (Not a directory)"),
+    ],
 )
 def test_what_cannot_run_is_refused_before_weights_load(
     arguments: list[str],
     message: str,
+    talk: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(transcribe, "method_of", lambda config: pytest.fail("weights load"))
-    assert transcribe.main([*arguments, "model=mini"]) == 2
+    assert transcribe.main([*(a.format(talk=talk) for a in arguments), "model=mini"]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_setting_that_the_method_refuses_is_no_fault_of_the_recording(
+    talk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert transcribe.main([str(talk), *MINI, "method.beam=abc"]) == 2
+    assert capsys.readouterr().err == "error: beam=abc: must be int, as WhisperRT states\n"
 
 
 def test_two_recordings_of_one_name_do_not_write_one_file(
@@ -210,19 +223,53 @@ def test_real_whisper_is_taken_and_obtained_unless_another_is_asked_for(
     monkeypatch.setattr(get, "find_here", lambda name: None)
     monkeypatch.setattr(get, "get_model", obtain)
     assert get.with_model(["chunk=1s"]) == ["chunk=1s", "model=tiny.en"]
-    assert get.with_model(["model=base"]) == ["model=base"]
+    assert get.with_model(["model=base", "method=ufal"]) == ["model=base", "method=ufal"]
     assert get.with_model(["model=mini"]) == ["model=mini"]
     assert get.with_model(["model.path=there", "model=whisper"]) == [
         "model.path=there", "model=whisper",
     ]  # fmt: skip
     assert obtained == ["tiny.en", "base"]
     assert "tiny.en: licence MIT" in capsys.readouterr().err
+    assert get.with_model(["model=mini,base.en,base"]) == ["model=mini,base.en,base"]
+    assert obtained == ["tiny.en", "base", "base"]
+
+
+@pytest.mark.parametrize(
+    ("program", "command", "message"),
+    [
+        (transcribe, ["{talk}", "method=whisprt"], "method=whisprt: no such method"),
+        (transcribe, ["{talk}", "method=u2"], "no such weights of u2"),
+        (transcribe, ["none.wav"], "none.wav: no such folder or file"),
+        (compare, ["audio={talk}", "method=offline,ufall"], "method=ufall: no such method"),
+        (run, ["data.path={talk}", "chunk=0"], "chunk=0: must be positive"),
+        (transcribe, ["{talk}", "--chunk", "300ms"], "write chunk=300ms"),
+        (transcribe, ["{talk}", "method=ufal,offline"], "compare audio=FILE` take several"),
+        (live, ["audio={talk}", "--chunk=1s"], "write chunk=1s"),
+    ],
+)
+def test_a_slip_is_answered_before_weights_are_downloaded(
+    program: object,
+    command: list[str],
+    message: str,
+    talk: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    obtained: list[object] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("streaming_asr.models.find.find_packaged", lambda model: None)
+    monkeypatch.setattr("streaming_asr.models.find._cached", lambda name, revision: None)
+    monkeypatch.setattr(get, "get_model", obtained.append)
+    given = [word.format(talk=talk) for word in command]
+    assert program.main(given) in (1, 2) and obtained == []  # type: ignore[attr-defined]
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        (["data.path=a.wav"], ["data.path=a.wav", "model=tiny.en", "data=folder"]),
+        (["data.path=a.wav"], ["data.path=a.wav", "data=folder", "model=tiny.en"]),
         (["data.path=a.jsonl", "model=mini"], ["data.path=a.jsonl", "model=mini", "data=manifest"]),
         (["data.path=x", "data=kaldi"], ["data.path=x", "data=kaldi"]),
         (["chunk=1s"], ["chunk=1s"]),
@@ -233,6 +280,17 @@ def test_a_path_alone_is_a_corpus(
 ) -> None:
     monkeypatch.setattr(get, "find_here", lambda name: True)
     assert run._own_speech(given) == meant
+
+
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    get.with_model(["model=mini"])
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    get.with_model(["model=mini"])
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
 # -- side by side ----------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def read_cells(folder: Path | str) -> list[Cell]:
     """
     root = Path(folder)
     if not root.is_dir():
-        raise UserError(f"{root}: no such folder; report takes a folder that run wrote")
+        raise UserError(f"{root}: no such folder; give a folder of results, as outputs/default")
     found = {
         path.parent
         for name in ("metrics.json", "failed.json")
