@@ -7,6 +7,7 @@ padded to the context, the last block filled up with zeros.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import random
@@ -116,6 +117,12 @@ class CorpusRecipe:
         write_text(folder / "training.json", json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
+def _card_of(folder: Path) -> str:
+    """What tells the training that left `folder` from others; empty without a card."""
+    card = folder / "training.json"
+    return hashlib.sha256(card.read_bytes()).hexdigest()[:8] if card.is_file() else ""
+
+
 @dataclass(kw_only=True, eq=False)
 class BlockRecipe(CorpusRecipe):
     """Base of a recipe for a Whisper that hears block by block. The subclass loads `whisper` before
@@ -140,6 +147,12 @@ class BlockRecipe(CorpusRecipe):
                 f"start={self.start}: no such folder; give that of an earlier stage, or null"
             )
         self.begun_from = None if self.start is None else published_name(self.start)
+        self.before = () if self.begun is None else (_card_of(self.begun),)
+
+    def rng(self, *key: object) -> random.Random:
+        """As the base's; a training that goes on from another has draws of its own, or with the
+        same seed it would see the other's windows again."""
+        return super().rng(*self.before, *key)
 
     def prompts(self) -> dict[str | None, list[int]]:
         """The control tokens before a text, for each language of the corpus; all are as long.
