@@ -105,7 +105,7 @@ def test_the_settled_configuration_is_resolved(tmp_path: Path) -> None:
         ("method.wrong_evry=2", "did you mean wrong_every?"),
         ("data.splt=other", "did you mean split?"),
         ("feed=best-effort", "did you mean best_effort?"),
-        ("dtype=float8", "one of float32, float16, bfloat16; did you mean float"),
+        ("dtype=float8", "one of float32, float16, bfloat16, int8; did you mean float"),
         ("device=gpu", "the device is cpu, cuda"),
         ("limit=0", "limit=0: must be 1 or more"),
         ("batch=two", "batch=two: must be a whole number"),

@@ -187,7 +187,7 @@ def encoded():
     windows = WindowDecoder(whisper, beam=3, max_tokens=20)
     found = {}
     for seed in (1, 2, 3):
-        window = alone(windows.decoding(noise(3.0, seed=seed), None, NULL), NULL)
+        window = windows.decode(noise(3.0, seed=seed), None, NULL)
         found[seed] = window
     return whisper, windows, found
 

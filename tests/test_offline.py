@@ -10,7 +10,6 @@ from transformers import WhisperFeatureExtractor
 from streaming_asr.config import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
-from streaming_asr.whisper.together import alone
 from tests.tiny import noise, tiny_folder
 
 FOLDER = str(tiny_folder(seed=0, max_tokens=256))
@@ -63,7 +62,7 @@ def test_a_beam_finds_the_likeliest_two_tokens_and_scores_them_as_transformers_d
     whisper, gains = beam._decoder.whisper, []
     for seed in range(8):
         audio = noise(2.0, seed)
-        one, many = (alone(m._decoder.decoding(audio, None, NULL), NULL) for m in (greedy, beam))
+        one, many = (m._decoder.decode(audio, None, NULL) for m in (greedy, beam))
         assert len(one.tokens) == len(many.tokens) == 2
         extractor = WhisperFeatureExtractor.from_pretrained(folder)
         mel = extractor(audio, sampling_rate=16_000, return_tensors="pt").input_features

@@ -366,7 +366,7 @@ def test_a_log_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"feed": "slow"}, "fixed or best_effort"),
+        ({"feed": "slow"}, "one of fixed, best_effort"),
         ({"batch": 0}, "1 or more"),
         ({"batch": 2, "feed": "best_effort"}, "use batch=1"),
     ],

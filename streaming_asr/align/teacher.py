@@ -74,9 +74,8 @@ class Teacher:
             start += step
 
     def _decode(self, samples: Samples, language: str) -> Any:
-        from streaming_asr.whisper.together import alone
 
-        return alone(self._windows.decoding(samples, language, NULL), NULL)
+        return self._windows.decode(samples, language, NULL)
 
     def estimate(self, recordings: Sequence[Utterance], samples: Samples, language: str) -> str:
         """How long `pieces` and the aligner take for the recordings, going by a window full of

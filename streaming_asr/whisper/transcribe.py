@@ -21,7 +21,7 @@ from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Guide
-from streaming_asr.whisper.together import Passes, Wanted
+from streaming_asr.whisper.together import Passes, Wanted, alone
 from streaming_asr.whisper.words import Emitter, TokenWord, probability_of
 
 Times = list[tuple[float, float]]
@@ -89,6 +89,10 @@ class WindowDecoder:
         return (
             yield from self.search_window(cache, n_frames, n_frames, language, recorder, previous)
         )
+
+    def decode(self, audio: Samples, language: str | None, recorder: Recorder) -> Window:
+        """Transcribe (n,) samples, n at most the context, of one stream by itself."""
+        return alone(self.decoding(audio, language, recorder), recorder)
 
     def search_window(
         self,
