@@ -9,7 +9,6 @@ The prompts are recordings that Debian's packages carry (`data.prompts`), one na
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from streaming_asr.cells import plan
 from streaming_asr.config import check_options
 from streaming_asr.data.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
 from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.machine import let_waiting_threads_sleep
 from streaming_asr.models.find import find_here
 from streaming_asr.models.packages import Packaged, Wheel, find_packaged, packaged, write
 from streaming_asr.terminal import command_parser, exit_status
@@ -89,10 +89,7 @@ def with_model(overrides: Sequence[str]) -> list[str]:
     For commands on a user's own speech, of which mini hears nothing. Raises UserError, for wrong
     settings before anything is downloaded.
     """
-    # Read when torch loads: threads that spin while they wait for each other starve on a busy
-    # machine: layers of tiny.en's size took 21 times as long with two as with one, 3.5 times with
-    # two that sleep.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    let_waiting_threads_sleep()
     check_options(overrides)
     given = [o.partition("=")[2] for o in overrides if re.match(r"(model|model\.path)=", o)]
     overrides = list(overrides) if given else [*overrides, f"model={REAL}"]

@@ -38,6 +38,7 @@ from streaming_asr.files import write_text
 from streaming_asr.formats.stream import CU, EVERYTHING, INSIDE, STEPS, unmeasured
 from streaming_asr.get import with_model
 from streaming_asr.hashes import code_hash, config_hash, model_hash
+from streaming_asr.machine import let_waiting_threads_sleep
 from streaming_asr.method import SAMPLE_RATE, LongForm, Paced
 from streaming_asr.models.find import find_here
 from streaming_asr.paths import CONF_DIR
@@ -397,6 +398,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
             check_name(argument)
         check_options(argv)
+        let_waiting_threads_sleep()
         argv = _own_speech(argv)
         with stoppable():
             if "hydra/launcher=submitit_slurm" in argv:
