@@ -93,6 +93,8 @@ def _opened(path: str | Path) -> Iterator[Any]:
 def _unreadable(path: str | Path, why: object) -> UserError:
     if not Path(path).is_file():
         return UserError(f"{path}: no such audio file; correct the path.")
+    if "does not exist" in str(why):  # what libsndfile says of an .mp3 that is none
+        why = "its content is of no audio format that is known"
     return UserError(f"{path}: not readable as audio ({why}); record or export it again")
 
 
