@@ -130,9 +130,11 @@ def call(program: str, words: list[str]) -> int:
 
 
 MODULES = {"experiments.papers": "experiments.papers.compare"}
-READERS = ("report", "score", "list", "doctor", "capacity", "track_layout")
 READERS = (
-    *(f"streaming_asr.{name}" for name in READERS),
+    *(
+        f"streaming_asr.{name}"
+        for name in ("report", "score", "list", "doctor", "capacity", "track_layout")
+    ),
     *(f"experiments.{name}" for name in ("papers", "figures", "capacity", "mini.rebuild")),
 )
 # Other tools, pages' stand-ins, what a sweep of two methods has not, a server, hours.

@@ -147,12 +147,12 @@ class BlockRecipe(CorpusRecipe):
                 f"start={self.start}: no such folder; give that of an earlier stage, or null"
             )
         self.begun_from = None if self.start is None else published_name(self.start)
-        self.before = () if self.begun is None else (_card_of(self.begun),)
+        self.drawn_after = () if self.begun is None else (_card_of(self.begun),)
 
     def rng(self, *key: object) -> random.Random:
         """As the base's; a training that goes on from another has draws of its own, or with the
         same seed it would see the other's windows again."""
-        return super().rng(*self.before, *key)
+        return super().rng(*self.drawn_after, *key)
 
     def prompts(self) -> dict[str | None, list[int]]:
         """The control tokens before a text, for each language of the corpus; all are as long.
