@@ -84,7 +84,7 @@ def _live(argv: list[str]) -> int:
     if not any(each.startswith("name=") for each in rest):
         stem = re.sub(r"[^\w.-]", "_", Path(source).stem)
         rest.append(f"name='live/{stem}-{datetime.now():%Y%m%d-%H%M%S}'")
-    open_source = _open_microphone if source == "mic" else _open_file(source, speed)
+    open_source = _open_microphone() if source == "mic" else _open_file(source, speed)
 
     from streaming_asr.live_scores import finish
     from streaming_asr.live_sessions import cells_of
@@ -186,9 +186,11 @@ def _paced(samples: Samples, speed: float, control: Control) -> Iterator[Samples
         yield piece
 
 
-@contextmanager
-def _open_microphone(control: Control) -> Iterator[Iterator[Samples]]:
-    """Yield the microphone's pieces. Raises UserError without sounddevice or a microphone."""
+def _open_microphone() -> Callable[[Control], Any]:
+    """Return what opens the microphone and yields its pieces.
+
+    Raises UserError without sounddevice or a microphone, at once; for one in use when it opens.
+    """
     try:
         import sounddevice
     except ModuleNotFoundError as error:
@@ -203,33 +205,44 @@ def _open_microphone(control: Control) -> Iterator[Iterator[Samples]]:
         ) from error
     from streaming_asr.data.audio import Resampler
 
-    pieces: queue.Queue[Samples] = queue.Queue()
-    try:
+    @contextmanager
+    def usable() -> Iterator[None]:
+        try:
+            yield
+        except (sounddevice.PortAudioError, ValueError) as error:
+            raise UserError(
+                f"audio=mic: no microphone can be opened ({error}); plug one in and allow its use, "
+                "or give audio=FILE"
+            ) from error
+
+    with usable():
         rate = round(sounddevice.query_devices(kind="input")["default_samplerate"])
-        stream = sounddevice.InputStream(
-            samplerate=rate,
-            channels=1,
-            dtype="float32",
-            blocksize=round(PIECE_S * rate),
-            callback=lambda data, *_: pieces.put(data[:, 0].copy()),
-        )
-    except (sounddevice.PortAudioError, ValueError) as error:
-        raise UserError(
-            f"audio=mic: no microphone can be opened ({error}); plug one in and allow its use, or "
-            "give audio=FILE"
-        ) from error
 
-    def taken() -> Iterator[Samples]:
-        resampler = Resampler()
-        while not control.stopped:
-            with suppress(queue.Empty):
-                piece = pieces.get(timeout=0.2)
-                if not control.paused:
-                    yield piece if rate == SAMPLE_RATE else resampler.of_samples(piece, rate)
-        yield resampler.of_frame(None)
+    @contextmanager
+    def opened(control: Control) -> Iterator[Iterator[Samples]]:
+        pieces: queue.Queue[Samples] = queue.Queue()
+        with usable():
+            stream = sounddevice.InputStream(
+                samplerate=rate,
+                channels=1,
+                dtype="float32",
+                blocksize=round(PIECE_S * rate),
+                callback=lambda data, *_: pieces.put(data[:, 0].copy()),
+            )
 
-    with stream:
-        yield taken()
+        def taken() -> Iterator[Samples]:
+            resampler = Resampler()
+            while not control.stopped:
+                with suppress(queue.Empty):
+                    piece = pieces.get(timeout=0.2)
+                    if not control.paused:
+                        yield piece if rate == SAMPLE_RATE else resampler.of_samples(piece, rate)
+            yield resampler.of_frame(None)
+
+        with stream:
+            yield taken()
+
+    return opened
 
 
 # -- the terminal ---------------------------------------------------------------------------

@@ -106,15 +106,18 @@ def _transcribe(given: argparse.Namespace) -> int:
         except OSError as error:  # before the work, not after it
             reason = f"cannot be written to ({error.strerror})"
             raise UserError(f"--out {given.out}: {reason}; name another folder") from error
-    config = _settled([a for a in given.arguments if a not in names], timed=bool(forms))
-    chosen = OmegaConf.to_container(config.method)
-    about = {"model": config.model.name, "chunk": config.chunk, "method": chosen}
+    overrides = [a for a in given.arguments if a not in names]
+    compose_raw(overrides)  # a slip is told now; it refuses a list, which with_model lets pass
     method: Any = None
     for file in files:
         samples = None
         try:
             samples = load_audio(file)
-            method = method or method_of(config)[0]
+            if method is None:  # nothing is obtained for recordings that cannot be read
+                config = _settled(overrides, timed=bool(forms))
+                chosen = OmegaConf.to_container(config.method)
+                about = {"model": config.model.name, "chunk": config.chunk, "method": chosen}
+                method = method_of(config)[0]
             began = perf_counter()
             with _Screen() as screen:
                 told = transcript(method, samples, file, config, screen.show)
@@ -152,7 +155,6 @@ def _files(names: Sequence[str]) -> tuple[list[Path], list[str]]:
 def _settled(overrides: Sequence[str], *, timed: bool) -> DictConfig:
     """Return the settled configuration; a model of many languages detects them by default, and
     where words are to be timed a method that can align them does."""
-    compose_raw(overrides)  # refuses a list, which with_model lets pass for the others
     config = compose([*with_model(overrides), "tracker=none"])
     if timed and config.method.get("word_times") == "emission":
         config.method.word_times = "alignment"

@@ -341,19 +341,24 @@ class NoMicrophone:
         raise self.PortAudioError("Error querying device -1")
 
 
-def test_without_a_microphone_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sounddevice", NoMicrophone())  # type: ignore[arg-type]
-    with (
-        pytest.raises(UserError, match=r"no microphone can be opened .*audio=FILE"),
-        live._open_microphone(live.Control()),
-    ):
-        pass
-    monkeypatch.setitem(sys.modules, "sounddevice", None)  # type: ignore[arg-type]
-    with (
-        pytest.raises(UserError, match=r"pip install 'streaming-asr\[live\]'"),
-        live._open_microphone(live.Control()),
-    ):
-        pass
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (NoMicrophone(), "no microphone can be opened"),
+        (None, "pip install 'streaming-asr[live]'"),
+    ],
+)
+def test_without_a_microphone_the_error_says_what_to_do_before_anything_loads(
+    module: object,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", module)  # type: ignore[arg-type]
+    monkeypatch.setattr(live, "with_model", lambda given: pytest.fail("a model is obtained"))
+    assert live.main(["audio=mic", "method=whisperrt"]) == 2
+    told = capsys.readouterr().err
+    assert message in told and "audio=FILE" in told
 
 
 def test_a_microphone_of_another_rate_is_resampled_and_q_ends_it(
@@ -377,7 +382,7 @@ def test_a_microphone_of_another_rate_is_resampled_and_q_ends_it(
     )
     monkeypatch.setitem(sys.modules, "sounddevice", device)  # type: ignore[arg-type]
     control, heard = live.Control(), []
-    with live._open_microphone(control) as pieces:
+    with live._open_microphone()(control) as pieces:
         for piece in pieces:
             heard.append(piece)
             control.stopped = len(heard) == 25

@@ -15,9 +15,10 @@ import pytest
 from report_cells import tone, write_cell, write_grid
 
 from streaming_asr.errors import UserError
+from streaming_asr.events import Step, UtteranceLog
 from streaming_asr.report import build, main, table
 from streaming_asr.report.cells import Cell, front, read_cells
-from streaming_asr.report.page import page_data
+from streaming_asr.report.page import _said, page_data
 
 # -- the cells and the terminal's table ------------------------------------------------------
 
@@ -544,6 +545,17 @@ def test_metrics_are_shown_by_group_with_their_names_in_words(page: Path) -> Non
     assert ("al_ca_ms", "AL, ms, with compute") in headings
     assert all(name.startswith(("label", "chunk", "split", "al_", "laal", "yaal", "dal", "ap"))
                for name, _ in headings)  # fmt: skip
+
+
+def test_a_gap_between_blocks_does_not_break_a_sentence() -> None:
+    """WhisperRT's words lie where their blocks end, here with a second between the second and
+    third word of the first sentence."""
+    texts = ["The", "harbour", "opens", "at", "nine.", "Bring", "a", "coat", "with", "you."]
+    begins = [0.3, 0.6, 1.9, 2.2, 2.5, 4.1, 4.4, 4.7, 5.0, 5.3]
+    step = Step("audio", 96_000, {"wall": 1}, committed=[f" {text}" for text in texts],
+                words=[[start, start + 0.3, None] for start in begins])  # fmt: skip
+    log = UtteranceLog(utt="u", text="", duration_samples=96_000, steps=[step])
+    assert _said(log) == [(0.3, "The harbour opens at nine."), (4.1, "Bring a coat with you.")]
 
 
 @in_browser

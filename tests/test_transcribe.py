@@ -240,6 +240,7 @@ def test_real_whisper_is_taken_and_obtained_unless_another_is_asked_for(
         (transcribe, ["{talk}", "method=whisprt"], "method=whisprt: no such method"),
         (transcribe, ["{talk}", "method=u2"], "no such weights of u2"),
         (transcribe, ["none.wav"], "none.wav: no such folder or file"),
+        (transcribe, ["bad.mp3"], "bad.mp3: not readable as audio"),
         (compare, ["audio={talk}", "method=offline,ufall"], "method=ufall: no such method"),
         (run, ["data.path={talk}", "chunk=0"], "chunk=0: must be positive"),
         (transcribe, ["{talk}", "--chunk", "300ms"], "write chunk=300ms"),
@@ -258,6 +259,7 @@ def test_a_slip_is_answered_before_weights_are_downloaded(
 ) -> None:
     obtained: list[object] = []
     monkeypatch.chdir(tmp_path)
+    Path("bad.mp3").write_bytes(b"no audio")
     monkeypatch.setattr("streaming_asr.models.find.find_packaged", lambda model: None)
     monkeypatch.setattr("streaming_asr.models.find._cached", lambda name, revision: None)
     monkeypatch.setattr(get, "get_model", obtained.append)

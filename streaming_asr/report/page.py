@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -253,12 +254,16 @@ def _timelines(cells: list[Cell]) -> tuple[list[dict[str, Any]], dict[str, str]]
 
 
 def _said(log: UtteranceLog) -> list[tuple[float | None, str]]:
-    """Return the final text in pieces with the second each begins at: by the method's own times,
-    else whole."""
+    """Return the final text in pieces with the second each begins at, by the method's own times;
+    whole where it has none.
+
+    The times may be those of blocks, whose gaps are no pauses, so a word lasts until the next.
+    """
     words = [Word(text, *times) for text, times in committed_words(log.steps)]
     if any(word.start is None or word.end is None for word in words):
         return [(None, display_text(words))]
-    return [(round(each.start, 2), each.text) for each in cues(words)]
+    lasting = [replace(word, end=after.start) for word, after in pairwise(words)] + words[-1:]
+    return [(round(each.start, 2), each.text) for each in cues(lasting)]
 
 
 def _audio(path: Path, folder: Path, room: int) -> tuple[str | None, str]:
