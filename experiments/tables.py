@@ -75,8 +75,10 @@ def intervals(cell: Cell) -> Mapping[str, Any]:
     return cell.document.get("intervals") or {}
 
 
-def caption(cells: Iterable[Cell]) -> str:
-    """When, where and on how much it was measured, over what intervals are, and what failed."""
+def caption(cells: Iterable[Cell], *, with_intervals: bool = True) -> str:
+    """When, where and on how much it was measured, over what intervals are, and what failed.
+
+    with_intervals: whether the table shows them."""
     cells = list(cells)
     if not cells:
         return "Not run yet."
@@ -86,7 +88,7 @@ def caption(cells: Iterable[Cell]) -> str:
     machines = {_machine(document) for document in documents}
     counts = sorted({int(document["n_utterances"]) for document in documents})
     drawn = {f"{i['n_drawn']} {i['drawn']}s" for c in cells if (i := intervals(c)).get("drawn")}
-    over = f"; intervals over {' or '.join(sorted(drawn))}" if drawn else ""
+    over = f"; intervals over {' or '.join(sorted(drawn))}" if drawn and with_intervals else ""
     failed = sum(int(document.get("n_failed") or 0) for document in documents)
     return (
         f"Measured {' to '.join(days)} on {', '.join(sorted(machines))}, one thread, "
