@@ -11,6 +11,7 @@ import pytest
 from hydra.types import RunMode
 from table_cells import figures, row
 
+from experiments.mini.fingerprint import RECORD, cells
 from experiments.tables import (
     duration,
     find,
@@ -73,6 +74,10 @@ def test_the_sweeps_of_mini_share_a_folder_and_leave_no_method_out() -> None:
     assert raw["mini_simul_whisper"].method.weights == "auto"
     command = (CONF_DIR / "experiment" / "mini.yaml").read_text(encoding="utf-8")
     assert [name for name in raw if f" {name}" not in command.split("# Command:")[1]] == []
+
+
+def test_the_record_of_texts_has_every_method_and_variant() -> None:
+    assert {" ".join(cell) for cell in cells()} == set(json.loads(RECORD.read_text("utf-8")))
 
 
 # -- the tables -----------------------------------------------------------------------------

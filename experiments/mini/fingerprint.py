@@ -35,8 +35,8 @@ VARIANTS = (
 
 
 def cells() -> list[list[str]]:
-    """The overrides of every cell."""
-    methods = sorted(path.stem for path in (CONF_DIR / "method").glob("*.yaml"))
+    """The overrides of every cell; of every method but `remote`, whose texts are a server's."""
+    methods = sorted({path.stem for path in (CONF_DIR / "method").glob("*.yaml")} - {"remote"})
     pairs = [(method,) for method in methods] + list(VARIANTS)
     return [
         [f"method={method}", f"chunk={chunk}", *rest] for method, *rest in pairs for chunk in CHUNKS
