@@ -43,8 +43,6 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     ],
     "UFAL": [{"method": "ufal"}],
     "hush word": [{"method": "hush_word", "padding": "hush"}],
-    "U2, first pass": [{"method": "u2", "rescore": 0}],
-    "U2, rescored": [{"method": "u2", "rescore": 6}],
     "Simul-Whisper, last word always dropped": [
         {"method": "simul_whisper", "truncation": "always"}
     ],
@@ -54,7 +52,7 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "causal mask alone": [{"method": "whisperrt", "weights": "none"}],
 }
 """By the name of a system: what its cell is; of several the first that there is."""
-OFFLINE, WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, U2_FIRST, U2, ALWAYS, *OTHERS = SYSTEMS
+OFFLINE, WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, ALWAYS, *OTHERS = SYSTEMS
 ROWS = (
     (OFFLINE, None),
     (WHISPERRT, 100),
@@ -62,7 +60,6 @@ ROWS = (
     (HUSH, 500),
     *((system, 1000) for system in (WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH)),
 )
-PROMPTS = (*ROWS, *((system, chunk) for chunk in (300, 1000) for system in (U2_FIRST, U2)))
 VARIANTS = (
     (OFFLINE, None),
     *((system, chunk) for chunk in (300, 1000) for system in (NEVER, ALWAYS, OTHERS[-1])),
@@ -150,8 +147,8 @@ def _under_caption(
 
 def blocks(output: Path) -> dict[str, str]:
     """The tables of the page, by the names of their places."""
-    rows = {"real": PROMPTS, "real_voices": ROWS, "real_speechocean762": ROWS}
-    main_rows = {name: table(read(output / name), rows[name]) for name in rows}
+    names = ("real", "real_voices", "real_speechocean762")
+    main_rows = {name: table(read(output / name), ROWS) for name in names}
     variants = read(output / "real_variants", output / "real")
     return {
         **main_rows,
