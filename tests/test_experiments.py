@@ -108,6 +108,7 @@ def finished(
         "word_latency_stable_p50_ca_s": 0.25,
         "word_latency_stable_p90_ca_s": None,
         "rtf_total": 0.0625,
+        "rtf_cpu": 0.05,
     }
     document = {
         "schema": 1,
@@ -197,8 +198,8 @@ def test_figure_6_sets_the_kept_cache_beside_the_exact_one(tmp_path: Path) -> No
             )  # fmt: skip
     text = tables.fig6(read(tmp_path / "fig6"))
     assert "2 recordings failed; they count as empty." in text
-    assert figures(text, "greedy") == [5.0, 6.0, 0.062, 0.062]
-    assert figures(text, "beam 7") == [4.5, 9.0, 0.062, 0.062]
+    assert figures(text, "greedy") == [5.0, 6.0, 0.05, 0.05]
+    assert figures(text, "beam 7") == [4.5, 9.0, 0.05, 0.05]
     assert figures(text, "beam 3") == ["not run"] * 4
 
 
