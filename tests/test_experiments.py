@@ -158,7 +158,7 @@ def test_table_1_is_written_from_the_results_and_says_where_whisperrt_loses(tmp_
         assert [there[name] for name in ("RWER", "ARWER", "WER")] == [wer + 1, wer + 2, wer]
         assert (there["ARWER grid"], there["RTF"]) == (wer + 30, 0.062)
         assert there["committed p50 / p90"] == (0.5, 1.25)
-    for part, system, chunk in ((clean, "re-encoding", "200 ms"), (other, "offline", "whole")):
+    for part, system, chunk in ((clean, "re-encoding", "100 ms"), (other, "offline", "whole")):
         absent = row(part, system, chunk)
         assert {absent[name] for name in ("WER", "ARWER grid", "RTF")} == {"not run"}
     # It loses to re-encoding, and the table says so.
