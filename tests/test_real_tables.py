@@ -40,6 +40,8 @@ def results(root: Path) -> Path:
     add(root / "real", "whisperrt", "1000ms", "cats eat flesh fish", beam=3, weights="x/any_chunk")
     add(root / "real", "simul_whisper", "1000ms", SAID, truncation=None, weights=None)
     add(root / "real_variants", "simul_whisper", "1000ms", "no", truncation="always", weights=None)
+    add(root / "real_detector", "simul_whisper", "300ms", SAID, truncation="never", weights=None)
+    add(root / "real_detector", "simul_whisper", "300ms", "no", weights="models/base.pt")
     add(root / "real_voices", "offline", "1000ms", SAID)
     return root
 
@@ -57,6 +59,10 @@ def test_a_row_has_its_cell_and_its_paired_difference_from_offline(tmp_path: Pat
     variants = text["real_variants"]
     always = row(variants, "Simul-Whisper, last word always dropped", "1000 ms")
     assert always["WER %"][0] == always["over offline, points"][0] == 25.0  # one of four is "no"
+    detectors = text["real_detector"]
+    assert row(detectors, "Simul-Whisper, detector", "300 ms")["WER %"][0] == 25.0
+    assert row(detectors, "Simul-Whisper, no detector", "300 ms")["WER %"][0] == 0.0
+    assert "over offline" not in detectors
     voices = text["real_voices"]
     assert figures(voices, "offline", "whole")[0] == (0.0, 0.0, 0.0)
     assert row(voices, "UFAL", "1000 ms")["WER %"] == "not run"
@@ -103,4 +109,4 @@ def test_the_page_has_a_place_for_each_table(tmp_path: Path) -> None:
     page = Path(shutil.copy(tables.PAGE, tmp_path / "README.md"))
     given = ["--output", str(tmp_path / "none"), "--here", str(page)]
     assert tables.main(given) == 0
-    assert page.read_text().count("Not run yet.") == 6
+    assert page.read_text().count("Not run yet.") == 7

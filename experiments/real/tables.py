@@ -3,10 +3,10 @@
     python -m experiments.real.tables [--output outputs] [--readme README.md]
 
 Reads <output>/real/*/metrics.json (prompts), real_voices, real_speechocean762, real_variants,
-real_base and real_all, and rewrites the blocks of these names in this folder's README.md; with
---readme also, with fewer rows, the block `real` of that file. A missing cell is written as "not
-run". Differences from offline are paired, over all cells at 300 ms and 1 s of a corpus together
-(`score compare`).
+real_detector, real_base and real_all, and rewrites the blocks of these names in this folder's
+README.md; with --readme also, with fewer rows, the block `real` of that file. A missing cell is
+written as "not run". Differences from offline are paired, over all cells at 300 ms and 1 s of a
+corpus together (`score compare`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "offline": [{"method": "offline"}],
     "WhisperRT, greedy": [{"method": "whisperrt", "beam": 0}],
     "WhisperRT, beam 3": [{"method": "whisperrt", "beam": 3}],
-    "Simul-Whisper, detector": [{"method": "simul_whisper", "weights": "any_chunk"}],
+    "Simul-Whisper, detector": [
+        {"method": "simul_whisper", "weights": "any_chunk"},
+        {"method": "simul_whisper", "weights": "base.pt"},  # the authors'
+    ],
     "Simul-Whisper, no detector": [
         {"method": "simul_whisper", "weights": "none", "truncation": None},
         {"method": "simul_whisper", "truncation": "never"},
@@ -65,6 +68,7 @@ VARIANTS = (
     *((system, chunk) for chunk in (300, 1000) for system in (NEVER, ALWAYS, OTHERS[-1])),
     *((system, 1000) for system in OTHERS[:-1]),
 )
+DETECTORS = tuple((system, chunk) for chunk in (300, 1000) for system in (NEVER, DETECTOR, ALWAYS))
 SHORT = (
     (OFFLINE, None),
     (WHISPERRT, 300),
@@ -153,6 +157,7 @@ def blocks(output: Path) -> dict[str, str]:
     return {
         **main_rows,
         "real_variants": table(variants, VARIANTS),
+        "real_detector": table(read(output / "real_detector"), DETECTORS, compared=False),
         "real_base": base(output),
         "real_all": whole(output),
     }
