@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import streaming_asr.train  # noqa: F401  makes its settings known to Hydra
 from streaming_asr.config import build, compose_raw
 from streaming_asr.methods.simul_whisper.train import TruncationRecipe
 from streaming_asr.methods.simul_whisper.truncation import (
