@@ -98,7 +98,7 @@ def best_layer(x: Tensor, y: Tensor) -> torch.nn.Linear:
     n = len(x) * 4 // 5
 
     def loss(weight_decay: float) -> float:
-        logits = fitted(x[:n], y[:n], weight_decay)(x[n:])[:, 0]
+        logits = fitted(x[:n], y[:n], weight_decay)(x[n:])[:, 0].detach()
         return float(F.binary_cross_entropy_with_logits(logits, y[n:]))
 
     return fitted(x, y, min(WEIGHT_DECAYS, key=loss))
