@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from streaming_asr.files import write_text
 
 REMEMBERED_BYTES = 32 * 2**20
 """Files that are smaller than this together are read again instead of remembered."""
+
+STALE_S = 24 * 3600
+"""What has been in the making for so long was left by a process that was killed."""
 
 NO_PLACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -38,6 +42,9 @@ def kept(target: Path, make: Callable[[Path], None], *, n_bytes: int = 0) -> Pat
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(".making-*"):
+            if time.time() - left.stat().st_mtime > STALE_S:
+                shutil.rmtree(left, ignore_errors=True)
         if shutil.disk_usage(target.parent).free < n_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as scratch:

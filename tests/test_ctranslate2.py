@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
 import struct
 import tempfile
+import time
 from pathlib import Path
 
 import ctranslate2
@@ -319,3 +321,13 @@ def test_the_packages_tiny_en_computes_what_ctranslate2_computes(tiny_en):
     assert worst < 2e-3
     assert [ours for ours, _ in texts] == [theirs for _, theirs in texts]
     assert all(len(ours) > 3 for ours, _ in texts)
+
+
+def test_what_a_killed_process_was_making_is_removed_a_day_later(tmp_path):
+    old, new = tmp_path / ".making-old", tmp_path / ".making-new"
+    for folder in (old, new):
+        (folder / "made").mkdir(parents=True)
+    yesterday = time.time() - cache.STALE_S - 60
+    os.utime(old, (yesterday, yesterday))
+    cache.kept(tmp_path / "model", lambda path: path.mkdir())
+    assert {path.name for path in tmp_path.iterdir()} == {".making-new", "model"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import jiwer
 import numpy as np
@@ -77,6 +78,28 @@ def test_mini_writes_recordings_down_times_the_words_and_keeps_what_it_is_sure_o
     again, _ = prepare(folder, tmp_path)
     assert [item.text for item in read_shards(again)] == [item.text for item in items]
     assert prepare(folder, tmp_path)[0] == again
+
+
+def test_the_next_piece_begins_where_the_segments_of_a_full_window_end(monkeypatch):
+    made = teacher.Teacher(str(tiny_folder(seed=0, max_tokens=256)))
+    limit = made._windows.limit_samples
+    ends, heard = [150, 170, None], []
+
+    def decode(samples, language):
+        heard.append(len(samples))
+        word = SimpleNamespace(text=f" {len(heard)}")
+        return SimpleNamespace(words=[word], log_probs=[0.0], end=ends[len(heard) - 1])
+
+    monkeypatch.setattr(made, "_decode", decode)
+    monkeypatch.setattr(made._windows, "times", lambda window: [(0.1, 0.5)])
+    n = 320 * (150 + 170) + limit // 2
+    pieces = list(made.pieces(np.zeros(n, np.float32), "en"))
+    assert [(p.start, p.stop, p.text) for p in pieces] == [
+        (0, 320 * 150, "1"),
+        (320 * 150, 320 * 320, "2"),
+        (320 * 320, n, "3"),
+    ]
+    assert heard == [limit, limit, limit // 2]
 
 
 def test_one_command_transcribes_and_distils(recordings, tmp_path, monkeypatch, capsys):

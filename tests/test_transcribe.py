@@ -238,7 +238,7 @@ def test_real_whisper_is_taken_and_obtained_unless_another_is_asked_for(
     ("program", "command", "message"),
     [
         (transcribe, ["{talk}", "method=whisprt"], "method=whisprt: no such method"),
-        (transcribe, ["{talk}", "method=u2"], "no such weights of u2"),
+        (transcribe, ["{talk}", "method=u2", "method.weights=nowhere"], "nowhere"),
         (transcribe, ["none.wav"], "none.wav: no such folder or file"),
         (transcribe, ["bad.mp3"], "bad.mp3: not readable as audio"),
         (compare, ["audio={talk}", "method=offline,ufall"], "method=ufall: no such method"),

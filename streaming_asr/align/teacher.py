@@ -1,9 +1,9 @@
 """Training speech of recordings that nobody has transcribed: the offline model writes them down.
 
 `python -m streaming_asr.train method=whisperrt model=tiny.en data=folder data.path=DIR`. Each
-recording is decoded greedily in windows of the model's context, cut where a word ends; what is
-doubtful is left out by Whisper's own rule (Radford et al. 2023, section 4.5). The words get their
-times as with `data.align=auto`. One piece in twenty is dev.
+recording is decoded greedily, with timestamps, in windows of the model's context, cut where a
+segment ends; what is doubtful is left out by Whisper's own rule (Radford et al. 2023, section
+4.5). The words get their times as with `data.align=auto`. One piece in twenty is dev.
 """
 
 from __future__ import annotations
@@ -68,14 +68,15 @@ class Teacher:
             window = self._decode(samples[start : start + limit], language)
             step, n_words = len(samples) - start, len(window.words)
             if step > limit:
-                step, n_words = self._windows.seam(self._windows.times(window))
+                step, n_words = self._windows.seam(self._windows.times(window), window.end)
             text = " ".join("".join(word.text for word in window.words[:n_words]).split())
             yield Piece(start, start + step, text, doubtful(text, window.log_probs))
             start += step
 
     def _decode(self, samples: Samples, language: str) -> Any:
+        from streaming_asr.whisper.together import alone
 
-        return self._windows.decode(samples, language, NULL)
+        return alone(self._windows.decoding_segments(samples, language, NULL), NULL)
 
     def estimate(self, recordings: Sequence[Utterance], samples: Samples, language: str) -> str:
         """How long `pieces` and the aligner take for the recordings, going by a window full of

@@ -114,6 +114,7 @@ class Decoder:
         stream: int | None = None,
         take: Sequence[Sequence[int]] | None = None,
         on_cross: OnCross | None = None,
+        bias: torch.Tensor | None = None,
     ) -> TokenPart:
         """Return a part of a pass: tokens[r] at positions starts[r].. of each row, the earlier ones
         cached, whose hidden states (rows, len(take[0]), d) come out.
@@ -121,7 +122,8 @@ class Decoder:
         rows: cache rows of the tokens (default 0..len(tokens)-1), each also its stream's row in
         the cross cache, unless all are hypotheses of one `stream`. take: for each row, indices
         into tokens[r] whose outputs are wanted (default the last one); shorter lists are filled
-        with their last. on_cross: see `OnCross`.
+        with their last. on_cross: see `OnCross`. bias: (vocabulary,) on the logits of what follows,
+        in place of `suppressed`.
         """
         lengths = [len(row) for row in tokens]
         longest = max(lengths)
@@ -144,7 +146,7 @@ class Decoder:
         where = KeyPositions(self.max_tokens, starts, longest, rows, ragged, device)
         x = self.embedding[ids] + where.position_embedding(self.positions)
         picks = torch.tensor(take, device=device)
-        return TokenPart(x, cache, where, rows, stream, n_frames, picks, on_cross)
+        return TokenPart(x, cache, where, rows, stream, n_frames, picks, on_cross, bias)
 
     @torch.inference_mode()
     def run_parts(self, parts: Sequence[TokenPart]) -> list[torch.Tensor]:
@@ -204,7 +206,11 @@ class Decoder:
     def next_log_probs(self, parts: Sequence[TokenPart]) -> list[torch.Tensor]:
         """Run one pass: for each part log-probabilities (rows, vocabulary) of what follows it."""
         last = [hidden[:, -1] for hidden in self.run_parts(parts)]
-        return list(self.log_probs(torch.cat(last)).split([len(rows) for rows in last]))
+        bias = None
+        if any(part.bias is not None for part in parts):
+            own = [self.suppressed if part.bias is None else part.bias for part in parts]
+            bias = torch.cat([b.expand(len(rows), -1) for b, rows in zip(own, last, strict=True)])
+        return list(self.log_probs(torch.cat(last), bias).split([len(rows) for rows in last]))
 
     @torch.inference_mode()
     def log_probs(self, hidden: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -228,6 +234,7 @@ class TokenPart:
     picks: torch.Tensor
     """(rows, wanted) of the n positions."""
     on_cross: OnCross | None
+    bias: torch.Tensor | None
 
     @property
     def is_narrowed(self) -> bool:

@@ -62,11 +62,23 @@ class Whisper:
             )
         return int(number)
 
-    def prompt(self, language: str | None = None, previous: Sequence[int] = ()) -> list[int]:
+    @cached_property
+    def first_timestamp(self) -> int | None:
+        """The token <|0.00|>, one of which follows for every frame; None: the model has none."""
+        first = self._id("<|notimestamps|>") + 1
+        return first if first + self.context_frames < self.config.vocab_size else None
+
+    def prompt(
+        self,
+        language: str | None = None,
+        previous: Sequence[int] = (),
+        *,
+        timestamps: bool = False,
+    ) -> list[int]:
         """Control tokens before the text; `previous` token ids stand before them as context.
 
         Multilingual models: sot, language (default en), transcribe; English-only ones: sot.
-        Then <|notimestamps|>.
+        Then <|notimestamps|>, unless the text is to have timestamps.
         """
         ids = [self._id("<|startofprev|>"), *previous] if previous else []
         ids.append(self.sot)
@@ -74,7 +86,7 @@ class Whisper:
             ids += [self._language_id(language or "en"), self._id("<|transcribe|>")]
         else:
             refuse_other_than_english(language)
-        return [*ids, self._id("<|notimestamps|>")]
+        return ids if timestamps else [*ids, self._id("<|notimestamps|>")]
 
     def _language_id(self, language: str) -> int:
         token = f"<|{language}|>"

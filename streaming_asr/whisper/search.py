@@ -57,6 +57,12 @@ class Guide:
     """Called in every pass; the outputs of all tokens fed are then computed."""
     last_attended: int | None = None
     """Frame of the last token before the search, which every hypothesis begins with."""
+    bias: torch.Tensor | None = None
+    """(vocabulary,) on the logits, in place of the decoder's `suppressed`."""
+
+    def revise(self, live: Sequence[Hypothesis], log_probs: torch.Tensor) -> torch.Tensor:
+        """Return the log-probabilities (live, vocabulary) that the search goes by."""
+        return log_probs
 
     def narrow(self, best: int) -> bool:
         """Return whether only the best next token counts; asked while one hypothesis is live."""
@@ -113,10 +119,11 @@ class BeamSearch:
                     stream=0,
                     take=take,
                     on_cross=guide.on_cross,
+                    bias=guide.bias,
                 )
             next_log_probs = yield Wanted("decode", self.decoder.next_log_probs, part)
             with recorder.part("decode"):
-                top = next_log_probs.topk(self.beam + 1)
+                top = guide.revise(live, next_log_probs).topk(self.beam + 1)
                 tokens, log_probs = top.indices.tolist(), top.values.tolist()
             recorder.count(decode_steps=1, beam_sum=len(live))
             start += len(feed[0])

@@ -21,6 +21,7 @@ from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Guide
+from streaming_asr.whisper.timestamps import Timestamps, segmented
 from streaming_asr.whisper.together import Passes, Wanted, alone
 from streaming_asr.whisper.words import Emitter, TokenWord, probability_of
 
@@ -63,6 +64,8 @@ class Window:
     words: list[TokenWord]
     n_frames: int
     """Frames that word times may lie in."""
+    end: int | None = None
+    """The frame at which the text ends by its timestamps; None: it has none."""
 
 
 class WindowDecoder:
@@ -89,6 +92,34 @@ class WindowDecoder:
         return (
             yield from self.search_window(cache, n_frames, n_frames, language, recorder, previous)
         )
+
+    def decoding_segments(
+        self, audio: Samples, language: str | None, recorder: Recorder
+    ) -> Passes[Window]:
+        """Transcribe (n,) samples, a window of a longer recording, in segments with timestamps.
+
+        The text is that of the segments that have ended in a full window, all of it in the last
+        one, which is shorter, and all of it where no segment has ended. A model without timestamps
+        decodes as ever.
+        """
+        first = self.whisper.first_timestamp
+        if first is None:
+            return (yield from self.decoding(audio, language, recorder))
+        cache = DecoderCache(self.decoder, rows=self.search.beam, streams=1)
+        yield from window_pass(self.whisper, self.decoder, cache, audio, recorder)
+        n_frames = self.whisper.context_frames
+        most = min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_frames * FRAME_S))
+        prompt = self.whisper.prompt(language, timestamps=True)
+        best = yield from self.search.passes(
+            cache, prompt, n_frames, most, recorder, Timestamps(self.whisper)
+        )
+        found = segmented(best.tokens, first)
+        end = found.end if audio.size >= self.limit_samples else None
+        at = found.at if end is None else found.at[: found.n_complete]
+        tokens, log_probs = [best.tokens[i] for i in at], [best.log_probs[i] for i in at]
+        words = self.whisper.detokenizer.words(tokens, language=language)
+        prompt = self.whisper.prompt(language)  # the alignment's
+        return Window(cache, prompt, tokens, log_probs, words, end or n_frames, end)
 
     def decode(self, audio: Samples, language: str | None, recorder: Recorder) -> Window:
         """Transcribe (n,) samples, n at most the context, of one stream by itself."""
@@ -128,8 +159,13 @@ class WindowDecoder:
         )
         return [(tokens[word.start][0], tokens[word.stop - 1][1]) for word in window.words]
 
-    def seam(self, times: Times) -> tuple[int, int]:
-        """Return where a full window with words at these times is cut: (samples, words before)."""
+    def seam(self, times: Times, end: int | None = None) -> tuple[int, int]:
+        """Return where a full window with words at these times is cut: (samples, words before).
+
+        end: the frame at which its segments end, if timestamps say so.
+        """
+        if end:
+            return end * FRAME_SAMPLES, len(times)
         n_frames = self.limit_samples // FRAME_SAMPLES
         ends = [end for _, end in times]
         first_start = times[0][0] if times else 0.0

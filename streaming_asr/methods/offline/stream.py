@@ -1,7 +1,8 @@
 """References that do not stream: the whole audio in one shot, and all of it again per chunk.
 
 Both run the offline (bidirectional, padded) model. Audio longer than its context is taken in
-windows, each cut at a word's end two seconds before it is full.
+windows and decoded with timestamps, as Whisper does: the next window begins where the last segment
+that is complete ends; where none is, at a word's end two seconds before the window is full.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class _Whole(SharedPasses, OnWhisper):
     max_tokens: int | None
 
     lookahead_samples = 0
+    _timestamps = False
 
     def _load_decoder(self, beam: int) -> None:
         check_search(beam, self.max_tokens)
@@ -56,12 +58,12 @@ class _Whole(SharedPasses, OnWhisper):
         committed: list[Word] = []
         context = self._decoder.limit_samples
         while state.window().size > context:
-            window = yield from self._decoder.decoding(
+            window = yield from self._decoder.decoding_segments(
                 state.window()[:context], state.language, state.recorder
             )
             with state.recorder.part("policy"):
                 times = self._decoder.times(window)
-                cut, n_words = self._decoder.seam(times)
+                cut, n_words = self._decoder.seam(times, window.end)
                 committed += self._words(state, window, n_words, times)
                 state.move(cut)
         return committed
@@ -73,9 +75,9 @@ class _Whole(SharedPasses, OnWhisper):
     def _finish(self, state: WholeAudio) -> Passes[list[Word]]:
         committed = yield from self._close_full_windows(state)
         if state.window().size:
-            window = yield from self._decoder.decoding(
-                state.window(), state.language, state.recorder
-            )
+            timed = state.start or self._timestamps
+            decoding = self._decoder.decoding_segments if timed else self._decoder.decoding
+            window = yield from decoding(state.window(), state.language, state.recorder)
             with state.recorder.part("finalise"):
                 times = self._decoder.times(window)
                 committed += self._words(state, window, len(times), times)
@@ -88,12 +90,15 @@ class Offline(_Whole):
     """All audio, padded, decoded once when the stream has ended; nothing is shown before.
 
     beam: 0 or 1 greedy, else its width. max_tokens: of text per window, default the model's.
+    timestamps: decode with them where the audio fits into the context too.
     Raises UserError on a missing model or adapter and on settings out of range.
     """
 
     beam: int
+    timestamps: bool
 
     def __post_init__(self) -> None:
+        self._timestamps = self.timestamps
         self._load_decoder(self.beam)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
