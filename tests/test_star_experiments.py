@@ -40,39 +40,41 @@ def cell(folder, name, wer, **method):
     (folder / name / "metrics.json").write_text(json.dumps(document))
 
 
-def test_the_table_says_by_how_much_star_is_ahead_or_not(tmp_path):
-    for name, wer in (("star18", 20.0), ("cif18", 21.5), ("cnn18", 19.0)):
-        cell(tmp_path, name, wer, weights=f"outputs/train/mini/star/{name}", rate=18.0)
+def test_every_compressor_stands_in_its_column_by_rate_and_seed(tmp_path):
+    for name, wer in (("star18_0", 20.0), ("cif18_0", 21.5), ("cnn18_1", 19.0)):
+        cell(tmp_path, name, wer, weights=f"outputs/train/tiny.en/star/{name}", rate=18.0)
     text = tables.figure4(tables.read(tmp_path))
-    assert numbers(text, "18") == [20.0, 21.5, 19.0, "not run"]
-    assert numbers(text, "30") == ["not run"] * 4
-    assert "STAR is ahead of CIF by 1.5 points" in text
-    assert "STAR is behind CNN by 1.0 points" in text
+    assert "| 18 | 0 | 20.0 | 21.5 | not run |" in text
+    assert "| 18 | 1 | not run | not run | 19.0 |" in text
+    assert numbers(tables.figure8(tables.read(tmp_path)), "CIF, trained at 18")[2] == 21.5
 
 
-def test_points_are_wer_and_dal(tmp_path):
-    settings = {"stride_s": None, "keep_all": False}
-    cell(tmp_path, "a", 33.3, weights="x/segmenter", wait_k=2, **settings)
-    text = tables.figure5(tables.read(tmp_path))
-    assert numbers(text, "STAR") == ["not run", (33.3, 800), *["not run"] * 3]
+def test_wer_and_dal_stand_by_wait(tmp_path):
+    cell(tmp_path, "a", 33.3, weights="x/any_chunk", wait_k=2)
+    lines = tables.by_wait(tables.read(tmp_path)).splitlines()
+    assert [line for line in lines if line.startswith("| 1000 ms | 2 | 33.3 | 800 |")]
+    assert [line for line in lines if line.startswith("| 300 ms | 2 | not run |")]
+    cell(tmp_path, "b", 44.4, weights="x/any_chunk", wait_k=3, stride_s=0.24, keep_all=True)
+    text = tables.figure9(tables.read(tmp_path))
+    assert numbers(text, "STAR-ALL")[1] == (44.4, 800)
 
 
-def test_the_figures_draw_what_was_run_and_say_what_was_not(tmp_path, capsys, monkeypatch):
-    settings = {"weights": "x/plain", "stride_s": 0.12}
-    for k, wer in ((1, 40.0), (3, 30.0)):
-        cell(tmp_path / "star_strides", str(k), wer, wait_k=k, **settings)
+def test_the_figure_draws_what_was_run(tmp_path, capsys, monkeypatch):
     drawn = {}
     monkeypatch.setattr(figures, "save_svg", lambda figure, path, _: drawn.update({path: figure}))
-    assert figures.main(["--output", str(tmp_path), "--out", str(tmp_path)]) == 0
-    (axis,) = drawn.pop(tmp_path / "fig6.svg").axes
-    (line,) = axis.lines  # of the five strides one was run
+    there = ["--output", str(tmp_path), "--out", str(tmp_path / "waits.svg")]
+    assert figures.main(there) == 0 and not drawn
+    assert "not run" in capsys.readouterr().out
+    for k, wer in ((1, 40.0), (3, 30.0)):
+        cell(tmp_path / "star", str(k), wer, wait_k=k, weights="x/any_chunk")
+    assert figures.main(there) == 0
+    (axis,) = drawn.pop(tmp_path / "waits.svg").axes
+    (line,) = axis.lines  # of the two chunks one was run
     assert (line.get_label(), line.get_xydata().tolist()) == (
-        "stride 120 ms",
+        "1000 ms",
         [[800.0, 40.0], [800.0, 30.0]],
     )
     assert [note.get_text() for note in axis.texts] == ["1", "3"]
-    assert not drawn
-    assert "figure5: not run" in capsys.readouterr().out
 
 
 def test_the_papers_memory_stands_beside_ours(tmp_path):
@@ -111,9 +113,9 @@ def test_a_picture_marks_the_ends_of_the_segments_and_the_words(tmp_path, monkey
 @pytest.mark.parametrize(
     ("command", "n_cells"),
     [
-        ("experiment=star_rates method.rate=30 method.weights=none", 1),
-        ("experiment=star_waits method.stride_s=0.24 method.keep_all=true method.weights=none", 5),
-        ("experiment=star_strides limit=30 method.weights=none method.wait_k=3", 5),
+        ("experiment=star_rates method.rate=12,30 method.weights=none", 2),
+        ("experiment=star_segments method.weights=none", 6),
+        ("experiment=star method.weights=none chunk=300ms", 5),
         ("experiment=u2_delay method.weights=none", 4),
     ],
 )

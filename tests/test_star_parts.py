@@ -79,10 +79,11 @@ def test_a_frame_sees_its_own_block_and_earlier_anchors():
     assert visible(anchors, "history").int().tolist() == torch.ones(6, 6).tril().int().tolist()
 
 
+@pytest.mark.parametrize("pool", ["frame", "mean"])
 @pytest.mark.parametrize("types", ["anchors", "all"])
 @pytest.mark.parametrize("mask", ["compact", "history"])
-def test_frames_encoded_in_pieces_equal_one_pass(mask, types):
-    encoder = SemanticEncoder(D, 2, 32, 3, mask, types)
+def test_frames_encoded_in_pieces_equal_one_pass(mask, types, pool):
+    encoder = SemanticEncoder(D, 2, 32, 3, mask, types, pool)
     randomise(encoder)
     x, anchors = features(40), torch.rand(40, generator=torch.Generator().manual_seed(1)) < 0.2
     whole = encoder(x, anchors)
@@ -112,12 +113,23 @@ def test_an_untrained_encoder_hands_its_features_on():
     assert torch.equal(encoder(x, torch.tensor([False, True, False, False, True])), x)
 
 
+def test_an_anchor_may_come_in_as_the_mean_of_its_block():
+    encoder = SemanticEncoder(D, 2, 32, 2, pool="mean")
+    x = features(6)
+    got = encoder(x, torch.tensor([False, True, False, False, True, False]))
+    torch.testing.assert_close(got[1], x[:2].mean(0))
+    torch.testing.assert_close(got[4], x[2:5].mean(0))
+    assert torch.equal(got[[0, 2, 3, 5]], x[[0, 2, 3, 5]])
+    assert torch.equal(encoder(x, torch.zeros(6, dtype=torch.bool)), x)
+
+
 # ---- compressors -----------------------------------------------------------------------------
 
 
-def make(name: str, stride: int | None = None, keep_all: bool = False, **options):
+def make(name: str, stride: int | None = None, keep_all=False, pool="frame", **options):
     torch.manual_seed(0)
-    made = compressor(name, D, SemanticEncoder(D, 2, 32, 2), **{"carry": False, **options})
+    encoder = SemanticEncoder(D, 2, 32, 2, pool=pool)
+    made = compressor(name, D, encoder, **{"carry": False, **options})
     randomise(made)
     made.stride = stride if stride is not None or name == "none" else None
     made.keep_all = keep_all
@@ -165,6 +177,9 @@ KINDS = {
     "star, residual": {"name": "star", "carry": True},
     "star, fixed": {"name": "star", "stride": 7},
     "star, all": {"name": "star", "keep_all": True},
+    "star, means": {"name": "star", "pool": "mean"},
+    "star, fixed, means": {"name": "star", "stride": 7, "pool": "mean"},
+    "star, all, means": {"name": "star", "keep_all": True, "pool": "mean"},
     "cif": {"name": "cif"},
     "cif, fixed": {"name": "cif", "stride": 7},
     "cif, all": {"name": "cif", "stride": 7, "keep_all": True},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from recipes import settings_of
@@ -14,9 +15,10 @@ import streaming_asr.train  # noqa: F401 (registers the schema of its configurat
 from streaming_asr.config import compose_raw, new_method
 from streaming_asr.errors import UserError
 from streaming_asr.methods.star.network import load_star
-from streaming_asr.methods.star.train import StarRecipe, shift_to_sum
+from streaming_asr.methods.star.train import StarRecipe, boundary_loss, shift_to_sum
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.loop import FitConfig, fit
+from streaming_asr.training.windows import Window
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +113,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(recipe, tmp_path):
         {"compressor": "cif", "rate": 12.0},
         {"compressor": "cnn", "rate": 12.0},
         {"compressor": "cif"},
+        {"pool": "mean"},
         {"lookback": False},
         {"stage": "plain"},
         {"stage": "frozen"},
@@ -135,6 +138,57 @@ def test_every_compressor_and_option_learns(recipe, options):
     assert (logs["length_error"] > 0) == scored
     for name, weight in made.model.named_parameters():  # all, or processes wait for each other
         assert (weight.grad is not None) == weight.requires_grad, name
+
+
+def test_the_segmenter_can_be_told_where_tokens_end(recipe):
+    made = recipe(stage="segmenter", boundary_weight=1.0)
+    batch = made.draw(1, rank=0, world=1, progress=0.0)
+    for bounds, text, n in zip(batch.bounds, batch.texts, batch.n_real, strict=True):
+        assert len(bounds) == len(text) and bounds == sorted(bounds) and bounds[-1] < n
+    loss, logs = made.loss(made.model, batch)
+    assert float(loss.detach()) == pytest.approx(
+        logs["nll"] + 0.01 * logs["length_error"] + logs["boundary_loss"], rel=1e-5
+    )
+    told = recipe(boundary_weight=1.0)  # the stage frozen
+    assert "boundary_loss" not in told.loss(told.model, batch)[1]
+
+
+def test_a_frozen_segmenter_s_scores_can_be_those_of_a_stream(recipe):
+    told, streamed = recipe(), recipe(rescale=False)
+    batch = told.draw(0, rank=0, world=1, progress=0.0)
+    with torch.no_grad():  # twice as many anchors as tokens would have
+        for each in (told, streamed):
+            each.network.compressor.segmenter.score.bias += 4.0
+    by = {each: each.loss(each.model, batch)[1]["frames_per_vector"] for each in (told, streamed)}
+    assert by[streamed] < 3 < by[told]
+    with pytest.raises(UserError, match="stage=frozen"):
+        recipe(stage="segmenter", rescale=False)
+
+
+def test_a_word_gives_its_time_evenly_to_its_tokens(recipe):
+    made = recipe()
+    made.whisper.text_tokens = lambda text: [0] * len(text.strip())
+    words = [("ab", 0.2, 0.4, 0), ("c", 0.6, 0.9, 0), ("d", 0.9, 5.0, 0)]
+    window = Window(np.zeros(16000, np.float32), words, "", False, False)
+    assert made._bounds(window, 50) == [14, 19, 44, 49]
+
+
+def test_the_loss_at_the_boundaries_is_least_where_the_alphas_are_one():
+    assert float(boundary_loss(torch.zeros(4), [1])) == pytest.approx(4 * np.log(2))
+    assert float(boundary_loss(torch.tensor([-30.0, 30.0, -30.0, 30.0]), [1, 3])) < 1e-6
+    assert float(boundary_loss(torch.tensor([30.0, -30.0]), [1])) == pytest.approx(60)
+
+
+def test_features_that_are_kept_give_the_same_loss(recipe):
+    made = recipe(stage="segmenter")
+    batch = made.draw(0, rank=0, world=1, progress=0.0)
+    kept = made.precompute(batch)
+    assert not kept.audio and kept.features[0].dtype == torch.float16
+    assert made.loss(made.model, kept)[1]["nll"] == pytest.approx(
+        made.loss(made.model, batch)[1]["nll"], rel=1e-2
+    )
+    trained = recipe(stage="plain")
+    assert trained.precompute(batch) is batch
 
 
 def test_the_shift_makes_scores_sum_up_to_the_number_of_tokens():

@@ -1,9 +1,8 @@
-"""Figures 5, 6 and 9 of the paper in form: WER against DAL, one curve per network and segments.
+"""Figure 5 of the paper in form: WER against DAL for wait-k 1 to 5, one curve per chunk.
 
-    python -m experiments.star.figures [--output outputs] [--out experiments/star]
+    python -m experiments.star.figures [--output outputs] [--out experiments/star/waits.svg]
 
-Reads <output>/{star_waits,star_strides}/*/ and draws fig5.svg, fig6.svg and fig9.svg. It
-says of which figure nothing was run and leaves that out.
+Reads <output>/star/*/. Says so where nothing was run.
 """
 
 from __future__ import annotations
@@ -12,25 +11,22 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from experiments.star.tables import ENTRIES, WAITS, Cells
+from experiments.star.tables import CHUNKS_MS, WAITS, Cells
 from experiments.svg import save_svg
-from experiments.tables import find, read
+from experiments.tables import duration, find, read
 from streaming_asr.errors import UserError
 
 HERE = Path(__file__).parent
-SWEEPS = {"figure5": "star_waits", "figure6": "star_strides", "figure9": "star_waits"}
 
 Curve = list[tuple[float, float, int]]
 
 
-def curve(cells: Cells, entry: Mapping[str, Any]) -> Curve:
+def curve(cells: Cells, chunk_ms: int) -> Curve:
     """(DAL in ms, WER in percent, k) of the wait-k that were run."""
-    settings = {key: wanted for key, wanted in entry.items() if key != "label"}
     found = []
     for k in WAITS:
-        cell = find(cells, **settings, wait_k=k)
+        cell = find(cells, chunk_ms=chunk_ms, wait_k=k)
         dal, wer = (cell.metrics.get(name) if cell else None for name in ("dal_cu_ms", "wer"))
         if dal is not None and wer is not None:
             found.append((dal, wer, k))
@@ -38,7 +34,7 @@ def curve(cells: Cells, entry: Mapping[str, Any]) -> Curve:
 
 
 def draw(curves: Mapping[str, Curve], title: str, path: Path) -> None:
-    """Draws one figure into `path`; every point says its k."""
+    """Draws the figure into `path`; every point says its k."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -62,22 +58,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
-    parser.add_argument("--out", type=Path, default=HERE, help="folder for the figures")
+    parser.add_argument("--out", type=Path, default=HERE / "waits.svg", help="the figure")
     arguments = parser.parse_args(argv)
-    for name, sweep in SWEEPS.items():
-        try:
-            cells = read(arguments.output / sweep)
-        except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
-        curves = {str(entry["label"]): curve(cells, entry) for entry in ENTRIES[name]}
-        curves = {label: points for label, points in curves.items() if points}
-        if not curves:
-            print(f"{name}: not run")
-            continue
-        path = arguments.out / f"{name.replace('ure', '')}.svg"
-        draw(curves, "mini, clean; at the points k of wait-k", path)
-        print(f"written: {path}")
+    try:
+        cells = read(arguments.output / "star")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    curves = {duration(chunk): curve(cells, chunk) for chunk in CHUNKS_MS}
+    curves = {label: points for label, points in curves.items() if points}
+    if not curves:
+        print("not run")
+        return 0
+    draw(curves, "tiny.en, prompts; at the points k of wait-k", arguments.out)
+    print(f"written: {arguments.out}")
     return 0
 
 

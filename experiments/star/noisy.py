@@ -1,4 +1,4 @@
-"""mini's `clean` with noise over a share of every recording, for the paper's table 1.
+"""The prompts of experiment=real with noise over a share of each, for the paper's table 1.
 
     python -m experiments.star.noisy [--out outputs/star_noise_data] [--limit 60]
 
@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from streaming_asr.data import Mini
+from streaming_asr.config import build, compose_raw
 from streaming_asr.data.noise import KINDS
 
-SHARES = (0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50)  # percent
+SHARES = (0, 10, 20, 30, 40, 50)  # percent
 
 
 def inject(audio: np.ndarray, share: float, kind: str, seed: int) -> np.ndarray:
@@ -46,21 +46,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, default=60, help="utterances (default: 60)")
     arguments = parser.parse_args(argv)
     kinds = sorted(KINDS)
-    utterances = list(Mini("clean", limit=arguments.limit).utterances())
+    prompts = build(compose_raw(["data=prompts", "data.align=none"]).data)
+    utterances = prompts.utterances(arguments.limit)
     for share in SHARES:
         folder = arguments.out / str(share)
-        folder.mkdir(parents=True, exist_ok=True)
         lines = []
         for i, utterance in enumerate(utterances):
             noisy = inject(utterance.load(), share / 100, kinds[i % len(kinds)], seed=i)
-            soundfile.write(folder / f"{utterance.id}.flac", noisy, 16_000)
+            place = folder / f"{utterance.id}.flac"
+            place.parent.mkdir(parents=True, exist_ok=True)  # a prompt's id is a path
+            soundfile.write(place, noisy, 16_000)
             row = {
                 "id": utterance.id,
                 "audio_filepath": f"{share}/{utterance.id}.flac",
                 "text": utterance.text,
                 "speaker": utterance.speaker,
                 "language": utterance.language,
-                "words": [[w.text, w.start, w.end] for w in utterance.words or ()],
             }
             lines.append(json.dumps(row) + "\n")
         (arguments.out / f"{share}.jsonl").write_text("".join(lines), encoding="utf-8")

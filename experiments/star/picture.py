@@ -1,9 +1,9 @@
-"""Segments over the waveform, as the paper's figure 10: STAR's and CIF's beside the words.
+"""STAR's segments over the waveform, as the paper's figure 10, beside the words.
 
-    python -m experiments.star.picture [--star segmenter] [--cif cif] [--utterance clean-000]
+    python -m experiments.star.picture [--weights any_chunk] [--utterance ID]
 
-Writes segments.svg beside this file. A network is an entry in outputs/train/mini/star, in mini's
-own adapters, or a folder.
+Writes segments.svg beside this file. The recording is one of `voices`, whose word times are exact;
+the network is an entry in outputs/train/tiny.en/star, the package's, or a folder.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.svg import save_svg
-from streaming_asr.config import build, compose
-from streaming_asr.data import Mini
+from streaming_asr.config import build, compose, compose_raw
 from streaming_asr.errors import UserError
 
 HERE = Path(__file__).parent
@@ -25,7 +24,8 @@ HERE = Path(__file__).parent
 
 def segments_s(entry: str, audio: np.ndarray) -> list[float]:
     """Ends of the network's segments in seconds."""
-    config = compose(["method=star", f"method.weights={entry}", "chunk=100ms", "tracker=none"])
+    settings = ["method=star", "model=tiny.en", f"method.weights={entry}", "chunk=300ms"]
+    config = compose([*settings, "tracker=none"])
     star = build(config.method)
     state = star.start()
     star.step(state, audio, last=True)
@@ -35,20 +35,18 @@ def segments_s(entry: str, audio: np.ndarray) -> list[float]:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--star", default="segmenter")
-    parser.add_argument("--cif", default="cif")
-    parser.add_argument("--utterance", default="clean-000")
+    parser.add_argument("--weights", default="any_chunk")
+    parser.add_argument("--utterance", help="its id; default: the first")
     parser.add_argument("--out", type=Path, default=HERE / "segments.svg")
     arguments = parser.parse_args(argv)
     try:
-        found = [u for u in Mini("clean").utterances() if u.id == arguments.utterance]
+        found = build(compose_raw(["data=voices"]).data).utterances()
+        if arguments.utterance is not None:
+            found = [u for u in found if u.id == arguments.utterance]
         if not found:
-            raise UserError(f"--utterance {arguments.utterance}: not in mini's clean")
+            raise UserError(f"--utterance {arguments.utterance}: not in voices")
         audio = found[0].load()
-        rows = {
-            "STAR": segments_s(arguments.star, audio),
-            "CIF": segments_s(arguments.cif, audio),
-        }
+        rows = {"STAR": segments_s(arguments.weights, audio)}
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -2,7 +2,7 @@
 
     python -m experiments.star.tables [--output outputs]
 
-Reads <output>/{star,star_waits,star_strides,star_rates,star_noise}/*/metrics.json and
+Reads <output>/{star,star_segments,star_rates,star_noise}/*/metrics.json and
 <output>/star_bench*.json and rewrites the blocks of this folder's README.md. A cell that is
 missing is written as "not run".
 """
@@ -11,167 +11,108 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from experiments.bench.star import verdicts
 from experiments.tables import (
     NOT_RUN,
     caption,
+    duration,
     find,
     markdown,
     measure,
     paper_rows,
     read,
+    with_interval,
     write,
 )
 from streaming_asr.report.cells import Cell
 
 WAITS = (1, 2, 3, 4, 5)
-STRIDES_MS = (120, 200, 280, 360, 440)
-RATES = (5, 12, 18, 30, 50)
+RATES = (12, 18, 30)
+OTHER_RATES = (5, 12, 18, 30, 50)
 SHARES = (0, 10, 20, 30, 40, 50)
-CHUNKS_MS = (100, 200, 300, 1000)
+CHUNKS_MS = (300, 1000)
 STEPS = (5, 30, 97)
-SPLITS = ("clean", "other")
+SEEDS = (0, 1)
 COMPRESSORS = ("star", "cif", "cnn")
 BENCHED = (None, 2, 5, 10, 20)
-COMPARED = (("STAR", "segmenter"), ("CIF", "cif"))  # of one stage, trained for the same minutes
-POINTS = ["WER % / DAL ms", *(f"wait-{k}" for k in WAITS)]
-ENTRIES: dict[str, list[dict[str, Any]]] = {  # the curves of the figures of WER against DAL
-    "figure5": [
-        {"label": name, "weights": entry, "stride_s": None, "keep_all": False}
-        for name, entry in COMPARED
-    ],
-    "figure6": [
-        {"label": f"stride {ms} ms", "weights": "plain", "stride_s": ms / 1000} for ms in STRIDES_MS
-    ],
-    "figure9": [
-        {
-            "label": f"{name}{'-ALL' if keep_all else ''}, segments of 240 ms",
-            "weights": entry,
-            "stride_s": 0.24,
-            "keep_all": keep_all,
-        }
-        for name, entry in COMPARED
-        for keep_all in (False, True)
-    ],
-}
 
 
 Cells = Sequence[Cell]
 
 
-def points(cells: Cells, entries: Iterable[Mapping[str, Any]]) -> list[list[str]]:
-    """WER / DAL in ms of wait-k 1 to 5, one line per network and settings."""
-    lines = []
-    for entry in entries:
-        settings = {key: wanted for key, wanted in entry.items() if key != "label"}
-        found = [find(cells, **settings, wait_k=k) for k in WAITS]
-        shown = [
-            NOT_RUN if c is None else f"{measure(c, 'wer')} / {measure(c, 'dal_cu_ms', 0)}"
-            for c in found
-        ]
-        lines.append([entry["label"], *shown])
-    return lines
-
-
-def streaming(cells: Cells) -> str:
-    """wait-k 1 and 3 by chunk and split."""
+def by_wait(cells: Cells) -> str:
+    """wait-k 1 to 5 by chunk."""
     metrics = (
-        ("wer", 1),
-        ("arwer_grid_ca", 1),
+        ("dal_cu_ms", 0),
         ("word_latency_committed_p50_ca_s", 2),
         ("word_latency_committed_p90_ca_s", 2),
-        ("dal_cu_ms", 0),
-        ("dal_tokens_cu_ms", 0),
         ("compression", 1),
         ("decoder_cache_kib", 0),
-        ("rtf_total", 3),
+        ("rtf_cpu", 3),
     )
-    header = ["system", "chunk", "WER %", "ARWER grid %", "committed p50 s", "p90 s", "DAL ms"]
-    header += ["DAL tokens ms", "frames per anchor", "cache KiB", "RTF"]
-    parts = [caption(cells)]
-    for split in SPLITS:
-        lines = [
-            [
-                f"STAR wait-{k}",
-                f"{chunk} ms",
-                *(
-                    measure(
-                        find(cells, weights="any_chunk", chunk_ms=chunk, split=split, wait_k=k),
-                        name,
-                        digits,
-                    )
-                    for name, digits in metrics
-                ),
-            ]
-            for chunk in CHUNKS_MS
-            for k in (1, 3)
-        ]
-        parts += [f"`{split}`:", markdown(header, lines, n_text=2)]
-    return "\n\n".join(parts)
+    rows = []
+    for chunk in CHUNKS_MS:
+        for k in WAITS:
+            cell = find(cells, chunk_ms=chunk, wait_k=k)
+            shown = [measure(cell, name, digits) for name, digits in metrics]
+            rows.append([duration(chunk), str(k), with_interval(cell, "wer"), *shown])
+    header = ["chunk", "wait-k", "WER %", "DAL ms", "committed p50 s", "p90 s"]
+    header += ["frames per anchor", "cache KiB", "CPU RTF"]
+    return caption(cells) + "\n\n" + markdown(header, rows)
 
 
 def figure4(cells: Cells) -> str:
-    """WER by compressor at 18 and 30, and how far STAR is ahead."""
-    lines, notes = [], []
-    whole = find(cells, weights="plain", rate=18)
-    for rate in (18, 30):
-        found = {name: find(cells, weights=f"{name}{rate}", rate=rate) for name in COMPRESSORS}
-        shown = [measure(found[name], "wer") for name in COMPRESSORS]
-        lines.append([str(rate), *shown, measure(whole, "wer")])
-        for other in ("cif", "cnn"):
-            ours, theirs = found["star"], found[other]
-            if ours is not None and theirs is not None:
-                ahead = float(theirs.metrics["wer"] or 0) - float(ours.metrics["wer"] or 0)
-                word = "ahead of" if ahead > 0 else "behind"
-                notes.append(
-                    f"- r = {rate}: STAR is {word} {other.upper()} by {abs(ahead):.1f} points"
-                )
-    header = ["r", "STAR", "CIF", "CNN", "no compression"]
-    return "\n\n".join([caption(cells), markdown(header, lines), "\n".join(notes)]).strip()
+    """WER by compressor, rate and seed, the audio heard as a whole."""
+    rows = [
+        [str(rate), str(seed)]
+        + [
+            with_interval(find(cells, weights=f"{name}{rate}_{seed}", rate=rate), "wer")
+            for name in COMPRESSORS
+        ]
+        for rate in RATES
+        for seed in SEEDS
+    ]
+    return caption(cells) + "\n\n" + markdown(["r", "seed", "STAR", "CIF", "CNN"], rows, 2)
 
 
 def figure8(cells: Cells) -> str:
-    lines = [
+    """Networks trained at 18 at other rates."""
+    rows = [
         [f"{name.upper()}, trained at 18"]
-        + [measure(find(cells, weights=f"{name}18", rate=rate), "wer") for rate in RATES]
+        + [measure(find(cells, weights=f"{name}18_0", rate=rate), "wer") for rate in OTHER_RATES]
         for name in ("star", "cif")
     ]
-    return markdown(["WER %", *(f"r = {rate}" for rate in RATES)], lines)
-
-
-def figure5(cells: Cells) -> str:
-    return caption(cells) + "\n\n" + markdown(POINTS, points(cells, ENTRIES["figure5"]))
-
-
-def figure6(cells: Cells) -> str:
-    return caption(cells) + "\n\n" + markdown(POINTS, points(cells, ENTRIES["figure6"]))
+    return markdown(["WER %", *(f"r = {rate}" for rate in OTHER_RATES)], rows)
 
 
 def figure9(cells: Cells) -> str:
-    return markdown(POINTS, points(cells, ENTRIES["figure9"]))
+    """Segments of one length, without and with all frames kept."""
+    rows = []
+    for name, keep_all in (("STAR", False), ("STAR-ALL", True)):
+        found = [find(cells, stride_s=0.24, keep_all=keep_all, wait_k=k) for k in (1, 3, 5)]
+        shown = [f"{with_interval(c, 'wer')} / {measure(c, 'dal_cu_ms', 0)}" for c in found]
+        rows.append([name, *shown])
+    header = ["WER % / DAL ms", *(f"wait-{k}" for k in (1, 3, 5))]
+    return caption(cells) + "\n\n" + markdown(header, rows)
 
 
 def table1(cells: Cells) -> str:
     """WER by the share of noise, the paper's in brackets."""
     printed = paper_rows("star", "1")
     paper = {(r.labels["model"], r.labels["noise"]): r.values["WER"] for r in printed}
-    names = {"plain": "Vanilla S2T", "cnn18": "S2T + CNN", "cif18": "S2T + CIF"}
-    names["star18"] = "S2T + STAR"
-    lines = [
-        [label]
-        + [
-            f"{measure(find(cells, weights=entry, path=str(share)), 'wer')} "
-            f"({paper[label, f'{share}%']})"
-            for share in SHARES
-        ]
-        for entry, label in names.items()
-    ]
+    rows = []
+    for name in ("cnn", "cif", "star"):
+        label = f"S2T + {name.upper()}"
+        line = [label]
+        for share in SHARES:
+            cell = find(cells, weights=f"{name}18_0", path=str(share))
+            line.append(f"{measure(cell, 'wer')} ({paper[label, f'{share}%']})")
+        rows.append(line)
     header = ["WER % (paper)", *(f"{share} %" for share in SHARES)]
-    return caption(cells) + "\n\n" + markdown(header, lines)
+    return caption(cells) + "\n\n" + markdown(header, rows)
 
 
 def table3(output: Path) -> str:
@@ -232,14 +173,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
 
     def blocks(output: Path) -> dict[str, str]:
-        waits, rates = read(output / "star_waits"), read(output / "star_rates")
+        rates = read(output / "star_rates")
         return {
-            "star": streaming(read(output / "star")),
+            "star": by_wait(read(output / "star")),
             "figure4": figure4(rates),
-            "figure5": figure5(waits),
-            "figure6": figure6(read(output / "star_strides")),
             "figure8": figure8(rates),
-            "figure9": figure9(waits),
+            "figure9": figure9(read(output / "star_segments")),
             "table1": table1(read(output / "star_noise")),
             "table3": table3(output),
             "step": steps(output),

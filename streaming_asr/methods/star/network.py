@@ -31,7 +31,7 @@ from streaming_asr.methods.star.features import (
     TrainedExtractor,
     WhisperFeatures,
 )
-from streaming_asr.methods.star.semantic import MASKS, TYPES, SemanticEncoder
+from streaming_asr.methods.star.semantic import MASKS, POOLS, TYPES, SemanticEncoder
 from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.tensors import load_tensors, save_half
 
@@ -46,7 +46,8 @@ class StarConfig:
 
     compressor: star | cif | cnn | none. layers: of the semantic encoder. mask: compact (algorithm
     1) | history (code, and equation 4 for audio heard as a whole). types: which frames have a type
-    embedding, anchors (footnote 2) | all (code). carry: the sum of scores after an anchor keeps its
+    embedding, anchors (footnote 2) | all (code). pool: what an anchor comes in as, frame | mean
+    (`semantic`). carry: the sum of scores after an anchor keeps its
     residual (code; cif always does), or is set to 0 (algorithm 1), which loses anchors: 0.84 a
     token where training has one. rate: frames per vector it was trained for, where it was not one
     segment per token. select, shift: see `Compressor`. features: whisper | one of `EXTRACTORS`.
@@ -56,6 +57,7 @@ class StarConfig:
     layers: int = 4
     mask: str = "compact"
     types: str = "anchors"
+    pool: str = "frame"
     carry: bool = True
     threshold: float = 1.0
     rate: float | None = None
@@ -67,6 +69,7 @@ class StarConfig:
         check_one_of(COMPRESSORS, compressor=self.compressor)
         check_one_of(MASKS, mask=self.mask)
         check_one_of(TYPES, types=self.types)
+        check_one_of(POOLS, pool=self.pool)
         check_one_of(SELECT, select=self.select)
         if self.features != "whisper" and self.features not in EXTRACTORS:
             raise UserError(
@@ -100,6 +103,7 @@ class StarNetwork(nn.Module):
             config.layers,
             config.mask,
             config.types,
+            config.pool,
         )
         options = {"carry": config.carry, "threshold": config.threshold, "rate": config.rate}
         self.compressor = compressor(config.compressor, sizes.d_model, encoder, **options)

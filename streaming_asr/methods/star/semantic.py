@@ -7,6 +7,10 @@ begin at zero, so that an untrained encoder hands its features on unchanged.
 Masks. `compact`: a frame sees its own block and the anchors before it, F_enc(B | Z) of algorithm
 1, so that a stream keeps keys and values of the anchors and of the open block alone. `history`: it
 sees every frame before it, as in the published code.
+
+Anchors come in as the frame that they are (`frame`, paper), or as the mean of their block, from the
+frame after the last anchor on (`mean`, not in the paper): a pretrained decoder can read means from
+the first step, where it takes the encoder thousands to learn to gather a block in one frame.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from streaming_asr.whisper.encoder import merge_heads, split_heads
 
 MASKS = ("compact", "history")
 TYPES = ("anchors", "all")
+POOLS = ("frame", "mean")
 
 
 def visible(anchors: Tensor, mask: str) -> Tensor:
@@ -43,6 +48,10 @@ class SemanticCache:
     anchors: Tensor
     """(m,) bool: which of the kept frames are anchors; the others are of the open block
     (`history`: of any)."""
+    sums: Tensor
+    """(2, d) float32: the sum of the open block's frames, and the same without the newest one."""
+    n_open: int = 0
+    """Frames of the open block."""
 
 
 class Block(nn.Module):
@@ -86,9 +95,10 @@ class SemanticEncoder(nn.Module):
         layers: int,
         mask: str = "compact",
         types: str = "anchors",
+        pool: str = "frame",
     ) -> None:
         super().__init__()
-        self.mask, self.types = mask, types
+        self.mask, self.types, self.pool = mask, types, pool
         self.heads = heads
         self.types_embedding = nn.Parameter(torch.zeros(2, d))
         self.blocks = nn.ModuleList(Block(d, heads, hidden) for _ in range(layers))
@@ -101,10 +111,31 @@ class SemanticEncoder(nn.Module):
     def forward(self, x: Tensor, anchors: Tensor) -> Tensor:
         """x (T, d), anchors (T,) bool -> (T, d)."""
         mask = visible(anchors, self.mask)
-        h = self._typed(x, anchors)[None]
+        h = self._typed(self._pooled(x, anchors), anchors)[None]
         for block in self._blocks():
             h = block(h, *block.project(h), mask)
         return h[0]
+
+    def _pooled(self, x: Tensor, anchors: Tensor, cache: SemanticCache | None = None) -> Tensor:
+        """The frames, with an anchor the mean of its block; the cache has what is open of it."""
+        if self.pool == "frame" or not len(x):
+            return x
+        n_before, n = 0, len(x)
+        sums = x.float().cumsum(0)
+        at = anchors.nonzero()[:, 0]
+        if cache is not None:
+            sums, n_before = sums + cache.sums[0], cache.n_open
+            earlier = sums[-2] if n > 1 else cache.sums[0]
+            last = int(at[-1]) if len(at) else None
+            closed = torch.zeros_like(earlier) if last is None else sums[last]
+            cache.sums = torch.stack([sums[-1] - closed, earlier - closed])
+            cache.n_open = n_before + n if last is None else n - 1 - last
+        if not len(at):
+            return x
+        edges = torch.cat([torch.zeros_like(sums[:1]), sums[at]])
+        ends = torch.cat([at.new_full((1,), -1 - n_before), at])
+        means = edges.diff(dim=0) / ends.diff()[:, None]
+        return x.index_copy(0, at, means.to(x.dtype))
 
     def _blocks(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]
@@ -115,7 +146,8 @@ class SemanticEncoder(nn.Module):
         empty = like.new_empty(1, self.heads, 0, like.shape[1] // self.heads)
         nothing = torch.zeros(0, dtype=torch.bool, device=like.device)
         n = len(self.blocks)
-        return SemanticCache([empty] * n, [empty] * n, nothing)
+        sums = torch.zeros(2, like.shape[1], dtype=torch.float32, device=like.device)
+        return SemanticCache([empty] * n, [empty] * n, nothing, sums)
 
     @torch.inference_mode()
     def append(self, cache: SemanticCache, x: Tensor, anchors: Tensor) -> Tensor:
@@ -123,7 +155,7 @@ class SemanticEncoder(nn.Module):
         n_kept = cache.anchors.shape[0]
         flags = torch.cat([cache.anchors, anchors])
         mask = visible(flags, self.mask)[n_kept:]
-        h = self._typed(x, anchors)[None]
+        h = self._typed(self._pooled(x, anchors, cache), anchors)[None]
         for i, block in enumerate(self._blocks()):
             q, k, v = block.project(h)
             cache.keys[i] = torch.cat([cache.keys[i], k], dim=2)
@@ -139,6 +171,7 @@ class SemanticEncoder(nn.Module):
     def drop_last(cache: SemanticCache) -> None:
         """Forget the newest frame, which must not be an anchor: it is to be appended as one."""
         SemanticEncoder._keep(cache, torch.arange(len(cache.anchors)) < len(cache.anchors) - 1)
+        cache.sums, cache.n_open = cache.sums[[1, 1]], cache.n_open - 1
 
     @staticmethod
     def _keep(cache: SemanticCache, kept: Tensor) -> None:

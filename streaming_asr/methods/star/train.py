@@ -7,13 +7,15 @@ frozen     the same with the segmenter frozen; the paper goes over to it after 6
 
 Loss: NLL, and 0.01 times the squared difference of the scores' sum and the number of tokens, end
 included (equations 6, 10 and 11). Token t sees the anchors that a stream of some wait-k has then.
+Not in the paper: with a `boundary_weight` the segmenter is also told where tokens end, by the word
+times of the corpus; the scores injected at the anchors need far more steps to tell it.
 Windows are encoded as a stream encodes them, with one chunk length per batch, 0.1 to 1.0 s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ from streaming_asr.training.recipe import (
     published_name,
     random_chunk,
 )
+from streaming_asr.training.windows import Window
 from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
 from streaming_asr.whisper.load import load_whisper
@@ -59,6 +62,8 @@ class Batch:
     texts: list[list[int]]
     wait_k: int | None  # None: every token sees every anchor
     stride: int | None  # frames of a segment, of the model without compression
+    bounds: list[list[int]]  # the frame in which each token ends
+    features: list[Tensor] = field(default_factory=list)  # (T, d), in the place of the audio
 
 
 class StarModel(nn.Module):
@@ -69,20 +74,44 @@ class StarModel(nn.Module):
         self.whisper, self.network = whisper, network
         self._prompt, self._eot = list(prompt), eot
 
-    def forward(self, batch: Batch, *, rate: float | None, train_features: bool) -> tuple[Any, ...]:
-        """NLL per token, mean squared error of the lengths, frames per vector."""
+    def features(self, batch: Batch) -> list[Tensor]:
+        """(T, d) of each window, as a stream has them."""
+        weight = next(self.parameters())
+        if batch.features:  # kept in fp16
+            return [x.to(weight) for x in batch.features]
+        audio = [x.to(weight.device) for x in batch.audio]
+        return self.network.extractor.windows(audio, batch.ends)
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        rate: float | None,
+        rescale: bool,
+        train_features: bool,
+        boundaries: bool = False,
+    ) -> tuple[Any, ...]:
+        """NLL per token, mean squared error of the lengths, frames per vector, and where
+        `boundaries` is set the cross-entropy of the scores with the tokens' ends, per token.
+
+        rescale: the scores are scaled to the number of tokens, else they are as in a stream."""
         decoder = AnchorDecoder(self.whisper)
         compressor = self.network.compressor
         if batch.stride is not None:
             compressor.stride = batch.stride
         device = decoder.embedding.device
         logits, labels, errors = [], [], []
+        missed = torch.zeros((), device=device)
         n_frames = n_vectors = 0
-        audio = [samples.to(device) for samples in batch.audio]
         with torch.set_grad_enabled(train_features and torch.is_grad_enabled()):
-            features = self.network.extractor.windows(audio, batch.ends)
-        for x, n_real, text in zip(features, batch.n_real, batch.texts, strict=True):
-            found = compressor.compress(x[:n_real], None if rate else float(len(text) + 1), rate)
+            features = self.features(batch)
+        for x, n_real, text, bounds in zip(
+            features, batch.n_real, batch.texts, batch.bounds, strict=True
+        ):
+            if boundaries and isinstance(compressor, Scored):
+                missed = missed + boundary_loss(compressor.segmenter(x[:n_real].detach()), bounds)
+            n_tokens = float(len(text) + 1) if rescale and not rate else None
+            found = compressor.compress(x[:n_real], n_tokens, rate)
             ids = [*self._prompt, *text]
             n_prompt = len(self._prompt)
             visible = [seen(i, n_prompt, batch.wait_k, found.ready) for i in range(len(ids))]
@@ -94,7 +123,7 @@ class StarModel(nn.Module):
             n_frames, n_vectors = n_frames + n_real, n_vectors + len(found.vectors)
         nll = F.cross_entropy(torch.cat(logits).float(), torch.tensor(labels, device=device))
         error = torch.stack(errors).mean() if errors else nll.new_zeros(())
-        return nll, error, n_frames / n_vectors
+        return nll, error, n_frames / n_vectors, missed / len(labels)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -111,19 +140,24 @@ class StarRecipe(BlockRecipe):
     layers: int
     mask: str | None  # None: compact for a stream, history for audio heard as a whole
     types: str
+    pool: str
     carry: bool
     select: str
     features: str
     wav2vec2: str | None  # folder or hub name, for features=wav2vec2 (experiments.star.wav2vec2)
     rate: float | None  # frames per vector, the audio heard as a whole (figure 4); None: a stream
     waits: Sequence[int]  # what wait-k is drawn from: not in the paper, whose published mask has 3
+    rescale: bool  # the scores to the number of tokens (paper); False: as a stream has them
     lookback: bool  # False: every token sees every anchor, as in the published code by default
     strides: Sequence[int]  # frames per segment that the stage plain draws from (figure 6)
     train_features: bool  # in all stages (code); the paper freezes them after the first
     length_weight: float  # of equation 11 (the code takes 0.1 for cif)
+    boundary_weight: float  # of the cross-entropy with the tokens' ends; the paper has none
     rank: int
     batch: int
     dev_wait_k: int
+
+    model: StarModel = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_one_of(STAGES, stage=self.stage)
@@ -132,6 +166,11 @@ class StarRecipe(BlockRecipe):
         elif self.compressor == "none":
             raise UserError(
                 f"stage={self.stage} compressor=none: the stage without one is stage=plain"
+            )
+        if self.stage == "segmenter" and self.rate is None and not self.rescale:
+            raise UserError(
+                "stage=segmenter rescale=false: equation 10 needs scores scaled to the number of "
+                "tokens; leave it out, or take stage=frozen"
             )
         self.waits, self.strides = list(self.waits), list(self.strides)
         if min(self.rank, self.batch, *(self.waits or [0]), *(self.strides or [0])) < 1:
@@ -146,6 +185,7 @@ class StarRecipe(BlockRecipe):
             layers=self.layers,
             mask=self.mask or ("compact" if self.rate is None else "history"),
             types=self.types,
+            pool=self.pool,
             carry=self.carry,
             rate=self.rate,
             select=self.select,
@@ -213,7 +253,24 @@ class StarRecipe(BlockRecipe):
             self.tokens(windows),
             None if whole else wait_k,
             stride if self.stage == "plain" else None,
+            [self._bounds(window, n) for window, n in zip(windows, n_real, strict=True)],
         )
+
+    def _bounds(self, window: Window, n_frames: int) -> list[int]:
+        """The frame in which each token ends, a word's time shared evenly by its tokens."""
+        ends = []
+        for word, start, end, _ in window.words:
+            n = len(self.whisper.text_tokens(f" {word}"))
+            ends += [start + (end - start) * (i + 1) / n for i in range(n)]
+        return [min(n_frames - 1, max(0, round(end / FRAME_S) - 1)) for end in ends]
+
+    def precompute(self, batch: Batch) -> Batch:
+        """The frozen features in the place of the audio: what `fit.cached_batches` keeps."""
+        if self.train_features:
+            return batch
+        with torch.no_grad():
+            features = [x.half().cpu() for x in self.model.features(batch)]
+        return replace(batch, audio=[], features=features)
 
     @staticmethod
     def _filled_up(samples: np.ndarray, ends: Sequence[int]) -> Tensor:
@@ -226,16 +283,25 @@ class StarRecipe(BlockRecipe):
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Equation 11."""
-        nll, error, rate = model(batch, rate=self.rate, train_features=self.train_features)
+        learns = self.stage == "segmenter"  # else nothing that could change them is trained
+        nll, error, rate, missed = model(
+            batch,
+            rate=self.rate,
+            rescale=self.rescale,
+            train_features=self.train_features,
+            boundaries=learns and self.boundary_weight > 0,
+        )
         logs = {
             "audio_s": sum(batch.n_real) * FRAME_S,
             "nll": float(nll.detach()),
             "length_error": float(error.detach()),
             "frames_per_vector": rate,
         }
-        if self.stage != "segmenter":  # nothing that could change the lengths is trained
+        if not learns:
             return nll, logs
-        return nll + self.length_weight * error, logs
+        if self.boundary_weight > 0:
+            logs["boundary_loss"] = float(missed.detach())
+        return nll + self.length_weight * error + self.boundary_weight * missed, logs
 
     def evaluate(self) -> dict[str, float]:
         """WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate); vectors.
@@ -284,11 +350,19 @@ class StarRecipe(BlockRecipe):
         self.write_card(
             folder,
             "star",
-            "stage waits lookback length_weight train_features batch",
+            "stage waits rescale lookback length_weight boundary_weight train_features batch",
             base=self.model_path,
             start=self.begun_from,
             chunk_s=[frames * FRAME_S for frames in CHUNK_FRAMES],
         )
+
+
+def boundary_loss(scores: Tensor, bounds: Sequence[int]) -> Tensor:
+    """Cross-entropy of the scores (T,) with 1 where a token ends and 0 elsewhere, summed up: at its
+    least the alphas sum up to the tokens. Of two tokens that end in one frame one is told."""
+    target = torch.zeros_like(scores, dtype=torch.float32)
+    target[list(bounds)] = 1.0
+    return F.binary_cross_entropy_with_logits(scores.float(), target, reduction="sum")
 
 
 def shift_to_sum(scores: Tensor, total: float) -> float:
