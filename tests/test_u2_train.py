@@ -123,7 +123,7 @@ def test_the_hybrid_tokenizer_gives_the_head_finer_targets(recipe) -> None:
     ("stage", "rank", "trained"),
     [
         ("attention", 4, {"lora"}),
-        ("frames", 4, {"head"}),
+        ("frames", 4, {"lora", "head"}),
         ("ctc", 4, {"head"}),
         ("hybrid", 4, {"lora", "head"}),
         ("attention", 0, {"other"}),
@@ -142,6 +142,14 @@ def test_each_stage_changes_only_what_it_trains(recipe, stage, rank, trained) ->
             moved.add(kind)
         assert p.requires_grad == (p.grad is not None), name
     assert moved == trained
+
+
+def test_a_weight_of_1_leaves_the_attention_loss_out(recipe) -> None:
+    made = recipe(stage="hybrid", ctc_weight=1.0)
+    loss, logs = made.loss(made.model, batch_of(made))
+    assert "attention_loss" not in logs and loss.item() == pytest.approx(logs["ctc_loss"])
+    both, logs = (half := recipe(stage="hybrid", ctc_weight=0.5)).loss(half.model, batch_of(half))
+    assert both.item() == pytest.approx((logs["ctc_loss"] + logs["attention_loss"]) / 2)
 
 
 @pytest.mark.parametrize("rank", [4, 0])
@@ -281,7 +289,7 @@ def test_a_subset_of_the_corpus_is_no_longer_than_asked_for(recipe) -> None:
     [
         ({"stage": "both"}, "stage='both': one of attention, frames, ctc, hybrid"),
         ({"head_init": "zero"}, "head_init='zero': one of random, embedding"),
-        ({"ctc_weight": 1.5}, "lies between 0 and 1"),
+        ({"ctc_weight": 1.5}, "above 0 and 1 at most"),
         ({"hours": -1}, "hours positive or null"),
         ({"start": "nowhere"}, "start=nowhere: no such folder"),
         ({"ctc_tokens": 100}, "cannot spell every text"),

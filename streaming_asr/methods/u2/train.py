@@ -2,7 +2,8 @@
 
 attention  block-causal masks, attention loss only: Whisper learns to hear in chunks and unpadded.
 frames     a CTC head on top, cross-entropy on the token spoken in each frame, placed by the word
-           times; the rest frozen. Not the paper's: CTC alone leaves a new head on its plateau.
+           times, with the attention loss as in `hybrid`. Not the paper's: on the features of a
+           frozen Whisper a new head stays on the CTC loss's plateau.
 ctc        the head with the CTC loss only, everything else frozen.
 hybrid     everything, a CTC loss + (1 - a) attention loss (equation 1), until WER stops falling.
 
@@ -54,7 +55,7 @@ from streaming_asr.whisper.together import alone
 from streaming_asr.whisper.window import FRAME_S, frames_of
 
 STAGES = ("attention", "frames", "ctc", "hybrid")
-LOSSES = {"hybrid": ("ctc", "attention")}  # of the other stages the one of their name
+LOSSES = {"frames": ("frames", "attention"), "hybrid": ("ctc", "attention")}  # else the stage's own
 
 
 @dataclass(kw_only=True, eq=False)
@@ -68,7 +69,7 @@ class U2Recipe(BlockRecipe):
     ctc_tokens: int | None  # of the hybrid tokenizer, null: the single one; `start`'s head decides
     head_init: str  # random, or embedding (the decoder's)
     rank: int  # of the LoRA adapter; 0 trains the whole model
-    ctc_weight: float
+    ctc_weight: float  # of the head's loss; 1 leaves the attention loss out, a third of a step
     label_smoothing: float
     batch: int
     hours: float | None  # train on so much of the corpus
@@ -77,16 +78,16 @@ class U2Recipe(BlockRecipe):
     def __post_init__(self) -> None:
         check_one_of(STAGES, stage=self.stage)
         check_one_of(("random", "embedding"), head_init=self.head_init)
-        in_range = 0 < self.ctc_weight < 1 and self.rank >= 0 and self.batch >= 1
+        in_range = 0 < self.ctc_weight <= 1 and self.rank >= 0 and self.batch >= 1
         if not in_range or (self.hours is not None and self.hours <= 0):
             raise UserError(
                 f"ctc_weight={self.ctc_weight}, rank={self.rank}, batch={self.batch}, "
-                f"hours={self.hours}: the weight lies between 0 and 1, rank is 0 or more, batch 1 "
-                "or more, hours positive or null"
+                f"hours={self.hours}: the weight is above 0 and 1 at most, rank is 0 or more, "
+                "batch 1 or more, hours positive or null"
             )
         super().__post_init__()
         begun = self.begun
-        self.head_alone = self.stage in ("frames", "ctc")
+        self.head_alone = self.stage == "ctc"
         if self.hours is not None:
             self.train_on(_subset(self.items, self.hours, self.seed))
 
@@ -157,14 +158,16 @@ class U2Recipe(BlockRecipe):
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """The stage's loss, per token."""
         wanted = LOSSES.get(self.stage, (self.stage,))
+        if self.ctc_weight == 1:
+            wanted = wanted[:1]
         asked = dict.fromkeys(wanted, True)
         losses = model(batch, label_smoothing=self.label_smoothing, **asked)
         logs = {"audio_s": sum(ends[-1] for ends in batch.ends) * FRAME_S}
         logs |= {f"{name}_loss": float(losses[name].detach()) for name in wanted}
-        if self.stage == "hybrid":
-            a = self.ctc_weight
-            return a * losses["ctc"] + (1 - a) * losses["attention"], logs
-        return losses[self.stage], logs
+        if len(wanted) == 1:
+            return losses[wanted[0]], logs
+        a, of_head = self.ctc_weight, losses[wanted[0]]
+        return a * of_head + (1 - a) * losses["attention"], logs
 
     def evaluate(self) -> dict[str, float]:
         """WER in percent on dev: of both passes, streaming; before there is a head, of the decoder
