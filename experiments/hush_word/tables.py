@@ -2,8 +2,8 @@
 
     python -m experiments.hush_word.tables [--output outputs]
 
-Reads <output>/{mini,hush_word,hush_word_paddings,hush_word_ablation}/*/metrics.json and rewrites
-the blocks of this folder's README.md. A missing cell is written as "not run".
+Reads <output>/{real,hush_word,hush_word_paddings,hush_word_words,hush_word_ablation}/*/metrics.json
+and rewrites the blocks of this folder's README.md. A missing cell is written as "not run".
 """
 
 from __future__ import annotations
@@ -13,43 +13,53 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.rows import (
-    CHUNKS_MS,
-    COLUMNS,
-    SPLITS,
-    Rows,
-    measures,
-    read_rows,
-    write_page,
-)
 from experiments.tables import (
     NONE,
     NOT_RUN,
     caption,
     duration,
+    find,
     markdown,
     measure,
     number,
     paper_rows,
+    read,
+    weights_name,
     with_interval,
+    write,
 )
 from streaming_asr.report.cells import Cell
 
 PAGE = Path(__file__).with_name("README.md")
 BEAM = 5
-WHOLE_MS = 10_000
-BEST_EFFORT_MS = 20
-NEAR_750_MS = 760  # chunks are whole encoder frames
+CHUNKS_MS = (300, 500, 1000)
 LENGTHS_S = (0.5, 1.0, 2.0, 5.0)
-SYSTEMS = ("hush word", "padded to the context")
 PAPER_TABLE_1 = {"full": "pad to 30 s", "none": "no padding", "zeros 1": "1 s", "zeros 5": "5 s"}
-ABLATION = (
-    ("UFAL's policy, padded", "full, wide"),
-    ("hush word (HW)", "hush, wide"),
-    ("beam pruning (BP), padded", "full, pruned"),
-    ("HW + BP", "hush, pruned"),
-    ("HW + BP + pipeline (PL)", "hush, pruned, pipeline"),
-)
+SEARCHES: Mapping[str, Mapping[str, Any]] = {
+    "beam 5, pruned": {"beam": BEAM, "prune": True},
+    "beam 5": {"beam": BEAM, "prune": False},
+    "greedy": {"beam": 1},
+}
+WORDS = {
+    "raw_100": "samples, 0.1 s",
+    "raw_500": "samples, 0.5 s",
+    "raw_1000": "samples, 1 s",
+    "mel_500": "log-mel, 0.5 s",
+}
+ABLATION = {
+    "UFAL's policy, padded": ("full", False, "none"),
+    "hush word (HW)": ("hush", False, "none"),
+    "beam pruning (BP), padded": ("full", True, "none"),
+    "HW + BP": ("hush", True, "none"),
+    "HW + BP + pipeline (PL)": ("hush", True, "1:1"),
+}
+STREAMING = {
+    "WER %": ("wer", 1),
+    "committed p50 s": ("word_latency_committed_p50_ca_s", 2),
+    "committed p90 s": ("word_latency_committed_p90_ca_s", 2),
+    "erasure": ("light_erasure", 2),
+    "CPU RTF": ("rtf_cpu", 2),
+}
 
 
 def reduce_ratio(mean_beam: float | None, beam: int) -> float | None:
@@ -63,47 +73,21 @@ def reduce_ratio(mean_beam: float | None, beam: int) -> float | None:
     return (beam - mean_beam) / (beam - 1)
 
 
-def system(method: Mapping[str, Any]) -> str:
-    """A row of the tables by chunk."""
-    return {"hush": "hush word", "full": "padded to the context"}.get(
-        method["padding"], method["padding"]
-    )
-
-
-def padding(method: Mapping[str, Any]) -> str:
-    """A row of the table of paddings: kind, and seconds where it has any."""
-    if method["padding"] not in ("zeros", "noise"):
-        return str(method["padding"])
-    seconds = method.get("padding_s")
-    return f"{method['padding']} {0.5 if seconds is None else seconds:g}"
-
-
-def variant(method: Mapping[str, Any]) -> str:
-    """A row of the ablation."""
-    pruned = "pruned" if method.get("prune", True) else "wide"
-    piped = ", pipeline" if method.get("pipeline", "none") != "none" else ""
-    return f"{method['padding']}, {pruned}{piped}"
-
-
-def paddings(rows: Rows) -> str:
-    """Whole utterances; the paper's table 1 (medium, LibriSpeech) stands beside what it has."""
+def paddings(cells: Sequence[Cell]) -> str:
+    """Whole prompts; the paper's table 1 (medium, LibriSpeech) stands beside what it has."""
     theirs = {row.labels["padding"]: row.values for row in paper_rows("whisperflow", "1")}
     kinds = ["full", "none", "hush"]
     kinds += [f"{kind} {s:g}" for kind in ("zeros", "noise") for s in LENGTHS_S]
-    parts = [caption(rows.values())]
-    for split in SPLITS:
-        lines = []
-        for kind in kinds:
-            cell = rows.get((kind, WHOLE_MS, split))
-            values = theirs.get(PAPER_TABLE_1.get(kind, ""))
-            beside = NONE if values is None else f"{values['WER']} / {values['encoder GFLOPS']}"
-            lines.append(
-                [_named(kind), with_interval(cell, "wer"), _work(cell), _share(cell), beside]
-            )
-        header = ["padding", "WER [95 %]", "encoder GMAC per s of audio", "padding, % of frames"]
-        header += ["paper: WER / GMAC of a window"]
-        parts += [f"mini `{split}`:", markdown(header, lines)]
-    return "\n\n".join(parts)
+    lines = []
+    for kind in kinds:
+        name, _, seconds = kind.partition(" ")
+        cell = find(cells, padding=name, padding_s=float(seconds) if seconds else None)
+        values = theirs.get(PAPER_TABLE_1.get(kind, ""))
+        beside = NONE if values is None else f"{values['WER']} / {values['encoder GFLOPS']}"
+        lines.append([_named(kind), with_interval(cell, "wer"), _work(cell), _share(cell), beside])
+    header = ["padding", "WER %", "encoder GMAC per s of audio", "padding, % of frames"]
+    header += ["paper: WER / GMAC of a window"]
+    return caption(cells) + "\n\n" + markdown(header, lines)
 
 
 def _named(kind: str) -> str:
@@ -116,7 +100,7 @@ def _work(cell: Cell | None) -> str:
     if cell is None:
         return NOT_RUN
     flops = cell.metrics.get("encoder_gflops_per_s")
-    return number(None if flops is None else flops / 2, 3)
+    return number(None if flops is None else flops / 2, 2)
 
 
 def _share(cell: Cell | None) -> str:
@@ -126,54 +110,74 @@ def _share(cell: Cell | None) -> str:
     return number(None if share is None else 100 * share)
 
 
-def beams(rows: Rows) -> str:
-    """Mean beam and reduce ratio by chunk, beside the paper's table 4 for Whisper base."""
+def searches(cells: Sequence[Cell]) -> str:
+    """By chunk: the pruned search, the full one and the greedy one; widths as in table 4."""
     theirs = {
         int(row.labels["step length"].removesuffix("ms")): row.values
         for row in paper_rows("whisperflow", "4")
         if row.labels["model"] == "Base"
     }
-    lines = []
-    for chunk in (*CHUNKS_MS[:-1], NEAR_750_MS, CHUNKS_MS[-1]):
-        values = theirs.get(750 if chunk == NEAR_750_MS else chunk)
-        cells = [rows.get(("hush word", chunk, split)) for split in SPLITS]
-        beside = NONE if values is None else f"{values['avg beam']} / {values['reduce ratio']}"
-        lines.append([duration(chunk), *map(_beam, cells), beside])
-    header = ["chunk", *(f"mini `{split}`" for split in SPLITS), "paper: base, TED-LIUM 3"]
-    about = f"Mean beam / reduce ratio, beam 5; the paper's 750 ms stand beside {NEAR_750_MS} ms."
-    return about + "\n\n" + markdown(header, lines)
+    heard = [cell for cell in cells if _is_trained_word(cell)]
+    lines, used = [], []
+    for chunk in CHUNKS_MS:
+        for name, wanted in SEARCHES.items():
+            cell = find(heard, method="hush_word", chunk_ms=chunk, **wanted)
+            used += [] if cell is None else [cell]
+            figures = [with_interval(cell, *each) for each in STREAMING.values()]
+            values = theirs.get(chunk) if wanted.get("prune") else None
+            beside = NONE if values is None else f"{values['avg beam']} / {values['reduce ratio']}"
+            lines.append([name, duration(chunk), *figures, _beam(cell, wanted), beside])
+    header = ["search", "chunk", *STREAMING, "mean beam / ratio", "paper: base, TED-LIUM 3"]
+    return caption(used) + "\n\n" + markdown(header, lines, 2)
 
 
-def _beam(cell: Cell | None) -> str:
+def _is_trained_word(cell: Cell) -> bool:
+    return cell.document["config"]["method"].get("padding") == "hush"
+
+
+def _beam(cell: Cell | None, wanted: Mapping[str, Any]) -> str:
     """The ratio follows from the mean: decoder steps are 1 or 5 wide."""
     if cell is None:
         return NOT_RUN
     mean = cell.metrics.get("mean_beam")
-    return f"{number(mean, 3)} / {number(reduce_ratio(mean, BEAM), 3)}"
+    return f"{number(mean, 2)} / {number(reduce_ratio(mean, wanted.get('beam', BEAM)), 2)}"
 
 
-def ablation(rows: Rows) -> str:
-    """Best effort on `clean`; the paper has a figure without numbers."""
+def words(cells: Sequence[Cell]) -> str:
+    """Hush words of other forms, each trained as long as the others."""
+    by_name = {weights_name(cell): cell for cell in cells}
+    lines = [
+        [name, *(with_interval(by_name.get(entry), *each) for each in STREAMING.values())]
+        for entry, name in WORDS.items()
+    ]
+    return caption(cells) + "\n\n" + markdown(["word", *STREAMING], lines)
+
+
+def ablation(cells: Sequence[Cell]) -> str:
+    """Best effort; the paper has a figure without numbers."""
     lines = []
-    for name, key in ABLATION:
-        cell = rows.get((key, BEST_EFFORT_MS, "clean"))
-        latency = measure(cell, "word_latency_committed_mean_ca_s", 3)
-        lines.append([name, latency, _beam(cell), *measures(cell)])
-    header = ["system", "word latency, mean s", "mean beam / ratio", *COLUMNS]
-    return caption(rows.values()) + "\n\n" + markdown(header, lines)
+    for name, (padding, prune, pipeline) in ABLATION.items():
+        cell = find(cells, padding=padding, prune=prune, pipeline=pipeline)
+        latency = measure(cell, "word_latency_committed_mean_ca_s", 2)
+        figures = [with_interval(cell, *each) for each in STREAMING.values()]
+        lines.append([name, latency, _beam(cell, {}), *figures])
+    header = ["system", "word latency, mean s", "mean beam / ratio", *STREAMING]
+    return caption(cells) + "\n\n" + markdown(header, lines)
+
+
+def blocks(output: Path) -> dict[str, str]:
+    """The tables of the page, by the names of their places."""
+    return {
+        "paddings": paddings(read(output / "hush_word_paddings")),
+        "words": words(read(output / "hush_word_words")),
+        "searches": searches(read(output / "real", output / "hush_word")),
+        "ablation": ablation(read(output / "hush_word_ablation")),
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-
-    def further(output: Path, rows: Rows) -> dict[str, str]:
-        return {
-            "paddings": paddings(read_rows(output / "hush_word_paddings", padding)),
-            "beams": beams(rows),
-            "ablation": ablation(read_rows(output / "hush_word_ablation", variant)),
-        }
-
-    return write_page(argv, __doc__, PAGE, system, SYSTEMS, further=further)
+    return write(argv, __doc__, PAGE, blocks)
 
 
 if __name__ == "__main__":
