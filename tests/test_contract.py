@@ -17,6 +17,7 @@ from streaming_asr.method import Method
 
 CHECK = Callable[[Method[Any], Setting], None]
 CONF = Path(__file__).parent.parent / "conf" / "method"
+WEIGHTS = CONF.parents[1] / "streaming_asr" / "data" / "weights"
 CHUNK, FIRST_CHUNK = 4800, 9600  # 300 ms, 600 ms
 
 
@@ -96,6 +97,20 @@ def _speech() -> tuple[Any, Any]:
 
 
 @functools.cache
+def _with_real_weights(model: str, method: str) -> tuple[Method[Any], Setting]:
+    """The method with the package's weights for a real Whisper, where that is on this machine."""
+    from streaming_asr.config import build, compose
+    from streaming_asr.models.find import find_here
+
+    with pytest.MonkeyPatch.context() as theirs:
+        theirs.delenv("XDG_CACHE_HOME", raising=False)
+        if find_here(f"openai/whisper-{model}") is None:
+            pytest.skip(f"{model} is not here; python -m streaming_asr.get {model}")
+        asked = [f"method={method}", f"model={model}", "chunk=300ms", "tracker=none"]
+        return build(compose(asked).method), Setting(CHUNK, FIRST_CHUNK, *_speech())
+
+
+@functools.cache
 def _configured(method: str) -> tuple[Method[Any], Setting]:
     """The method as its YAML describes it, on mini's model or a small random one in its place."""
     from streaming_asr.config import build, compose
@@ -108,7 +123,7 @@ def _configured(method: str) -> tuple[Method[Any], Setting]:
         from tiny import tiny_folder
 
         overrides.append(f"model.path={tiny_folder()}")
-    if "adapter:" in options and not (MINI / "adapters" / method).is_dir():
+    if "weights:" in options and not (MINI / "weights" / method).is_dir():
         part = "none"
         if method == "chunkformer":  # it cannot do without its network
             import chunkformer_tiny
@@ -130,3 +145,14 @@ def _configured(method: str) -> tuple[Method[Any], Setting]:
 @pytest.mark.parametrize("method", sorted({path.stem for path in CONF.glob("*.yaml")} - {"remote"}))
 def test_every_configured_method_keeps_the_contract(method: str, check: CHECK) -> None:
     check(*_configured(method))
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=name)
+@pytest.mark.parametrize(
+    ("model", "method"),
+    sorted({folder.parts[-3:-1] for folder in WEIGHTS.glob("*/*/any_chunk")}),
+)
+def test_every_method_keeps_the_contract_with_the_package_s_real_weights(
+    model: str, method: str, check: CHECK
+) -> None:
+    check(*_with_real_weights(model, method))

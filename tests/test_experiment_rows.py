@@ -11,7 +11,6 @@ import pytest
 from table_cells import figures, labelled, row
 
 from experiments import rows
-from experiments.hush_word import tables as hush_word
 from experiments.simul_whisper import tables as simul_whisper
 from experiments.ufal import tables as ufal
 from streaming_asr.cells import plan
@@ -103,12 +102,11 @@ def test_simul_whisper_and_its_thresholds(tmp_path: Path) -> None:
     assert set(figures(text, "4")) == {"not run"}
 
 
-@pytest.mark.parametrize("name", ["ufal", "simul_whisper_cif", "hush_word"])
+@pytest.mark.parametrize("name", ["ufal", "simul_whisper_cif"])
 def test_the_sweeps_have_every_chunk_of_the_tables_and_no_impossible_one(name: str) -> None:
     params = compose_raw([f"experiment={name}"]).hydra.sweeper.params
     chunks = {parse_duration(chunk) for chunk in str(params["chunk"]).split(",")}
-    more = {hush_word.NEAR_750_MS} if name == "hush_word" else set()
-    assert chunks == set(rows.CHUNKS_MS) | more
+    assert chunks == set(rows.CHUNKS_MS)
     assert params["data.split"] == "clean,other"
 
 
@@ -119,7 +117,7 @@ def test_the_sweeps_have_every_chunk_of_the_tables_and_no_impossible_one(name: s
         ("experiment=ufal_compat limit=30", 2),
         ("experiment=simul_whisper_cif data.split=other method.weights=none", 5),
         ("experiment=simul_whisper chunk=300ms", 4),
-        ("experiment=hush_word method.padding=full chunk=1s,300ms method.weights=none", 4),
+        ("experiment=hush_word method.beam=1 method.prune=true", 3),
     ],
 )
 def test_the_pages_commands_run_a_part_of_a_sweep(command: str, n_cells: int) -> None:

@@ -139,7 +139,7 @@ def test_table_1_is_written_from_the_results_and_says_where_whisperrt_loses(tmp_
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.5, weights="/a/300ms")
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.0, weights="/a/300ms", beam=3)
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 40.0)
-    own = page(tmp_path, "table1", "table3", "fig6", "table5")
+    own = page(tmp_path, "table1", "table2", "table3", "fig6", "table5")
     assert tables.main(["--output", str(tmp_path), "--here", str(own)]) == 0
 
     filled = own.read_text()

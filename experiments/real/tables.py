@@ -2,11 +2,11 @@
 
     python -m experiments.real.tables [--output outputs] [--readme README.md]
 
-Reads <output>/real/*/metrics.json (prompts), real_voices, real_speechocean762, real_variants,
-real_detector, real_base and real_all, and rewrites the blocks of these names in this folder's
-README.md; with --readme also, with fewer rows, the block `real` of that file. A missing cell is
-written as "not run". Differences from offline are paired, over all cells at 300 ms and 1 s of a
-corpus together (`score compare`).
+Reads <output>/{real,real_u2,star}/*/metrics.json (prompts), real_voices, real_speechocean762,
+real_variants, real_detector, real_base and real_all, and rewrites the blocks of these names in this
+folder's README.md; with --readme also, with fewer rows, the block `real` of that file. A missing
+cell is written as "not run". Differences from offline are paired, over all cells at 300 ms and 1 s
+of a corpus together (`score compare`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
         {"method": "simul_whisper", "truncation": "never"},
     ],
     "UFAL": [{"method": "ufal"}],
-    "hush word": [{"method": "hush_word", "padding": "hush"}],
+    "hush word": [{"method": "hush_word", "padding": "hush", "beam": 5, "prune": True}],
+    "U2, first pass": [{"method": "u2", "rescore": 0}],
+    "U2, rescored": [{"method": "u2", "rescore": 6}],
+    "STAR, wait-3": [{"method": "star", "wait_k": 3}],
     "Simul-Whisper, last word always dropped": [
         {"method": "simul_whisper", "truncation": "always"}
     ],
@@ -55,25 +58,27 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "causal mask alone": [{"method": "whisperrt", "weights": "none"}],
 }
 """By the name of a system: what its cell is; of several the first that there is."""
-OFFLINE, WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, ALWAYS, *OTHERS = SYSTEMS
+OFFLINE, WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, FIRST, U2, STAR, *OTHERS = SYSTEMS
+ALWAYS, REENCODE, ZEROS, FULL, MASK = OTHERS
+METHODS = (WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, FIRST, U2, STAR)
 ROWS = (
     (OFFLINE, None),
     (WHISPERRT, 100),
-    *((system, 300) for system in (WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH)),
+    *((system, 300) for system in METHODS),
     (HUSH, 500),
-    *((system, 1000) for system in (WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH)),
+    *((system, 1000) for system in METHODS),
 )
 VARIANTS = (
     (OFFLINE, None),
-    *((system, chunk) for chunk in (300, 1000) for system in (NEVER, ALWAYS, OTHERS[-1])),
-    *((system, 1000) for system in OTHERS[:-1]),
+    *((system, chunk) for chunk in (300, 1000) for system in (NEVER, ALWAYS, MASK)),
+    *((system, 1000) for system in (REENCODE, ZEROS, FULL)),
 )
 DETECTORS = tuple((system, chunk) for chunk in (300, 1000) for system in (NEVER, DETECTOR, ALWAYS))
 SHORT = (
     (OFFLINE, None),
     (WHISPERRT, 300),
     (BEAM, 300),
-    *((system, 1000) for system in (WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, OTHERS[1])),
+    *((system, 1000) for system in (*METHODS, ZEROS) if system not in (FIRST, U2, STAR)),
 )
 N_SHORT = 8
 COLUMNS = {
@@ -90,6 +95,7 @@ COMPARED_MS = (300, 1000)
 
 LANGUAGES = ("en", "fr", "es", "it", "ru")
 BASE = (OFFLINE, WHISPERRT, NEVER, UFAL)
+BASE_ENGLISH = (*BASE, HUSH, ZEROS, FULL)
 WHOLE = ("prompts", "speechocean762")
 
 Rows = Sequence[tuple[str, int | None]]
@@ -152,7 +158,9 @@ def _under_caption(
 def blocks(output: Path) -> dict[str, str]:
     """The tables of the page, by the names of their places."""
     names = ("real", "real_voices", "real_speechocean762")
-    main_rows = {name: table(read(output / name), ROWS) for name in names}
+    main_rows = {name: table(read(output / name), ROWS) for name in names[1:]}
+    there = (output / name for name in (names[0], "real_u2", "star"))
+    main_rows[names[0]] = table(read(*there), ROWS)
     variants = read(output / "real_variants", output / "real")
     return {
         **main_rows,
@@ -170,7 +178,7 @@ def base(output: Path) -> str:
         [language, system, *(with_interval(found, *each) for each in COLUMNS.values())]
         for language in LANGUAGES
         for spoken in [[c for c in cells if _data(c).get("language") == language]]
-        for system in BASE
+        for system in (BASE_ENGLISH if language == LANGUAGES[0] else BASE)
         for found in [cell(spoken, system, None)]
     ]
     return _under_caption(cells, ["language", "system", *COLUMNS], rows)

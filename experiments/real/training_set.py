@@ -4,7 +4,8 @@
         --speechocean762 mispeech/speechocean762 --alignments FOLDER --out outputs/real/train
 
 OUT/shards: the clips of --speech (manifests with word times) whose voices are not held out, and
-the train speakers of speechocean762, its word times from `python -m streaming_asr.align`.
+where it is named the train speakers of speechocean762, its word times from
+`python -m streaming_asr.align`.
 """
 
 from __future__ import annotations
@@ -45,10 +46,14 @@ def voices_of(utterance: Utterance) -> set[str]:
     return set(re.findall(r"[abe][fm]_[a-z]+", utterance.speaker or ""))
 
 
-def training(manifests: Sequence[Path], human: str, alignments: str | None) -> Iterator[Utterance]:
+def training(
+    manifests: Sequence[Path], human: str | None, alignments: str | None
+) -> Iterator[Utterance]:
     """The utterances to train on."""
     for manifest in manifests:
         yield from (u for u in read_manifest(manifest) if not voices_of(u) & held_out())
+    if human is None:
+        return
     corpus = Speechocean762(path=Path(human), split="train", alignments=alignments)
     yield from filter(well_aligned, map(as_sentence, corpus.utterances(None)))
 
@@ -56,7 +61,7 @@ def training(manifests: Sequence[Path], human: str, alignments: str | None) -> I
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--speech", type=Path, nargs="+", required=True, help="manifests")
-    parser.add_argument("--speechocean762", required=True, help="folder, or name on the hub")
+    parser.add_argument("--speechocean762", help="folder, or name on the hub")
     parser.add_argument("--alignments", help="its train speakers' word times")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)

@@ -2,9 +2,10 @@
 
     python -m experiments.whisperrt.tables [--output outputs]
 
-Reads <output>/{table1,table3,fig6}/*/metrics.json and <output>/table5/table5.json, and rewrites
-what stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->` in this folder's README.md.
-A cell that is missing is written as "not run"; without table5.json that table stays as it is.
+Reads <output>/{table1,table2,table3,fig6}/*/metrics.json and <output>/table5/table5.json, and
+rewrites what stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->` in this folder's
+README.md. A cell that is missing is written as "not run"; without table5.json that table stays as
+it is.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from experiments.tables import (
     paper_rows,
     read,
     weights_name,
+    with_interval,
     write,
 )
 from streaming_asr.report.cells import Cell
@@ -37,6 +39,7 @@ BASELINE_CHUNKS_MS = (100, 200, 300, 1000)  # re-encoding does not keep up at 40
 SPLITS = ("clean", "other")
 BEAMS = {0: "greedy", 3: "beam 3"}
 FIG6_BEAMS = (0, 3, 5, 7)
+TIMES = {"exact": "exact", "ctc": "U2's CTC head", "whisper": "tiny.en's cross-attention"}
 
 
 @functools.cache
@@ -138,6 +141,18 @@ def losses(cells: Sequence[Cell]) -> str:
     return "\n".join(lines)
 
 
+def table2(cells: Sequence[Cell]) -> str:
+    """Adapters trained on the times of several aligners."""
+    rows = []
+    for name, aligner in TIMES.items():
+        cell = find(cells, weights=f"times_{name}")
+        shown = [with_interval(cell, "wer"), measure(cell, "arwer_grid_ca")]
+        shown += [measure(cell, f"word_latency_committed_{p}_ca_s", 2) for p in ("p50", "p90")]
+        rows.append([aligner, *shown])
+    header = ["word times", "WER", "ARWER grid", "committed p50 s", "p90 s"]
+    return caption(cells) + "\n\n" + markdown(header, rows)
+
+
 def table3(cells: Sequence[Cell]) -> str:
     """One random-chunk adapter against one trained for exactly this chunk."""
     rows, used = [], []
@@ -222,9 +237,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
 
     def blocks(output: Path) -> dict[str, str]:
-        first, third, sixth = (read(output / name) for name in ("table1", "table3", "fig6"))
+        names = ("table1", "table2", "table3", "fig6")
+        first, second, third, sixth = (read(output / name) for name in names)
         written = {
             "table1": table1(first),
+            "table2": table2(second),
             # Table 1 ran a fixed adapter where it found one, so its cells serve here too.
             "table3": table3([*third, *first]),
             "fig6": fig6(sixth),
