@@ -10,9 +10,10 @@ import pytest
 from table_cells import figures
 
 from experiments.chunkformer import memory, tables
+from experiments.tables import read
 
 
-def finished(output: Path, experiment: str, split: str, wer: float, **method: Any) -> None:
+def finished(output: Path, data: dict[str, Any], wer: float, **method: Any) -> None:
     """A finished cell, as far as the tables read it."""
     document = {
         "schema": 1,
@@ -20,7 +21,7 @@ def finished(output: Path, experiment: str, split: str, wer: float, **method: An
         "config": {
             "method": {"name": "chunkformer", **method},
             "chunk": "320ms",
-            "data": {"split": split},
+            "data": data,
             "batch": 1,
         },
         "machine": {"cpu": "a processor"},
@@ -28,27 +29,32 @@ def finished(output: Path, experiment: str, split: str, wer: float, **method: An
         "n_failed": 0,
         "metrics": {"wer": wer, "rtf_total": 0.0625},
     }
-    name = ",".join(f"{key}={value}" for key, value in {**method, "split": split}.items())
-    folder = output / experiment / f"method=chunkformer,chunk=320ms,{name}"
+    name = ",".join(f"{key}={value}" for key, value in {**method, **data}.items())
+    folder = output / f"method=chunkformer,chunk=320ms,{name}"
     folder.mkdir(parents=True)
     (folder / "metrics.json").write_text(json.dumps(document))
 
 
 def test_cells_are_found_by_their_context_and_others_are_not_run(tmp_path: Path) -> None:
-    sweep = {"mode": "longform", "right_frames": 32, "left_frames": 32}
-    finished(tmp_path, "chunkformer", "clean", 11.0, chunk_frames=8, **sweep)
-    whole = {"mode": "longform", "left_frames": 0, "right_frames": 0}
-    finished(tmp_path, "chunkformer", "long", 13.5, chunk_frames=820, **whole)
-    made = tables.table2(tables.read_rows(tmp_path / "chunkformer", tables.context))
-    assert figures(made, "8, 32, 32") == [11.0, "not run", "not run"]
+    sizes = {"chunk_frames": 16, "left_frames": 32, "right_frames": 32}
+    finished(tmp_path, {"name": "prompts", "join_s": None}, 11.0, **sizes)
+    whole = {"chunk_frames": 8000, "left_frames": 0, "right_frames": 0}
+    finished(tmp_path, {"name": "prompts", "join_s": 600}, 13.5, **whole)
+    made = tables.table2(read(tmp_path))
+    assert figures(made, "16, 32, 32") == [11.0, "not run", "not run"]
     assert figures(made, "full context") == ["not run", "not run", 13.5]
     assert made.count("not run") == 28
 
-    stream = {"mode": "stream", "chunk_frames": None, "left_frames": None}
-    finished(tmp_path, "chunkformer_stream", "clean", 20.0, right_frames=4, **stream)
-    rows = tables.read_rows(tmp_path / "chunkformer_stream", tables.context)
-    clean = tables.stream_table(rows).split("mini `other`:")[0]
-    assert figures(clean, "320 ms", "320 ms")[:2] == [20.0, None]
+
+def test_the_streaming_form_has_a_row_for_each_look_ahead(tmp_path: Path) -> None:
+    stream, voices = tmp_path / "chunkformer_stream", tmp_path / "real_voices"
+    finished(stream, {"name": "prompts"}, 20.0, right_frames=4)
+    finished(voices, {"name": "voices"}, 30.0, right_frames=0)
+    first, second, third = tables.stream_table(tmp_path).split("`:")[1:]
+    assert figures(first, "320 ms", "320 ms")[:2] == [20.0, None]
+    assert figures(first, "320 ms", "0 ms")[0] == "not run"
+    assert figures(second, "320 ms", "0 ms")[0] == 30.0
+    assert "30.0" not in third
 
 
 def test_the_papers_tables_are_whole() -> None:

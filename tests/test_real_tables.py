@@ -78,7 +78,7 @@ def test_the_short_table_has_the_rows_that_were_run_and_eight_at_most(tmp_path: 
         "Simul-Whisper, no detector",
     ]
     assert len(SHORT) > N_SHORT == 8 and "over offline" not in lines[0]
-    assert len(set(ROWS)) == len(ROWS) == 21
+    assert len(set(ROWS)) == len(ROWS) == 23
 
 
 def test_base_has_a_row_for_each_language_and_the_whole_sets_one_for_each_corpus(

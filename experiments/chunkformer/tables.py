@@ -2,10 +2,10 @@
 
     python -m experiments.chunkformer.tables [--output outputs]
 
-Reads <output>/{chunkformer,chunkformer_stream}/*/metrics.json (the sweeps), and in
-<output>/chunkformer memory.json (experiments.chunkformer.memory) and bench.json (`bench chunkformer
---json`), and rewrites the blocks of this folder's README.md. What is missing is written as "not
-run".
+Reads <output>/{chunkformer,chunkformer_stream,real_voices,real_speechocean762}/*/metrics.json (the
+sweeps), and in <output>/chunkformer memory.json (experiments.chunkformer.memory) and bench.json
+(`bench chunkformer --json`), and rewrites the blocks of this folder's README.md. What is missing is
+written as "not run".
 """
 
 from __future__ import annotations
@@ -19,48 +19,59 @@ from typing import Any
 from experiments import papers
 from experiments.bench.chunkformer_table import verdicts
 from experiments.chunkformer.memory import KINDS, TARGETS_GIB, longest_minutes, points
-from experiments.rows import COLUMNS, LEGEND, Rows, measures, read_rows
+from experiments.rows import COLUMNS, LEGEND, measures
 from experiments.tables import (
     NONE,
     NOT_RUN,
     caption,
+    find,
     markdown,
+    method_name,
     number,
     paper_rows,
+    read,
     with_interval,
     write,
 )
+from streaming_asr.report.cells import Cell
 
-CHUNKS, SIDES = (8, 16, 32), (16, 32, 64)
-FULL_FRAMES = 100
-"""With so large a chunk, and no context on the left, the sweep's recordings are one chunk each."""
-SPLITS = ("clean", "other", "long")
-STREAM_MS, LOOK_AHEADS = (320, 480, 640, 1280), (0, 4)
+CHUNKS, SIDES = (16, 32, 64), (32, 64, 128)
+FULL_FRAMES = 8000
+"""With so large a chunk the sweep's recordings are one chunk each."""
+LENGTHS = {None: "one by one", 60: "a minute", 600: "ten minutes"}
+STREAM_MS, LOOK_AHEADS = (320, 480, 640, 960), (0, 4)
+SPEECH = {
+    "prompts": "chunkformer_stream",
+    "voices": "real_voices",
+    "speechocean762": "real_speechocean762",
+}
+"""Where the streams' cells of each corpus lie."""
 
 
 # -- table II -----------------------------------------------------------------------------------
 
 
-def context(method: Mapping[str, Any]) -> str:
-    """A row's name by the method's configuration: `c, l, r`, `full context` or a stream's."""
-    sizes = [method.get(f"{side}_frames") for side in ("chunk", "left", "right")]
-    if method.get("mode") != "longform":
-        return f"look-ahead {sizes[2] or 0}"
-    if sizes[0] is not None and sizes[0] >= FULL_FRAMES and not sizes[1]:
-        return "full context"
-    return ", ".join(map(str, sizes))
+def context(cell: Cell) -> str:
+    """A row's name: `c, l, r`, or `full context`."""
+    method = cell.document["config"]["method"]
+    sizes = [method[f"{side}_frames"] for side in ("chunk", "left", "right")]
+    return "full context" if sizes[0] >= FULL_FRAMES else ", ".join(map(str, sizes))
 
 
-def table2(rows: Rows) -> str:
-    """WER by context and split; all cells of the sweep have the same chunk of the feed."""
-    found = {(name, split): cell for (name, _, split), cell in rows.items()}
+def table2(cells: Sequence[Cell]) -> str:
+    """WER by context and by how long the recordings are."""
+    found = {(context(cell), _data(cell).get("join_s")): cell for cell in cells}
     names = ["full context", *(f"{c}, {side}, {side}" for c in CHUNKS for side in SIDES)]
     lines = [
-        [name, *(with_interval(found.get((name, split)), "wer") for split in SPLITS)]
+        [name, *(with_interval(found.get((name, join_s)), "wer") for join_s in LENGTHS)]
         for name in names
     ]
-    header = ["context c, l, r", *(f"`{split}`" for split in SPLITS)]
-    return caption(rows.values()) + "\n\n" + markdown(header, lines)
+    return caption(cells) + "\n\n" + markdown(["context c, l, r", *LENGTHS.values()], lines)
+
+
+def _data(cell: Cell) -> Mapping[str, Any]:
+    data: Mapping[str, Any] = cell.document["config"]["data"]
+    return data
 
 
 def paper_table2() -> str:
@@ -75,22 +86,24 @@ def paper_table2() -> str:
     return markdown(["model", "context", *data], lines, n_text=2)
 
 
-def stream_table(rows: Rows) -> str:
+def stream_table(output: Path) -> str:
     """The streaming form, which the paper does not have."""
-    parts = [caption(rows.values()), LEGEND]
-    for split in ("clean", "other"):
+    tables, used = [], []
+    for name, folder in SPEECH.items():
+        here = [cell for cell in read(output / folder) if method_name(cell) == "chunkformer"]
+        used += here
         lines = [
             [
                 f"{ms} ms",
                 f"{80 * frames} ms",
-                *measures(rows.get((f"look-ahead {frames}", ms, split))),
+                *measures(find(here, chunk_ms=ms, right_frames=frames)),
             ]
             for ms in STREAM_MS
             for frames in LOOK_AHEADS
         ]
         header = ["chunk", "look-ahead", *COLUMNS]
-        parts += [f"mini `{split}`:", markdown(header, lines, n_text=2)]
-    return "\n\n".join(parts)
+        tables += [f"`{name}`:", markdown(header, lines, n_text=2)]
+    return "\n\n".join([caption(used), LEGEND, *tables])
 
 
 # -- tables III and IV --------------------------------------------------------------------------
@@ -192,9 +205,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def blocks(output: Path) -> dict[str, str]:
         return {
-            "table2": table2(read_rows(output / "chunkformer", context)),
+            "table2": table2(read(output / "chunkformer")),
             "paper-table2": paper_table2(),
-            "chunkformer": stream_table(read_rows(output / "chunkformer_stream", context)),
+            "chunkformer": stream_table(output),
             "table3": table3(read_json(output / "chunkformer" / "memory.json")),
             "paper-table3": paper_table3(),
             "table4": table4(read_json(output / "chunkformer" / "bench.json")),

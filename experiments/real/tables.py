@@ -2,11 +2,11 @@
 
     python -m experiments.real.tables [--output outputs] [--readme README.md]
 
-Reads <output>/{real,real_u2,star}/*/metrics.json (prompts), real_voices, real_speechocean762,
-real_variants, real_detector, real_base and real_all, and rewrites the blocks of these names in this
-folder's README.md; with --readme also, with fewer rows, the block `real` of that file. A missing
-cell is written as "not run". Differences from offline are paired, over all cells at 300 ms and 1 s
-of a corpus together (`score compare`).
+Reads <output>/{real,real_u2,star,chunkformer_stream}/*/metrics.json (prompts), real_voices,
+real_speechocean762, real_variants, real_detector, real_base and real_all, and rewrites the blocks
+of these names in this folder's README.md; with --readme also, with fewer rows, the block `real` of
+that file. A missing cell is written as "not run". Differences from offline are paired, over all
+rows at 300 ms (ChunkFormer's 320) and 1 s (960 ms) of a corpus together (`score compare`).
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "U2, first pass": [{"method": "u2", "rescore": 0}],
     "U2, rescored": [{"method": "u2", "rescore": 6}],
     "STAR, wait-3": [{"method": "star", "wait_k": 3}],
+    "ChunkFormer, look-ahead 320 ms": [
+        {"method": "chunkformer", "mode": "stream", "right_frames": 4}
+    ],
     "Simul-Whisper, last word always dropped": [
         {"method": "simul_whisper", "truncation": "always"}
     ],
@@ -58,14 +61,16 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "causal mask alone": [{"method": "whisperrt", "weights": "none"}],
 }
 """By the name of a system: what its cell is; of several the first that there is."""
-OFFLINE, WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, FIRST, U2, STAR, *OTHERS = SYSTEMS
-ALWAYS, REENCODE, ZEROS, FULL, MASK = OTHERS
+OFFLINE, WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, *OTHERS = SYSTEMS
+FIRST, U2, STAR, CHUNKFORMER, ALWAYS, REENCODE, ZEROS, FULL, MASK = OTHERS
 METHODS = (WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, FIRST, U2, STAR)
 ROWS = (
     (OFFLINE, None),
     (WHISPERRT, 100),
     *((system, 300) for system in METHODS),
+    (CHUNKFORMER, 320),
     (HUSH, 500),
+    (CHUNKFORMER, 960),
     *((system, 1000) for system in METHODS),
 )
 VARIANTS = (
@@ -91,7 +96,7 @@ COLUMNS = {
     "CPU RTF": ("rtf_cpu", 2),
     "encoder GFLOP/s": ("encoder_gflops_per_s", 1),
 }
-COMPARED_MS = (300, 1000)
+COMPARED_MS = (300, 320, 960, 1000)
 
 LANGUAGES = ("en", "fr", "es", "it", "ru")
 BASE = (OFFLINE, WHISPERRT, NEVER, UFAL)
@@ -159,7 +164,7 @@ def blocks(output: Path) -> dict[str, str]:
     """The tables of the page, by the names of their places."""
     names = ("real", "real_voices", "real_speechocean762")
     main_rows = {name: table(read(output / name), ROWS) for name in names[1:]}
-    there = (output / name for name in (names[0], "real_u2", "star"))
+    there = (output / name for name in (names[0], "real_u2", "star", "chunkformer_stream"))
     main_rows[names[0]] = table(read(*there), ROWS)
     variants = read(output / "real_variants", output / "real")
     return {
