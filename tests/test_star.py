@@ -215,9 +215,15 @@ def test_the_steps_tell_their_anchors_tokens_and_cache():
     assert recorder.sums["decoder_cache_bytes"] == state.cache.n_bytes
     assert recorder.sums["frames_real"] == -(-len(AUDIO) // 320)
     plain = Counter()
-    stream(method(star_folder(compressor="none")), AUDIO, None, plain)
-    assert plain.sums["anchors"] == plain.sums["frames_real"]
-    assert plain.sums["decoder_cache_bytes"] > 2 * recorder.sums["decoder_cache_bytes"]
+    _, whole = stream(method(star_folder(compressor="none")), AUDIO, None, plain)
+    assert plain.sums["anchors"] == plain.sums["frames_real"] > 2 * recorder.sums["anchors"]
+    assert plain.sums["decoder_cache_bytes"] == whole.cache.n_bytes
+    # What is not of the tokens said is as large as the anchors are many.
+    of_anchors = [
+        state.cache.n_bytes - sum(part.n_bytes for part in (*state.cache.keys, *state.cache.values))
+        for state in (state, whole)
+    ]
+    assert of_anchors[0] * whole.cache.n_anchors == of_anchors[1] * state.cache.n_anchors > 0
 
 
 def test_compression_cache_and_dal_over_tokens_are_among_a_cells_figures():
