@@ -18,7 +18,7 @@ from experiments import papers
 from streaming_asr.errors import UserError
 from streaming_asr.report.cells import Cell, read_cells
 
-NOT_RUN = "not run"
+NOT_RUN, NOTHING_RUN = "not run", "Not run yet."
 NONE = "–"
 """Stands where there is nothing to show."""
 
@@ -81,19 +81,25 @@ def caption(cells: Iterable[Cell], *, with_intervals: bool = True) -> str:
     with_intervals: whether the table shows them."""
     cells = list(cells)
     if not cells:
-        return "Not run yet."
+        return NOTHING_RUN
     made = [(cell.folder / "metrics.json").stat().st_mtime for cell in cells]
     days = dict.fromkeys(str(date.fromtimestamp(at)) for at in (min(made), max(made)))
     documents = [cell.document for cell in cells]
     machines = {_machine(document) for document in documents}
     counts = sorted({int(document["n_utterances"]) for document in documents})
     drawn = {f"{i['n_drawn']} {i['drawn']}s" for c in cells if (i := intervals(c)).get("drawn")}
-    over = f"; intervals over {' or '.join(sorted(drawn))}" if drawn and with_intervals else ""
     failed = sum(int(document.get("n_failed") or 0) for document in documents)
+    told = _caption(days, machines, counts, drawn if with_intervals else ())
+    return told + (f" {failed} recordings failed; they count as empty." if failed else "")
+
+
+def _caption(
+    days: Iterable[str], machines: Iterable[str], counts: Iterable[int], drawn: Iterable[str]
+) -> str:
+    over = f"; intervals over {' or '.join(sorted(drawn))}" if drawn else ""
     return (
-        f"Measured {' to '.join(days)} on {', '.join(sorted(machines))}, one thread, "
-        f"{' or '.join(map(str, counts))} recordings in a cell{over}."
-        + (f" {failed} recordings failed; they count as empty." if failed else "")
+        f"Measured {' to '.join(dict.fromkeys(days))} on {', '.join(sorted(machines))}, one "
+        f"thread, {' or '.join(map(str, counts))} recordings in a cell{over}."
     )
 
 
@@ -142,8 +148,77 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], n_text: int =
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, rule, *rows))
 
 
+def kept(block: str, before: str) -> str:
+    """The block with what it says was not run taken from the one before it: results come from
+    several machines, and no folder of outputs holds them all.
+
+    A cell is found by its table's header and its row's labels, the columns flush left.
+    """
+    if block.startswith(NOTHING_RUN) and before:
+        return before
+    old = {key: line for key, line in _rows(before) if key}
+    lines, is_taken = [], False
+    for key, line in _rows(block):
+        there = _split(old.get(key, "")) if key and NOT_RUN in line else []
+        cells = _split(line)
+        if len(there) == len(cells):
+            taken = [i for i, cell in enumerate(cells) if cell.startswith(NOT_RUN)]
+            is_taken |= any(not there[i].startswith(NOT_RUN) for i in taken)
+            cells = [there[i] if i in taken else cell for i, cell in enumerate(cells)]
+            line = "| " + " | ".join(cells) + " |"
+        lines.append(line)
+    if is_taken:
+        lines[0] = _of_both(lines[0], before.partition("\n")[0])
+    return "\n".join(lines)
+
+
+_CAPTION = re.compile(
+    r"Measured (.+?) on (.+?), one thread, (.+?) recordings in a cell(?:; intervals over (.+?))?\."
+)
+
+
+def _of_both(caption: str, other: str) -> str:
+    """The first of two captions, of what both tell: days, machines, recordings, what is drawn."""
+    here, there = _CAPTION.match(caption), _CAPTION.match(other)
+    if here is None or there is None:
+        return caption
+    days, machines, counts, drawn = (
+        {part for text in pair if text for part in re.split(rule, text)}
+        for rule, *pair in zip(
+            (" to ", ", ", " or ", " or "), here.groups(), there.groups(), strict=True
+        )
+    )
+    told = _caption([min(days), max(days)], machines, sorted(map(int, counts)), drawn)
+    return told + caption[here.end() :]
+
+
+def _split(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+
+
+def _rows(block: str) -> list[tuple[tuple[str, ...], str]]:
+    """Every line behind its key: of a table's row its header and its labels, else nothing."""
+    found: list[tuple[tuple[str, ...], str]] = []
+    lines = block.splitlines()
+    header, n_labels = "", 0
+    for i, line in enumerate(lines):
+        rule = lines[i + 1] if i + 1 < len(lines) else ""
+        if not line.startswith("| "):
+            header = ""
+        elif rule.startswith("| ---"):
+            header, n_labels = line, _split(rule).count("---")
+        elif header and not line.startswith("| ---"):
+            found.append(((header, *_split(line)[:n_labels]), line))
+            continue
+        found.append(((), line))
+    return found
+
+
 def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
-    """Puts each block into `path`. Raises UserError where one has no place, or several."""
+    """Puts each block into `path`; what was not run stays as it stands there (`kept`).
+
+    Raises UserError where a block has no place, or several.
+    """
     text = path.read_text(encoding="utf-8")
     for name, block in blocks.items():
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
@@ -153,7 +228,8 @@ def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
                 f"{path}: the table {name} has one place in a file; write the lines "
                 f"{begin} and {end} once, where it shall stand"
             )
-        text = pattern.sub(lambda _: f"{begin}\n{block}\n{end}", text)  # noqa: B023
+        here = pattern.findall(text)[0][len(begin) : -len(end)].strip()
+        text = pattern.sub(lambda _: f"{begin}\n{kept(block, here)}\n{end}", text)  # noqa: B023
     path.write_text(text, encoding="utf-8")
 
 

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?|–")
 Value = str | float | None | tuple[float | None, ...]
+
+
+def empty_page(page: Path, folder: Path) -> Path:
+    """A copy of the page with nothing between the marks of its tables."""
+    text = re.sub(
+        r"(<!-- (\S+):begin -->\n).*?(<!-- \2:end -->)", r"\1\3", page.read_text(), flags=re.S
+    )
+    copy = folder / page.name
+    copy.write_text(text)
+    return copy
 
 
 def rows(text: str) -> list[list[tuple[str, str]]]:

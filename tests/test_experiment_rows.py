@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from table_cells import figures, labelled, row
+from table_cells import empty_page, figures, labelled, row
 
 from experiments import rows
 from experiments.simul_whisper import tables as simul_whisper
@@ -63,7 +62,7 @@ def test_ufal_stands_beside_the_paper_and_its_compat_form_beside_ufal(tmp_path: 
     finished(tmp_path / "mini", "a", {"name": "ufal", "compat": False}, "clean", 20.0)
     finished(tmp_path / "mini", "c", {"name": "star"}, "other", 20.0)  # another method's
     finished(tmp_path / "ufal", "b", {"name": "ufal", "compat": True}, "clean", 21.0)
-    page = shutil.copy(Path(ufal.__file__).parent / "README.md", tmp_path)
+    page = empty_page(Path(ufal.__file__).parent / "README.md", tmp_path)
     assert ufal.main(["--output", str(tmp_path), "--here", str(page)]) == 0
     clean, other = Path(page).read_text().split("mini `other`:")
     assert row(clean, "UFAL", "300 ms") == MEASURED | {"paper, base": (8.21, 9.56, 7.6)}
@@ -92,7 +91,7 @@ def test_simul_whisper_and_its_thresholds(tmp_path: Path) -> None:
     finished(tmp_path / "simul_whisper", "a", own, "other", 20.0)
     dev = own | {"frame_threshold": 12}
     finished(tmp_path / "simul_whisper_thresholds", "b", dev, "dev", 20.0)
-    page = Path(shutil.copy(Path(simul_whisper.__file__).parent / "README.md", tmp_path))
+    page = empty_page(Path(simul_whisper.__file__).parent / "README.md", tmp_path)
     assert simul_whisper.main(["--output", str(tmp_path), "--here", str(page)]) == 0
     text = page.read_text()
     _, other = text.split("mini `other`:")

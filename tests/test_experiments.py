@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 from hydra.types import RunMode
-from table_cells import figures, row
+from table_cells import empty_page, figures, row
 
 from experiments.mini.fingerprint import RECORD, cells
 from experiments.tables import (
@@ -218,7 +217,7 @@ def test_table_5_has_rows_for_what_was_not_run(tmp_path: Path) -> None:
 
 
 def test_the_page_of_the_experiment_has_a_place_for_every_table(tmp_path: Path) -> None:
-    own = Path(shutil.copy(tables.HERE / "README.md", tmp_path))
+    own = empty_page(tables.HERE / "README.md", tmp_path)
     assert tables.main(["--output", str(tmp_path / "none"), "--here", str(own)]) == 0
     text = own.read_text()
     clean = text.split("mini `other`:")[0]
@@ -247,6 +246,30 @@ def test_a_page_without_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
     assert "<!-- results:begin -->\nnew\n<!-- results:end -->" in path.read_text()
     with pytest.raises(UserError, match="the table fig6 has one place in a file"):
         rewrite(path, {"fig6": "new"})
+
+
+def test_what_was_not_run_stays_as_it_stands_on_the_page(tmp_path: Path) -> None:
+    path = page(tmp_path, "results")
+    header = ["system", "chunk", "WER", "RTF"]
+
+    def table(days: str, cpu: str, n: int, *rows: list[str]) -> str:
+        told = f"Measured {days} on {cpu}, one thread, {n} recordings in a cell"
+        return f"{told}; intervals over {n} utterances.\n\n{markdown(header, rows, 2)}"
+
+    a, b, c = (["a", "1 s", "4.0", "0.1"], ["b", "1 s", "5.0", "0.2"], ["b", "2 s", "6.0", "0.3"])
+    rewrite(path, {"results": table("2026-01-02", "old", 60, a, b)})
+    ours = ["b", "1 s", "5.5", "not run"], ["a", "1 s", "not run", "not run"], c
+    rewrite(path, {"results": table("2026-01-05 to 2026-01-06", "new", 272, *ours)})
+    both = table("2026-01-02 to 2026-01-06", "new, old", 60, [*b[:2], "5.5", "0.2"], a, c)
+    both = both.replace("60 rec", "60 or 272 rec").replace("60 utt", "272 utterances or 60 utt")
+    assert path.read_text().split("-->")[1].split("<!--")[0].strip() == both
+    rewrite(path, {"results": "Not run yet."})
+    assert both in path.read_text()
+    # Under another header a row says something else.
+    header[2] = "ARWER"
+    other = table("2026-01-07", "new", 60, ["a", "1 s", "not run", "1.0"])
+    rewrite(path, {"results": other})
+    assert other in path.read_text()
 
 
 def test_figures_are_rounded_bracketed_and_written_as_a_table(tmp_path: Path) -> None:

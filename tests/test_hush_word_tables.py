@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
-from table_cells import figures, row
+from table_cells import empty_page, figures, row
 
 from experiments.hush_word import tables
 
@@ -51,7 +50,7 @@ def test_each_table_has_its_cells_and_the_paper_beside_them(tmp_path: Path) -> N
     finished(ablation, "20ms", {**hush, "pipeline": "1:1"}, 50.0, mean_beam=2.0)
     late = {"word_latency_committed_mean_ca_s": 1.5}
     finished(ablation, "20ms", {**hush, "prune": False, "pipeline": "none"}, 60.0, **late)
-    page = shutil.copy(Path(tables.__file__).parent / "README.md", tmp_path)
+    page = empty_page(Path(tables.__file__).parent / "README.md", tmp_path)
     assert tables.main(["--output", str(tmp_path), "--here", str(page)]) == 0
     text = Path(page).read_text()
     paddings, words, searches, ablation = (
@@ -74,7 +73,7 @@ def test_each_table_has_its_cells_and_the_paper_beside_them(tmp_path: Path) -> N
 
 
 def test_without_a_sweep_everything_is_not_run(tmp_path: Path) -> None:
-    page = shutil.copy(Path(tables.__file__).parent / "README.md", tmp_path)
+    page = empty_page(Path(tables.__file__).parent / "README.md", tmp_path)
     assert tables.main(["--output", str(tmp_path), "--here", str(page)]) == 0
     text = Path(page).read_text()
     assert text.count("Not run yet.") == 4

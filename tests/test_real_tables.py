@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from report_cells import write_cell
-from table_cells import figures, row
+from table_cells import empty_page, figures, row
 
 from experiments.real import tables
 from experiments.real.tables import N_SHORT, ROWS, SHORT, blocks, short
@@ -106,7 +106,7 @@ def test_a_missing_baseline_leaves_the_differences_out(tmp_path: Path) -> None:
 
 
 def test_the_page_has_a_place_for_each_table(tmp_path: Path) -> None:
-    page = Path(shutil.copy(tables.PAGE, tmp_path / "README.md"))
+    page = empty_page(tables.PAGE, tmp_path)
     given = ["--output", str(tmp_path / "none"), "--here", str(page)]
     assert tables.main(given) == 0
     assert page.read_text().count("Not run yet.") == 7

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from table_cells import empty_page, row
 from table_cells import figures as numbers
-from table_cells import row
 
 from experiments.u2 import figures, results, tables
 
@@ -47,7 +46,7 @@ def finished(
 
 def filled(output: Path) -> dict[str, str]:
     """The blocks of this experiment's page, with what `output` holds."""
-    page = Path(shutil.copy(tables.HERE / "README.md", output))
+    page = empty_page(tables.HERE / "README.md", output)
     assert tables.main(["--output", str(output), "--here", str(page)]) == 0
     text = page.read_text()
     return {

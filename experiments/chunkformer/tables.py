@@ -4,8 +4,8 @@
 
 Reads <output>/{chunkformer,chunkformer_stream,real_voices,real_speechocean762}/*/metrics.json (the
 sweeps), and in <output>/chunkformer memory.json (experiments.chunkformer.memory) and bench.json
-(`bench chunkformer --json`), and rewrites the blocks of this folder's README.md. What is missing is
-written as "not run".
+(`bench chunkformer --json`), and rewrites the blocks of this folder's README.md. What is missing
+stays as the page has it, or reads "not run".
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from experiments.rows import COLUMNS, LEGEND, measures
 from experiments.tables import (
     NONE,
     NOT_RUN,
+    NOTHING_RUN,
     caption,
     find,
     markdown,
@@ -127,7 +128,7 @@ def table3(result: Mapping[str, Any] | None) -> str:
         *(f"{length:g} min: MiB" for length in lengths),
         *(f"longest in {gib:g} GiB, min" for gib in memories),
     ]
-    told = "Not run yet."
+    told = NOTHING_RUN
     if result:
         on = result["machine"]
         told = (
@@ -177,7 +178,7 @@ def table4(result: Mapping[str, Any] | None) -> str:
             beside = " / ".join(paper[k] for k in ("memory", "time", "flops"))
             lines.append([part, name, *measured, beside.replace(papers.NONE, NONE)])
     header = ["part", "batch", "MiB", "seconds", "GFLOP", "paper: memory / time / FLOPs"]
-    told = "Not run yet."
+    told = NOTHING_RUN
     if result:
         settings, on = result["settings"], result["machine"]
         told = (
@@ -191,7 +192,7 @@ def table4(result: Mapping[str, Any] | None) -> str:
 def targets(result: Mapping[str, Any] | None) -> str:
     """What `bench chunkformer` says was reached and missed."""
     if not result:
-        return "Not run yet."
+        return NOTHING_RUN
     return "\n".join(f"- {' '.join(line.split())}" for line in verdicts(result))
 
 

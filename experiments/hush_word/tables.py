@@ -3,7 +3,8 @@
     python -m experiments.hush_word.tables [--output outputs]
 
 Reads <output>/{real,hush_word,hush_word_paddings,hush_word_words,hush_word_ablation}/*/metrics.json
-and rewrites the blocks of this folder's README.md. A missing cell is written as "not run".
+and rewrites the blocks of this folder's README.md. What is missing stays as the page has it, or
+reads "not run".
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
 Reads <output>/{real,real_u2,star,chunkformer_stream}/*/metrics.json (prompts), real_voices,
 real_speechocean762, real_variants, real_detector, real_base and real_all, and rewrites the blocks
 of these names in this folder's README.md; with --readme also, with fewer rows, the block `real` of
-that file. A missing cell is written as "not run". Differences from offline are paired, over all
-rows at 300 ms (ChunkFormer's 320) and 1 s (960 ms) of a corpus together (`score compare`).
+that file. What is missing stays as the page has it, or reads "not run". Differences from offline
+are paired, over all rows at 300 ms (ChunkFormer's 320) and 1 s (960 ms) of a corpus together
+(`score compare`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m experiments.simul_whisper.tables [--output outputs]
 
 Reads <output>/{mini,simul_whisper,simul_whisper_thresholds}/*/metrics.json and rewrites the blocks
-of this folder's README.md. A missing cell is written as "not run".
+of this folder's README.md. What is missing stays as the page has it, or reads "not run".
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m experiments.star.tables [--output outputs]
 
 Reads <output>/{star,star_segments,star_rates,star_noise}/*/metrics.json and
-<output>/star_bench*.json and rewrites the blocks of this folder's README.md. A cell that is
-missing is written as "not run".
+<output>/star_bench*.json and rewrites the blocks of this folder's README.md. What is missing stays
+as the page has it, or reads "not run".
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from experiments.bench.star import verdicts
 from experiments.tables import (
     NOT_RUN,
+    NOTHING_RUN,
     caption,
     duration,
     find,
@@ -153,7 +154,7 @@ def steps(output: Path) -> str:
     step = content.get("step")
     header = ["chunk", "encoder", "decoder", "ours", "recompute", "speed-up"]
     if step is None:
-        return "Not run yet.\n\n" + markdown(header, [[str(k), *[NOT_RUN] * 5] for k in STEPS])
+        return NOTHING_RUN + "\n\n" + markdown(header, [[str(k), *[NOT_RUN] * 5] for k in STEPS])
     lines = [
         [
             str(row["chunk"]),

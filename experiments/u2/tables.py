@@ -3,8 +3,8 @@
     python -m experiments.u2.tables [--output outputs]
 
 Reads <output>/{real_u2,u2,u2_tokens,u2_delay,u2_int8,u2_long}/*/ and rewrites what stands between
-`<!-- NAME:begin -->` and `<!-- NAME:end -->` in this folder's README.md. A cell that is missing is
-written as "not run".
+`<!-- NAME:begin -->` and `<!-- NAME:end -->` in this folder's README.md. What is missing stays as
+the page has it, or reads "not run".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m experiments.ufal.tables [--output outputs]
 
 Reads <output>/{mini,ufal}/*/metrics.json and rewrites the block `ufal` of this folder's README.md.
-A missing cell is written as "not run".
+What is missing stays as the page has it, or reads "not run".
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 Reads <output>/{table1,table2,table3,fig6}/*/metrics.json and <output>/table5/table5.json, and
 rewrites what stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->` in this folder's
-README.md. A cell that is missing is written as "not run"; without table5.json that table stays as
-it is.
+README.md. What is missing stays as the page has it, or reads "not run"; without table5.json that
+table stays as it is.
 """
 
 from __future__ import annotations
