@@ -43,8 +43,9 @@ def kept(target: Path, make: Callable[[Path], None], *, n_bytes: int = 0) -> Pat
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in target.parent.glob(".making-*"):
-            if time.time() - left.stat().st_mtime > STALE_S:
-                shutil.rmtree(left, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                if time.time() - left.stat().st_mtime > STALE_S:
+                    shutil.rmtree(left, ignore_errors=True)
         if shutil.disk_usage(target.parent).free < n_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as scratch:
