@@ -37,8 +37,6 @@ from experiments.tables import (
 from streaming_asr.report.cells import Cell
 
 CHUNKS, SIDES = (16, 32, 64), (32, 64, 128)
-FULL_FRAMES = 8000
-"""With so large a chunk the sweep's recordings are one chunk each."""
 LENGTHS = {None: "one by one", 60: "a minute", 600: "ten minutes"}
 STREAM_MS, LOOK_AHEADS = (320, 480, 640, 960), (0, 4)
 SPEECH = {
@@ -53,10 +51,10 @@ SPEECH = {
 
 
 def context(cell: Cell) -> str:
-    """A row's name: `c, l, r`, or `full context`."""
+    """A row's name: `c, l, r`, or `full context`, a chunk that holds the recording and no sides."""
     method = cell.document["config"]["method"]
     sizes = [method[f"{side}_frames"] for side in ("chunk", "left", "right")]
-    return "full context" if sizes[0] >= FULL_FRAMES else ", ".join(map(str, sizes))
+    return ", ".join(map(str, sizes)) if any(sizes[1:]) else "full context"
 
 
 def table2(cells: Sequence[Cell]) -> str:
