@@ -257,12 +257,14 @@ def _choose_stage(config: DictConfig, method: str) -> None:
 
 
 def _check_recipe(argv: Sequence[str]) -> None:
-    """Raise UserError for a method that has nothing to train."""
+    """Raise UserError for a method that has nothing to train and no recipe from elsewhere."""
+    if any(a.startswith(("recipe=", "hydra.searchpath=", "--config-dir", "-cd")) for a in argv):
+        return
     method = next((a.partition("=")[2] for a in argv if a.startswith("method=")), "whisperrt")
     methods, recipes = (
         {file.stem for file in (CONF_DIR / group).glob("*.yaml")} for group in ("method", "recipe")
     )
-    if method in methods - recipes and not any(a.startswith("recipe=") for a in argv):
+    if method in methods - recipes:
         able = sorted(methods & recipes)
         raise UserError(
             f"method={method}: needs no training; run it, as streaming-asr method={method} "

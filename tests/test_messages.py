@@ -103,6 +103,16 @@ def test_help_lists_the_choices_of_its_own_command_without_the_experiments(
     assert ("\nmethod: " in told) == (program in (run, train))
 
 
+def test_a_method_without_a_recipe_of_ours_takes_one_from_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mini = Path(__file__).parents[1] / "experiments" / "mini"
+    told = ["program", f"hydra.searchpath=[{mini}]", "method=offline", "--cfg", "job"]
+    monkeypatch.setattr(sys, "argv", told)
+    assert status(train.main) == 0
+    assert "experiments.mini.base_model.OfflineRecipe" in capsys.readouterr().out
+
+
 def test_a_recording_that_cannot_be_read_is_named_and_makes_the_status_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Trains a base model from scratch on a corpus with word times.
+"""Trains a whole Whisper on a corpus with word times, from scratch or on from what it is.
 
 Early on the batches hold single utterances, padded to the longest of them; later, windows padded to
 the whole context, as Whisper's own training has it, so that unpadded input is as strange to the
@@ -179,14 +179,14 @@ class OfflineRecipe(CorpusRecipe):
     def save(self, folder: Path) -> None:
         """A Hugging Face folder in fp16 with tokenizer and feature extractor."""
         import copy
-        import shutil
 
-        half = copy.deepcopy(self.whisper.model).half()
-        half.save_pretrained(folder)
-        for name in ("tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"):
-            source = Path(self.model_path) / name
-            if source.exists():
-                shutil.copy(source, folder / name)
+        from transformers import WhisperFeatureExtractor
+
+        copy.deepcopy(self.whisper.model).half().save_pretrained(folder)
+        self.whisper.tokenizer.save_pretrained(folder)
+        WhisperFeatureExtractor(
+            feature_size=self.whisper.n_mels, chunk_length=round(self.whisper.context_s)
+        ).save_pretrained(folder)
 
 
 class Targets:
