@@ -152,7 +152,8 @@ def kept(block: str, before: str) -> str:
     """The block with what it says was not run taken from the one before it: results come from
     several machines, and no folder of outputs holds them all.
 
-    A cell is found by its table's header and its row's labels, the columns flush left.
+    A cell is found by its table's title (a line that ends with a colon) and header and its row's
+    labels, the columns flush left.
     """
     if block.startswith(NOTHING_RUN) and before:
         return before
@@ -197,18 +198,18 @@ def _split(line: str) -> list[str]:
 
 
 def _rows(block: str) -> list[tuple[tuple[str, ...], str]]:
-    """Every line behind its key: of a table's row its header and its labels, else nothing."""
+    """Every line behind its key: of a table's row its title, header and labels, else nothing."""
     found: list[tuple[tuple[str, ...], str]] = []
     lines = block.splitlines()
-    header, n_labels = "", 0
+    title, header, n_labels = "", "", 0
     for i, line in enumerate(lines):
         rule = lines[i + 1] if i + 1 < len(lines) else ""
         if not line.startswith("| "):
-            header = ""
+            header, title = "", (line if line.endswith(":") else title if not line else "")
         elif rule.startswith("| ---"):
             header, n_labels = line, _split(rule).count("---")
         elif header and not line.startswith("| ---"):
-            found.append(((header, *_split(line)[:n_labels]), line))
+            found.append(((title, header, *_split(line)[:n_labels]), line))
             continue
         found.append(((), line))
     return found
