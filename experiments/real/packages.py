@@ -215,7 +215,9 @@ def obtain(
             subprocess.run(["dpkg-deb", "-x", file, unpacked], check=True)
         else:
             with tarfile.open(file) as archive:
-                archive.extractall(unpacked, filter="data")
+                # As tarfile's manual has it for Python before 3.11.4, which knows no filters.
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                archive.extractall(unpacked)
         unpacked.rename(target)
     return target
 
