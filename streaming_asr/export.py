@@ -89,20 +89,12 @@ def _check_mergeable(adapter: Path) -> None:
 
 
 def _write_model(folder: Path, config: Any, adapter: Path | None) -> None:
-    from transformers import WhisperFeatureExtractor
-
     from streaming_asr.whisper.load import load_whisper
-    from streaming_asr.whisper.tensors import quiet
 
     whisper = load_whisper(
         config.model.path, device=config.device, dtype=config.dtype, adapter=adapter
     )
-    with quiet():
-        whisper.model.save_pretrained(folder)
-    whisper.tokenizer.save_pretrained(folder)
-    WhisperFeatureExtractor(
-        feature_size=whisper.n_mels, chunk_length=round(whisper.context_s)
-    ).save_pretrained(folder)
+    whisper.save(folder)
 
 
 # -- the card -------------------------------------------------------------------------------

@@ -180,13 +180,8 @@ class OfflineRecipe(CorpusRecipe):
         """A Hugging Face folder in fp16 with tokenizer and feature extractor."""
         import copy
 
-        from transformers import WhisperFeatureExtractor
-
-        copy.deepcopy(self.whisper.model).half().save_pretrained(folder)
-        self.whisper.tokenizer.save_pretrained(folder)
-        WhisperFeatureExtractor(
-            feature_size=self.whisper.n_mels, chunk_length=round(self.whisper.context_s)
-        ).save_pretrained(folder)
+        half = copy.deepcopy(self.whisper.model).half()
+        Whisper(half, self.whisper.tokenizer).save(folder)
 
 
 class Targets:

@@ -53,6 +53,17 @@ class Whisper:
         """Length of the model's window in seconds."""
         return self.context_frames * FRAME_SAMPLES / SAMPLE_RATE
 
+    def save(self, folder: Path) -> None:
+        """Write a Hugging Face folder: weights, tokenizer and feature extractor."""
+        from transformers import WhisperFeatureExtractor
+
+        with quiet():
+            self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        WhisperFeatureExtractor(
+            feature_size=self.n_mels, chunk_length=round(self.context_s)
+        ).save_pretrained(folder)
+
     def _id(self, token: str) -> int:
         number = self.tokenizer.convert_tokens_to_ids(token)
         unknown = number == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token
