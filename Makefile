@@ -31,7 +31,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@ $(VENV)/.installed
 
 run: $(VENV)/.installed  ## WhisperRT on real speech with real Whisper: prints the table, writes the HTML report
-	$(BIN)/python -m streaming_asr.demo
+	$(BIN)/python -m streaming_asr demo
 
 test: $(VENV)/.installed-dev  ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

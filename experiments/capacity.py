@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from streaming_asr.capacity import Row, measure
+from streaming_asr.commands.capacity import Row, measure
 from streaming_asr.errors import UserError
 from streaming_asr.terminal import exit_status
 

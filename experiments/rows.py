@@ -22,7 +22,7 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr.report.cells import Cell
+from streaming_asr.score.results import Cell
 
 CHUNKS_MS = (100, 200, 300, 500, 1000)
 SPLITS = ("clean", "other")

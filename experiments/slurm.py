@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import read_log
+from streaming_asr.events.log import read_log
 from streaming_asr.terminal import exit_status
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "munged")

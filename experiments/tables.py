@@ -16,7 +16,7 @@ from typing import Any
 
 from experiments import papers
 from streaming_asr.errors import UserError
-from streaming_asr.report.cells import Cell, read_cells
+from streaming_asr.score.results import Cell, read_cells
 
 NOT_RUN, NOTHING_RUN = "not run", "Not run yet."
 NONE = "–"

@@ -2,6 +2,6 @@
 
 import sys
 
-from streaming_asr.cli import main
+from streaming_asr.commands.cli import main
 
 sys.exit(main())

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streaming_asr.events import Step
+from streaming_asr.events.log import Step
 from streaming_asr.method import SAMPLE_RATE
 
 Times: TypeAlias = npt.NDArray[np.float64]

@@ -1,17 +1,36 @@
-"""Files and folders written beside their place and renamed, so that none is ever half there."""
+"""Where the project's files lie, and how files are written: whole or not at all.
+
+A file is written beside its place and renamed, so that none is ever half there. What is fetched or
+made once is kept in $XDG_CACHE_HOME/streaming_asr, or under ~/.cache.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
+
+HERE = Path(__file__).resolve().parent
+CONF_DIR = next(p for p in (HERE / "conf", HERE.parent / "conf") if p.is_dir())
+
+REMEMBERED_BYTES = 32 * 2**20
+"""Files that are smaller than this together are read again instead of remembered."""
+
+STALE_S = 24 * 3600
+"""What has been in the making for so long was left by a process that was killed."""
+
+NO_PLACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @contextmanager
@@ -65,3 +84,81 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+# -- what is kept ---------------------------------------------------------------------------
+
+
+def cache_root() -> Path:
+    """The folder of everything this project keeps outside of its results."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "streaming_asr"
+
+
+def kept(target: Path, make: Callable[[Path], None], *, n_bytes: int = 0) -> Path:
+    """Returns the folder `target`, which `make` writes on first use.
+
+    `make` gets a path beside `target` that does not exist yet; what it wrote there is renamed to
+    `target` when it returns and removed when it raises, so `target` is never half made.
+    n_bytes: the space it takes. Raises UserError where there is no space or no right to write.
+    """
+    if target.is_dir():
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(".making-*"):
+            with suppress(FileNotFoundError):  # another process was faster
+                if time.time() - left.stat().st_mtime > STALE_S:
+                    shutil.rmtree(left, ignore_errors=True)
+        if shutil.disk_usage(target.parent).free < n_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as scratch:
+            made = Path(scratch) / "made"
+            make(made)
+            try:
+                made.rename(target)
+            except OSError:  # another process was faster
+                if not target.is_dir():
+                    raise
+    except Exception as error:
+        number = getattr(error, "errno", None)
+        # Libraries that write through other languages give the number in the text only.
+        full = f"os error {errno.ENOSPC}" in str(error)
+        if number not in NO_PLACE and not full:
+            raise
+        wants = f", which takes {n_bytes / 1e6:.0f} MB" if n_bytes else ""
+        raise UserError(
+            f"{target.parent}: no place for {target.name}{wants} "
+            f"({os.strerror(number) if number else 'the disk is full'}); make room there, or "
+            "name another cache with XDG_CACHE_HOME=<folder>"
+        ) from error
+    return target
+
+
+def remembered(kind: str, files: Sequence[Path], compute: Callable[[], str]) -> str:
+    """Returns what `compute` says of `files`, computed again only after one of them changed.
+
+    A file counts as changed where its size or time of change differs. kind: what is computed.
+    """
+    stats = [(str(file.resolve()), file.stat()) for file in files]
+    if sum(stat.st_size for _, stat in stats) < REMEMBERED_BYTES:
+        return compute()
+    told = json.dumps([kind, [(name, s.st_size, s.st_mtime_ns) for name, s in stats]])
+    key = hashlib.sha256(told.encode()).hexdigest()[:32]
+    place = cache_root() / "hashes" / key
+    with suppress(OSError):
+        return place.read_text(encoding="utf-8")
+    value = compute()
+    with suppress(UserError):  # without a cache it is computed again
+        write_text(place, value)
+    return value
+
+
+def file_sha256(file: Path) -> str:
+    """The sha256 of a file in hexadecimal digits, remembered."""
+
+    def compute() -> str:
+        with file.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    return remembered("sha256", [file], compute)

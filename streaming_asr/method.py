@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 SAMPLE_RATE = 16_000  # Hz, of all audio a method is given
+NS_PER_SAMPLE = 1_000_000_000 // SAMPLE_RATE  # 62,500 exactly
 FRAME_SAMPLES = 320  # one Whisper encoder frame, 20 ms: chunks are multiples of it
 FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 
@@ -72,6 +73,20 @@ class Update:
     # Committed words taken off the end of the committed text before `committed` is added; 0 in
     # every default configuration.
     retracted: int = 0
+
+
+T = TypeVar("T")
+
+
+def revise(words: list[T], retracted: int, committed: Iterable[T]) -> None:
+    """Take the last `retracted` of the committed words off and add those newly committed.
+
+    Raises ValueError where there are not as many.
+    """
+    if not 0 <= retracted <= len(words):
+        raise ValueError(f"the method took back {retracted} of {len(words)} committed words")
+    del words[len(words) - retracted :]
+    words.extend(committed)
 
 
 def display_text(words: Iterable[Word]) -> str:

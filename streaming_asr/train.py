@@ -28,13 +28,13 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
-from streaming_asr import cells
-from streaming_asr.config import build, check_attention, program
+from streaming_asr.cells import folder as cells
+from streaming_asr.config.build import build, program
+from streaming_asr.config.settle import check_attention
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError
-from streaming_asr.files import beside
-from streaming_asr.memory import ran_out
-from streaming_asr.paths import CONF_DIR
+from streaming_asr.files import CONF_DIR, beside
+from streaming_asr.machine import ran_out_of_memory
 from streaming_asr.terminal import exit_status
 
 
@@ -64,7 +64,7 @@ def _job(config: DictConfig) -> None:
     try:
         train(config, HydraConfig.get().runtime.choices["method"])
     except Exception as error:
-        if isinstance(error, UserError) or not ran_out(error):
+        if isinstance(error, UserError) or not ran_out_of_memory(error):
             raise
         print(f"error: {_no_memory(error, config.recipe)}", file=sys.stderr)
         sys.exit(1)
@@ -135,7 +135,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     work = Path(config.output) / "training" / place
     target: Any = OmegaConf.to_container(config.recipe.target)
     settings = FitConfig(out=str(work), seed=config.seed, recipe=target, **config.recipe.fit)
-    from streaming_asr.track import tracker
+    from streaming_asr.track.tracker import tracker
     from streaming_asr.whisper.attention import attention
 
     main = int(os.environ.get("RANK", 0)) == 0

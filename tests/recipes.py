@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from streaming_asr.paths import CONF_DIR
+from streaming_asr.files import CONF_DIR
 
 
 def settings_of(

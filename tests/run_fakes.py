@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streaming_asr.events import read_log
+from streaming_asr.events.log import read_log
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.utterance import TimedWord, Utterance
 

@@ -17,14 +17,14 @@ import numpy as np
 from fakes import BatchedTicker, Ticker
 from websockets.sync.client import ClientConnection, connect
 
-from streaming_asr.engine import Engine
-from streaming_asr.live_sessions import Cell
+from streaming_asr.live.cells import Cell
+from streaming_asr.live.engine import Engine
+from streaming_asr.live.worker import Worker
 from streaming_asr.method import Samples
 from streaming_asr.serve.app import application
 from streaming_asr.serve.command import bound, make_server
 from streaming_asr.serve.service import Service
 from streaming_asr.serve.settings import Settings
-from streaming_asr.sessions import Worker
 
 HEADER = {"config": {"data": {"name": "live"}}, "versions": {}, "machine": {}, "metrics_version": 2}
 

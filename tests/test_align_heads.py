@@ -22,7 +22,7 @@ from experiments.mini.align_heads import (
     standardise,
     write_heads,
 )
-from streaming_asr.config import compose_raw
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.data import read_manifest
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.alignment import alignment_map

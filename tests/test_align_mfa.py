@@ -17,7 +17,7 @@ from tiny import noise
 
 from streaming_asr.align.command import align
 from streaming_asr.align.mfa import MfaAligner, find_mfa
-from streaming_asr.config import compose_raw
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.errors import UserError
 

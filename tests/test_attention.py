@@ -10,11 +10,12 @@ import torch
 from tiny import tiny_folder
 from torch.nn.functional import scaled_dot_product_attention
 
-from streaming_asr import run, train
-from streaming_asr.config import compose
+from streaming_asr import train
+from streaming_asr.cells.hashes import config_hash
+from streaming_asr.config.compose import compose
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import config_hash
 from streaming_asr.methods.offline.stream import Offline
+from streaming_asr.run import command as run
 from streaming_asr.whisper.attention import attention
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.load import load_whisper

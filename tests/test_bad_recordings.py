@@ -18,8 +18,8 @@ from streaming_asr.data import Folder, Manifest
 from streaming_asr.data.audio import Composed, Reader, load_audio
 from streaming_asr.data.manifest import read_manifest
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, read_log
-from streaming_asr.simulate import simulate
+from streaming_asr.events.log import EventWriter, read_log
+from streaming_asr.simulate.feeds import simulate
 from streaming_asr.utterance import Utterance
 
 SEPARATORS = "one\u2028two\x85three\x1cfour"  # what splitlines() takes for ends of lines

@@ -15,8 +15,8 @@ from report_cells import write_cell
 from streaming_asr.errors import UserError
 from streaming_asr.report import build, main
 from streaming_asr.report.budget import apart, for_page, parse_budget, verdict
-from streaming_asr.report.cells import read_cells
 from streaming_asr.score.compare import compare, read_runs
+from streaming_asr.score.results import read_cells
 
 WORDS = "the harbour opens early on friday for all small boats"
 

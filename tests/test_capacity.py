@@ -9,7 +9,7 @@ import pytest
 from report_cells import write_cell
 
 from experiments.capacity import main as picture
-from streaming_asr.capacity import main, measure
+from streaming_asr.commands.capacity import main, measure
 from streaming_asr.errors import UserError
 
 

@@ -14,18 +14,18 @@ from chunkformer_tiny import TOKENS, tiny_folder
 from contract import CHECKS, Setting
 from tiny import noise
 
-from streaming_asr import run
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.data.audio import File, load_audio
 from streaming_asr.errors import UserError
-from streaming_asr.events import read_log
+from streaming_asr.events.log import read_log
 from streaming_asr.method import Word, display_text
 from streaming_asr.methods.chunkformer import ChunkFormer
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import Greedy, best_path
 from streaming_asr.methods.chunkformer.features import fbank
 from streaming_asr.methods.chunkformer.load import load
-from streaming_asr.recorder import StepRecorder
+from streaming_asr.run import command as run
+from streaming_asr.simulate.recorder import StepRecorder
 
 SHORT = {"mode": "longform", "chunk_frames": 4, "left_frames": 8, "right_frames": 5}
 

@@ -7,7 +7,7 @@ import torch
 
 from streaming_asr.method import Word
 from streaming_asr.methods.chunkformer.ctc import Greedy, best_path
-from streaming_asr.segments import segments
+from streaming_asr.text.subtitles import segments
 
 TOKENS = ["<blank>", "<unk>", "▁the", "▁fox", "ed", "s", "▁", "<sos/eos>"]
 

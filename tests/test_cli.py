@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from run_fakes import arguments, program
 
-from streaming_asr import cli
-from streaming_asr.paths import CONF_DIR
+from streaming_asr.commands import cli
+from streaming_asr.files import CONF_DIR
 
 HEAVY = ("torch", "transformers", "peft", "matplotlib", "wandb", "faster_whisper", "jiwer")
 
@@ -37,7 +37,7 @@ def test_help_teaches_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_question_imports_nothing_heavy(question: list[str], tmp_path: Path) -> None:
     code = (
         "import json, sys\n"
-        "from streaming_asr.cli import main\n"
+        "from streaming_asr.commands.cli import main\n"
         "try:\n    main()\n"
         "finally:\n    print(json.dumps(sorted(sys.modules)), file=sys.stderr)\n"
     )
@@ -45,13 +45,13 @@ def test_a_question_imports_nothing_heavy(question: list[str], tmp_path: Path) -
     assert asked.returncode == 0, asked.stderr
     assert len(asked.stdout) > 200
     loaded = json.loads(asked.stderr.splitlines()[-1])
-    assert "streaming_asr.cli" in loaded
+    assert "streaming_asr.commands.cli" in loaded
     assert not set(HEAVY) & set(loaded)
     assert not list(tmp_path.iterdir())  # asking leaves nothing behind
 
 
 def test_the_configuration_names_the_defaults_and_the_choices(tmp_path: Path) -> None:
-    code = "import sys; from streaming_asr.cli import main; sys.exit(main())"
+    code = "import sys; from streaming_asr.commands.cli import main; sys.exit(main())"
     asked = program(tmp_path, code, "--cfg", "job")
     assert "_target_: streaming_asr.methods.whisperrt.WhisperRT" in asked.stdout
     asked = program(tmp_path, code, "run", "--help")

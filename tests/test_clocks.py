@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streaming_asr import clocks
-from streaming_asr.events import Step
+from streaming_asr.events.log import Step
 
 
 def step(audio_samples: int = 0, wall_ns: int = 0, **fields: object) -> Step:

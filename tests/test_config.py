@@ -13,14 +13,15 @@ from omegaconf import OmegaConf
 from run_fakes import arguments
 from safetensors.numpy import save_file
 
-from streaming_asr.arguments import check_arguments
-from streaming_asr.config import build, compose, compose_raw
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose, compose_raw
+from streaming_asr.config.types import check_arguments
+from streaming_asr.config.weights import find_weights, weights_folders
 from streaming_asr.data.corpora import MINI
 from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError
+from streaming_asr.files import CONF_DIR
 from streaming_asr.models.hash import weights_hash
-from streaming_asr.paths import CONF_DIR
-from streaming_asr.weights import find_weights, weights_folders
 
 GROUPS = [
     pytest.param(group, path.stem, id=f"{group}-{path.stem}")
@@ -267,7 +268,8 @@ def test_every_option_of_a_group_composes(group: str) -> None:
 
 
 def test_every_experiment_composes_all_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streaming_asr import cells, config
+    from streaming_asr.cells import folder as cells
+    from streaming_asr.config import compose as config
 
     # The cells are checked without weights: a model that is not built yet must not hide a typo.
     monkeypatch.setattr(config, "_check_model", lambda _: None)

@@ -99,13 +99,14 @@ def _speech() -> tuple[Any, Any]:
 @functools.cache
 def _with_real_weights(model: str, method: str) -> tuple[Method[Any], Setting]:
     """The method with the package's weights for a real Whisper, where that is on this machine."""
-    from streaming_asr.config import build, compose
+    from streaming_asr.config.build import build
+    from streaming_asr.config.compose import compose
     from streaming_asr.models.find import find_here
 
     with pytest.MonkeyPatch.context() as theirs:
         theirs.delenv("XDG_CACHE_HOME", raising=False)
         if find_here(f"openai/whisper-{model}") is None:
-            pytest.skip(f"{model} is not here; python -m streaming_asr.get {model}")
+            pytest.skip(f"{model} is not here; python -m streaming_asr get {model}")
         asked = [f"method={method}", f"model={model}", "chunk=300ms", "tracker=none"]
         return build(compose(asked).method), Setting(CHUNK, FIRST_CHUNK, *_speech())
 
@@ -113,7 +114,8 @@ def _with_real_weights(model: str, method: str) -> tuple[Method[Any], Setting]:
 @functools.cache
 def _configured(method: str) -> tuple[Method[Any], Setting]:
     """The method as its YAML describes it, on mini's model or a small random one in its place."""
-    from streaming_asr.config import build, compose
+    from streaming_asr.config.build import build
+    from streaming_asr.config.compose import compose
     from streaming_asr.data.corpora import MINI
     from streaming_asr.durations import first_chunk_ms
 

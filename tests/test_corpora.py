@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from corpora_layouts import samples_of, sound, text_grid, write
 
-from streaming_asr.config import build, compose_raw
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.data import Folder, Manifest, TimedWord
 from streaming_asr.data.check import check, lines
 from streaming_asr.data.corpora.kaldi import Kaldi
@@ -21,7 +22,7 @@ from streaming_asr.data.corpora.shards import Shards
 from streaming_asr.data.corpora.tedlium import plain
 from streaming_asr.data.manifest import read_manifest, write_manifest
 from streaming_asr.errors import UserError
-from streaming_asr.paths import CONF_DIR
+from streaming_asr.files import CONF_DIR
 
 MY_CORPUS = "streaming_asr.data.corpora.my_corpus"
 
@@ -540,7 +541,7 @@ def test_check_reads_manifests_line_by_line(tmp_path: Path) -> None:
 def test_the_program_says_what_is_broken_by_its_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from streaming_asr.data_command import main
+    from streaming_asr.data.command import main
 
     root = layouts.librispeech(tmp_path)
 
@@ -563,7 +564,7 @@ def test_the_program_says_what_is_broken_by_its_exit_status(
 def test_a_corpus_becomes_a_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from streaming_asr.data_command import main
+    from streaming_asr.data.command import main
 
     out = tmp_path / "made" / "dev.jsonl"
     monkeypatch.setattr(
@@ -614,7 +615,7 @@ def test_the_data_hash_follows_texts_audio_and_word_times(tmp_path: Path) -> Non
 
 
 def test_every_corpus_is_listed_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    from streaming_asr.list import main
+    from streaming_asr.commands.list import main
 
     assert main(["corpora"]) == 0
     out = capsys.readouterr().out

@@ -18,8 +18,8 @@ import torch
 from ctranslate2.converters import TransformersConverter
 from safetensors.torch import load_file
 
-from streaming_asr import cache
-from streaming_asr.config import new_method
+from streaming_asr import files as cache
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.models.packages import find_packaged, packaged
@@ -307,7 +307,7 @@ def tiny_en():
         theirs.delenv("XDG_CACHE_HOME")
         found = find_packaged(packaged()["openai/whisper-tiny.en"])
     if found is None:
-        pytest.skip("tiny.en is not here; python -m streaming_asr.get tiny.en")
+        pytest.skip("tiny.en is not here; python -m streaming_asr get tiny.en")
     return found[0]
 
 

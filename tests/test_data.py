@@ -12,8 +12,8 @@ import soundfile
 
 from streaming_asr.data import Folder, Manifest, Mini, TimedWord, corpora, load_audio, read_manifest
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, read_log
-from streaming_asr.simulate import simulate
+from streaming_asr.events.log import EventWriter, read_log
+from streaming_asr.simulate.feeds import simulate
 
 
 def tone(rate: int, seconds: float = 1.0, hz: float = 440.0) -> np.ndarray[Any, Any]:

@@ -13,7 +13,8 @@ from experiments.real import dev, voices
 from experiments.real.packages import ADDRESSES, WORDNET
 from experiments.real.sentences import reserved, said_as_written, split, words_of
 from experiments.real.speech import HELD_OUT
-from streaming_asr.config import build, compose_raw
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.data import Utterance
 from streaming_asr.data.check import check
 from streaming_asr.errors import UserError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from traces import a_trace
 
-from streaming_asr.events import Step, UtteranceLog
+from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.metrics import Trace, compute, trace, utterance_line
 from streaming_asr.metrics.decomposition import Parts, decompose, word_parts
 from streaming_asr.metrics.latency import WordLatency

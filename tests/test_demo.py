@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streaming_asr.demo import choose
+from streaming_asr.commands.demo import choose
 from streaming_asr.errors import UserError
 
 

@@ -18,9 +18,9 @@ import pytest
 import soundfile
 from containers import write_container
 
-from streaming_asr import cli
-from streaming_asr.cli import COMMANDS as PROGRAMS
-from streaming_asr.config import compose_raw
+from streaming_asr.commands import cli
+from streaming_asr.commands.cli import COMMANDS as PROGRAMS
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.data import Mini
 
 ROOT = Path(__file__).parent.parent

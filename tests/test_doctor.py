@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from streaming_asr import doctor
-from streaming_asr import list as listing
-from streaming_asr.doctor import Check, examine
+from streaming_asr.commands import doctor
+from streaming_asr.commands import list as listing
+from streaming_asr.commands.doctor import Check, examine
 from streaming_asr.metrics import METRICS
 
 
@@ -105,7 +105,7 @@ def test_a_needed_package_that_is_missing_is_broken() -> None:
 
 
 def test_list_shows_every_configuration_with_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    from streaming_asr.paths import CONF_DIR
+    from streaming_asr.files import CONF_DIR
 
     assert listing.main([]) == 0
     lines = capsys.readouterr().out.splitlines()

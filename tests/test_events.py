@@ -11,7 +11,8 @@ import pytest
 
 from streaming_asr.data import TimedWord
 from streaming_asr.errors import UserError
-from streaming_asr.events import (
+from streaming_asr.events.check import SCHEMA_FILE, InvalidLog, step_of
+from streaming_asr.events.log import (
     EventWriter,
     Step,
     UtteranceLog,
@@ -19,7 +20,6 @@ from streaming_asr.events import (
     read_log,
     resume,
 )
-from streaming_asr.log_check import SCHEMA_FILE, InvalidLog, step_of
 from streaming_asr.method import COUNTS
 
 HEADER: dict[str, Any] = {

@@ -23,9 +23,10 @@ from experiments.tables import (
     write,
 )
 from experiments.whisperrt import tables
-from streaming_asr.config import compose_raw, new_method
+from streaming_asr.config.build import new_method
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
-from streaming_asr.paths import CONF_DIR
+from streaming_asr.files import CONF_DIR
 
 EXPERIMENTS = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
 

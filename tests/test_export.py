@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import WhisperForConditionalGeneration
 
-from streaming_asr.export import main
+from streaming_asr.commands.export import main
 from streaming_asr.whisper.adapters import save_lora, with_lora
 from streaming_asr.whisper.load import load_whisper
 from tests.tiny import tiny_folder

@@ -12,13 +12,13 @@ import pytest
 from traces import a_trace
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import Log, Step, UtteranceLog, read_log
-from streaming_asr.formats import FORMATS, nist, simuleval, simulstream, simulstreaming
-from streaming_asr.formats import whisper_online as lines
-from streaming_asr.formats.stream import EVERYTHING, Stream, meet, reference, unmeasured
+from streaming_asr.events.log import Log, Step, UtteranceLog, read_log
 from streaming_asr.metrics import METRICS, compute, trace
 from streaming_asr.metrics.longform import long_yaal, stream_laal
-from streaming_asr.score_command import main
+from streaming_asr.score.command import main
+from streaming_asr.score.formats import FORMATS, nist, simuleval, simulstream, simulstreaming
+from streaming_asr.score.formats import whisper_online as lines
+from streaming_asr.score.formats.stream import EVERYTHING, Stream, meet, reference, unmeasured
 from streaming_asr.utterance import Utterance
 
 FIXTURES = Path(__file__).parent / "fixtures" / "formats"

@@ -15,9 +15,9 @@ import soundfile
 from streaming_asr.data import Utterance, audio, corpora
 from streaming_asr.data.audio import File, Reader, load_audio
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, Log, read_log
+from streaming_asr.events.log import EventWriter, Log, read_log
 from streaming_asr.method import Samples, Update
-from streaming_asr.simulate import simulate
+from streaming_asr.simulate.feeds import simulate
 
 
 class Together(fakes.BatchedTicker):

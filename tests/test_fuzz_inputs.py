@@ -19,16 +19,16 @@ from fuzzing import assert_finite, cases, spoiled, spoiled_lines, watched
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streaming_asr import run
-from streaming_asr.config import CONF_DIR, compose
+from streaming_asr.config.compose import CONF_DIR, compose
 from streaming_asr.data import Manifest
 from streaming_asr.data.audio import duration_s, load_audio
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter
-from streaming_asr.formats import FORMATS
+from streaming_asr.events.log import EventWriter
+from streaming_asr.run import command as run
 from streaming_asr.score import score_folder
-from streaming_asr.score_command import main as score
-from streaming_asr.simulate import simulate
+from streaming_asr.score.command import main as score
+from streaming_asr.score.formats import FORMATS
+from streaming_asr.simulate.feeds import simulate
 
 WRITTEN = Path(__file__).parent / "fixtures" / "formats"
 FORMS = {

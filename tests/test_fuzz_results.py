@@ -18,7 +18,7 @@ from report_cells import write_cell
 
 from experiments.figures.tables import write_table
 from streaming_asr.errors import UserError
-from streaming_asr.events import resume
+from streaming_asr.events.log import resume
 from streaming_asr.report import build, table
 from streaming_asr.score import score_folder
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tiny import tiny_folder
 from torch import nn
 
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.whisper.load import load_whisper

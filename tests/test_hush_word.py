@@ -17,7 +17,7 @@ from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
 from experiments.bench.profile import measure, splits
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.data.corpora import MINI, Mini
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
@@ -29,7 +29,7 @@ from streaming_asr.methods.hush_word.padding import (
 )
 from streaming_asr.methods.hush_word.pipeline import parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser
-from streaming_asr.recorder import StepRecorder
+from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.agreement import key
 from streaming_asr.whisper.encoder import encode_padded, encode_parts, encode_short
 from streaming_asr.whisper.features import log_mel

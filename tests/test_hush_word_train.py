@@ -11,7 +11,7 @@ from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 from transformers import WhisperForConditionalGeneration
 
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.methods.hush_word.padding import FILE_NAME, load_hush
 from streaming_asr.methods.hush_word.train import Example, HushWordRecipe, HushWords

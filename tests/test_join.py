@@ -14,7 +14,8 @@ from corpora_layouts import sound, write
 from tiny import tiny_folder
 
 from streaming_asr.align import auto
-from streaming_asr.config import build, compose_raw
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.data import Manifest, TimedWord, Utterance
 from streaming_asr.data.corpora.speechocean762 import Speechocean762, frozen_speakers
 from streaming_asr.data.manifest import read_manifest, write_manifest

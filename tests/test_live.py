@@ -15,17 +15,17 @@ from fakes import BatchedTicker, FailsOn, Ticker, noise, utterance
 from run_fakes import Parrot, arguments
 from served import until
 
-from streaming_asr import live
 from streaming_asr.data.audio import Resampler
-from streaming_asr.engine import Engine, Seen
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, Step, read_log
-from streaming_asr.live_scores import _pieces
+from streaming_asr.events.log import EventWriter, Step, read_log
+from streaming_asr.live import command as live
+from streaming_asr.live.engine import Engine, LiveStep
+from streaming_asr.live.scores import _pieces
+from streaming_asr.live.worker import Worker
 from streaming_asr.method import Samples
 from streaming_asr.score import score_folder
-from streaming_asr.score_command import main as score_main
-from streaming_asr.sessions import Stream, Worker
-from streaming_asr.simulate import simulate
+from streaming_asr.score.command import main as score_main
+from streaming_asr.simulate.feeds import simulate
 from streaming_asr.utterance import TimedWord
 
 
@@ -34,20 +34,20 @@ class Listener:
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
-        self.seen: list[Seen] = []
+        self.seen: list[LiveStep] = []
         self.error: str | None = None
         self.done = threading.Event()
 
-    def opened(self, worker: Worker, engine: Engine, *, grows: bool = True) -> Stream:
+    def opened(self, worker: Worker, engine: Engine, *, grows: bool = True) -> LiveStream:
         return worker.open(
             engine, "u1", language="en", grows=grows, on_step=self._step, on_end=self._end
         )
 
-    def _step(self, _: Stream, seen: Seen) -> None:
+    def _step(self, _: LiveStream, seen: LiveStep) -> None:
         self.seen.append(seen)
         self.steps.append(seen.step)
 
-    def _end(self, _: Stream, error: str | None) -> None:
+    def _end(self, _: LiveStream, error: str | None) -> None:
         self.error = error
         self.done.set()
 
@@ -132,7 +132,7 @@ class Loud(BatchedTicker):
 
 def together(
     voices: list[Samples], method: Ticker, languages: list[str] | None = None
-) -> list[tuple[Listener, Stream]]:
+) -> list[tuple[Listener, LiveStream]]:
     """What streams in phase say, a pass for each chunk."""
     shared = engine(method)
     with Worker() as worker:
@@ -216,7 +216,7 @@ def test_words_that_come_out_differently_after_a_failed_pass_end_the_stream() ->
 def test_a_stream_that_has_heard_much_shares_no_pass_and_keeps_no_audio(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streaming_asr.sessions.MAX_REPLAY_S", 1.0)
+    monkeypatch.setattr("streaming_asr.live.streams.MAX_REPLAY_S", 1.0)
     sizes = []
 
     class Counting(BatchedTicker):
@@ -366,7 +366,7 @@ def test_a_microphone_of_another_rate_is_resampled_and_q_ends_it(
 ) -> None:
     tone = np.sin(np.arange(48_000) / 48_000 * 2 * np.pi * 440).astype(np.float32)
 
-    class Stream:
+    class LiveStream:
         def __init__(self, *, samplerate: int, callback, blocksize: int, **_: object) -> None:  # type: ignore[no-untyped-def]
             assert samplerate == 48_000 and blocksize == 1920
             for begin in range(0, 48_000, blocksize):
@@ -377,7 +377,7 @@ def test_a_microphone_of_another_rate_is_resampled_and_q_ends_it(
 
     device = SimpleNamespace(
         query_devices=lambda kind: {"default_samplerate": 48_000.0},
-        InputStream=Stream,
+        InputStream=LiveStream,
         PortAudioError=OSError,
     )
     monkeypatch.setitem(sys.modules, "sounddevice", device)  # type: ignore[arg-type]

@@ -22,8 +22,8 @@ from streaming_asr.metrics.longform import (
     sentences,
     stream_laal,
 )
-from streaming_asr.score_command import main
-from streaming_asr.text import normaliser
+from streaming_asr.score.command import main
+from streaming_asr.text.normalise import normaliser
 from streaming_asr.utterance import TimedWord
 
 LOG = Path(__file__).parent / "fixtures" / "formats" / "events.jsonl"

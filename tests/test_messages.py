@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from run_fakes import Phrases, arguments
 
-from streaming_asr import align, run, train
+from streaming_asr import align, train
 from streaming_asr.data import Folder
 from streaming_asr.errors import UserError
+from streaming_asr.run import command as run
 from streaming_asr.utterance import Utterance
 
 

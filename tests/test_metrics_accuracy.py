@@ -19,7 +19,7 @@ from streaming_asr.metrics.accuracy import (
     total,
     word_errors,
 )
-from streaming_asr.text import normaliser
+from streaming_asr.text.normalise import normaliser
 
 ENGLISH = normaliser("en")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streaming_asr.events import Step, UtteranceLog
+from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.metrics import compute, trace
 from streaming_asr.utterance import TimedWord
 

@@ -10,7 +10,8 @@ from toy_corpus import toy_corpus
 import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
 from experiments.mini.base_model import Targets, transcribe_batch
 from experiments.mini.rebuild import RECIPES
-from streaming_asr.config import build, compose_raw
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.training.windows import Window
 from streaming_asr.whisper.load import load_whisper
 

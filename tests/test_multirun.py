@@ -10,10 +10,12 @@ import run_fakes
 from run_fakes import RUN, arguments, cu_scores, program, texts
 
 from experiments import slurm
-from streaming_asr import cells, memory, run
+from streaming_asr import machine as memory
+from streaming_asr.cells import folder as cells
 from streaming_asr.errors import UserError
-from streaming_asr.events import read_log
-from streaming_asr.report.cells import read_cells
+from streaming_asr.events.log import read_log
+from streaming_asr.run import command as run
+from streaming_asr.score.results import read_cells
 from streaming_asr.terminal import exit_status
 
 AXES = ("chunk=20ms,100ms,200ms,300ms", "seed=1,2")

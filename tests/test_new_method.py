@@ -11,7 +11,8 @@ import pytest
 from contract import CHECKS, Setting
 from tiny import tiny_folder
 
-from streaming_asr.config import build, compose
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose
 from streaming_asr.errors import UserError
 
 PAGE = Path(__file__).parent.parent / "docs" / "new_method.md"

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from streaming_asr import cells
-from streaming_asr.config import build, compose
+from streaming_asr.cells import folder as cells
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose
 from streaming_asr.data import Folder
 from streaming_asr.data.noise import _recordings, in_room, mix, telephone_band
 from streaming_asr.errors import UserError

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from tiny import tiny_folder
 
-from streaming_asr import get
-from streaming_asr.config import compose
-from streaming_asr.doctor import _models
+from streaming_asr.commands.doctor import _models
+from streaming_asr.config.compose import compose
 from streaming_asr.errors import UserError
 from streaming_asr.models import find, packages
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.models.packages import Packaged, Wheel, packaged
+from streaming_asr.run import obtain as get
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.load import load_whisper
 from tests.test_ctranslate2 import converted
@@ -133,7 +133,7 @@ def test_where_nothing_works_one_error_names_every_remedy(nano):
     with pytest.raises(UserError) as told:
         find.find(HUB)
     for remedy in (
-        "python -m streaming_asr.get nano",
+        "python -m streaming_asr get nano",
         'pip install "streaming-asr[nano]"',
         "hf download me/whisper-nano",
         "model.path=models/whisper-nano",
@@ -177,7 +177,7 @@ def test_every_pinned_model_is_a_model_of_its_name():
 
 def test_doctor_says_which_models_are_there(nano, install, monkeypatch):
     (check,) = _models()
-    assert (check.state, check.remedy) == ("absent", "python -m streaming_asr.get nano")
+    assert (check.state, check.remedy) == ("absent", "python -m streaming_asr get nano")
     install(1)
     (check,) = _models()
     assert check.state == "absent" and "nano-part2 is not installed" in check.found

@@ -52,7 +52,7 @@ def test_the_wheel_answers_from_another_folder_without_the_checkout(
 ) -> None:
     package = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(package)
-    code = "import sys; from streaming_asr.cli import main; sys.exit(main())"
+    code = "import sys; from streaming_asr.commands.cli import main; sys.exit(main())"
     asked = subprocess.run(
         [sys.executable, "-P", "-c", code, "--cfg", "job", "--resolve"],
         cwd=tmp_path,

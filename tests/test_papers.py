@@ -12,10 +12,10 @@ import pytest
 
 from experiments.papers import NONE, papers, read_paper
 from experiments.papers.compare import agrees, compare, main
-from streaming_asr.config import compose_raw
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
-from streaming_asr.paths import CONF_DIR
-from streaming_asr.report.cells import read_cells
+from streaming_asr.files import CONF_DIR
+from streaming_asr.score.results import read_cells
 
 
 def table(paper: str, name: str):

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from run_fakes import RUN, arguments, cu_scores, program, texts
 
-from streaming_asr import hashes, run
-from streaming_asr.events import read_log
-from streaming_asr.report.cells import read_cells
+from streaming_asr.cells import hashes
+from streaming_asr.events.log import read_log
+from streaming_asr.run import command as run
 from streaming_asr.score import find_cells
-from streaming_asr.score_command import main
+from streaming_asr.score.command import main
+from streaming_asr.score.results import read_cells
 
 CELL = "method=parrot,chunk=300ms,data=phrases,model=none"
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import fakes
 
-from streaming_asr.screen import Progress
+from streaming_asr.run.progress import Progress
 
 
 def test_progress_is_audio_heard() -> None:

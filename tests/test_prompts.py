@@ -13,7 +13,8 @@ import av
 import numpy as np
 import pytest
 
-from streaming_asr.config import build, compose, compose_raw
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose, compose_raw
 from streaming_asr.data import prompts
 from streaming_asr.data.check import check, lines
 from streaming_asr.errors import UserError

@@ -13,9 +13,10 @@ from star_tiny import star_folder
 from test_export import adapter  # noqa: F401
 from tiny import tiny_folder
 
-from streaming_asr.config import compose, new_method
+from streaming_asr.commands.export import export
+from streaming_asr.config.build import new_method
+from streaming_asr.config.compose import compose
 from streaming_asr.errors import UserError
-from streaming_asr.export import export
 from streaming_asr.method import Update
 from streaming_asr.methods.chunkformer.load import load
 from streaming_asr.whisper.encoder import encode_short

@@ -9,13 +9,15 @@ from typing import Any
 import fakes
 import pytest
 
-from streaming_asr import queue_feed, recorder, simulate
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, Log, UtteranceLog, read_log
+from streaming_asr.events.log import EventWriter, Log, UtteranceLog, read_log
 from streaming_asr.method import Samples, Update
 from streaming_asr.metrics import compute, traces
-from streaming_asr.queue_feed import assign
 from streaming_asr.score.streams import beside, lags, recordings
+from streaming_asr.simulate import feeds as simulate
+from streaming_asr.simulate import queue as queue_feed
+from streaming_asr.simulate import recorder
+from streaming_asr.simulate.queue import assign
 
 CHUNK, FIRST_CHUNK = 4800, 9600
 SECONDS = (2.0, 3.3, 1.1, 4.0, 2.7, 0.9, 3.1)

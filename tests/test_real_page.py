@@ -11,8 +11,10 @@ import pytest
 from tiny import tiny_folder
 
 from experiments.papers import compare as papers
-from streaming_asr import data_command, run, train
-from streaming_asr.config import compose_raw
+from streaming_asr import train
+from streaming_asr.config.compose import compose_raw
+from streaming_asr.data import command as data_command
+from streaming_asr.run import command as run
 
 PAGE = Path(__file__).parent.parent / "docs" / "real.md"
 COMMANDS = re.findall(

@@ -15,10 +15,11 @@ import pytest
 from report_cells import tone, write_cell, write_grid
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import Step, UtteranceLog
+from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.report import build, main, table
-from streaming_asr.report.cells import Cell, front, read_cells
 from streaming_asr.report.page import _said, page_data
+from streaming_asr.score.front import front
+from streaming_asr.score.results import Cell, read_cells
 
 # -- the cells and the terminal's table ------------------------------------------------------
 

@@ -17,9 +17,10 @@ from experiments.figures.draw import add_legend, draw
 from experiments.figures.labels import Label, place_labels
 from experiments.figures.tables import write_table
 from streaming_asr.errors import UserError
-from streaming_asr.report.cells import FRONT, ceiling, read_cells
 from streaming_asr.report.marks import Mark, read_marks
 from streaming_asr.report.page import page_data
+from streaming_asr.score.front import FRONT, ceiling
+from streaming_asr.score.results import read_cells
 
 MARKS = """marks:
 - {label: "small, 300 ms", x: 0.9, y: 5.1, source: "Authors 2025, table I"}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, Step, UtteranceLog
-from streaming_asr.formats.stream import CA, CU, STEPS, unmeasured
+from streaming_asr.events.log import EventWriter, Step, UtteranceLog
+from streaming_asr.score.command import main
+from streaming_asr.score.formats.stream import CA, CU, STEPS, unmeasured
 from streaming_asr.score.retime import retime
-from streaming_asr.score_command import main
 from streaming_asr.utterance import TimedWord
 
 

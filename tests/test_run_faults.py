@@ -14,9 +14,10 @@ import pytest
 import run_fakes
 from run_fakes import RUN, arguments, cu_scores, environment, program, texts
 
-from streaming_asr import cells, run
-from streaming_asr.config import compose
+from streaming_asr.cells import folder as cells
+from streaming_asr.config.compose import compose
 from streaming_asr.errors import UserError
+from streaming_asr.run import command as run
 
 AXES = ("chunk=100ms,300ms", "seed=1,2")
 
@@ -266,7 +267,7 @@ def test_a_setting_that_cannot_be_is_refused_without_a_traceback(
 def test_a_value_of_another_type_is_refused_before_the_method_or_the_corpus_is_built(
     override: str, told: str
 ) -> None:
-    from streaming_asr.config import build
+    from streaming_asr.config.build import build
 
     config = compose(["method=whisperrt", "model=mini", "data=mini", "tracker=none", override])
     with pytest.raises(UserError, match=told):
@@ -275,7 +276,7 @@ def test_a_value_of_another_type_is_refused_before_the_method_or_the_corpus_is_b
 
 def test_a_target_in_a_result_or_a_checkpoint_is_never_built(tmp_path: Path) -> None:
     from experiments.figures.tables import write_table
-    from streaming_asr.config import build
+    from streaming_asr.config.build import build
     from streaming_asr.methods.chunkformer.load import load
     from streaming_asr.report import build as page
     from streaming_asr.score import score_folder

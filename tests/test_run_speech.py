@@ -11,10 +11,10 @@ from corpora_layouts import sound, write
 from run_fakes import arguments
 from tiny import tiny_folder
 
-from streaming_asr import run
 from streaming_asr.align import auto
 from streaming_asr.data.corpora import Manifest
 from streaming_asr.errors import UserError
+from streaming_asr.run import command as run
 from streaming_asr.train import _choose_data
 
 
@@ -105,7 +105,7 @@ def test_an_argument_that_is_no_utf_8_is_refused(capsys: pytest.CaptureFixture[s
 
 
 def test_a_missing_adapter_is_answered_with_a_command_of_the_users_settings() -> None:
-    from streaming_asr.config import compose
+    from streaming_asr.config.compose import compose
 
     folder = tiny_folder()
     model = ["model=whisper", f"model.path={folder}", "model.name=mine"]

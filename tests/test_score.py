@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, Step, UtteranceLog
-from streaming_asr.log_check import InvalidLog
+from streaming_asr.events.check import InvalidLog
+from streaming_asr.events.log import EventWriter, Step, UtteranceLog
 from streaming_asr.metrics import METRICS, METRICS_VERSION
 from streaming_asr.report import table
-from streaming_asr.report.cells import read_cells
 from streaming_asr.score import find_cells, score_folder
-from streaming_asr.score_command import main
+from streaming_asr.score.command import main
+from streaming_asr.score.results import read_cells
 from streaming_asr.utterance import TimedWord
 
 HEADER: dict[str, Any] = {
@@ -311,7 +311,7 @@ def test_scoring_imports_nothing_heavy(tmp_path: Path) -> None:
     cell = a_cell(tmp_path, an_utterance())
     heavy = "torch", "transformers", "matplotlib", "wandb", "hydra"
     program = (
-        "import sys; from streaming_asr.score_command import main; "
+        "import sys; from streaming_asr.score.command import main; "
         f"assert main([{str(cell)!r}]) == 0; "
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )

@@ -14,7 +14,7 @@ from devtools import CHROMIUM, Tab, microphone, tab
 from fakes import BatchedTicker, Ticker
 from served import served, until
 
-from streaming_asr.events import read_log
+from streaming_asr.events.log import read_log
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt install chromium")
 TEXT = "document.querySelector('[data-method=%s] p').innerText"

@@ -15,7 +15,7 @@ from transformers import WhisperForConditionalGeneration
 
 from experiments.bench import policy_cost
 from experiments.bench.policy_cost import attention, measure, rebuilt
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
 from streaming_asr.methods.simul_whisper.alignatt import (
@@ -26,7 +26,7 @@ from streaming_asr.methods.simul_whisper.alignatt import (
 )
 from streaming_asr.methods.simul_whisper.state import StreamState
 from streaming_asr.methods.simul_whisper.truncation import fires_at_the_end, load_detector
-from streaming_asr.recorder import StepRecorder
+from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.search import BeamSearch, Hypothesis, Verdict

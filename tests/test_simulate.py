@@ -10,14 +10,16 @@ import jsonschema
 import numpy as np
 import pytest
 
-from streaming_asr import clocks, recorder, simulate
+from streaming_asr import clocks
 from streaming_asr.data import Utterance
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, Log, committed_words, read_log
-from streaming_asr.log_check import SCHEMA_FILE
+from streaming_asr.events.check import SCHEMA_FILE
+from streaming_asr.events.log import EventWriter, Log, committed_words, read_log
 from streaming_asr.method import NULL, Method, Recorder, Samples, Update, Word
-from streaming_asr.recorder import StepRecorder
-from streaming_asr.schedule import deliveries
+from streaming_asr.simulate import feeds as simulate
+from streaming_asr.simulate import recorder
+from streaming_asr.simulate.chunking import deliveries
+from streaming_asr.simulate.recorder import StepRecorder
 
 CHUNK, FIRST_CHUNK = 4800, 9600
 

@@ -11,7 +11,7 @@ from star_tiny import model_folder, star_folder
 from tiny import noise, tiny_folder
 from traces import a_step
 
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
 from streaming_asr.methods.star.network import load_star

@@ -10,7 +10,7 @@ from table_cells import figures as numbers
 
 from experiments.star import figures, picture, tables
 from experiments.star.noisy import inject
-from streaming_asr.cells import plan
+from streaming_asr.run.plan import plan
 
 
 def test_noise_covers_its_share_of_the_recording_and_more_of_it_the_more():

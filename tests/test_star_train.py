@@ -12,7 +12,8 @@ from tiny import tiny_folder
 from toy_corpus import toy_corpus
 
 import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
-from streaming_asr.config import compose_raw, new_method
+from streaming_asr.config.build import new_method
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
 from streaming_asr.methods.star.network import load_star
 from streaming_asr.methods.star.train import StarRecipe, boundary_loss, shift_to_sum

@@ -11,7 +11,7 @@ from toy_corpus import toy_corpus
 from transformers import Wav2Vec2Config, Wav2Vec2Model
 
 from experiments.star.wav2vec2 import CausalWav2Vec2, load_wav2vec2
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.methods.star.train import StarRecipe
 from streaming_asr.whisper.load import load_whisper

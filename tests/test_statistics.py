@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streaming_asr.statistics import (
-    Estimate,
-    Pool,
-    bootstrap,
-    clusters,
-    holm,
-    rate,
-    sums,
-)
+from streaming_asr.metrics.intervals import Estimate, Pool, bootstrap, clusters, holm, rate, sums
 
 
 def a_rate(numerator: np.ndarray, denominator: np.ndarray):

@@ -10,8 +10,8 @@ import pytest
 from test_retime import a_cell
 
 from streaming_asr.errors import UserError
+from streaming_asr.score.command import main
 from streaming_asr.score.streams import Recording, capacity, lags, serve
-from streaming_asr.score_command import main
 
 
 def recording(*compute_s: float) -> Recording:

@@ -9,16 +9,15 @@ from report_cells import SENTENCE, TAXI, write_cell
 
 from experiments.figures.tables import write_table
 from streaming_asr.metrics.table import beside_wer, with_wer
-from streaming_asr.report.batch import NOTE
-from streaming_asr.report.cells import read_cells
-from streaming_asr.score_command import main
+from streaming_asr.score.command import main
+from streaming_asr.score.results import BATCH, read_cells
 
 SAID = {"u1": (SENTENCE, SENTENCE), "u2": (TAXI, "call a tax for $25 please now")}
 NEVER = 99  # words held back: all of them until the flush
 
 
 def marked(root: Path) -> set[str]:
-    return {cell.method for cell in read_cells(root) if NOTE in cell.notes}
+    return {cell.method for cell in read_cells(root) if BATCH in cell.notes}
 
 
 def test_a_row_with_offlines_text_that_commits_only_at_the_end_is_marked_as_batch(

@@ -14,11 +14,11 @@ from tiny import tiny_folder
 
 from streaming_asr import train
 from streaming_asr.align import teacher
-from streaming_asr.config import compose_raw
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.data import read_manifest
 from streaming_asr.data.corpora import MINI
 from streaming_asr.data.shards import read_shards
-from streaming_asr.text import normaliser
+from streaming_asr.text.normalise import normaliser
 
 
 def test_a_text_is_doubtful_where_the_model_is_unsure_repeats_itself_or_says_nothing():

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from streaming_asr.text import light_key, light_words, normaliser
+from streaming_asr.text.normalise import light_key, light_words, normaliser
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ been got done per cent double point oh hundred dollars – um, & @ #1 ? ٣ €7
 def test_a_text_in_pieces_is_normalised_as_the_whole() -> None:
     from whisper_normalizer.english import EnglishTextNormalizer
 
-    from streaming_asr.english import EnglishPieces
+    from streaming_asr.text.english import EnglishPieces
 
     whole, pieces = EnglishTextNormalizer(), EnglishPieces()
     named = sorted(pieces._named)
@@ -87,7 +87,7 @@ def test_a_text_in_pieces_is_normalised_as_the_whole() -> None:
 
 
 def test_the_mark_of_a_piece_is_a_word_that_no_rule_names() -> None:
-    from streaming_asr.english import MARK, EnglishPieces
+    from streaming_asr.text.english import MARK, EnglishPieces
 
     assert MARK not in EnglishPieces()._named
     assert EnglishPieces()(f"{MARK} um {MARK}") == (MARK, MARK)

@@ -10,7 +10,7 @@ from tiny import noise, tiny_folder
 from transformers import GenerationConfig
 from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor
 
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.method import NULL
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.search import Hypothesis

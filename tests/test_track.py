@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from wandb_server import records, stand_in
 
-from streaming_asr import track as track_module
 from streaming_asr.errors import UserError
-from streaming_asr.track import Tracker, TrackerWarning, tracker
+from streaming_asr.track import tracker as track_module
+from streaming_asr.track.tracker import Tracker, TrackerWarning, tracker
 
 CONFIG = {"name": "grid", "chunk": "300ms", "tracker": {"name": "wandb", "mode": "offline"}}
 
@@ -101,7 +101,7 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
 
 def test_tracker_none_never_imports_wandb(tmp_path: Path) -> None:
     code = (
-        "import sys; from streaming_asr.track import tracker, Tracker\n"
+        "import sys; from streaming_asr.track.tracker import tracker, Tracker\n"
         "with tracker({'tracker': {'name': 'none'}}, folder=sys.argv[1]) as track:\n"
         "    assert type(track) is Tracker\n"
         "    track.log({'loss': 1.0}, step=1); track.summary({'wer': 1.0})\n"

@@ -16,9 +16,10 @@ import yaml
 from run_fakes import arguments
 from wandb_server import records, stand_in
 
-from streaming_asr import sync, track_layout
-from streaming_asr.report.terminal import HEADLINE
-from streaming_asr.track import tracker
+from streaming_asr.commands import sync
+from streaming_asr.score.table import HEADLINE
+from streaming_asr.track import workspace as track_layout
+from streaming_asr.track.tracker import tracker
 
 SWEEP = Path(__file__).parent.parent / "docs" / "wandb_sweep.yaml"
 WANDB = Path(sys.executable).with_name("wandb")

@@ -12,7 +12,7 @@ import torch
 from recipes import settings_of
 from tiny import noise, tiny_folder
 
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.methods.simul_whisper.train import (
     TruncationRecipe,

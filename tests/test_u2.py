@@ -12,7 +12,7 @@ import torch
 from tiny import noise, tiny_folder
 from torch import nn
 
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, display_text
 from streaming_asr.methods.u2 import U2

@@ -88,7 +88,7 @@ def test_each_table_finds_its_cells_and_stands_beside_the_papers(tmp_path: Path)
 
 
 def test_closing_a_segment_is_averaged_over_all_segments(tmp_path: Path, monkeypatch) -> None:
-    from streaming_asr.events import Log, Step, UtteranceLog
+    from streaming_asr.events.log import Log, Step, UtteranceLog
 
     cell = finished(tmp_path, "u2_delay", 25.0, max_delay_s=12)
 

@@ -12,7 +12,8 @@ from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
 from streaming_asr import train as train_program
-from streaming_asr.config import compose_raw, new_method
+from streaming_asr.config.build import new_method
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.network import Batch
 from streaming_asr.methods.u2.train import U2Recipe

@@ -7,7 +7,7 @@ import torch
 from tiny import noise, tiny_folder
 
 from experiments.u2.wenet import convert, main, our_name
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.load import load_whisper
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
 from streaming_asr.methods.whisperrt.beam import decode_beam

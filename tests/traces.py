@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streaming_asr.events import Step
+from streaming_asr.events.log import Step
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.metrics import Trace, TraceStep, queued
 from streaming_asr.utterance import TimedWord

@@ -29,8 +29,7 @@ from experiments.bench import author
 from experiments.bench.endless import stream_from_disk
 from experiments.bench.models import SHAPES, random_mels, random_network
 from streaming_asr.errors import UserError
-from streaming_asr.machine import machine
-from streaming_asr.memory import MemoryMeter
+from streaming_asr.machine import MemoryMeter, machine
 from streaming_asr.methods.chunkformer.context import SIDE, Context, Span, Tables, rows_of, table
 from streaming_asr.methods.chunkformer.context import whole as whole_tables
 from streaming_asr.methods.chunkformer.encoder import Encoder, Network, Shape, encoder_flops

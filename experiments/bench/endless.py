@@ -12,12 +12,12 @@ import soundfile
 import torch
 
 from experiments.bench.models import SHAPES, random_network
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.data.audio import File, duration_s
-from streaming_asr.events import EventWriter, read_log
+from streaming_asr.events.log import EventWriter, read_log
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.chunkformer.load import save
-from streaming_asr.simulate import simulate
+from streaming_asr.simulate.feeds import simulate
 from streaming_asr.utterance import Utterance
 
 BLOCK_S = 60

@@ -56,9 +56,10 @@ def read_memory(overrides: Sequence[str]) -> tuple[list[Reading], float]:
     import psutil
     import torch
 
-    from streaming_asr.config import build, compose
+    from streaming_asr.config.build import build
+    from streaming_asr.config.compose import compose
     from streaming_asr.durations import parse_duration
-    from streaming_asr.schedule import deliveries
+    from streaming_asr.simulate.chunking import deliveries
 
     torch.set_num_threads(1)
     config = compose(overrides)

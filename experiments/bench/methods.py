@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.bench.show import console, print_lines, verdict
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
 

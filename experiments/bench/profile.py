@@ -45,11 +45,12 @@ def measure(overrides: Sequence[str], pipeline: str, n_cores: int, limit: int) -
     import torch
 
     from streaming_asr.align.auto import timed_utterances
-    from streaming_asr.config import build, compose
-    from streaming_asr.events import EventWriter, read_log
+    from streaming_asr.config.build import build
+    from streaming_asr.config.compose import compose
+    from streaming_asr.events.log import EventWriter, read_log
     from streaming_asr.metrics.corpus import compute
     from streaming_asr.metrics.trace import trace
-    from streaming_asr.simulate import simulate
+    from streaming_asr.simulate.feeds import simulate
 
     fixed = ["method=hush_word", f"chunk={CHUNK}", "feed=best_effort", "tracker=none"]
     config = compose([*fixed, *overrides, f"method.pipeline={pipeline}"])
@@ -113,7 +114,7 @@ def _keep_best(arguments: argparse.Namespace) -> None:
     """Print a row for every split and keep the fastest."""
     if min(arguments.cores, arguments.limit) < 1:
         raise UserError("--cores, --limit: 1 or more")
-    from streaming_asr.config import compose
+    from streaming_asr.config.compose import compose
     from streaming_asr.methods.hush_word.pipeline import keep_split
 
     model = str(compose(["method=hush_word", *arguments.override]).method.model_path)

@@ -20,9 +20,9 @@ from typing import Any
 
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, Step, UtteranceLog
+from streaming_asr.events.log import EventWriter, Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE
-from streaming_asr.statistics import N_RESAMPLES
+from streaming_asr.metrics.intervals import N_RESAMPLES
 from streaming_asr.utterance import TimedWord
 
 WORDS_PER_S = 2.8
@@ -160,7 +160,7 @@ def _draws(log: Path) -> dict[str, Any]:
     """The time of 10,000 paired draws of a run and a baseline, over speakers and utterances."""
     from dataclasses import replace
 
-    from streaming_asr.events import read_log
+    from streaming_asr.events.log import read_log
     from streaming_asr.metrics import trace
     from streaming_asr.score.sample import Sample, differences
 

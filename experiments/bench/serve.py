@@ -31,7 +31,8 @@ import numpy as np
 import psutil
 
 from experiments.bench.show import console, print_lines, verdict
-from streaming_asr.config import build, compose
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 

@@ -27,10 +27,9 @@ from experiments.bench.models import random_whisper, synthetic_audio
 from experiments.bench.settings import AROUND, StepSettings
 from experiments.bench.show import console, print_lines, verdict
 from experiments.bench.step import Meter
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.machine import machine, versions
-from streaming_asr.memory import MemoryMeter
+from streaming_asr.machine import MemoryMeter, machine, versions
 from streaming_asr.methods.star import Star
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
 from streaming_asr.methods.star.network import compressor

@@ -22,13 +22,13 @@ import torch
 from experiments.bench.models import DIMENSIONS, random_whisper, synthetic_audio
 from experiments.bench.naive import Naive
 from experiments.bench.settings import AROUND, FRAME_MS, StepSettings, n_text_tokens
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, read_log
+from streaming_asr.events.log import EventWriter, read_log
 from streaming_asr.machine import machine, versions
 from streaming_asr.method import Samples
 from streaming_asr.methods.whisperrt import WhisperRT
-from streaming_asr.simulate import simulate
+from streaming_asr.simulate.feeds import simulate
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.decoder import Decoder, TokenPart
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES

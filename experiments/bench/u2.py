@@ -22,7 +22,7 @@ from experiments.bench.models import random_whisper, synthetic_audio
 from experiments.bench.plain_ctc import PlainPrefixBeamSearch
 from experiments.bench.settings import FRAME_MS, StepSettings
 from experiments.bench.step import Meter
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import FRAME_SAMPLES
 

@@ -24,8 +24,7 @@ from experiments.bench.chunkformer import CONTEXT, Settings, in_own_process, tra
 from experiments.bench.models import MEL_PER_S, SHAPES, random_mels, random_network
 from experiments.svg import save_svg
 from streaming_asr.errors import UserError
-from streaming_asr.machine import machine
-from streaming_asr.memory import MemoryMeter
+from streaming_asr.machine import MemoryMeter, machine
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.encoder import Network
 from streaming_asr.methods.chunkformer.endless import Cache, advance

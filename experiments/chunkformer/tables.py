@@ -34,7 +34,7 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr.report.cells import Cell
+from streaming_asr.score.results import Cell
 
 CHUNKS, SIDES = (16, 32, 64), (32, 64, 128)
 LENGTHS = {None: "one by one", 60: "a minute", 600: "ten minutes"}

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.figures.labels import Label, place_labels
 from streaming_asr.errors import UserError
-from streaming_asr.report.cells import FRONT, Cell, ceiling, front, read_cells
 from streaming_asr.report.marks import Mark, read_marks
+from streaming_asr.score.front import FRONT, ceiling, front
+from streaming_asr.score.results import Cell, read_cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
-from streaming_asr.report.cells import Cell, read_cells
-from streaming_asr.report.terminal import HEADLINE, heading_of
+from streaming_asr.score.results import Cell, read_cells
+from streaming_asr.score.table import HEADLINE, heading_of
 from streaming_asr.terminal import shown
 
 SUFFIXES = (".md", ".tex")

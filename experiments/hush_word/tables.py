@@ -29,7 +29,7 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr.report.cells import Cell
+from streaming_asr.score.results import Cell
 
 PAGE = Path(__file__).with_name("README.md")
 BEAM = 5

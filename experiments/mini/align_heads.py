@@ -31,12 +31,12 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.align.auto import timed_utterances
-from streaming_asr.config import program
+from streaming_asr.config.build import program
+from streaming_asr.config.weights import find_weights, weights_folders
 from streaming_asr.durations import first_chunk_ms, parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES
-from streaming_asr.weights import find_weights, weights_folders
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -37,7 +37,7 @@ from streaming_asr.data import Utterance, read_manifest
 from streaming_asr.data.corpora import MINI, choose
 from streaming_asr.errors import UserError
 from streaming_asr.metrics.accuracy import Errors, count, total
-from streaming_asr.text import light_key, normaliser
+from streaming_asr.text.normalise import light_key, normaliser
 
 if TYPE_CHECKING:
     from streaming_asr.whisper.load import Whisper

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from streaming_asr.paths import CONF_DIR
+from streaming_asr.files import CONF_DIR
 
 RECORD = Path(__file__).with_name("fingerprint.json")
 CHUNKS = ("300ms", "1s")

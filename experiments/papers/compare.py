@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.papers import NONE, Metric, Row, Selector, Table, papers, read_paper
 from streaming_asr.errors import UserError
-from streaming_asr.report.cells import Cell, read_cells
+from streaming_asr.score.results import Cell, read_cells
 from streaming_asr.terminal import console, exit_status
 
 if TYPE_CHECKING:

@@ -31,7 +31,8 @@ from experiments.real.speech import HELD_OUT
 from experiments.real.synthesis import Speaker, write
 from experiments.real.training_set import as_sentence
 from experiments.real.voices import YearAndSentence, of_late, ordered, spoken
-from streaming_asr.config import build, compose_raw
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.data.audio import File
 from streaming_asr.data.corpora.speechocean762 import Speechocean762
 from streaming_asr.data.join import join

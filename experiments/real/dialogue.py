@@ -34,8 +34,8 @@ from experiments.real.packages import AMAZON_QUEEN, STEEL_SKY, cache_root
 from experiments.real.speech import read_lines
 from experiments.real.training_set import LONGEST_WORD_S
 from streaming_asr.files import write_text
-from streaming_asr.get import table
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.run.obtain import table
 from streaming_asr.terminal import exit_status
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import read_log
+from streaming_asr.events.log import read_log
 from streaming_asr.files import write_text
 from streaming_asr.metrics.trace import Trace, trace
-from streaming_asr.report.cells import Cell, read_cells
 from streaming_asr.report.verdict import named
+from streaming_asr.score.results import Cell, read_cells
 from streaming_asr.terminal import exit_status
 
 WIDTH, MARGIN, LETTER, LINE = 760, 20, 9.6, 24  # px; a letter of 16 px monospace is 9.6 wide

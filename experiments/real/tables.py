@@ -28,9 +28,9 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr.report.cells import Cell
 from streaming_asr.score.compare import compare, read_runs
 from streaming_asr.score.compare import table as differences
+from streaming_asr.score.results import Cell
 
 PAGE = Path(__file__).with_name("README.md")
 SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {

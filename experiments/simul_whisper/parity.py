@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 from experiments import parity
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.methods.simul_whisper.alignatt import place
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.load import Whisper, load_whisper

@@ -24,7 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import streaming_asr.train  # noqa: F401  makes its settings known to Hydra
-from streaming_asr.config import build, compose_raw
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.methods.simul_whisper.train import TruncationRecipe
 from streaming_asr.methods.simul_whisper.truncation import (
     TruncationDetector,
@@ -32,7 +33,7 @@ from streaming_asr.methods.simul_whisper.truncation import (
     fires_at_the_end,
     load_detector,
 )
-from streaming_asr.statistics import Counts, Values, bootstrap
+from streaming_asr.metrics.intervals import Counts, Values, bootstrap
 from streaming_asr.terminal import exit_status
 
 N_SPEAKERS, PER_SPEAKER = 80, 8

@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from streaming_asr.config import build, compose_raw
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.data.noise import KINDS
 
 SHARES = (0, 10, 20, 30, 40, 50)  # percent

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from streaming_asr.config import build, compose
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_S
-from streaming_asr.recorder import StepRecorder
+from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.training.recipe import dev_wer
 from streaming_asr.utterance import Utterance
 

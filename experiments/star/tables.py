@@ -28,7 +28,7 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr.report.cells import Cell
+from streaming_asr.score.results import Cell
 
 WAITS = (1, 2, 3, 4, 5)
 RATES = (12, 18, 30)

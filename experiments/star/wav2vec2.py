@@ -4,7 +4,7 @@
         recipe.target.wav2vec2=facebook/wav2vec2-base-960h recipe.target.stage=plain
     python -m experiments.star.wav2vec2 run method=star method.weights=FOLDER
 
-This is `streaming_asr.cli`, which then knows features=wav2vec2.
+This is `streaming_asr.commands.cli`, which then knows features=wav2vec2.
 
 The paper (and the code) "adds a causal mask" to wav2vec 2.0. That alone leaves two looks ahead: the
 positional convolution sees 64 frames of the future, and the group norm of the first convolution is
@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.cli import main as streaming_asr_main
+from streaming_asr.commands.cli import main as streaming_asr_main
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_SAMPLES
 from streaming_asr.methods.star.decoder import Growing

@@ -17,7 +17,7 @@ from experiments.svg import save_svg
 from experiments.tables import find, read
 from experiments.u2.results import CHUNKS_MS
 from streaming_asr.errors import UserError
-from streaming_asr.report.cells import Cell
+from streaming_asr.score.results import Cell
 
 PICTURE = Path(__file__).with_name("chunks.svg")
 CURVES: dict[str, dict[str, Any]] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from streaming_asr.events import read_log
-from streaming_asr.report.cells import Cell
+from streaming_asr.events.log import read_log
+from streaming_asr.score.results import Cell
 
 CHUNKS_MS = (100, 300, 500, 1000, 1500)
 

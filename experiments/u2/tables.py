@@ -27,7 +27,7 @@ from experiments.tables import (
     write,
 )
 from experiments.u2.results import CHUNKS_MS, finalise_ms
-from streaming_asr.report.cells import Cell
+from streaming_asr.score.results import Cell
 
 HERE = Path(__file__).parent
 HOURS = {"half": "0.5 h", "five": "5 h"}

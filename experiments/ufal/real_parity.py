@@ -19,7 +19,7 @@ from faster_whisper import WhisperModel
 
 from experiments import parity
 from experiments.ufal.parity import Run, load_reference, run_ours, run_reference
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.models.find import find
 
 CHUNK_S = 1.0

@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from experiments import parity
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 from streaming_asr.whisper.features import FRAMES_PER_S, LOOKAHEAD_SAMPLES, N_FFT
 from streaming_asr.whisper.load import Whisper, load_whisper

@@ -31,7 +31,7 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr.report.cells import Cell
+from streaming_asr.score.results import Cell
 
 HERE = Path(__file__).parent
 CHUNKS_MS = (40, 100, 200, 300, 1000)

@@ -17,12 +17,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from streaming_asr.align.cache import Cache
 from streaming_asr.align.command import fill, label, safe, settings_of
-from streaming_asr.cache import cache_root
-from streaming_asr.config import build, compose_raw
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.data.noise import Noisy
 from streaming_asr.errors import UserError
-from streaming_asr.paths import CONF_DIR
-from streaming_asr.text import light_key
+from streaming_asr.files import CONF_DIR, cache_root
+from streaming_asr.text.normalise import light_key
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.from_ctranslate2 import locate
 

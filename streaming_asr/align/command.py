@@ -14,7 +14,8 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from streaming_asr.align.cache import Cache
 from streaming_asr.align.quality import Quality, lines, measure
-from streaming_asr.config import DTYPES, build, program
+from streaming_asr.config.build import build, program
+from streaming_asr.config.settle import DTYPES
 from streaming_asr.data.corpora import Mini
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError, check_one_of
@@ -138,7 +139,7 @@ def label(config: DictConfig) -> str:
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
     """What a result depends on besides the corpus."""
-    from streaming_asr.hashes import model_hash
+    from streaming_asr.models.hash import model_hash
 
     settings = OmegaConf.to_container(config.aligner)
     assert isinstance(settings, dict)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streaming_asr.align.result import Aligned
-from streaming_asr.text import light_key
+from streaming_asr.text.normalise import light_key
 
 LONG_S = 2.0
 N_REASONS = 10

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_SAMPLES, Samples
-from streaming_asr.text import light_key
+from streaming_asr.text.normalise import light_key
 
 PAUSE_DB = 30.0
 """So far below the loudest frames of an utterance nobody speaks."""

@@ -22,18 +22,18 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
-from streaming_asr import cells
 from streaming_asr.align.auto import AutoAligner
 from streaming_asr.align.command import safe
-from streaming_asr.config import build
+from streaming_asr.cells import folder as cells
+from streaming_asr.config.build import build
 from streaming_asr.data.audio import Cut, File
 from streaming_asr.data.manifest import text_lines, write_manifest
 from streaming_asr.data.shards import write_shards
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside
-from streaming_asr.hashes import model_hash
 from streaming_asr.method import NULL, SAMPLE_RATE, Samples
 from streaming_asr.models.find import is_english_only
+from streaming_asr.models.hash import model_hash
 from streaming_asr.utterance import Utterance
 
 LEAST_LOG_PROB = -1.0  # mean over the tokens of a piece

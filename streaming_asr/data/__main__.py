@@ -2,6 +2,6 @@
 
 import sys
 
-from streaming_asr.data_command import main
+from streaming_asr.data.command import main
 
 sys.exit(main())

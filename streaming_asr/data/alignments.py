@@ -14,8 +14,10 @@ from pathlib import Path
 
 from streaming_asr.data.audio import Cut
 from streaming_asr.data.manifest import numbered
+from streaming_asr.data.nist import ctm_words
+from streaming_asr.data.rows import names_of
 from streaming_asr.errors import UserError
-from streaming_asr.text import light_key
+from streaming_asr.text.normalise import light_key
 from streaming_asr.utterance import TimedWord, Utterance
 
 SILENCES = frozenset({"", "sil", "sp", "spn", "<eps>", "<sil>", "#"})
@@ -187,16 +189,10 @@ def read_textgrid(path: Path) -> list[TimedWord]:
 
 def read_ctm(path: Path) -> dict[str, list[TimedWord]]:
     """Return the words of each recording (or utterance) of a CTM file, in the order of time."""
-    from streaming_asr.formats.nist import read_ctm as read
-
     found: dict[str, list[TimedWord]] = {}
-    for stream in read(path)[0]:
-        words = [
-            TimedWord(text.strip(), start or 0.0, end or 0.0)
-            for emission in stream.emissions
-            for text, (start, end, _) in zip(emission.committed, emission.words or (), strict=True)
-        ]
-        found |= {name: words for name in stream.names}
+    for name, words in ctm_words(path).items():
+        timed = [TimedWord(word.text, word.start_s, word.end_s) for word in words]
+        found |= dict.fromkeys(names_of(name), timed)
     return found
 
 

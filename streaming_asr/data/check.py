@@ -10,7 +10,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
-from streaming_asr.text import light_key
+from streaming_asr.text.normalise import light_key
 from streaming_asr.utterance import Utterance
 
 TOLERANCE_S = 0.1

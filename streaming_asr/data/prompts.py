@@ -25,8 +25,8 @@ from pathlib import Path
 
 import numpy as np
 
-from streaming_asr.cache import cache_root, kept
 from streaming_asr.errors import UserError
+from streaming_asr.files import cache_root, kept
 from streaming_asr.method import SAMPLE_RATE
 
 LANGUAGES = ("en", "es", "fr", "it", "ru")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rapidfuzz.distance import Levenshtein
 
 from streaming_asr.metrics.trace import Trace, ratio
-from streaming_asr.text import Normaliser
+from streaming_asr.text.normalise import Normaliser
 
 GRID_PER_S = 10  # arwer_grid looks at the screen every 100 ms
 

@@ -1,7 +1,8 @@
 """When words appeared: first token, every word, the end, and the lagging family.
 
 Every time is asked on a clock: "cu" (step k happens when its audio is there, a_k) or "ca" (when
-its computation is done, f_k). Words are compared by the light key of `streaming_asr.text`.
+its computation is done, f_k). Words are compared by the light key of
+`text.normalise`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from streaming_asr.metrics.trace import Trace, ratio
-from streaming_asr.text import common_prefix, light_key, light_words
+from streaming_asr.text.normalise import common_prefix, light_key, light_words
 
 SEEN = ("shown", "stable", "committed")
 

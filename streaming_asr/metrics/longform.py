@@ -26,7 +26,7 @@ from streaming_asr.metrics.latency import (
     yet_another_average_lagging,
 )
 from streaming_asr.metrics.trace import Trace, arrays, mean
-from streaming_asr.text import Normaliser
+from streaming_asr.text.normalise import Normaliser
 
 PAUSE_S = 1.0  # a silence this long ends a sentence that has no closing mark
 # Words whose full stop closes no sentence.

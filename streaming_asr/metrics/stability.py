@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rapidfuzz.distance import LCSseq
 
 from streaming_asr.metrics.trace import Trace
-from streaming_asr.text import common_prefix, light_words
+from streaming_asr.text.normalise import common_prefix, light_words
 
 
 class Flicker(NamedTuple):

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streaming_asr import clocks
-from streaming_asr.events import Log, Step, UtteranceLog
-from streaming_asr.method import SAMPLE_RATE
-from streaming_asr.text import Normaliser, normaliser
+from streaming_asr.events.log import Log, Step, UtteranceLog
+from streaming_asr.method import SAMPLE_RATE, revise
+from streaming_asr.text.normalise import Normaliser, normaliser
 from streaming_asr.utterance import TimedWord
 
 T = TypeVar("T")
@@ -138,9 +138,7 @@ def trace(log: UtteranceLog, normaliser: str = "whisper") -> Trace:
     steps: list[TraceStep] = []
     committed: list[str] = []
     for step in log.steps if log.status == "ok" else ():
-        if step.retracted:
-            del committed[-step.retracted :]
-        committed += step.committed
+        revise(committed, step.retracted, step.committed)
         said = "".join(committed)
         displayed = (said + "".join(step.partial)).strip()
         steps.append(TraceStep(step, said.strip(), displayed, step.compute_s))

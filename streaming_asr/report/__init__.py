@@ -15,9 +15,9 @@ from pathlib import Path
 
 from streaming_asr.errors import UserError
 from streaming_asr.report import budget
-from streaming_asr.report.cells import read_cells
 from streaming_asr.report.page import build
-from streaming_asr.report.terminal import table
+from streaming_asr.score.results import read_cells
+from streaming_asr.score.table import table
 from streaming_asr.terminal import command_parser, console, exit_status
 
 __all__ = ["build", "main", "table"]

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from streaming_asr import statistics
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.metrics import METRICS
-from streaming_asr.report.cells import Cell
-from streaming_asr.statistics import LEVEL, Clusters, Counts, Estimate, Values
+from streaming_asr.metrics import intervals as statistics
+from streaming_asr.metrics.intervals import LEVEL, Clusters, Counts, Estimate, Values
+from streaming_asr.score.results import Cell
 from streaming_asr.terminal import shown
 
 COMMIT, SHOWN = "word_latency_committed_{}_ca_s", "word_latency_shown_{}_ca_s"
@@ -244,7 +244,7 @@ def _errors(cell: Cell) -> _Errors | None:
         speakers = [line["speaker"] for line in lines]
         recordings: list[str | None] = [None] * len(lines)
         if (cell.document.get("intervals") or {}).get("drawn") == "recording":
-            from streaming_asr.events import read_log
+            from streaming_asr.events.log import read_log
 
             log = read_log(cell.folder / "events.jsonl")
             paths = {utterance.utt: utterance.audio_path for utterance in log.utterances}
@@ -302,7 +302,7 @@ def _neighbours(values: Sequence[Sequence[Any]]) -> list[tuple[int, int]]:
 
 
 def _digits(metric: str) -> int:
-    from streaming_asr.report.terminal import heading_of
+    from streaming_asr.score.table import heading_of
 
     return (heading_of(metric) or ("", 2 if METRICS[metric].unit == "s" else 3))[1]
 

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import UtteranceLog, committed_words
+from streaming_asr.events.log import UtteranceLog, committed_words
 from streaming_asr.files import write_text
 from streaming_asr.method import Word, display_text
 from streaming_asr.report.budget import for_page
-from streaming_asr.report.cells import Cell, ceiling, front, read_cells
 from streaming_asr.report.marks import read_marks
-from streaming_asr.report.terminal import HEADLINE
 from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
-from streaming_asr.segments import cues
+from streaming_asr.score.front import ceiling, front
+from streaming_asr.score.results import Cell, read_cells
+from streaming_asr.score.table import HEADLINE
 from streaming_asr.terminal import shown
+from streaming_asr.text.subtitles import cues
 
 HERE = Path(__file__).parent
 PALETTE = (HERE / "palette.css").read_text(encoding="utf-8")  # the live page's too
@@ -212,7 +213,7 @@ def _timelines(cells: list[Cell]) -> tuple[list[dict[str, Any]], dict[str, str]]
 
     A cell whose log cannot be read is replaced in `cells` by one with a note.
     """
-    from streaming_asr.events import read_log
+    from streaming_asr.events.log import read_log
     from streaming_asr.metrics import trace
 
     chosen = choose(cells)

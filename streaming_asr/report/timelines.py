@@ -13,8 +13,8 @@ from rapidfuzz.distance import Levenshtein
 from streaming_asr.data.manifest import text_lines
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics.latency import WordTimes
-from streaming_asr.report.cells import Cell
-from streaming_asr.text import common_prefix, light_key
+from streaming_asr.score.results import Cell
+from streaming_asr.text.normalise import common_prefix, light_key
 
 MAX_DURATION_S = 600.0  # a longer recording is more rows than a reader can follow
 MAX_TIMELINES = 1200  # of a page, all runs together

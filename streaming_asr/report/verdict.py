@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from streaming_asr.errors import UserError
-from streaming_asr.report.cells import FRONT, Cell
-from streaming_asr.statistics import Estimate
+from streaming_asr.metrics.intervals import Estimate
+from streaming_asr.score.front import FRONT
+from streaming_asr.score.results import Cell
 from streaming_asr.terminal import shown
 
 LATENCY, WER = FRONT

@@ -1,4 +1,4 @@
-"""Scores event logs; the command line is `streaming_asr.score_command`."""
+"""Scores event logs; the command line is `streaming_asr.score.command`."""
 
 from streaming_asr.score.folder import find_cells, score_folder
 

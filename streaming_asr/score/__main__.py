@@ -2,6 +2,6 @@
 
 import sys
 
-from streaming_asr.score_command import main
+from streaming_asr.score.command import main
 
 sys.exit(main())

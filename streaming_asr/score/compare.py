@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import UtteranceLog, read_log
+from streaming_asr.events.log import UtteranceLog, read_log
 from streaming_asr.files import write_text
 from streaming_asr.metrics import METRICS, traces
+from streaming_asr.metrics.intervals import LEVEL, N_RESAMPLES, Clusters, Estimate, holm
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.score.sample import LATENCY, Sample, differences
-from streaming_asr.statistics import LEVEL, N_RESAMPLES, Clusters, Estimate, holm
 from streaming_asr.terminal import command_parser, console
-from streaming_asr.text import NORMALISERS
+from streaming_asr.text.normalise import NORMALISERS
 
 EPILOG = """\
 how to read it

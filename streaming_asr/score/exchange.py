@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import EventWriter, UtteranceLog, read_log
+from streaming_asr.events.check import N_LISTED, InvalidLog
+from streaming_asr.events.log import EventWriter, UtteranceLog, read_log
 from streaming_asr.files import beside
-from streaming_asr.formats import FORMATS
-from streaming_asr.formats.nist import references as stm_references
-from streaming_asr.formats.stream import meet, reference, unmeasured
-from streaming_asr.log_check import N_LISTED, InvalidLog
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.score.folder import EVENTS, find_cells, score_folder
+from streaming_asr.score.formats import FORMATS
+from streaming_asr.score.formats.nist import references as stm_references
+from streaming_asr.score.formats.stream import meet, reference, unmeasured
 from streaming_asr.terminal import command_parser
-from streaming_asr.text import NORMALISERS
+from streaming_asr.text.normalise import NORMALISERS
 from streaming_asr.utterance import Utterance
 
 IMPORT_EPILOG = """\

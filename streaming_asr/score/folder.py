@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streaming_asr.cells.pieces import FOLDER, join, number_of_pieces, told
 from streaming_asr.errors import UserError
-from streaming_asr.events import SLIP_S, Log, is_set_aside, read_log
+from streaming_asr.events.check import InvalidLog
+from streaming_asr.events.log import SLIP_S, Log, is_set_aside, read_log
 from streaming_asr.files import write_text
-from streaming_asr.log_check import InvalidLog
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
-from streaming_asr.pieces import FOLDER, join, number_of_pieces, told
 from streaming_asr.score.sample import Sample, intervals, shares
 
 SCHEMA = 1  # of metrics.json

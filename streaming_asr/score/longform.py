@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from streaming_asr.data.rows import write_lines
 from streaming_asr.errors import UserError
-from streaming_asr.events import read_log
-from streaming_asr.formats.rows import write_lines
-from streaming_asr.formats.stream import CA, CU, known_of
+from streaming_asr.events.log import read_log
 from streaming_asr.metrics import Trace, traces
 from streaming_asr.metrics.accuracy import total
 from streaming_asr.metrics.latency import summary
@@ -23,6 +22,7 @@ from streaming_asr.metrics.longform import (
     stream_laal,
 )
 from streaming_asr.score.folder import EVENTS, find_cells
+from streaming_asr.score.formats.stream import CA, CU, known_of
 from streaming_asr.terminal import command_parser, console, shown
 
 RESULT = "longform.json"

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streaming_asr import statistics
 from streaming_asr.metrics import Trace
+from streaming_asr.metrics import intervals as statistics
 from streaming_asr.metrics.accuracy import AlignedWordErrors, Errors, word_errors
+from streaming_asr.metrics.intervals import Clusters, Counts, Estimate, Pool, Statistics, Values
 from streaming_asr.metrics.latency import timed
-from streaming_asr.statistics import Clusters, Counts, Estimate, Pool, Statistics, Values
 
 LATENCY = {0.5: "word_latency_committed_p50_{clock}_s", 0.9: "word_latency_committed_p90_{clock}_s"}
 

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_asr.errors import UserError
-from streaming_asr.events import Log
+from streaming_asr.events.log import Log
 from streaming_asr.method import SAMPLE_RATE
-from streaming_asr.queue_feed import assign
+from streaming_asr.simulate.queue import assign
 
 SEEDS = 5  # draws of orders and offsets
 MAX_LAG_S = 1.0  # beside one chunk: what a stream may lag behind and still be served

@@ -21,7 +21,7 @@
   /v1/models /healthz /metrics
 
 Each session is logged as a run is, in outputs/serve/<time>/<session>/<method>/events.jsonl. With
-keep_audio=true its latencies follow from `python -m streaming_asr.live session=<its folder>`.
+keep_audio=true its latencies follow from `python -m streaming_asr live session=<its folder>`.
 SIGTERM lets open sessions end what they have heard.
 """
 

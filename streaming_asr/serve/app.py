@@ -32,7 +32,7 @@ from starlette.websockets import WebSocket
 
 from streaming_asr.data.audio import SUFFIXES, load_audio
 from streaming_asr.errors import UserError
-from streaming_asr.live_sessions import Cell
+from streaming_asr.live.cells import Cell
 from streaming_asr.method import Samples, display_text
 from streaming_asr.report.page import PALETTE
 from streaming_asr.serve.realtime import RealtimeSession

@@ -13,7 +13,7 @@ from datetime import datetime
 from types import FrameType
 
 from streaming_asr.errors import UserError
-from streaming_asr.get import with_model
+from streaming_asr.run.obtain import with_model
 from streaming_asr.serve.settings import Settings
 
 CLOSE_S = 5.0  # what is left unsent when a session ends is dropped after so long
@@ -56,10 +56,10 @@ def bound(settings: Settings) -> socket.socket:
 
 
 def _serve(settings: Settings, rest: list[str], listening: socket.socket) -> int:
-    from streaming_asr.live_sessions import cells_of
+    from streaming_asr.live.cells import cells_of
+    from streaming_asr.live.worker import Worker
     from streaming_asr.serve.app import application
     from streaming_asr.serve.service import Service
-    from streaming_asr.sessions import Worker
 
     if not any(each.startswith("method=") for each in rest):
         rest.append("method=whisperrt,ufal")

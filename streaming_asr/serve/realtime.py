@@ -27,7 +27,7 @@ import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from streaming_asr.data.audio import Resampler
-from streaming_asr.live_sessions import Cell
+from streaming_asr.live.cells import Cell
 from streaming_asr.method import SAMPLE_RATE, Samples, display_text
 from streaming_asr.serve.service import Refused, Service
 

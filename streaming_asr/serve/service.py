@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from streaming_asr.live_sessions import Cell
-from streaming_asr.memory import give_back
+from streaming_asr.live.cells import Cell
+from streaming_asr.live.worker import Worker
+from streaming_asr.machine import give_back_memory
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.serve.settings import Settings
-from streaming_asr.sessions import Worker
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 10.0)
 IDLE_S = 2.0
@@ -115,7 +115,7 @@ class Service:
         if self.worker.busy:
             self._wait_for_idle()
         elif not self.sessions:
-            asyncio.get_running_loop().run_in_executor(None, give_back)
+            asyncio.get_running_loop().run_in_executor(None, give_back_memory)
 
     def open(
         self,

@@ -8,10 +8,10 @@ padded to the context, the last block filled up with zeros.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,24 +21,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from streaming_asr.config import new_method
+from streaming_asr.config.build import new_method
 from streaming_asr.data import read_manifest
 from streaming_asr.data.shards import Item, by_voice, read_shards, read_timed_shards
 from streaming_asr.durations import first_chunk_ms
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
-from streaming_asr.method import (
-    NULL,
-    SAMPLE_RATE,
-    Batched,
-    Method,
-    Recorder,
-    Word,
-    display_text,
-)
+from streaming_asr.method import SAMPLE_RATE, Batched, Method, display_text
 from streaming_asr.models.hash import weights_hash
-from streaming_asr.schedule import deliveries
-from streaming_asr.text import normaliser
+from streaming_asr.simulate.chunking import InMemory, Schedule, groups
+from streaming_asr.simulate.feeds import in_phase
+from streaming_asr.simulate.logbook import Row
+from streaming_asr.simulate.stepper import Stepper
+from streaming_asr.text.normalise import normaliser
 from streaming_asr.training.windows import Window, WindowOptions, complete_window, draw_window
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, log_mel
@@ -207,8 +202,9 @@ class BlockRecipe(CorpusRecipe):
             )
         return found
 
-    def stream_dev(self, name: str, recorder: Recorder = NULL, **options: Any) -> dict[str, float]:
-        """`score` and `wer`, the WER in percent on dev of the method with the weights as they are.
+    def stream_dev(self, name: str, **options: Any) -> tuple[dict[str, float], Counter[str]]:
+        """Return `score` and `wer`, the WER in percent on dev of the method with the weights as
+        they are, and the sums of its counts.
 
         name: the method's; options: settings of it beside model, weights and chunks."""
         with tempfile.TemporaryDirectory() as folder:
@@ -226,10 +222,8 @@ class BlockRecipe(CorpusRecipe):
             frames_of(seconds, name) * FRAME_SAMPLES
             for seconds, name in ((self.chunk_s, "chunk_s"), (self.first_chunk_s, "first_chunk_s"))
         )
-        wer = stream_dev_wer(
-            method, self.dev, chunk, first_chunk, language=self.language, recorder=recorder
-        )
-        return {"score": wer, "wer": wer}
+        wer, counts = stream_dev_wer(method, self.dev, chunk, first_chunk, language=self.language)
+        return {"score": wer, "wer": wer}, counts
 
     def save(self, folder: Path) -> None:
         """Leaves a folder that `method.weights` takes."""
@@ -261,42 +255,30 @@ def stream_dev_wer(
     first_chunk: int,
     *,
     language: str | None = None,
-    recorder: Recorder = NULL,
-) -> float:
-    """WER in percent of what `method` commits, `dev` fed as the simulator feeds it.
+) -> tuple[float, Counter[str]]:
+    """Return the WER in percent of what `method` commits, `dev` fed as the simulator feeds it, and
+    the sums of the counts of all steps.
 
     chunk, first_chunk: samples. A batched method hears all of `dev` in one language in phase.
-    language: of all utterances; None: of each its own. recorder: counts over all streams.
+    language: of all utterances; None: of each its own.
     """
     if language is not None:
         dev = [replace(utterance, language=language) for utterance in dev]
     dev = sorted(dev, key=lambda utterance: utterance.language or "")
-    alike = [list(group) for _, group in itertools.groupby(dev, lambda u: u.language)]
+    together = isinstance(method, Batched)
+    stepper = Stepper(method, together=together)
+    schedule = Schedule(chunk, first_chunk, method.lookahead_samples)
     texts: list[str] = []
-    for group in alike if isinstance(method, Batched) else [[one] for one in dev]:
-        audio = [utterance.load() for utterance in group]
-        spoken = group[0].language
-        if isinstance(method, Batched):
-            states = method.start_many(len(group), language=spoken, recorder=recorder)
-        else:
-            states = [method.start(language=spoken, recorder=recorder)]
-        feeds = [deliveries(len(a), chunk, first_chunk, method.lookahead_samples) for a in audio]
-        heard, words = [0] * len(group), [list[Word]() for _ in group]
-        while active := [i for i, samples in enumerate(audio) if heard[i] < len(samples)]:
-            begins = [heard[i] for i in active]
-            for i in active:
-                heard[i] = next(feeds[i])
-            pieces = [audio[i][begin : heard[i]] for i, begin in zip(active, begins, strict=True)]
-            last = [heard[i] == len(audio[i]) for i in active]
-            if isinstance(method, Batched):
-                updates = method.step_many([states[i] for i in active], pieces, last=last)
-            else:
-                updates = [method.step(states[0], pieces[0], last=last[0])]
-            for i, update in zip(active, updates, strict=True):
-                kept = len(words[i]) - update.retracted
-                words[i] = [*words[i][:kept], *update.committed]
-        texts += map(display_text, words)
-    return dev_wer(dev, texts)
+    counts: Counter[str] = Counter()
+    for group in groups(dev, len(dev) if together else 1):
+        rows = [
+            Row(utterance, InMemory(utterance.load()), "fixed", len(group), schedule.lookahead)
+            for utterance in group
+        ]
+        for _, step in in_phase(stepper, rows, schedule):
+            counts.update(step.counts)
+        texts += [display_text(row.committed) for row in rows]
+    return dev_wer(dev, texts), counts
 
 
 def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None = None) -> float:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import Word
-from streaming_asr.text import common_prefix
+from streaming_asr.text.normalise import common_prefix
 
 
 class Agreement(Protocol):

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from streaming_asr.cache import cache_root, file_sha256, kept
 from streaming_asr.errors import UserError
+from streaming_asr.files import cache_root, file_sha256, kept
 from streaming_asr.models.ctranslate2 import Variables, embeddings, tensors
 from streaming_asr.models.find import MULTILINGUAL_TOKENS, find
 from streaming_asr.whisper.tensors import quiet

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from streaming_asr.cache import cache_root
 from streaming_asr.errors import UserError
-from streaming_asr.files import write_text
+from streaming_asr.files import cache_root, write_text
 from streaming_asr.method import Samples
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, Padding
 

@@ -26,8 +26,8 @@ import numpy as np
 
 from streaming_asr.data.audio import Resampler
 from streaming_asr.errors import UserError
-from streaming_asr.method import SAMPLE_RATE, Samples
-from streaming_asr.text import common_prefix, pieces
+from streaming_asr.method import SAMPLE_RATE, Samples, revise
+from streaming_asr.text.normalise import common_prefix, pieces
 
 CONNECT_S = 10.0
 CLOSE_S = 2.0
@@ -154,8 +154,7 @@ class OpenAIRealtime:
             if kind == STEPS:
                 words = pieces(event["delta"])
                 retracted = event["retracted"]
-                del self._words[len(self._words) - retracted :]
-                self._words += words
+                revise(self._words, retracted, words)
                 yield Change(words, pieces(event["partial"]), retracted)
             elif kind == f"{TRANSCRIPTION}delta" and not self._tells_steps:
                 *whole, self._open = pieces(self._open + event["delta"]) or ("",)

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from streaming_asr.errors import UserError, check_one_of
-from streaming_asr.method import NULL, Recorder, Samples, Update, Word
+from streaming_asr.method import NULL, Recorder, Samples, Update, Word, revise
 from streaming_asr.methods.remote.protocols import (
     Change,
     OpenAIRealtime,
@@ -108,9 +108,8 @@ class Remote:
         retracted = 0
         for change in changes:
             here = min(change.retracted, len(committed))
-            del committed[len(committed) - here :]
+            revise(committed, here, change.committed)
             retracted += change.retracted - here
-            committed += change.committed
             state.partial = change.partial
         if last:  # what never became final does so with the end
             committed += state.partial

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from streaming_asr.config.weights import training_of
 from streaming_asr.errors import UserError
-from streaming_asr.weights import training_of
 from streaming_asr.whisper.tensors import load_pickled, load_tensors, refuse_not_finite
 
 FILE_NAME = "detector.safetensors"

@@ -36,7 +36,6 @@ from streaming_asr.methods.star.network import (
     read_config,
     save_network,
 )
-from streaming_asr.recorder import StepRecorder
 from streaming_asr.training.recipe import (
     CHUNK_FRAMES,
     BlockRecipe,
@@ -314,9 +313,8 @@ class StarRecipe(BlockRecipe):
         return {**tried[self.shift], "shift": self.shift, "wer_shifted": tried[shift]["wer"]}
 
     def _streamed(self, shift: float) -> dict[str, float]:
-        self.shift, recorder = shift, StepRecorder()
-        figures = self.stream_dev("star", recorder, wait_k=self.dev_wait_k, rate=self.rate)
-        counts = recorder.drain()[1]
+        self.shift = shift
+        figures, counts = self.stream_dev("star", wait_k=self.dev_wait_k, rate=self.rate)
         rate = counts["frames_real"] / max(1, counts["anchors"])
         return {**figures, "frames_per_vector": rate}
 

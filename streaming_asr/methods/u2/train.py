@@ -173,7 +173,7 @@ class U2Recipe(BlockRecipe):
         """WER in percent on dev: of both passes, streaming; before there is a head, of the decoder
         on the causal encoding."""
         if self.stage != "attention":
-            return self.stream_dev("u2")
+            return self.stream_dev("u2")[0]
         wer = dev_wer(self.dev, self._decoded(), self.language)
         return {"score": wer, "wer": wer}
 

@@ -8,10 +8,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from streaming_asr.cache import NO_PLACE, cache_root, kept
 from streaming_asr.errors import UserError
-from streaming_asr.hashes import model_hash
+from streaming_asr.files import NO_PLACE, cache_root, kept
 from streaming_asr.models.find import find
+from streaming_asr.models.hash import model_hash
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.tensors import quiet
 

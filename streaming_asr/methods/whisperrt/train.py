@@ -239,7 +239,7 @@ class WhisperRTRecipe(BlockRecipe):
 
     def evaluate(self) -> dict[str, float]:
         """WER in percent of greedy streaming on dev, with the adapter as `save` leaves it."""
-        return self.stream_dev("whisperrt")
+        return self.stream_dev("whisperrt")[0]
 
     def save(self, folder: Path) -> None:
         """A peft adapter in fp16, and training.json: how it came about."""

@@ -1,0 +1,182 @@
+"""How many streams one device carries, for each method and model, from logs of single streams.
+
+    python -m streaming_asr capacity outputs/one outputs/again [--table FILE]
+
+The most streams whose 95th percentile of lag stays below one chunk and below 1 s, served one by one
+(score/streams.py). Rows of the same settings in several folders are measurements of one thing: the
+table gives their least and most. No model is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
+from streaming_asr.score.results import Cell, read_cells
+from streaming_asr.score.retime import recordings_of
+from streaming_asr.score.streams import MAX_LAG_S, Served, capacity, serve
+from streaming_asr.terminal import command_parser, console, exit_status
+
+EXAMPLE = """\
+Measure twice on a quiet machine, then ask; the table gives the least and most of the two:
+  python -m streaming_asr.run -m method=whisperrt,hush_word chunk=1s threads=1 name=one
+  python -m streaming_asr.run -m method=whisperrt,hush_word chunk=1s threads=1 name=again
+  python -m streaming_asr capacity outputs/one outputs/again --table capacity.md
+With --slowdown 2 the answer is for a machine half as fast."""
+
+HEADS = ("method", "model", "chunk", "data", "streams", "load", "lag p95 s", "RTF", "runs")
+
+
+class Place(NamedTuple):
+    """What two cells share that are measurements of one thing."""
+
+    label: str
+    method: str
+    model: str
+    chunk: str
+    split: str
+    machine: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method with one model at one chunk: the capacities of its runs, the fewest first; None
+    where not even one stream keeps up. alone: the load of a single stream, its real-time factor."""
+
+    place: Place
+    found: tuple[Served | None, ...]
+    alone: float
+
+    @property
+    def least(self) -> int:
+        return self.found[0].n if self.found[0] else 0
+
+    @property
+    def most(self) -> int:
+        return self.found[-1].n if self.found[-1] else 0
+
+    @property
+    def streams(self) -> str:
+        spread = f" to {self.most}" if self.most != self.least else ""
+        return f"{self.least}{spread}"
+
+    def texts(self) -> list[str]:
+        """Return the row as the table shows it, in the order of `HEADS`."""
+        fewest = self.found[0]
+        load, lag = (f"{fewest.load:.2f}", f"{fewest.p95[0]:.2f}") if fewest else ("–", "–")
+        label, _, model, chunk, split, _ = self.place
+        return [
+            label,
+            model,
+            chunk,
+            split,
+            self.streams,
+            load,
+            lag,
+            f"{self.alone:.3f}",
+            str(len(self.found)),
+        ]
+
+
+def measure(
+    folders: Sequence[str | Path], *, slowdown: float = 1.0, seed: int = 0
+) -> tuple[list[Row], list[str]]:
+    """Return a row for each method, model, chunk, data and machine of the cells under `folders`,
+    the most streams first, and why other cells have none.
+
+    Raises UserError for a folder without results, and where no cell can be measured.
+    """
+    found: dict[Place, list[tuple[Served | None, float]]] = {}
+    refused = []
+    for cell in (cell for folder in folders for cell in read_cells(folder)):
+        try:
+            result = _of_cell(cell, slowdown, seed)
+        except UserError as error:
+            refused.append(f"{cell.label} {cell.chunk}: {error}".replace("  ", " "))
+            continue
+        found.setdefault(_place(cell), []).append(result)
+    if not found:
+        raise UserError(f"{folders[0]}: no cell can be measured: {'; '.join(refused[:3])}")
+    rows = []
+    for place, runs in found.items():
+        runs.sort(key=lambda run: run[0].n if run[0] else 0)
+        alone = sorted(load for _, load in runs)[len(runs) // 2]
+        rows.append(Row(place, tuple(served for served, _ in runs), alone))
+    return sorted(rows, key=lambda row: (-row.least, row.place)), refused
+
+
+def _of_cell(cell: Cell, slowdown: float, seed: int) -> tuple[Served | None, float]:
+    if cell.error:
+        raise UserError(cell.error)
+    if cell.method == "offline":
+        raise UserError("waits for the whole recording, so no chunk bounds its lag")
+    if cell.chunk_s is None:
+        raise UserError("its chunk is not known")
+    made = recordings_of(cell.folder, slowdown)
+    return capacity(made, cell.chunk_s, seed=seed), serve(made, 1, seed=seed).load
+
+
+def _place(cell: Cell) -> Place:
+    model = cell.config.get("model") or {}
+    machine = cell.document.get("machine") or {}
+    device = str(machine.get("gpu") or machine.get("cpu"))
+    if "gpu" not in machine and machine.get("threads"):
+        device += f", threads: {machine['threads']}"
+    name = str(model.get("name") or "") if isinstance(model, dict) else ""
+    variant = " ".join(part for part in cell.label.split() if not part.startswith("model="))
+    return Place(variant, cell.method, name, cell.chunk, cell.split, device)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    about = "The most streams that one device carries with the 95th percentile of lag\n"
+    about += f"below one chunk and below {MAX_LAG_S:g} s, from logs of single streams."
+    parser = command_parser("streaming-asr capacity", about, EXAMPLE)
+    parser.add_argument("folders", nargs="+", help="folders that run wrote, with batch=1")
+    parser.add_argument("--slowdown", type=float, default=1.0, metavar="S", help="of the machine")
+    parser.add_argument("--seed", type=int, default=0, help="of the streams' offsets and orders")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="also write it as Markdown")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row")
+    arguments = parser.parse_args(argv)
+    return exit_status(lambda: _capacity(arguments))
+
+
+def _capacity(arguments: argparse.Namespace) -> None:
+    if arguments.table is not None and arguments.table.suffix != ".md":
+        raise UserError(f"--table {arguments.table}: the suffix is .md")
+    rows, refused = measure(arguments.folders, slowdown=arguments.slowdown, seed=arguments.seed)
+    _print(rows, refused)
+    if arguments.table is not None:
+        lines = [HEADS, ["---"] * len(HEADS), *(row.texts() for row in rows)]
+        write_text(arguments.table, "".join(f"| {' | '.join(line)} |\n" for line in lines))
+        print(f"table: {arguments.table}")
+    if arguments.json is not None:
+        content = [_plain(row) for row in rows]
+        write_text(arguments.json, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return row.place._asdict() | {"least": row.least, "most": row.most, "rtf": row.alone}
+
+
+def _print(rows: Sequence[Row], refused: Sequence[str]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for at, head in enumerate(HEADS):
+        grid.add_column(head, justify="left" if at in (0, 1, 3) else "right", overflow="fold")
+    for row in rows:
+        grid.add_row(*map(Text, row.texts()))
+    console().print(grid)
+    for machine in dict.fromkeys(row.place.machine for row in rows):
+        print(f"measured on {machine}; streams served one by one, lag p95 of the fewest")
+    for reason in refused:
+        print(f"left out: {reason}")

@@ -1,0 +1,171 @@
+"""A model with its adapter merged, for other programs: Hugging Face's form, and CTranslate2's.
+
+    python -m streaming_asr export OUT method=whisperrt model=mini chunk=300ms
+        [--ctranslate2] [--results outputs/table1]
+
+The settings are those of `run`, which finds the adapter by them. OUT becomes a Hugging Face folder
+with a card (README.md: base model, adapter, training, data, what it reached) and, if asked, the
+same model for CTranslate2 and faster-whisper in OUT/ctranslate2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.files import beside
+from streaming_asr.terminal import command_parser, exit_status
+
+CT2 = "ctranslate2"
+# What a LoRA folder holds; anything else in one is more than can be merged.
+MERGEABLE = frozenset({"adapter_config.json", "adapter_model.safetensors", "training.json"})
+SUFFIXES = (".safetensors", ".bin", ".pt", ".ckpt", ".npz")
+CARD = "export_card.md.j2"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    about = "Merge an adapter into its model; write Hugging Face's form and CTranslate2's."
+    parser = command_parser("streaming-asr export", about)
+    parser.add_argument("out", type=Path, help="the folder to write; must not hold files yet")
+    parser.add_argument("settings", nargs="*", help="as of run: method=whisperrt model=mini ...")
+    parser.add_argument("--ctranslate2", action="store_true", help="also OUT/ctranslate2")
+    parser.add_argument("--results", type=Path, help="results of run for the card")
+    arguments = vars(parser.parse_args(argv))
+    return exit_status(lambda: export(**arguments))
+
+
+def export(
+    out: Path, settings: Sequence[str], *, ctranslate2: bool = False, results: Path | None = None
+) -> None:
+    """Writes `out`, all of it or nothing. Raises UserError."""
+    from streaming_asr.config.compose import compose
+
+    if "=" in str(out):
+        raise UserError(f"{out}: the folder to write comes first, then the settings")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out}: exists and is not an empty folder; name a new one, or remove it")
+    config = compose(settings)
+    if config.dtype == "int8":
+        raise UserError("dtype=int8: a model is exported in float32, float16 or bfloat16")
+    if config.model.get("path") is None or "model_path" not in config.method:
+        raise UserError("method: its network is no Whisper, so there is nothing to merge it into")
+    adapter = None if config.method.get("weights") is None else Path(config.method.weights)
+    if adapter is not None:
+        _check_mergeable(adapter)
+    reached = _cells(results, adapter) if results else []
+
+    with beside(out) as made:
+        _write_model(made, config, adapter)
+        if ctranslate2:
+            from streaming_asr.methods.ufal.convert import convert
+
+            convert(str(made), made / CT2)
+        (made / "README.md").write_text(
+            card(config, settings, adapter, reached, ctranslate2), encoding="utf-8"
+        )
+    print(f"exported: {out}" + (f" and {out / CT2}" if ctranslate2 else ""))
+    print(f"run it:   python -m streaming_asr.run {_use(config, out)}")
+
+
+def _check_mergeable(adapter: Path) -> None:
+    """Raises UserError for an adapter that is more than low-rank updates of a Whisper."""
+    if adapter.is_file():
+        return  # a published checkpoint: weights and low-rank updates
+    more = sorted(
+        file.relative_to(adapter).as_posix()
+        for file in adapter.rglob("*")
+        if file.suffix in SUFFIXES and file.name not in MERGEABLE
+    )
+    if more or not (adapter / "adapter_config.json").is_file():
+        holds = ", ".join(more) or "no adapter_config.json"
+        raise UserError(
+            f"adapter {adapter}: holds {holds}, which a Whisper model has no place for; only LoRA "
+            "adapters can be merged, others are used where they are with method.weights=<folder>"
+        )
+
+
+def _write_model(folder: Path, config: Any, adapter: Path | None) -> None:
+    from streaming_asr.whisper.load import load_whisper
+
+    whisper = load_whisper(
+        config.model.path, device=config.device, dtype=config.dtype, adapter=adapter
+    )
+    whisper.save(folder)
+
+
+# -- the card -------------------------------------------------------------------------------
+
+
+def card(
+    config: Any,
+    settings: Sequence[str],
+    adapter: Path | None,
+    reached: Sequence[Any],
+    ctranslate2: bool,
+) -> str:
+    """The card in Markdown: what it is, how it is used, how it was trained, what it reached."""
+    from jinja2 import Environment, FileSystemLoader
+
+    from streaming_asr.config.weights import training_of
+
+    trained = {} if adapter is None else training_of(adapter)
+    loader = FileSystemLoader(Path(__file__).parent)
+    return (
+        Environment(loader=loader)
+        .get_template(CARD)
+        .render(
+            base=_published(str(config.model.path), config.model.get("name")),
+            method=str(config.method._target_).split(".")[2],
+            adapted=adapter is not None,
+            use=_use(config, Path("<this folder>")),
+            ctranslate2=CT2 if ctranslate2 else "",
+            settings=" ".join(settings),
+            method_settings={k: v for k, v in config.method.items() if k[0] != "_"},
+            reached=trained.pop("reached", {}),
+            trained=trained,
+            rows=[_row(cell) for cell in reached],
+            published=_published,
+        )
+    )
+
+
+def _use(config: Any, out: Path) -> str:
+    method = str(config.method._target_).split(".")[2]
+    none = " method.weights=none" if "weights" in config.method else ""
+    return f"method={method} model=whisper model.path={out}{none} chunk={config.chunk}"
+
+
+def _cells(folder: Path, adapter: Path | None) -> list[Any]:
+    """The results under `folder` that this adapter made; without one, all that used none."""
+    from streaming_asr.score.results import read_cells
+
+    wanted = None if adapter is None else adapter.resolve()
+    found = []
+    for cell in read_cells(folder):
+        used = (cell.config.get("method") or {}).get("weights")
+        used = None if used in (None, "none") else Path(str(used)).resolve()
+        if used == wanted and cell.metrics:
+            found.append(cell)
+    return found
+
+
+def _row(cell: Any) -> tuple[object, ...]:
+    """The columns of a result: method, chunk, data, utterances, WER and its interval."""
+    wer = cell.metrics.get("wer")
+    bounds = (cell.document.get("intervals") or {}).get("metrics", {}).get("wer")
+    return (
+        cell.label,
+        "–" if cell.chunk_s is None else f"{cell.chunk_s * 1000:.0f} ms",
+        cell.split,
+        cell.document.get("n_utterances", "–"),
+        "–" if wer is None else f"{wer:.1f}",
+        "–" if not bounds else f"{bounds[0]:.1f} to {bounds[1]:.1f}",
+    )
+
+
+def _published(path: str, name: str | None = None) -> str:
+    """A path as it can stand in a published file: without what is of one machine only."""
+    return (name or Path(path).name) if Path(path).expanduser().is_absolute() else path

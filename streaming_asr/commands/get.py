@@ -1,0 +1,33 @@
+"""Obtains what runs on real speech need and prints where it lies and its licence.
+
+streaming-asr get tiny.en base prompts prompts:fr
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.run.obtain import Got, table
+from streaming_asr.terminal import command_parser, exit_status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Obtains what is named; returns the exit status."""
+    known = table()
+    about = "Obtains weights and recordings, prints where they lie and their licence."
+    parser = command_parser("python -m streaming_asr get", about)
+    parser.add_argument("name", nargs="+", help=f"any of {', '.join(known)}")
+    names = parser.parse_args(argv).name
+    return exit_status(lambda: _get(known, names))
+
+
+def _get(known: Mapping[str, Callable[[], Got]], names: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise UserError(f"{name}: cannot be obtained{near}; there are {', '.join(known)}")
+    for name in names:
+        got = known[name]()
+        print(f"{name}: {got.folder}\n  from {got.source}\n  licence: {got.licence}")
+        print(f"  use: {got.use}", flush=True)

@@ -1,0 +1,1 @@
+"""The configuration: its schema, composed, settled, and made into objects."""

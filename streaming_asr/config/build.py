@@ -1,0 +1,79 @@
+"""Makes objects of a configuration, and programs of a job: only here settings become code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from streaming_asr.config.compose import compose_raw
+from streaming_asr.config.settle import check_options
+from streaming_asr.config.types import check_arguments
+from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.files import CONF_DIR
+from streaming_asr.terminal import exit_status
+
+
+def build(node: DictConfig | Mapping[str, Any], **extra: Any) -> Any:
+    """Return the object that a node with `_target_` describes; only here configuration becomes
+    code.
+
+    Raises UserError for settings that do not fit the target (`check_arguments`), and what the
+    target raises, not Hydra's wrapping of it.
+    """
+    plain = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    check_arguments(plain)
+    try:
+        return instantiate(node, _convert_="all", **extra)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, Exception):
+            raise error.__cause__ from None
+        raise
+
+
+def new_method(name: str, model_path: str | Path | None = None, **settings: Any) -> Any:
+    """Return the method of conf/method/<name>.yaml, with `settings` in place of those there.
+
+    For programs that call a method outside a run: on the CPU, at 300 ms, without trained weights
+    unless `settings` name them.
+    """
+    node = OmegaConf.load(CONF_DIR / "method" / f"{name}.yaml")
+    top = {"chunk": "300ms", "first_chunk": None, "device": "cpu", "dtype": "float32"}
+    config = OmegaConf.create({"method": node, "model": {"path": str(model_path)}, **top})
+    if "weights" in config.method:
+        config.method.weights = None
+    unknown = sorted(set(settings) - set(config.method))
+    if unknown:
+        raise UserError(f"method={name}: no setting {unknown[0]}{did_you_mean(unknown[0], node)}")
+    values = OmegaConf.to_container(config.method, resolve=True)
+    return build({**values, **settings})  # type: ignore[dict-item]
+
+
+def program(config_name: str, job: Callable[[DictConfig], Any]) -> int:
+    """Run `job` on the configuration that the command line makes of conf/<config_name>.yaml and
+    return the exit status: the job's own where it returns one, 2 for a UserError, which is told."""
+    status = exit_status(lambda: _precheck(config_name))
+    if status:
+        return status
+
+    @hydra.main(config_path=str(CONF_DIR), config_name=config_name, version_base="1.3")
+    def run(config: DictConfig) -> None:
+        nonlocal status
+        status = exit_status(lambda: job(config))
+
+    run()
+    return status
+
+
+def _precheck(config_name: str) -> None:
+    """Raise UserError for what Hydra would refuse of the command line, in its own words."""
+    argv = sys.argv[1:]
+    check_options(argv)
+    if not any(argument.startswith("-") for argument in argv):
+        compose_raw(argv, config_name=config_name)

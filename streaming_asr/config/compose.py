@@ -1,0 +1,141 @@
+"""Composes a configuration as Hydra does, and says what is wrong in value, rule and remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException, MissingConfigException
+from hydra.initialize import get_gh_backup, restore_gh_from_backup
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.files import CONF_DIR
+
+KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+# Settings and values of earlier versions.
+RENAMED = {
+    "method.adapter": "method.weights",
+    "model.adapters": "model.weights",
+    "method.quantise": "dtype",
+}
+# What the papers and their programs call the methods.
+PUBLISHED_AS = {
+    "localagreement": "ufal",
+    "whisperstreaming": "ufal",
+    "alignatt": "simul_whisper",
+    "simulstreaming": "simul_whisper",
+    "whisperflow": "hush_word",
+}
+
+
+def check_name(override: str) -> None:
+    """Raise UserError for an override that gives a list where Hydra wants one name."""
+    if group := re.match(r"[+~]*(method|model|data|tracker)=[\[{]", override):
+        raise UserError(f"{override}: {group[1]} is one name of conf/{group[1]}/")
+
+
+def compose_raw(
+    overrides: Sequence[str] = (), *, config_name: str = "run", config_dir: str | None = None
+) -> DictConfig:
+    """Return what Hydra composes, with its `hydra` node; `config_dir` is searched too."""
+    for override in overrides:
+        check_name(override)
+    extra = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
+    before = get_gh_backup()  # within a job of Hydra's its state is set, and would be refused
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+            return hydra_compose(config_name, [*overrides, *extra], return_hydra_config=True)
+    except UserError:
+        raise
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise explain(error, overrides, config_name, config_dir) from error
+    finally:
+        restore_gh_from_backup(before)
+
+
+def explain(
+    error: Exception,
+    overrides: Sequence[str] = (),
+    config_name: str = "run",
+    config_dir: str | None = None,
+) -> UserError:
+    """Return Hydra's refusal as value, rule and remedy, with the nearest name if any."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, option = str(error.missing_cfg_file).rpartition("/")
+        options = sorted(str(o) for o in error.options or ())
+        plain = re.sub(r"[\W_]", "", option.lower())
+        meant = PUBLISHED_AS.get(plain, option.removeprefix("whisper-"))
+        return UserError(
+            f"{group}={option}: no such {group or 'configuration'}{did_you_mean(meant, options)}; "
+            f"there are {', '.join(options) or 'none'}"
+        )
+    text = f"{error}\n{error.__cause__ or ''}"
+    for override in overrides:
+        key, _, value = override.lstrip("+~").partition("=")
+        if key in RENAMED:
+            value = value.replace("none", "float32") if key == "method.quantise" else value
+            return UserError(
+                f"{override}: {key} is called {RENAMED[key]} now; give {RENAMED[key]}={value}"
+            )
+    missing = re.search(
+        r"Could not (?:override|append to config at) '([^']+)'|full_key: (\S+)", text
+    )
+    if "not in" in text and missing:
+        key = next(group for group in missing.groups() if group)
+        given = [o for o in overrides if o.lstrip("+~").startswith(f"{key}=")]
+        try:
+            rest = [override for override in overrides if override not in given]
+            config = compose_raw(rest, config_name=config_name, config_dir=config_dir)
+            parent = OmegaConf.select(config, key.rpartition(".")[0]) if "." in key else config
+            wrong = key.partition(".")[0]
+            if parent is None and wrong not in config:  # it is the first part that is not there
+                names = sorted(set(map(str, config)) - {"hydra"})
+                near = did_you_mean(wrong, names)
+                return UserError(f"{given[0] if given else key}: no {wrong} to set{near}")
+            names = sorted(set(map(str, parent or ())) - {"hydra", "_target_"})
+        except (UserError, OmegaConfBaseException):
+            names = []
+        last = key.rpartition(".")[2]
+        where = key.rpartition(".")[0] or config_name
+        known = f"; {where} has {', '.join(names)}" if names else ""
+        groups = ("method", "model", "data", "tracker") if names and "." not in key else ()
+        if inside := [f"{group}.{key}" for group in groups if key in (config.get(group) or ())]:
+            return UserError(
+                f"{given[0] if given else key}: no such key; did you mean {inside[0]}?"
+            )
+        return UserError(
+            f"{given[0] if given else key}: no such key{did_you_mean(last, names)}{known}"
+        )
+    if several := re.match(r"Ambiguous value for argument '(.*?)'", text):
+        return UserError(
+            f"{several[1]}: several values where one is taken; `streaming-asr run -m` and "
+            "`streaming-asr compare audio=FILE` take several"
+        )
+    if text.startswith("Config group override"):  # what Hydra says of method=null
+        return UserError(
+            "method, model, data and tracker: each takes the name of one file in conf/<group>/, "
+            f"as tracker=none ({text.strip()})"
+        )
+    if "nterpolation" in text:
+        reason = text.partition("resolving interpolation: ")[2] or text
+        place = re.search(r"full_key: (\S+)", text)
+        return UserError(
+            f"{place[1] + ': ' if place else ''}{reason.strip().splitlines()[0]}; ${{...}} names "
+            "another setting, or an environment variable as ${oc.env:NAME,default}"
+        )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    named = [f"{line.partition(': ')[2]}: " for line in lines if line.startswith("full_key")]
+    kind = re.search(r"Value '(.*)' of type .* could not be converted to (\w+)", text)
+    if named and kind and kind[2] in KINDS:
+        return UserError(f"{named[0][:-2]}={kind[1]}: must be {KINDS[kind[2]]}")
+    told = [
+        line for line in lines if not line.startswith(("full_key", "object_type", "Error merging"))
+    ]
+    return UserError("".join(named[:1]) + (told[-1] if named and told else " ".join(told[:2])))

@@ -1,0 +1,237 @@
+"""Checks and resolves a composed configuration, before any weights load.
+
+Everything a user can get wrong in a configuration is answered here with a `UserError`: the value,
+the rule, the remedy.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import fields
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
+
+from streaming_asr.config.compose import compose_raw, explain
+from streaming_asr.config.schema import RunConfig
+from streaming_asr.config.weights import find_weights, own_network, weights_folders
+from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
+from streaming_asr.errors import UserError, check_one_of, did_you_mean
+from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
+from streaming_asr.simulate.chunking import check_feed
+from streaming_asr.text.normalise import NORMALISERS
+
+DTYPES = ("float32", "float16", "bfloat16")
+ATTENTIONS = ("eager", "sdpa")
+MAX_CHUNK_MS = 30_000  # what Whisper hears at once
+# ISO 639 codes of Whisper's languages; the large models from v3 on know yue too.
+_CODES = (
+    "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th "
+    "ur hr bg lt la mi ml cy sk te fa lv bn sr az sl kn et mk br eu is hy ne mn bs kk sq sw gl mr "
+    "pa si km sn yo so af oc ka be tg sd gu am yi lo uz fo ht ps tk nn mt sa lb my bo tl mg as tt "
+    "haw ln ha ba jw su yue"
+)
+LANGUAGES = frozenset(_CODES.split())
+NATURAL = ("prompts", "speechocean762", "voices")  # corpora that mini cannot hear
+
+
+def compose(overrides: Sequence[str] = (), *, config_dir: str | None = None) -> DictConfig:
+    """Return the settled configuration of these overrides, as `run` sees it."""
+    full = compose_raw(overrides, config_dir=config_dir)
+    return settle(full, full.hydra.runtime.choices)
+
+
+def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictConfig:
+    """Return the configuration checked and resolved, with durations in one spelling and the weights
+    found.
+
+    choices: which option each group has (`hydra.runtime.choices`). Hydra's own node is left out.
+    Raises UserError. No weights are loaded, so this is done for every cell of a sweep before the
+    first one runs.
+    """
+    try:
+        return _settle(config, choices)
+    except OmegaConfBaseException as error:
+        raise _cause(error) or explain(error) from error
+
+
+def _settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictConfig:
+    _check_top(config)
+    config = config.copy()
+    for group in ("method", "model", "data", "tracker"):
+        if OmegaConf.is_missing(config, group) or choices.get(group) is None:
+            raise UserError(f"{group}: none chosen; give {group}=<one of conf/{group}/>")
+    chunk_ms = parse_duration(config.chunk)
+    given = OmegaConf.select(config, "hydra.overrides.task") or []
+    with read_write(config), open_dict(config):
+        config.pop("hydra", None)
+        config.chunk = format_duration(chunk_ms)
+        config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
+    check_one_of((*DTYPES, "int8"), dtype=config.dtype)
+    check_one_of(NORMALISERS, normaliser=config.normaliser)
+    check_feed(config.feed, config.batch, config.streams)
+    for key, least, most in (
+        ("limit", 1, math.inf),
+        ("threads", 1, 1024),
+        ("seed", 0, 2**32 - 1),
+        ("pieces", 1, math.inf),
+        ("piece", 1, config.pieces),
+    ):
+        value = config[key]
+        if value is not None and not least <= value <= most:
+            limits = f"{least} or more" if most == math.inf else f"{least} to {most}"
+            raise UserError(f"{key}={value}: must be {limits}; leave {key} out for its default")
+    if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", config.device):
+        raise UserError(f"device={config.device}: the device is cpu, cuda, cuda:<n> or mps")
+    if choices["model"] == "mini" and choices["data"] in NATURAL:
+        raise UserError(
+            f"data={choices['data']}: is natural speech, and model=mini hears only the synthetic "
+            "voices it was trained on; take a Whisper, as model=tiny.en"
+        )
+    method_name = str(choices["method"])
+    for key in sorted(OmegaConf.missing_keys(config)):
+        raise UserError(f"{key}: has no default; give {key}=<value>")
+    OmegaConf.resolve(config)
+    _check_finite(OmegaConf.to_container(config))
+    for group in ("method", "data"):
+        target = OmegaConf.select(config, f"{group}._target_")
+        if not isinstance(target, str):
+            raise UserError(f"{group}._target_={target}: must be the name of a class, module.Class")
+    _check_model(config)
+    _check_languages(config)
+    is_whisper = OmegaConf.select(config, "model.path") is not None and not own_network(config)
+    if chunk_ms > MAX_CHUNK_MS and is_whisper and method_name != "offline":
+        raise UserError(
+            f"chunk={config.chunk}: Whisper hears {MAX_CHUNK_MS // 1000} s at once and a step less "
+            "than that; give a shorter chunk, as chunk=300ms or chunk=1s"
+        )
+    check_attention(config)
+    own = own_network(config)
+    if own is not None and config.method.get("weights") == "auto":
+        with read_write(config):
+            config.method.weights = own
+    elif "weights" in config.method:
+        found = find_weights(
+            method_name,
+            chunk_ms,
+            str(config.method.weights),
+            weights_folders(config, method_name),
+            model=OmegaConf.select(config, "model.path"),
+            settings=_for_training(given, str(choices["model"])),
+        )
+        with read_write(config):
+            config.method.weights = None if found is None else str(found)
+    return config
+
+
+def _check_top(config: DictConfig) -> None:
+    """Raise UserError for a key that `+key=value` put beside those of the schema."""
+    known = {field.name for field in fields(RunConfig)}
+    for key in sorted(set(map(str, config)) - known - {"hydra"}):
+        raise UserError(
+            f"{key}: no such key{did_you_mean(key, known)}; there are {', '.join(sorted(known))}"
+        )
+
+
+def check_options(argv: Sequence[str]) -> None:
+    """Raise UserError for a setting written as an option, as `--chunk 300ms`."""
+    names = {field.name for field in fields(RunConfig)} | {"experiment"}
+    for at, argument in enumerate(argv):
+        key, _, value = argument.removeprefix("--").partition("=")
+        if argument.startswith("--") and key.replace("-", "_").split(".")[0] in names:
+            value = value or next(iter(argv[at + 1 : at + 2]), "<value>")
+            told = f"{key.replace('-', '_')}={value}"
+            raise UserError(f"{argument}: settings are written key=value; write {told}")
+
+
+def _check_finite(value: Any, key: str = "") -> None:
+    """Raise UserError for a setting that no result could hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{key}={value}: must be a finite number")
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            _check_finite(inner, f"{key}.{name}" if key else str(name))
+
+
+def _check_model(config: DictConfig) -> None:
+    """A local folder must hold a Whisper or a ChunkFormer; the loader answers for hub names."""
+    path = OmegaConf.select(config, "model.path")
+    if path is not None and not isinstance(path, str):
+        raise UserError(f"model.path={path}: must be a folder or a name, or null for no model")
+    if path is not None and is_local(path) and own_network(config) is None:
+        find_here(path)
+
+
+def _check_languages(config: DictConfig) -> None:
+    """Raise UserError for a language that Whisper, or this Whisper, does not know; corpora name
+    theirs themselves."""
+    for key in ("language", "data.language"):
+        given = OmegaConf.select(config, key)
+        known = {*LANGUAGES, "detect"} if key == "language" else LANGUAGES
+        if key == "data.language" and not str(config.data._target_).endswith(".Folder"):
+            continue
+        if given is not None and given not in known and not own_network(config):
+            raise UserError(
+                f"{key}={given}: no language that Whisper knows{did_you_mean(str(given), known)}; "
+                f"give a code such as en, de or fr, or {key}=null for the corpus's own"
+            )
+    if config.language is not None:
+        check_known(config, {config.language})
+
+
+def check_known(config: DictConfig, languages: Set[str]) -> None:
+    """Raise UserError where the Whisper of the configuration does not know all of `languages`."""
+    path = OmegaConf.select(config, "model.path")
+    if path is None or own_network(config):
+        return
+    if others := ", ".join(sorted(unknown_languages(path, languages - {"detect"}))):
+        knows = "knows English only" if is_english_only(path) else f"does not know {others}"
+        raise UserError(
+            f"model={config.model.get('name')}: {knows}, and the utterances are in {others}; take "
+            f"a model that knows more, as model={'large-v3' if 'yue' in others else 'base'}"
+        )
+
+
+def check_attention(config: DictConfig) -> None:
+    """Raise UserError where this model and method cannot honour `model.attention`."""
+    wanted = OmegaConf.select(config, "model.attention")
+    if wanted is None:
+        return
+    if wanted not in ATTENTIONS:
+        raise UserError(
+            f"model.attention={wanted}: {' or '.join(ATTENTIONS)}"
+            f"{did_you_mean(wanted, ATTENTIONS)}; blocks and kept keys need masks, which other "
+            "kernels do not take. On a GPU, sdpa takes flash kernels by itself where there is no "
+            "mask and dtype=float16 or bfloat16"
+        )
+    for key, value, why, remedy in (
+        ("backend", "faster_whisper", "CTranslate2 has its own kernels", "method.backend=torch"),
+        ("pipeline", None, "the encoder runs in a process of its own", "method.pipeline=none"),
+    ):
+        held = OmegaConf.select(config, f"method.{key}")
+        if held == value if value else held not in (None, "none"):
+            raise UserError(
+                f"model.attention={wanted}: not with method.{key}={held}, where {why}; "
+                f"give {remedy}, or leave model.attention out"
+            )
+
+
+def _for_training(overrides: Sequence[str], model: str) -> str:
+    """Return what a training command takes over from these overrides, with what else it needs."""
+    kept = [o for o in overrides if re.match(r"(model|output)[=.]", o)]
+    if model != "mini":
+        if not any(override.startswith("model=") for override in kept):  # an experiment's
+            kept.insert(0, f"model={model}")
+        kept += ["train_data=<shards>", "dev_manifest=<manifest>"]
+    return "".join(f" {override}" for override in kept)
+
+
+def _cause(error: BaseException | None) -> UserError | None:
+    while error is not None:
+        if isinstance(error, UserError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None

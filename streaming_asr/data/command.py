@@ -1,0 +1,118 @@
+"""`python -m streaming_asr.data check data=...`, `... shards data=... out=...`, `... manifest`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from streaming_asr.config.build import build, program
+from streaming_asr.errors import UserError, did_you_mean
+
+HELP = """\
+python -m streaming_asr.data check data=librispeech data.path=/corpora/LibriSpeech
+    is it whole? counts, durations, word times; names every broken file, exit status 1 for any
+python -m streaming_asr.data shards data=librispeech data.path=... data.split=train-clean-100 \\
+    data.alignments=... out=outputs/librispeech/train
+    training shards of the utterances with word times
+python -m streaming_asr.data manifest data=librispeech data.path=... data.split=dev-clean \\
+    limit=200 out=outputs/librispeech/dev.jsonl
+    a manifest of its utterances, as data=manifest and dev_manifest= take it
+
+  data=NAME        a corpus: python -m streaming_asr list corpora; data.KEY=VALUE sets its options
+  limit=N          so many utterances
+  check: decode=false reads headers only; workers=4 reads so many files at once
+  shards: out=FOLDER; max_s=30 leaves out what is longer
+"""
+
+
+@dataclass
+class DataConfig:
+    """The top level of conf/data_command.yaml. A key that is not here is refused."""
+
+    data: Any = MISSING
+    utterances: Any = MISSING  # those of the corpus, with the word times that it asks for
+    limit: int | None = None
+    decode: bool = True
+    workers: int = 4
+    out: str | None = None
+    max_s: float = 30.0
+    output: str = "outputs"
+
+
+ConfigStore.instance().store(name="data_schema", node=DataConfig)
+
+
+def run_check(config: DictConfig) -> int:
+    """Print the report and return 1 where anything is broken."""
+    from streaming_asr.data.check import check, lines
+
+    if config.workers < 1:
+        raise UserError(f"workers={config.workers}: must be 1 or more")
+    corpus = build(config.data)
+    found = check(corpus, decode=config.decode, workers=config.workers, limit=config.limit)
+    print("\n".join(lines(corpus, found)))
+    return 1 if found.problems else 0
+
+
+def run_shards(config: DictConfig) -> int:
+    """Write training shards and print what went into them."""
+    from streaming_asr.data.shards import write_shards
+
+    if config.out is None:
+        raise UserError("out: has no default; give out=<the folder of the shards>")
+    utterances = build(config.utterances)
+    written, without, long = write_shards(utterances, Path(config.out), max_s=config.max_s)
+    print(
+        f"{written} utterances written to {config.out}; left out: {without} without word times, "
+        f"{long} longer than {config.max_s:g} s"
+    )
+    return 0
+
+
+def run_manifest(config: DictConfig) -> int:
+    """Write a manifest of the corpus and print its number of utterances."""
+    from streaming_asr.data.manifest import write_manifest
+
+    if config.out is None:
+        raise UserError("out: has no default; give out=<file>.jsonl")
+    written = write_manifest(build(config.utterances), Path(config.out))
+    print(f"{written} utterances written to {config.out}")
+    return 0
+
+
+COMMANDS = {"check": run_check, "shards": run_shards, "manifest": run_manifest}
+
+
+def main() -> int:
+    """Run the command line and return its exit status."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(HELP)
+        return 0
+    command = arguments[0]
+    if command not in COMMANDS:
+        print(
+            f"error: {command}: no such command{did_you_mean(command, COMMANDS)}; there are "
+            f"{', '.join(COMMANDS)}, as in: python -m streaming_asr.data check data=mini",
+            file=sys.stderr,
+        )
+        return 2
+    before = sys.argv
+    sys.argv = [f"{sys.argv[0]} {command}", *arguments[1:]]
+    try:
+        return program("data_command", partial(_run, command))
+    finally:
+        sys.argv = before
+
+
+def _run(command: str, config: DictConfig) -> int:
+    for key in sorted(OmegaConf.missing_keys(config)):
+        raise UserError(f"{key}: has no default; give {key}=<value>")
+    OmegaConf.resolve(config)
+    return COMMANDS[command](config)

@@ -1,0 +1,97 @@
+"""NIST's CTM (a timed word per line) and STM (a timed segment per line), as sclite reads them.
+
+    CTM  <recording> <channel> <begin> <duration> <word> [<confidence>]
+    STM  <recording> <channel> <speaker> <begin> <end> [<label,...>] text
+
+Times are in seconds. Lines that start with ;; are comments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from streaming_asr.data.rows import numbers, text_rows
+from streaming_asr.errors import UserError
+
+IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
+
+
+class CtmWord(NamedTuple):
+    """A line of a CTM file; times in seconds from the start of the recording."""
+
+    text: str
+    start_s: float
+    end_s: float
+    confidence: float | None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A line of an STM file; times in seconds."""
+
+    speaker: str
+    start_s: float
+    end_s: float
+    text: str
+
+
+def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
+    """Return the words of each recording of a CTM file in the order of time.
+
+    Raises UserError for a line of another form.
+    """
+    found: dict[str, list[CtmWord]] = {}
+    for where, line in _rows(path):
+        fields = line.split()
+        if len(fields) not in (5, 6):
+            raise UserError(
+                f"{where}: {len(fields)} fields; a CTM line is `recording channel begin duration "
+                "word [confidence]`."
+            )
+        begin_s, length_s = numbers(fields[2:4], where)
+        confidence = None
+        if len(fields) == 6 and fields[5] not in ("NA", "-"):
+            confidence = numbers([fields[5]], where)[0]
+        word = CtmWord(fields[4], begin_s, round(begin_s + length_s, 6), confidence)
+        found.setdefault(fields[0], []).append(word)
+    for words in found.values():
+        words.sort(key=lambda word: word.start_s)
+    return found
+
+
+def segments(path: Path) -> dict[str, list[Segment]]:
+    """Return the segments of each recording in the order of time, leaving out those not to be
+    scored.
+
+    Raises UserError for transcript alternatives ({ a / b }): they have no one text.
+    """
+    found: dict[str, list[Segment]] = {}
+    for where, line in _rows(path):
+        fields = line.split(maxsplit=5)
+        if len(fields) < 5:
+            raise UserError(
+                f"{where}: {len(fields)} fields; an STM line is `recording channel speaker begin "
+                "end [<label>] text`."
+            )
+        start_s, end_s = numbers(fields[3:5], where)
+        if end_s < start_s:
+            raise UserError(f"{where}: ends at {end_s} s before it starts at {start_s} s.")
+        text = re.sub(r"^<[^>\s]*>\s*", "", fields[5] if len(fields) == 6 else "").strip()
+        if re.search(r"\{[^}]*/[^}]*\}", text):
+            raise UserError(
+                f"{where}: holds alternatives {{ a / b }}, which sclite reads and this does not; "
+                "choose one of them."
+            )
+        if text != IGNORED:
+            found.setdefault(fields[0], []).append(Segment(fields[2], start_s, end_s, text))
+    for parts in found.values():
+        parts.sort(key=lambda segment: (segment.start_s, segment.end_s))
+    return found
+
+
+def _rows(path: Path) -> Iterator[tuple[str, str]]:
+    return (row for row in text_rows(path) if not row[1].lstrip().startswith((";;", "#")))

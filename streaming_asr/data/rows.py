@@ -1,0 +1,85 @@
+"""Lines of text files, read and written with errors that name the place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
+
+AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
+MOST = 1e9  # the largest time that is read: 31 years in seconds, 11 days in milliseconds
+
+
+def text_rows(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield ("file, line n", line) of every line that is not blank."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); correct the path.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: no UTF-8 text ({error}); convert it first.") from error
+    # Not splitlines(): a transcript may hold U+2028 and its like.
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = line.removesuffix("\r")
+        if line.strip():
+            yield f"{path}, line {number}", line
+
+
+def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the same for files of one JSON object per line."""
+    for where, line in text_rows(path):
+        try:
+            row = json.loads(line)
+            if "\\u" in line:  # half of a UTF-16 pair is JSON, but no text
+                json.dumps(row, ensure_ascii=False).encode()
+        except (ValueError, RecursionError) as error:
+            raise UserError(
+                f"{where}: not JSON ({error}): {line[:60]!r}; cut a torn last line off, or name "
+                "the format it is in."
+            ) from error
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
+        yield where, row
+
+
+def numbers(values: Any, where: str) -> list[float]:
+    """Return `values` as numbers from 0 to MOST."""
+    try:
+        found = [float(value) for value in values]
+    except OverflowError as error:
+        raise UserError(f"{where}: a number is too large; times are {MOST:g} at most.") from error
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{where}: {str(values)[:60]} is no list of numbers.") from error
+    for value in found:
+        if not 0.0 <= value <= MOST:  # nor NaN
+            raise UserError(f"{where}: {value} is no time; times are from 0 to {MOST:g}.")
+    return found
+
+
+def files(path: Path, suffixes: Sequence[str]) -> list[Path]:
+    """Return `path`, or the files with one of `suffixes` in it where it is a folder, in order."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in suffixes)
+    if not found:
+        raise UserError(f"{path}: no {' or '.join(suffixes)} file in it; one per recording.")
+    return found
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> Path:
+    """Write `lines`; raises UserError where that fails."""
+    return write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def names_of(source: str) -> tuple[str, ...]:
+    """Return what the recording of a path may be called: path, path without suffix, stem."""
+    plain = source
+    for suffix in AUDIO_SUFFIXES:
+        plain = plain.removesuffix(suffix)
+    names = (source, plain, source.rsplit("/", 1)[-1], plain.rsplit("/", 1)[-1])
+    # Best last for a log without references: the stem is what the other formats call it.
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,1 @@
+"""The log of events: what happened, the contract between running and scoring."""

@@ -1,0 +1,390 @@
+"""events.jsonl: the contract between running and scoring (docs/events.md, events.schema.json).
+
+One JSON object per line. A header, then for each utterance a line that opens it, one line per
+step and a line that closes it. What is written is on disk line by line, so a run that is killed
+leaves a log that `read_log` reads and `resume` continues.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streaming_asr.errors import UserError
+from streaming_asr.events.check import InvalidLog, Invariants, step_of, violation
+from streaming_asr.method import SAMPLE_RATE, revise
+from streaming_asr.utterance import TimedWord, Utterance
+
+SCHEMA = 1  # raised whenever a reader of the old form would misread the new one
+SLIP_S = 0.1  # a chunk of the feed realtime that is fed later than this marks its stream
+# The fields of the line that opens an utterance; audio_path follows where there is one.
+OPENING = (
+    *("utt", "text", "words", "speaker", "language", "duration_samples", "audio_hash"),
+    *("feed", "batch", "lookahead_samples"),
+)
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of a method. `committed` is what this step added, `partial` all that is shown
+    after the committed text."""
+
+    kind: str  # audio, endpoint or flush
+    audio_samples: int  # received so far, this step's included
+    compute_ns: dict[str, int]  # "wall" and the parts that were measured within it
+    counts: dict[str, float] = field(default_factory=dict)  # by the names of method.COUNTS
+    committed: list[str] = field(default_factory=list)
+    partial: list[str] = field(default_factory=list)
+    # [start, end, probability] of each committed word, or None where the method knows none
+    words: list[list[float | None]] | None = None
+    retracted: int = 0  # committed words taken back, before `committed` was added
+
+    @property
+    def audio_s(self) -> float:
+        return self.audio_samples / SAMPLE_RATE
+
+    @property
+    def compute_s(self) -> float:
+        return self.compute_ns["wall"] / 1e9
+
+
+@dataclass(slots=True)
+class UtteranceLog:
+    """Everything logged about one utterance."""
+
+    utt: str
+    text: str  # the reference
+    duration_samples: int
+    words: list[TimedWord] | None = None
+    speaker: str | None = None
+    language: str | None = None
+    audio_hash: str | None = None
+    audio_path: str | None = None
+    feed: str = "fixed"
+    batch: int = 1  # streams advanced together; above 1 the times say nothing about latency
+    lookahead_samples: int = 0  # audio past a chunk's end that the method waits for
+    steps: list[Step] = field(default_factory=list)
+    status: str = "ok"  # or "failed"
+    error: str | None = None
+    memory_peak_bytes: int | None = None
+    commit_violations: int = 0  # steps that took committed words back
+    pacing_slip_s: float | None = None  # feed realtime: how late the latest chunk was fed
+
+    @classmethod
+    def of(cls, utterance: Utterance, **fields: Any) -> UtteranceLog:
+        """Return the log of an utterance before its first step; `fields` are further ones."""
+        return cls(
+            utt=utterance.id,
+            text=utterance.text,
+            duration_samples=round(utterance.duration_s * SAMPLE_RATE),
+            words=None if utterance.words is None else list(utterance.words),
+            speaker=utterance.speaker,
+            language=utterance.language,
+            audio_path=utterance.audio_path,
+            **fields,
+        )
+
+    @property
+    def duration_s(self) -> float:
+        return self.duration_samples / SAMPLE_RATE
+
+
+def committed_words(steps: Iterable[Step]) -> list[tuple[str, list[float | None]]]:
+    """Return the final committed words, each with its [start, end, probability]."""
+    words: list[tuple[str, list[float | None]]] = []
+    for step in steps:
+        times = step.words or [[None, None, None]] * len(step.committed)
+        revise(words, step.retracted, zip(step.committed, times, strict=True))
+    return words
+
+
+@dataclass(slots=True)
+class Log:
+    header: dict[str, Any]
+    utterances: list[UtteranceLog]  # those that are closed, in the order of the log
+
+
+class EventWriter:
+    """Appends to a log, line by line; continues after the last closed utterance if there is one.
+
+    `closed` holds the ids of the utterances already in the log. Use as a context manager.
+    """
+
+    def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
+        """`header` gives config, versions, machine and metrics_version; an existing log keeps its
+        own. Raises UserError where the file cannot be written."""
+        self.path = Path(path)
+        self.closed: set[str] = resume(self.path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 (closed by close())
+        except OSError as error:
+            raise UserError(
+                f"{self.path}: cannot be written ({error.strerror}); choose another output folder "
+                "or change its permissions."
+            ) from error
+        if self._file.tell() == 0:
+            try:
+                self._write({"kind": "header", "schema": SCHEMA, **header})
+            except BaseException:
+                self.close()
+                raise
+
+    def open_utterance(self, utterance: UtteranceLog) -> None:
+        """Write the line that opens `utterance` (its steps and result are not looked at)."""
+        line = {"kind": "utterance"} | {name: getattr(utterance, name) for name in OPENING}
+        if utterance.audio_path is not None:
+            line["audio_path"] = utterance.audio_path
+        self._write(line)
+
+    def step(self, utt: str, step: Step) -> None:
+        """Write the line of one step; its counts stand among the other fields."""
+        self._write(
+            {
+                "kind": step.kind,
+                "utt": utt,
+                "audio_samples": step.audio_samples,
+                "compute_ns": step.compute_ns,
+                **step.counts,
+                "committed": step.committed,
+                "partial": step.partial,
+                "words": step.words,
+                "retracted": step.retracted,
+            }
+        )
+
+    def close_utterance(
+        self,
+        utt: str,
+        *,
+        error: str | None = None,
+        memory_peak_bytes: int | None = None,
+        commit_violations: int = 0,
+        pacing_slip_s: float | None = None,
+    ) -> None:
+        """Write the line that closes an utterance, failed where there is an `error`."""
+        slip = {} if pacing_slip_s is None else {"pacing_slip_s": round(pacing_slip_s, 4)}
+        self._write(
+            {
+                "kind": "end",
+                "utt": utt,
+                "status": "ok" if error is None else "failed",
+                "error": error,
+                "memory_peak_bytes": memory_peak_bytes,
+                "commit_violations": commit_violations,
+                **slip,
+            }
+        )
+        self.closed.add(utt)
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as failure:
+            raise self._full(failure) from failure
+
+    def write_utterance(self, utterance: UtteranceLog) -> None:
+        """Write a whole utterance at once."""
+        self.open_utterance(utterance)
+        for step in utterance.steps:
+            self.step(utterance.utt, step)
+        self.close_utterance(
+            utterance.utt,
+            error=utterance.error,
+            memory_peak_bytes=utterance.memory_peak_bytes,
+            commit_violations=utterance.commit_violations,
+            pacing_slip_s=utterance.pacing_slip_s,
+        )
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> EventWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        data = memoryview(text.encode() + b"\n")
+        try:
+            while data:  # an unbuffered write may take only a part, on a disk that is nearly full
+                data = data[self._file.write(data) :]
+        except OSError as error:
+            raise self._full(error) from error
+
+    def _full(self, error: OSError) -> UserError:
+        return UserError(
+            f"{self.path}: cannot be written any further ({error.strerror}); the events written "
+            "so far are kept: make room and give the same command again to continue."
+        )
+
+
+def _lines(path: Path, only: frozenset[str] | None = None) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (line number, offset of the line's end in bytes, the line), leaving out a torn last
+    line. Raises UserError where the first line is not the header of this schema.
+
+    only: the header and the lines of these utterances.
+    """
+    offset = 0
+    # A line may spell an id with or without escapes.
+    wanted = {
+        json.dumps(utt, ensure_ascii=is_ascii)[1:-1].encode()
+        for utt in only or ()
+        for is_ascii in (True, False)
+    }
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                offset += len(line)
+                if not line.endswith(b"\n"):
+                    return  # the writer was killed within it
+                if number == 1:
+                    _check_header(_row(path, number, line), path)
+                elif only is not None:
+                    named = _UTT.search(line)
+                    if named is None or named[1] not in wanted:
+                        continue
+                yield number, offset, line
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a log's path.") from error
+
+
+def _row(path: Path, number: int, line: bytes) -> Any:
+    """Return the line decoded. Raises InvalidLog for one that is not JSON."""
+    try:
+        return msgspec.json.decode(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidLog(path, [f"line {number}: not JSON ({error})"]) from error
+
+
+_UTT = re.compile(rb'"utt":\s*"((?:[^"\\]|\\.)*)"')
+
+
+def _check_header(row: Any, path: Path) -> None:
+    if not isinstance(row, dict) or row.get("kind") != "header":
+        raise UserError(f"{path}: its first line is no header; is this an events.jsonl?")
+    if row.get("schema") != SCHEMA:
+        raise UserError(
+            f"{path}: written in schema {row.get('schema')}, this version reads schema {SCHEMA}; "
+            "use the version that wrote it, or run again."
+        )
+
+
+def resume(path: str | Path) -> set[str]:
+    """Cut a log after its last closed utterance and return the ids of those closed.
+
+    A torn last line and an utterance without an end go; where not even the header is whole, all
+    goes. A path without a file gives the empty set. Raises UserError for a damaged log.
+    """
+    path = Path(path)
+    if not path.is_file():
+        return set()
+    closed: set[str] = set()
+    keep = 0
+    for number, end, line in _lines(path):
+        row = _row(path, number, line)
+        kind = row.get("kind") if isinstance(row, dict) else None
+        if kind not in ("header", "end"):
+            continue
+        if (problem := violation(row)) is not None:
+            raise InvalidLog(path, [f"line {number}: {problem}"])
+        if kind == "end":
+            closed.add(row["utt"])
+        keep = end
+    if keep < path.stat().st_size:
+        try:
+            os.truncate(path, keep)
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot be written ({error.strerror}); change its permissions or choose "
+                "another output folder."
+            ) from error
+    return closed
+
+
+def read_log(path: str | Path, *, only: Collection[str] | None = None) -> Log:
+    """Return the closed utterances of a log, leaving out one that is still open at its end.
+
+    only: read these utterances alone, which is much faster; what is wrong with others stays
+    unseen. Raises UserError for a file that is no log or of another schema, and InvalidLog, which
+    lists what is wrong, for one that breaks the published schema or an invariant of log_check.
+    """
+    path = Path(path)
+    collecting = gc.isenabled()
+    gc.disable()  # nothing here is garbage, and looking for it takes half of the time
+    try:
+        return _read(path, None if only is None else frozenset(only))
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _read(path: Path, only: frozenset[str] | None) -> Log:
+    header: dict[str, Any] | None = None
+    utterances: list[UtteranceLog] = []
+    current: UtteranceLog | None = None
+    order = Invariants()
+    violations: list[str] = []
+    for number, _, line in _lines(path, only):
+        if (step := step_of(line)) is not None:
+            problem = order.steps(step)
+            if problem is None and current is not None:
+                current.steps.append(
+                    Step(
+                        step.kind,
+                        step.audio_samples,
+                        step.compute_ns,
+                        step.counts(),
+                        step.committed,
+                        step.partial,
+                        step.words,
+                        step.retracted,
+                    )
+                )
+            kind = None
+        else:
+            row = _row(path, number, line)
+            problem = violation(row)
+            kind = None if problem else row.pop("kind")
+        if kind == "utterance":
+            problem = order.opens(row)
+            words = row.pop("words", None)
+            current = UtteranceLog(**row, words=words and [TimedWord(*word) for word in words])
+        elif kind == "end":
+            problem = order.ends(row)
+            del row["utt"]
+            if current is not None:
+                for name, value in row.items():
+                    setattr(current, name, value)
+                utterances.append(current)
+            current = None
+        elif kind == "header":
+            if header is not None:
+                problem = "a second header"
+            header = row
+        if problem is not None:
+            violations.append(f"line {number}: {problem}")
+    if violations:
+        raise InvalidLog(path, violations)
+    if header is None:
+        raise UserError(f"{path}: empty; run again to fill it.")
+    return Log(header, utterances)
+
+
+def is_set_aside(path: Path) -> bool:
+    """Return whether `path` lies in a folder `<cell>.old-<n>` that a changed rerun left, or in a
+    piece of a cell, whose whole is read instead."""
+    return not is_whole_cell(path) or any(re.search(r"\.old-\d+$", part) for part in path.parts)
+
+
+def is_whole_cell(folder: Path) -> bool:
+    """Return whether a path is not in a folder pieces/<k>-of-<n> of a cell split over jobs."""
+    return re.search(r"(^|/)pieces/\d+-of-\d+(/|$)", folder.as_posix()) is None

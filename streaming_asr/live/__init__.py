@@ -1,0 +1,1 @@
+"""Streams as they come: many speakers, several methods, a microphone, a Python program."""

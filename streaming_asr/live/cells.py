@@ -1,0 +1,142 @@
+"""What `live` and `serve` share: the methods a command line names, and a session's log."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from streaming_asr import machine
+from streaming_asr.cells.folder import check_writable
+from streaming_asr.durations import parse_duration
+from streaming_asr.errors import UserError
+from streaming_asr.events.log import EventWriter, UtteranceLog
+from streaming_asr.live.engine import Engine, LiveStep
+from streaming_asr.live.streams import LiveStream
+from streaming_asr.live.worker import Worker
+from streaming_asr.method import SAMPLE_RATE, Word, revise
+from streaming_asr.metrics import METRICS_VERSION
+from streaming_asr.run.cell import method_of
+from streaming_asr.run.plan import Planned, plan
+
+
+@dataclass
+class Cell:
+    """One method of a session and what it has said so far."""
+
+    folder: Path
+    engine: Engine
+    header: dict[str, Any]
+    title: str
+    stream: LiveStream = field(init=False)
+    committed: list[Word] = field(default_factory=list)
+    partial: list[Word] = field(default_factory=list)
+    latest: LiveStep | None = None
+    unsent: deque[tuple[LiveStep, bool]] = field(default_factory=deque)
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def begin(
+        self,
+        worker: Worker,
+        name: str,
+        *,
+        grows: bool,
+        language: str | None = None,
+        on_step: Callable[[Cell], None] = lambda cell: None,
+        on_end: Callable[[Cell], None] = lambda cell: None,
+    ) -> None:
+        """Open the stream; the callbacks run in the inference thread."""
+
+        def seen(_: LiveStream, each: LiveStep) -> None:
+            self.unsent.append((each, not self.committed))
+            revise(self.committed, each.step.retracted, map(Word, each.step.committed))
+            self.partial, self.latest = list(map(Word, each.step.partial)), each
+            on_step(self)
+
+        def ended(*_: object) -> None:
+            self.partial = []
+            self.done.set()
+            on_end(self)
+
+        self.stream = worker.open(
+            self.engine, name, language=language, grows=grows, on_step=seen, on_end=ended
+        )
+
+    def take_unsent(self) -> tuple[LiveStep, bool] | None:
+        """Return the oldest step that was not taken yet, and whether it opens the text."""
+        return self.unsent.popleft() if self.unsent else None
+
+    @property
+    def log(self) -> UtteranceLog:
+        return self.stream.log
+
+    def figures(self) -> str:
+        """Return seconds behind, the time of the last step and the RTF, in words."""
+        if self.log.error is not None:
+            return f"failed: {self.log.error}"
+        if self.latest is None:
+            return "listening"
+        step_ms = self.latest.step.compute_s * 1000
+        behind_s, cost = self.latest.behind_s, rtf([self.log])
+        return f"{behind_s:.2f} s behind · step {step_ms:.0f} ms · RTF {cost:.2f}"
+
+    def write(self, header: dict[str, Any] | None = None) -> Path:
+        """Write the log and return its path."""
+        path = self.folder / "events.jsonl"
+        with EventWriter(path, header or self.header) as writer:
+            writer.write_utterance(self.log)
+        return path
+
+
+def rtf(logs: Iterable[UtteranceLog]) -> float:
+    """Return compute per second of the audio of these streams so far; 0 before the first step."""
+    made = [steps for log in logs if (steps := list(log.steps))]
+    audio_s = sum(steps[-1].audio_s for steps in made)
+    return sum(step.compute_s for steps in made for step in steps) / audio_s if audio_s else 0.0
+
+
+def cells_of(overrides: Sequence[str]) -> list[Cell]:
+    """Return a cell for each combination of the settings, checked, its method loaded and warm.
+
+    `-cd FOLDER` among them names a folder of further configuration, as for `run`. Raises UserError
+    as `run` does, before any weights load.
+    """
+    overrides, config_dir = list(overrides), None
+    if "-cd" in overrides:
+        at = overrides.index("-cd")
+        config_dir = overrides[at + 1]
+        del overrides[at : at + 2]
+    settings = [*overrides, "tracker=none"]
+    planned = plan(settings, multirun=True, config_dir=config_dir)
+    for each in planned:
+        if each.config is None:
+            raise UserError(f"{each.folder.name}: has no trained weights; add method.weights=none")
+        check_writable(each.folder)
+    return [_cell(each) for each in planned]
+
+
+def _cell(planned: Planned) -> Cell:
+    config = planned.config
+    assert config is not None
+    name = planned.folder.name.partition(",")[0].removeprefix("method=")
+    method, synchronise = method_of(config)
+    chunk, first = (
+        parse_duration(text) * SAMPLE_RATE // 1000 for text in (config.chunk, config.first_chunk)
+    )
+    engine = Engine(name, method, chunk, first, synchronise)
+    engine.warm_up()
+    plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    plain["method"] = {"name": name} | plain["method"]
+    plain["data"] = {"name": "live"}
+    header = {
+        "config": plain,
+        "versions": machine.versions(),
+        "machine": machine.machine(device=config.device),
+        "metrics_version": METRICS_VERSION,
+    }
+    return Cell(planned.folder, engine, header, f"{name} {config.chunk} · {config.model.name}")

@@ -1,0 +1,318 @@
+"""Methods side by side on your own voice, or on a file as if it were spoken now.
+
+    python -m streaming_asr live method=whisperrt,ufal audio=talk.wav
+    python -m streaming_asr live method=whisperrt,ufal audio=mic      # pip install -e .[live]
+    python -m streaming_asr live audio=talk.wav speed=0               # as fast as it goes
+
+  audio=FILE|mic     what is heard; default mic
+  speed=1            how fast a file plays; 0: no waiting, one chunk a step
+  reference=FILE     the text that was spoken; without one the times of words come from aligning
+                     what each method wrote, and no errors are counted
+  align=auto|none    whether words get times at the end
+  session=FOLDER     of `serve keep_audio=true`: hear nothing, give what was said there its times
+  other settings     those of `run`: model (default tiny.en), chunk, language, method.beam, ...
+
+Committed text is bright, the guess after it dim. Space pauses, q stops. The session is logged and
+scored as a run is, in outputs/live/<name>/<cell>/events.jsonl: `score`, `report` and
+`score compare` read it.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples, display_text
+from streaming_asr.run.obtain import with_model
+from streaming_asr.terminal import exit_status
+
+if TYPE_CHECKING:
+    from streaming_asr.live.cells import Cell
+
+OWN = {"audio": "mic", "speed": "1", "reference": None, "align": "auto", "session": None}
+PIECE_S = 0.04
+MAX_QUEUED_S = 5.0  # with speed=0
+SHOWN_CHARACTERS = 700  # of a method's text, the newest
+
+
+@dataclass
+class Control:
+    """What the keys have asked for."""
+
+    stopped: bool = False
+    paused: bool = False
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(argv):
+        print(__doc__)
+        return 0
+    return exit_status(lambda: _live(argv))
+
+
+def _live(argv: list[str]) -> int:
+    given = dict(OWN)
+    rest = []
+    for argument in argv:
+        key, _, value = argument.partition("=")
+        if key in OWN:
+            given[key] = value
+        else:
+            rest.append(argument)
+    if given["session"] is not None:
+        from streaming_asr.live.scores import add_times
+
+        return add_times(Path(given["session"]))
+    speed, source = _speed(given["speed"]), str(given["audio"])
+    if given["align"] not in ("auto", "none"):
+        raise UserError(f"align={given['align']}: auto or none")
+    reference = _read_reference(given["reference"])
+    if not any(each.startswith("method=") for each in rest):
+        rest.append("method=whisperrt,ufal")
+    if not any(each.startswith("name=") for each in rest):
+        stem = re.sub(r"[^\w.-]", "_", Path(source).stem)
+        rest.append(f"name='live/{stem}-{datetime.now():%Y%m%d-%H%M%S}'")
+    open_source = _open_microphone() if source == "mic" else _open_file(source, speed)
+
+    from streaming_asr.live.cells import cells_of
+    from streaming_asr.live.scores import finish
+    from streaming_asr.live.worker import Worker
+
+    cells = cells_of(with_model(rest))
+    name = "mic" if source == "mic" else Path(source).stem
+    control, heard = Control(), Heard(keep=source == "mic")
+    with Worker() as worker, _View(cells, name) as view:
+        for cell in cells:
+            cell.begin(worker, name, grows=speed > 0)
+        with suppress(KeyboardInterrupt), _keys(control), open_source(control) as pieces:
+            for piece in pieces:
+                heard.add(piece)
+                for cell in cells:
+                    cell.stream.feed(piece)
+                view.refresh(heard.seconds, control.paused)
+                while speed == 0 and max(c.stream.queued_s for c in cells) > MAX_QUEUED_S:
+                    time.sleep(0.01)
+        for cell in cells:
+            cell.stream.end()
+        while not all(cell.done.wait(0.1) for cell in cells):
+            view.refresh(heard.seconds, False)
+        view.refresh(heard.seconds, False)
+    return finish(cells, source, heard.samples(), reference, aligns=given["align"] == "auto")
+
+
+def _speed(text: str | None) -> float:
+    try:
+        speed = float(text or "")
+    except ValueError:
+        speed = -1.0
+    if not 0 <= speed <= 100:
+        raise UserError(f"speed={text}: 1 is the file's own speed, 2 twice that, 0 without waiting")
+    return speed
+
+
+def _read_reference(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return " ".join(Path(path).read_text(encoding="utf-8").split())
+    except (OSError, ValueError) as error:
+        raise UserError(f"reference={path}: cannot be read ({error}); give a text file") from error
+
+
+class Heard:
+    """How much was heard, and the samples themselves where they are to be kept."""
+
+    def __init__(self, keep: bool) -> None:
+        self._keep, self._pieces, self._n = keep, list[Samples](), 0
+
+    def add(self, piece: Samples) -> None:
+        self._n += len(piece)
+        if self._keep:
+            self._pieces.append(piece)
+
+    @property
+    def seconds(self) -> float:
+        return self._n / SAMPLE_RATE
+
+    def samples(self) -> Samples | None:
+        """Return all that was heard, (n,); None where it was not kept."""
+        import numpy as np
+
+        return np.concatenate(self._pieces or [np.zeros(0, np.float32)]) if self._keep else None
+
+
+# -- sources --------------------------------------------------------------------------------
+
+
+def _open_file(path: str, speed: float) -> Callable[[Control], Any]:
+    from streaming_asr.data.audio import load_audio
+
+    samples = load_audio(path)
+
+    @contextmanager
+    def opened(control: Control) -> Iterator[Iterator[Samples]]:
+        yield _paced(samples, speed, control)
+
+    return opened
+
+
+def _paced(samples: Samples, speed: float, control: Control) -> Iterator[Samples]:
+    size = round(PIECE_S * SAMPLE_RATE)
+    due_s = time.perf_counter()
+    for begin in range(0, len(samples), size):
+        piece = samples[begin : begin + size]
+        if speed:
+            due_s += len(piece) / SAMPLE_RATE / speed
+            while (wait_s := due_s - time.perf_counter()) > 0 or control.paused:
+                if control.stopped:
+                    return
+                if control.paused:
+                    due_s, wait_s = due_s + PIECE_S, PIECE_S
+                time.sleep(max(wait_s, 0))
+        if control.stopped:
+            return
+        yield piece
+
+
+def _open_microphone() -> Callable[[Control], Any]:
+    """Return what opens the microphone and yields its pieces.
+
+    Raises UserError without sounddevice or a microphone, at once; for one in use when it opens.
+    """
+    try:
+        import sounddevice
+    except ModuleNotFoundError as error:
+        raise UserError(
+            "audio=mic: needs the package sounddevice; pip install 'streaming-asr[live]', or give "
+            "audio=FILE"
+        ) from error
+    except OSError as error:
+        raise UserError(
+            f"audio=mic: PortAudio is missing ({error}); apt install libportaudio2, or give "
+            "audio=FILE"
+        ) from error
+    from streaming_asr.data.audio import Resampler
+
+    @contextmanager
+    def usable() -> Iterator[None]:
+        try:
+            yield
+        except (sounddevice.PortAudioError, ValueError) as error:
+            raise UserError(
+                f"audio=mic: no microphone can be opened ({error}); plug one in and allow its use, "
+                "or give audio=FILE"
+            ) from error
+
+    with usable():
+        rate = round(sounddevice.query_devices(kind="input")["default_samplerate"])
+
+    @contextmanager
+    def opened(control: Control) -> Iterator[Iterator[Samples]]:
+        pieces: queue.Queue[Samples] = queue.Queue()
+        with usable():
+            stream = sounddevice.InputStream(
+                samplerate=rate,
+                channels=1,
+                dtype="float32",
+                blocksize=round(PIECE_S * rate),
+                callback=lambda data, *_: pieces.put(data[:, 0].copy()),
+            )
+
+        def taken() -> Iterator[Samples]:
+            resampler = Resampler()
+            while not control.stopped:
+                with suppress(queue.Empty):
+                    piece = pieces.get(timeout=0.2)
+                    if not control.paused:
+                        yield piece if rate == SAMPLE_RATE else resampler.of_samples(piece, rate)
+            yield resampler.of_frame(None)
+
+        with stream:
+            yield taken()
+
+    return opened
+
+
+# -- the terminal ---------------------------------------------------------------------------
+
+
+@contextmanager
+def _keys(control: Control) -> Iterator[None]:
+    """Within it q stops and space pauses, where the input is a terminal."""
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    ended = threading.Event()
+
+    def listen() -> None:
+        import select
+
+        while not ended.is_set():
+            if select.select([sys.stdin], [], [], 0.1)[0]:
+                key = sys.stdin.read(1)
+                control.stopped = control.stopped or key in ("q", "")
+                control.paused ^= key == " "
+
+    listener = threading.Thread(target=listen, daemon=True)
+    tty.setcbreak(sys.stdin)
+    listener.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        listener.join()
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+class _View:
+    """A panel for each method: committed text bright, the guess dim, and how far behind it is."""
+
+    def __init__(self, cells: Sequence[Cell], name: str) -> None:
+        from rich.live import Live
+
+        self._cells, self._name = cells, name
+        self._live = Live(refresh_per_second=12, transient=False)
+
+    def __enter__(self) -> _View:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+        if not self._live.console.is_terminal:
+            print()  # rich leaves the cursor at the end of the last line
+
+    def refresh(self, heard_s: float, paused: bool) -> None:
+        from rich.console import Group
+        from rich.text import Text
+
+        keys = "paused, space goes on" if paused else "space pauses, q stops"
+        foot = Text(f"{self._name}: {heard_s:.1f} s heard · {keys}", style="dim")
+        self._live.update(Group(*(_panel(cell) for cell in self._cells), foot))
+
+
+def _panel(cell: Cell) -> Any:
+    from rich.panel import Panel
+    from rich.text import Text
+
+    committed = display_text(cell.committed)[-SHOWN_CHARACTERS:]
+    text = Text(committed, style="bold")
+    guess = "".join(word.text for word in cell.partial)
+    text.append(guess if committed else guess.lstrip(), style="dim not bold italic")
+    return Panel(text, title=cell.title, subtitle=cell.figures(), title_align="left")

@@ -1,0 +1,157 @@
+"""Streams audio through a method from a program.
+
+    from streaming_asr import load_method, stream
+
+    method = load_method("whisperrt", model="tiny.en", chunk="300ms")
+    for update in stream(method, samples, sample_rate, chunk="300ms"):
+        print(update.committed, update.partial)
+
+`samples` is an array, or an iterable of arrays as they come from a microphone. An `async for` takes
+an async iterable too, and computes in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose
+from streaming_asr.data.audio import RATES_HZ, Resampler, to_mono_16k
+from streaming_asr.durations import first_chunk_ms, parse_duration
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Method, Samples, Update
+from streaming_asr.simulate.chunking import Schedule
+from streaming_asr.simulate.stepper import Stepper
+
+MAX_CHANNELS = 64
+
+
+def load_method(name: str, *, model: str = "tiny.en", chunk: str = "300ms", **settings: Any) -> Any:
+    """Return the method of conf/method/<name>.yaml with its trained weights, as `run` builds it.
+
+    settings: the method's own, as `beam=3`. Raises UserError as `run` does.
+    """
+    own = [f"method.{key}={'null' if value is None else value}" for key, value in settings.items()]
+    return build(compose([f"method={name}", f"model={model}", f"chunk={chunk}", *own]).method)
+
+
+def stream(
+    method: Method[Any],
+    audio: npt.ArrayLike | Iterable[Any] | AsyncIterable[Any],
+    sample_rate: int,
+    *,
+    chunk: str = "300ms",
+    first_chunk: str | None = None,
+    language: str | None = None,
+) -> Stream:
+    """Return the updates of one stream, to be iterated by `for` or `async for`, once.
+
+    audio: samples, (n,) or (n, channels), floats in [-1, 1] or signed integers; or pieces of them
+    in turn. sample_rate: Hz; other rates than 16 kHz are resampled. chunk, first_chunk: the audio
+    of a step, by default as `run` cuts it. Raises UserError for a rate, a shape or values that no
+    audio has: at once for an array, at the piece for an iterable.
+    """
+    if isinstance(sample_rate, bool) or not isinstance(sample_rate, int | np.integer):
+        raise UserError(f"sample_rate={sample_rate!r}: a whole number of Hz, as the file states it")
+    if not RATES_HZ[0] <= sample_rate <= RATES_HZ[1]:
+        raise UserError(
+            f"sample_rate={sample_rate}: rates from {RATES_HZ[0]} to {RATES_HZ[1]} Hz are read"
+        )
+    first_ms = first_chunk_ms(chunk, first_chunk)
+    steps = [ms * SAMPLE_RATE // 1000 for ms in (parse_duration(chunk), first_ms)]
+    whole = hasattr(audio, "__array__") or (
+        isinstance(audio, list | tuple) and not any(np.ndim(each) for each in audio[:1])
+    )
+    made = to_mono_16k(_as_floats(audio), int(sample_rate), "audio") if whole else audio
+    return Stream(method, made, int(sample_rate), steps[0], steps[1], language)
+
+
+class Stream:
+    """The updates of one stream; `heard_s` is the audio heard so far, in seconds."""
+
+    def __init__(
+        self, method: Any, audio: Any, rate: int, chunk: int, first: int, language: str | None
+    ) -> None:
+        self._stepper, self._audio, self._rate = Stepper(method), audio, rate
+        self._schedule = Schedule(chunk, first, method.lookahead_samples)
+        self._states = self._stepper.start(language=language)
+        self._resampler: Resampler | None = None if rate == SAMPLE_RATE else Resampler()
+        self._waiting: Samples = np.zeros(0, np.float32)
+        self._n = 0
+
+    @property
+    def heard_s(self) -> float:
+        return self._n / SAMPLE_RATE
+
+    def __iter__(self) -> Iterator[Update]:
+        if isinstance(self._audio, np.ndarray):
+            n = len(self._audio)
+            for end in self._schedule.ends(n):
+                yield self._step(self._audio[self._n : end], last=end == n)
+            return
+        if not isinstance(self._audio, Iterable):
+            raise UserError(f"audio: is {type(self._audio).__name__}; `async for` takes it")
+        for piece in self._audio:
+            yield from self._take(piece)
+        yield self._finish()
+
+    async def __aiter__(self) -> AsyncIterator[Update]:
+        if not isinstance(self._audio, AsyncIterable):
+            updates = iter(self)
+            while (update := await asyncio.to_thread(next, updates, None)) is not None:
+                yield update
+            return
+        async for piece in self._audio:
+            for update in await asyncio.to_thread(self._take, piece):
+                yield update
+        yield await asyncio.to_thread(self._finish)
+
+    def _take(self, piece: Any) -> list[Update]:
+        """Make the steps for which there is audio after `piece`."""
+        made = []
+        data = _as_floats(piece)
+        if len(data):
+            mono = to_mono_16k(data, SAMPLE_RATE, "audio")  # the checks; the rate is made below
+            self._wait_for(
+                self._resampler.of_samples(mono, self._rate) if self._resampler else mono
+            )
+        while len(self._waiting) >= (due := self._due()):
+            now, self._waiting = self._waiting[:due], self._waiting[due:]
+            made.append(self._step(now, last=False))
+        return made
+
+    def _finish(self) -> Update:
+        if self._resampler is not None:
+            self._wait_for(self._resampler.of_frame(None))
+        if not self._n + len(self._waiting):
+            raise UserError("audio: no sample came; a stream needs audio")
+        return self._step(self._waiting, last=True)
+
+    def _wait_for(self, samples: Samples) -> None:
+        self._waiting = np.concatenate([self._waiting, samples])
+
+    def _due(self) -> int:
+        schedule = self._schedule
+        return schedule.chunk if self._n else schedule.first_chunk + schedule.lookahead
+
+    def _step(self, audio: Samples, *, last: bool) -> Update:
+        self._n += len(audio)
+        update: Update = self._stepper.step(self._states, [audio], [last]).updates[0]
+        return update
+
+
+def _as_floats(audio: Any) -> npt.NDArray[np.float32]:
+    """Return samples as (n, channels) float32. Raises UserError for what cannot be samples."""
+    data = np.asarray(audio)
+    if data.ndim not in (1, 2) or (data.ndim == 2 and data.shape[1] > MAX_CHANNELS):
+        raise UserError(f"audio: has the shape {data.shape}; samples are (n,) or (n, channels)")
+    if data.dtype.kind == "i":
+        data = data / -float(np.iinfo(data.dtype).min)
+    elif data.dtype.kind != "f":
+        raise UserError(f"audio: is of type {data.dtype}; samples are floats or signed integers")
+    return data.astype(np.float32).reshape(len(data), data.shape[1] if data.ndim == 2 else 1)

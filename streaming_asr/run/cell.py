@@ -1,0 +1,296 @@
+"""Runs, resumes or skips one cell: method -> simulate -> score -> save."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from streaming_asr.align.auto import give_times
+from streaming_asr.cells import folder as folders
+from streaming_asr.cells import pieces
+from streaming_asr.cells.hashes import code_hash, config_hash
+from streaming_asr.config.build import build
+from streaming_asr.config.settle import check_known
+from streaming_asr.config.weights import own_network
+from streaming_asr.durations import parse_duration
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, LongForm, Paced
+from streaming_asr.models.find import find_here
+from streaming_asr.models.hash import model_hash
+from streaming_asr.run.progress import Progress, report_page
+from streaming_asr.score.formats.stream import CU, EVERYTHING, INSIDE, STEPS, unmeasured
+
+if TYPE_CHECKING:
+    from streaming_asr.utterance import Utterance
+
+
+def run_cell(
+    config: DictConfig,
+    folder: Path,
+    *,
+    hydra_node: Any,
+    launcher: str = "basic",
+    waits: bool = True,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Run, resume or skip one cell; return the content of its metrics.json.
+
+    config: settled (`config.settle`). folder: where its results lie. hydra_node: Hydra's own
+    configuration, which says what was chosen. waits: for another process that is writing the cell.
+    Raises UserError for bad input, folder.Busy where it does not wait, and KeyboardInterrupt; what
+    was logged until then stays and is resumed.
+    """
+    from streaming_asr.metrics import METRICS_VERSION
+
+    plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    for group in ("method", "model", "data"):  # the choices' names, for those who read the result
+        plain[group] = {"name": str(hydra_node.runtime.choices[group])} | plain[group]
+    cell, whole = pieces.name_of(folder), pieces.cell_of(folder)
+    folders.check_writable(folder)
+    corpus = build(config.data)
+    if config.language is None:
+        check_known(config, getattr(corpus, "languages", set)())
+    plain["data"] |= _speech(corpus, say)
+    hashes = {
+        "config": config_hash(plain),
+        "code": code_hash(plain["method"]["_target_"]),
+        "model": model_hash(plain),
+        "data": corpus.data_hash(),
+    }
+    on_wait = (lambda: say(f"{cell}: another process is writing it; waiting")) if waits else None
+    with ExitStack() as stack:
+        stack.enter_context(folders.lock(folder, on_wait))
+        (folder / "failed.json").unlink(missing_ok=True)
+        header = folders.header_of(folder)
+        begun_with = hashes if header is None else header.get("hashes") or {}
+        if whole != folder and folders.finished(whole, hashes, METRICS_VERSION):
+            say(f"{cell}: its cell is finished, skipped")
+            return dict(json.loads((whole / "metrics.json").read_text(encoding="utf-8")))
+        if begun_with != hashes:
+            changed = [key for key in hashes if begun_with.get(key) != hashes[key]]
+            old = folders.set_aside(folder)
+            say(f"{cell}: {' and '.join(changed)} changed; the old results are now {old}")
+        elif folders.finished(folder, hashes, METRICS_VERSION):
+            say(f"{cell}: finished earlier, skipped")
+            result = dict(json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
+            if whole != folder:
+                return _join(plain, whole, hashes, say) or result
+            if "WANDB_SWEEP_ID" in os.environ:  # an agent waits for the numbers of every cell
+                _track(plain, folder, result, cell)
+            return result
+        save_configuration(folder, config, hydra_node)
+        with _attention(config.model.get("attention")):
+            _simulate(config, plain, folder, corpus, hashes, launcher, say, cell)
+        result = _score(plain, folder, hashes, cell)
+        if whole != folder and (joined := _join(plain, whole, hashes, say)) is not None:
+            folder, result = whole, joined
+        if (folders.header_of(folder) or {}).get("longform"):  # not only a measurement
+            from streaming_asr.text.subtitles import write_segments
+
+            write_segments(folder)
+        with suppress(FileNotFoundError):  # of a process that gave up on it meanwhile
+            (folder / "failed.json").unlink()
+        return result
+
+
+def _speech(corpus: Any, say: Callable[[str], None]) -> dict[str, str]:
+    """What a result says of its corpus: what timed its words, its licence, where there is any."""
+    told = {}
+    try:
+        if (aligner := give_times(corpus)) is not None:
+            told["word_times"] = aligner.name
+    except UserError as error:  # everything but latency can still be measured
+        say(f"no word times, so latency columns stay empty. {error}")
+    if (licence := getattr(corpus, "licence", None)) is not None:
+        told["licence"] = f"{corpus.name}: {licence()}"
+    return told
+
+
+def _simulate(
+    config: DictConfig,
+    plain: dict[str, Any],
+    folder: Path,
+    corpus: Any,
+    hashes: Mapping[str, str],
+    launcher: str,
+    say: Callable[[str], None],
+    cell: str,
+) -> None:
+    from streaming_asr import machine
+    from streaming_asr.events.log import EventWriter, resume
+    from streaming_asr.metrics import METRICS_VERSION
+    from streaming_asr.simulate.feeds import simulate
+
+    utterances = corpus.utterances(config.limit)
+    if config.piece is not None:
+        pieces.check_fits(pieces.cell_of(folder), config.pieces, len(utterances))
+        utterances = utterances[config.piece - 1 :: config.pieces]
+    if not any(utterance.words for utterance in utterances) and any(u.text for u in utterances):
+        say(
+            f"{cell}: the words of {corpus.name} have no times, so latency columns stay empty; "
+            "data.align=auto makes the times once, data.alignments=<folder> takes those of "
+            "`python -m streaming_asr.align`"
+        )
+    path = folder / "events.jsonl"
+    closed = resume(path)
+    todo = [utterance for utterance in utterances if utterance.id not in closed]
+    if config.language not in (None, "detect"):
+        todo = [replace(utterance, language=config.language) for utterance in todo]
+    if not todo:
+        return
+    if closed:
+        say(f"{cell}: goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances")
+    method, synchronise = method_of(config)
+    header = {
+        "config": plain,
+        "hashes": dict(hashes),
+        "versions": machine.versions(),
+        "machine": machine.machine(device=config.device, launcher=launcher),
+        "metrics_version": METRICS_VERSION,
+        "longform": isinstance(method, LongForm) and method.samples_together is not None,
+    }
+    if config.piece is not None:
+        header["piece"] = [config.piece, config.pieces, len(utterances)]
+    if isinstance(method, Paced):  # what happens inside a server cannot be told
+        known = EVERYTHING - {CU, STEPS, INSIDE}
+        header |= {"unmeasured": unmeasured(known), "knows": sorted(known)}
+    if (weights := _weights(config)) is not None:
+        header["weights"] = weights
+        if weights["found"] != "model.path":
+            say(f"{cell}: weights of {config.model.path} from {weights['found']}")
+    with EventWriter(path, header) as writer, Progress(cell, utterances) as progress:
+
+        def closed_now(utterance: Utterance, error: str | None) -> None:
+            progress.closed(utterance, error)
+            if not path.exists():
+                raise UserError(
+                    f"{path}: was removed or moved during the run, so nothing of it can be kept; "
+                    "give the same command again, and leave the folder until it ends"
+                )
+
+        for utterance in utterances:
+            if utterance.id in closed:
+                progress.closed(utterance)
+        try:
+            simulate(
+                method,
+                todo,
+                writer=writer,
+                feed=config.feed,
+                chunk_samples=_samples(config.chunk),
+                first_chunk_samples=_samples(config.first_chunk),
+                batch=config.batch,
+                streams=config.streams,
+                seed=config.seed,
+                synchronise=synchronise,
+                on_utterance=closed_now,
+                on_heard=progress.heard,
+            )
+        except KeyboardInterrupt:
+            with suppress(OSError):
+                say(f"{cell}: {len(writer.closed)} of {len(utterances)} utterances are done")
+            raise
+
+
+def _weights(config: DictConfig) -> dict[str, str | None] | None:
+    """Where the Whisper of this run was found and its weights' hash; None without a Whisper."""
+    from streaming_asr.models.hash import weights_hash
+
+    path = config.model.get("path")
+    found = None if path is None or own_network(config) else find_here(path)
+    return None if found is None else {"found": found.where, "hash": weights_hash(path)}
+
+
+def _attention(name: str | None) -> AbstractContextManager[None]:
+    if name is None:
+        return nullcontext()
+    from streaming_asr.whisper.attention import attention  # torch comes with it
+
+    return attention(name)
+
+
+def method_of(config: DictConfig) -> tuple[Any, Callable[[], None]]:
+    """Return the method, seeded, and the function that waits for its device."""
+    import random
+
+    random.seed(config.seed)
+    if str(config.method._target_).startswith("streaming_asr.") or config.device != "cpu":
+        import torch
+
+        if config.device.startswith("cuda") and not torch.cuda.is_available():
+            raise UserError(f"device={config.device}: torch finds no CUDA GPU; use device=cpu")
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        torch.manual_seed(config.seed)
+    method = build(config.method)
+    if config.language == "detect":
+        from streaming_asr.whisper.detect import DetectsLanguage
+        from streaming_asr.whisper.load import load_whisper
+
+        whisper = load_whisper(config.model.path, device=config.device, dtype=config.dtype)
+        method = DetectsLanguage(method, whisper)
+    if config.device.startswith("cuda"):
+        return method, lambda: torch.cuda.synchronize(config.device)
+    return method, lambda: None
+
+
+def _score(
+    plain: dict[str, Any], folder: Path, hashes: dict[str, str], cell: str
+) -> dict[str, Any]:
+    from streaming_asr.score import score_folder
+
+    result = score_folder(folder, config=plain, hashes=hashes, experiment=plain["name"], cell=cell)
+    if plain.get("piece") is None:
+        _track(plain, folder, result, cell)
+    return result
+
+
+def _join(
+    plain: dict[str, Any], whole: Path, hashes: dict[str, str], say: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """Return the result of a cell from its pieces; None while one of them is not finished, or must
+    be computed anew, which another job may be about to do."""
+    try:
+        if not pieces.join(whole):
+            return None
+    except UserError as error:
+        say(f"not joined yet: {error}")
+        return None
+    return _score(plain | {"piece": None}, whole, hashes, whole.name)
+
+
+def _track(plain: dict[str, Any], folder: Path, result: Mapping[str, Any], cell: str) -> None:
+    if (plain["tracker"] or {}).get("name", "none") != "none":
+        from streaming_asr.data.manifest import text_lines
+        from streaming_asr.track.tracker import tracker
+
+        with tracker(plain, folder=folder, experiment=plain["name"], cell=cell) as track:
+            track.summary(result["metrics"])
+            track.utterances([json.loads(line) for line in text_lines(folder / "utterances.jsonl")])
+            track.report(report_page(folder))
+
+
+def _samples(duration: str) -> int:
+    return parse_duration(duration) * SAMPLE_RATE // 1000
+
+
+def save_configuration(folder: Path, config: DictConfig, hydra_node: Any) -> None:
+    """Write what Hydra would write, once the folder is known to be this cell's."""
+    place = folder / ".hydra"
+    try:
+        place.mkdir(exist_ok=True)
+        OmegaConf.save(config, place / "config.yaml")
+        OmegaConf.save(hydra_node.overrides.task, place / "overrides.yaml")
+        OmegaConf.save(hydra_node, place / "hydra.yaml")
+    except OSError as error:
+        raise UserError(
+            f"{place}: cannot be written ({error.strerror}); make room or name another folder "
+            "with output=<folder>"
+        ) from error

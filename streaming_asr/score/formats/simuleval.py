@@ -1,0 +1,141 @@
+"""SimulEval's instances.log: one JSON object per recording, a time for every word.
+
+    {"index", "prediction", "delays", "elapsed", "prediction_length", "reference", "source",
+     "source_length"}
+
+`delays` are the audio received when each whitespace token of `prediction` was emitted, `elapsed`
+that plus all compute so far, both in ms; `source_length` is the duration in ms. Written logs carry
+one key more, `elapsed_fifo`: the same times in a first-in first-out queue. SimulEval ignores it,
+OmniSTEval reads it with `--emission_ca_key elapsed_fifo`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from streaming_asr import clocks
+from streaming_asr.data.rows import json_rows, names_of, numbers, write_lines
+from streaming_asr.errors import UserError
+from streaming_asr.events.log import Log
+from streaming_asr.metrics import trace
+from streaming_asr.metrics.latency import commit_steps
+from streaming_asr.score.formats.stream import CA, COMMITS, CU, Emission, Stream, known_of
+
+FILE = "instances.log"
+
+
+def write(log: Log, folder: Path) -> list[Path]:
+    """Write folder/instances.log. A failed utterance has an empty prediction.
+
+    Raises UserError for a log without audio times. `elapsed` is left out where streams shared
+    their compute or it was never known.
+    """
+    known = known_of(log.header)
+    if CU not in known:
+        raise UserError(
+            "instances.log needs the audio received at each word, which this log does not tell; "
+            "export it as whisper_online."
+        )
+    lines = []
+    for index, utterance in enumerate(log.utterances):
+        seen = trace(utterance)
+        of_token = commit_steps(seen)
+        steps = utterance.steps if utterance.status == "ok" else []
+
+        def at(clock: str, steps: Any = steps, of_token: Any = of_token) -> list[float]:
+            times = clocks.step_times(steps, clock) * 1000.0
+            return [round(float(times[k]), 6) for k in of_token]
+
+        row: dict[str, Any] = {
+            "index": index,
+            "prediction": " ".join(seen.hypothesis.split()),
+            "delays": at("cu"),
+        }
+        if CA in known and seen.batch == 1:
+            row |= {"elapsed": at("simuleval"), "elapsed_fifo": at("ca")}
+        row |= {
+            "prediction_length": len(of_token),
+            "reference": " ".join(seen.reference.split()),
+            "source": [f"{seen.utt}.wav"],
+            "source_length": seen.duration_s * 1000.0,
+        }
+        lines.append(json.dumps(row, ensure_ascii=False))
+    return [write_lines(folder / FILE, lines)]
+
+
+def read(path: Path) -> tuple[list[Stream], set[str]]:
+    """Return the recordings of an instances.log, and what it knows (of stream.EVERYTHING)."""
+    streams: list[Stream] = []
+    with_compute = True
+    for where, row in json_rows(path):
+        prediction, delays = row.get("prediction"), row.get("delays")
+        said = row.get("reference")
+        if not isinstance(said, str | None):
+            raise UserError(f"{where}: `reference` is {repr(said)[:60]}; it must be a text.")
+        if not isinstance(prediction, str) or delays is None:
+            raise UserError(
+                f"{where}: no `prediction` with `delays`; this reads text-output instances.log."
+            )
+        delays_ms = numbers(delays, f"{where}: `delays`")
+        words = [f" {word}" for word in prediction.split()]
+        if len(words) != len(delays_ms) and len(prediction) == len(delays_ms):
+            words = list(prediction)  # made with --eval-latency-unit char
+        if len(words) != len(delays_ms):
+            raise UserError(
+                f"{where}: {len(words)} words with {len(delays_ms)} delays; the latency unit must "
+                "be word or char."
+            )
+        key = "elapsed_fifo" if "elapsed_fifo" in row else "elapsed"
+        times_ms = numbers(row.get(key) or [], f"{where}: `{key}`")
+        if len(times_ms) != len(words):
+            with_compute = with_compute and not words
+            times_ms = []
+        source = row.get("source")
+        name = source[0] if isinstance(source, list) and source else source
+        length_ms = row.get("source_length")
+        streams.append(
+            Stream(
+                (*names_of(str(name or row.get("index", len(streams)))),),
+                _emissions(words, delays_ms, times_ms, queued=key == "elapsed_fifo"),
+                said,
+                None if length_ms is None else numbers([length_ms], where)[0] / 1000.0,
+            )
+        )
+    return streams, {CU, CA, COMMITS} if with_compute else {CU, COMMITS}
+
+
+def _emissions(
+    words: Sequence[str], delays_ms: Sequence[float], times_ms: Sequence[float], *, queued: bool
+) -> tuple[Emission, ...]:
+    """Return the emissions, the words of one moment together. `queued`: `times_ms` are f_k, else
+    a_k + all compute so far.
+
+    In the latter case the compute of silent steps falls to the next word: f_k is then never
+    earlier than it was, and never later than `elapsed`.
+    """
+    emissions: list[Emission] = []
+    spent_ms = 0.0
+    told_ms: Sequence[float | None] = times_ms or [None] * len(words)
+    rows = zip(delays_ms, told_ms, words, strict=True)
+    for (delay_ms, time_ms), together in groupby(rows, key=itemgetter(0, 1)):
+        finished_s = compute_s = None
+        if time_ms is not None and queued:
+            finished_s = time_ms / 1000.0
+        elif time_ms is not None:
+            total_ms = time_ms - delay_ms
+            compute_s = max(total_ms - spent_ms, 0.0) / 1000.0
+            spent_ms = max(total_ms, spent_ms)
+        emissions.append(
+            Emission(
+                tuple(word for _, _, word in together),
+                audio_s=delay_ms / 1000.0,
+                finished_s=finished_s,
+                compute_s=compute_s,
+            )
+        )
+    return tuple(emissions)

@@ -1,0 +1,181 @@
+"""What another tool's file tells of one recording, and how it becomes a log that can be scored.
+
+Tools differ in what they write down. Some give the audio received at an emission (a_k), some the
+time it was seen (f_k), some both, some neither; few give the steps in which nothing was said. What
+a file does not tell is listed in the log's header as `unmeasured`: metrics that stay null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from streaming_asr.errors import UserError
+from streaming_asr.events.log import Step, UtteranceLog
+from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.metrics import METRICS
+from streaming_asr.utterance import Utterance
+
+# What a file may know, and so what can be computed from it.
+CU = "audio clock"  # a_k
+CA = "compute clock"  # f_k
+STEPS = "steps"  # every step, also those that say nothing
+DISPLAY = "display"  # what stood on the screen, committed or not
+COMMITS = "commits"  # when each word became final
+INSIDE = "method"  # what a method counts and declares, which no other tool's format carries
+EVERYTHING = frozenset({CU, CA, STEPS, DISPLAY, COMMITS, INSIDE})
+
+
+@dataclass(frozen=True)
+class Emission:
+    """One moment at which a tool spoke; times in seconds from the start of the recording."""
+
+    committed: tuple[str, ...] = ()  # as appended to the text, blanks included
+    partial: tuple[str, ...] = ()
+    audio_s: float | None = None  # a_k; None where the file does not tell
+    finished_s: float | None = None  # f_k, the time it was seen
+    compute_s: float | None = None  # c_k, where the file gives that instead of f_k
+    words: tuple[tuple[float | None, float | None, float | None], ...] | None = None
+    retracted: int = 0  # words taken back before `committed` was added
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One recording as a file tells it. `names` are what it may be called, best first."""
+
+    names: tuple[str, ...]
+    emissions: tuple[Emission, ...]
+    reference: str | None = None
+    duration_s: float | None = None
+    error: str | None = None  # why it failed, where the file tells
+
+
+@dataclass
+class Imported:
+    """The utterances of a file, and how they met the references."""
+
+    utterances: list[UtteranceLog]
+    absent: list[str] = field(default_factory=list)  # references the file says nothing about
+
+
+def reference(utt: str, text: str, duration_s: float, **fields: Any) -> Utterance:
+    """Return an utterance of which only the reference is known."""
+    return Utterance(utt, text, _no_sound, duration_s, **fields)
+
+
+def _no_sound() -> Samples:
+    raise UserError("this utterance is known by its reference alone; it has no audio")
+
+
+def file_name(path: Path) -> str:
+    """Return the utterance that a file is named after."""
+    return unquote(path.name.removesuffix(path.suffix))
+
+
+def unmeasured(known: Iterable[str]) -> dict[str, str]:
+    """Return the metrics that a file which knows only `known` (of EVERYTHING) cannot give, each
+    with what is missing for it."""
+    lacks = EVERYTHING - set(known)
+    return {
+        name: ", ".join(sorted(missing))
+        for name, metric in METRICS.items()
+        if (missing := metric.needs & lacks)
+    }
+
+
+def meet(streams: Sequence[Stream], references: Sequence[Utterance] | None, path: Path) -> Imported:
+    """Return the streams as logged utterances, each with its reference.
+
+    Without `references` the file must hold them itself. References the file says nothing about
+    become failed utterances: they stay in every count. Raises UserError for a recording without
+    reference, and for two of one name.
+    """
+    by_name = {each.id: each for each in references or ()}
+    found: dict[str, UtteranceLog] = {}
+    for stream in streams:
+        name = next((name for name in stream.names if name in by_name), None)
+        if name is not None:
+            said = by_name[name]
+        elif references is not None:
+            raise UserError(
+                f"{path}: {stream.names[0]!r} is in none of the {len(by_name)} references (such as "
+                f"{next(iter(by_name), None)!r}); give the manifest of the audio this was run on."
+            )
+        elif stream.reference is None or stream.duration_s is None:
+            raise UserError(
+                f"{path}: holds no reference text for {stream.names[0]!r}; give --manifest."
+            )
+        else:
+            name = stream.names[-1]
+            said = reference(name, stream.reference, stream.duration_s)
+        if said.id in found:
+            raise UserError(f"{path}: {said.id!r} stands in it twice; keep one of them.")
+        found[said.id] = _utterance(stream, said)
+    absent = [name for name in by_name if name not in found]
+    for name in absent:
+        found[name] = _utterance(Stream((name,), ()), by_name[name])
+        found[name].status, found[name].error = "failed", f"absent from {path.name}"
+        found[name].steps = []
+    order = {name: i for i, name in enumerate(by_name)}
+    return Imported(sorted(found.values(), key=lambda u: order.get(u.utt, 0)), absent)
+
+
+def _utterance(stream: Stream, said: Utterance) -> UtteranceLog:
+    n_samples = round(said.duration_s * SAMPLE_RATE)
+    if stream.error is not None:
+        return UtteranceLog.of(said, status="failed", error=stream.error)
+    return UtteranceLog.of(said, steps=_steps(stream.emissions, n_samples))
+
+
+def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
+    """Return steps whose clocks give back the times of the emissions; the last of them is the
+    flush.
+
+    Where f_k is known, c_k = f_k - max(a_k, f_{k-1}), the compute that explains it in a
+    first-in first-out queue. Where a_k is not, the earliest there is: the audio up to f_k.
+    """
+    steps: list[Step] = []
+    heard, finished_ns = 0, 0
+    for emission in emissions:
+        if emission.audio_s is not None:
+            audio = round(emission.audio_s * SAMPLE_RATE)
+        elif emission.finished_s is not None:
+            audio = min(int(emission.finished_s * SAMPLE_RATE), n_samples)
+        else:
+            audio = n_samples
+        heard = max(heard, audio)
+        begins_ns = max(heard * 1_000_000_000 // SAMPLE_RATE, finished_ns)
+        if emission.compute_s is not None:
+            compute_ns = round(emission.compute_s * 1e9)
+        elif emission.finished_s is not None:
+            compute_ns = max(round(emission.finished_s * 1e9) - begins_ns, 0)
+        else:
+            compute_ns = 0
+        finished_ns = begins_ns + compute_ns
+        steps.append(
+            Step(
+                "audio",
+                heard,
+                {"wall": compute_ns},
+                committed=list(emission.committed),
+                partial=list(emission.partial),
+                words=None if emission.words is None else [list(word) for word in emission.words],
+                retracted=emission.retracted,
+            )
+        )
+    # Where the file tells the compute of every step, a step more would count among them.
+    is_whole = bool(emissions) and emissions[-1].compute_s is not None
+    if not steps or steps[-1].partial or (heard < n_samples and not is_whole):
+        last = max(n_samples, heard)
+        steps.append(Step("flush", last, {"wall": 0}))
+    steps[-1].kind = "flush"
+    return steps
+
+
+def known_of(header: Mapping[str, object]) -> frozenset[str]:
+    """Return what a log knows: everything, unless it was itself imported."""
+    knows = header.get("knows", () if "unmeasured" in header else EVERYTHING)
+    return EVERYTHING & set(knows)  # type: ignore[call-overload]

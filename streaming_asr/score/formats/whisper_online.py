@@ -1,0 +1,97 @@
+"""The text lines of UFAL's whisper_online, one file per recording, a line per emission:
+
+    2400.0000 0 1720  And so
+    emission_ms beg_ms end_ms text
+
+The emission time is the time the line appeared, measured from the start of the recording; in the
+mode --comp_unaware it is the audio received. The file does not say which.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+from streaming_asr import clocks
+from streaming_asr.data.rows import files, numbers, text_rows, write_lines
+from streaming_asr.errors import UserError
+from streaming_asr.events.log import Log
+from streaming_asr.score.formats.stream import (
+    CA,
+    COMMITS,
+    CU,
+    Emission,
+    Stream,
+    file_name,
+    known_of,
+)
+from streaming_asr.text.normalise import pieces
+
+LINE = re.compile(r"(\d+(?:\.\d+)?) (-?\d+) (-?\d+) ?(.*)")
+
+
+def write(log: Log, folder: Path, *, comp_unaware: bool = False) -> list[Path]:
+    """Write one file folder/<utterance>.txt each; the emission time is f_k, or a_k where
+    `comp_unaware`. Raises UserError where the log does not know that clock.
+
+    Where the method gives no word times, a line runs from the end of the one before it to a_k.
+    """
+    clock, needed = ("cu", CU) if comp_unaware else ("ca", CA)
+    if needed not in known_of(log.header) or (
+        not comp_unaware and any(utterance.batch > 1 for utterance in log.utterances)
+    ):
+        other = "leave --comp-unaware out" if comp_unaware else "add --comp-unaware"
+        raise UserError(f"this log does not tell the {needed}; {other}.")
+    written = []
+    for utterance in log.utterances:
+        steps = utterance.steps if utterance.status == "ok" else []
+        lines = []
+        end_s = 0.0
+        for step, seen_s in zip(steps, clocks.step_times(steps, clock), strict=True):
+            if step.retracted:
+                raise UserError(
+                    f"{utterance.utt}: takes committed words back, which these lines cannot say; "
+                    "export it as simulstream."
+                )
+            if not "".join(step.committed).strip():
+                continue
+            times = [(start, end) for start, end, _ in step.words or ()]
+            starts = [start for start, _ in times if start is not None]
+            ends = [end for _, end in times if end is not None]
+            begin_s, end_s = min(starts, default=end_s), max(ends, default=step.audio_s)
+            text = "".join(step.committed).replace("\n", " ")
+            milliseconds = f"{seen_s * 1000:.4f} {begin_s * 1000:.0f} {end_s * 1000:.0f}"
+            lines.append(f"{milliseconds} {text}")
+        written.append(write_lines(folder / f"{quote(utterance.utt, safe=' ')}.txt", lines))
+    return written
+
+
+def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[Stream], set[str]]:
+    """Return the recording of a file, or the recordings of a folder of *.txt, by file name.
+
+    It knows one clock: the audio clock where `comp_unaware`, else the compute clock.
+    """
+    streams = []
+    for file in files(path, (".txt", ".log", ".out")):
+        rows: list[tuple[float, str]] = []
+        for where, line in text_rows(file):
+            match = LINE.fullmatch(line)
+            if match is None:
+                raise UserError(
+                    f"{where}: {line[:60]!r} is not `emission_ms beg_ms end_ms text`; keep the "
+                    "program's standard output alone."
+                )
+            rows.append((numbers([match[1]], where)[0] / 1000.0, match[4]))
+        # Some back ends write the blank before a word, others leave it to the reader.
+        between = "" if any(text.startswith(" ") for _, text in rows) else " "
+        emissions = tuple(
+            Emission(
+                pieces(between + text),
+                audio_s=seen_s if comp_unaware else None,
+                finished_s=None if comp_unaware else seen_s,
+            )
+            for seen_s, text in rows
+        )
+        streams.append(Stream((file_name(file),), emissions))
+    return streams, {CU if comp_unaware else CA, COMMITS}

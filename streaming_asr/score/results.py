@@ -1,0 +1,364 @@
+"""A folder of results -> cells: what ran, its numbers, and what speaks against comparing them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streaming_asr.cells import pieces
+from streaming_asr.data.manifest import text_lines
+from streaming_asr.errors import UserError
+from streaming_asr.events.log import is_set_aside, read_log
+from streaming_asr.files import validator
+from streaming_asr.metrics.table import with_wer
+
+BATCH = "batch: its text is offline's everywhere, and it commits nothing before the end"
+SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
+
+# Overrides that have a column of their own; the others of a cell's name are its variant.
+_COLUMNS = frozenset({"method", "chunk", "data", "data.split", "data.snr_db", "data.noise"})
+# Overrides that say which recordings, where and on what: notes tell where runs differ in them.
+_SETTING = frozenset({"limit", "data.path", "data.align", "data.alignments", "device", "threads"})
+_SHARED = frozenset({"model", "model.path", "language"})  # named only where runs differ in them
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of one method over one corpus, or what is left of it.
+
+    chunk_s: seconds, None where unknown. metrics: empty when `error` says why.
+    notes: what a reader must know before comparing this row with the others.
+    is_odd: scored or measured unlike the others of its data, so neither best nor on a front.
+    """
+
+    folder: Path
+    name: str
+    method: str
+    variant: str
+    chunk_s: float | None
+    split: str
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+    document: Mapping[str, Any] = field(default_factory=dict)  # metrics.json as it is
+    is_odd: bool = False
+    config: Mapping[str, Any] = field(default_factory=dict)  # what was to run, failed or not
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} {self.variant}".strip()
+
+    def interval(self, metric: str) -> tuple[float, float] | None:
+        """Return the 95 % interval of a metric; None for results scored before there were any."""
+        found = (self.document.get("intervals") or {}).get("metrics", {}).get(metric)
+        return (found[0], found[1]) if found else None
+
+    @property
+    def model(self) -> str:
+        return str((self.config.get("model") or {}).get("name") or "")
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether there is a reference to count errors against, or no result to tell."""
+        return not self.metrics or "wer" not in self.metrics or self.metrics["wer"] is not None
+
+    @property
+    def chunk(self) -> str:
+        """The chunk as it is shown; the offline pass waits for the whole recording."""
+        if self.method == "offline":
+            return "whole"
+        return "" if self.chunk_s is None else f"{self.chunk_s * 1000:g} ms"
+
+
+def read_cells(folder: Path | str) -> list[Cell]:
+    """Return all cells under `folder`, by method, variant, split and chunk.
+
+    Raises UserError where there is no such folder or no result in it.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise UserError(f"{root}: no such folder; give a folder of results, as outputs/default")
+    found = {
+        path.parent
+        for name in ("metrics.json", "failed.json")
+        for path in root.rglob(name)
+        if not is_set_aside(path.relative_to(root))
+    }
+    found |= {
+        path.parent
+        for path in root.rglob(pieces.FOLDER)
+        if path.is_dir() and pieces.told(path.parent) and not is_set_aside(path.relative_to(root))
+    }
+    if not found:
+        raise UserError(
+            f"{root}: no metrics.json in it or below it; report shows finished runs, "
+            "so run first: python -m streaming_asr.run method=whisperrt chunk=300ms"
+        )
+    overrides = [set(_overrides(path.name).items()) for path in found]
+    common = frozenset(dict(set.intersection(*overrides))) & _SHARED
+    cells = [_read_cell(path, root, common) for path in found]
+    cells.sort(
+        key=lambda cell: (cell.method, cell.variant, cell.split, cell.chunk_s or 0.0, cell.name)
+    )
+    return mark_batch(_marked(cells))
+
+
+def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
+    name = folder.relative_to(root).as_posix() if folder != root else folder.name
+    notes: list[str] = []
+    error: str | None = None
+    document: dict[str, Any] = {}
+    failure = pieces.failure(folder)
+    path = folder / "metrics.json"
+    if path.is_file():
+        try:
+            document = _document(path)
+            metrics = with_wer({str(key): value for key, value in document["metrics"].items()})
+        except (ValueError, RecursionError) as reason:
+            document, metrics = {}, {}
+            error = f"metrics.json is unreadable ({type(reason).__name__}: {reason}); score again"
+        else:
+            if document.get("invalid"):
+                error = "invalid log: " + "; ".join(document["invalid"][:3])
+            elif (schema := document.get("schema")) != SCHEMA:
+                error = f"metrics.json has schema {schema}, this report reads {SCHEMA}; score again"
+                metrics = {}
+            elif failure:
+                notes.append(f"a later run failed: {failure}")
+    else:
+        metrics, error = {}, failure or pieces.told(folder)
+    config = document.get("config") or _saved_config(folder)
+    overrides = _overrides(folder.name)
+    if n_failed := document.get("n_failed"):
+        notes.append(f"{n_failed} of {document.get('n_utterances')} utterances failed")
+    if (feed := config.get("feed")) in ("best_effort", "realtime"):
+        notes.append(f"feed {feed}: the text depends on the machine")
+    if document.get("n_slipped"):
+        notes.append(f"{document['n_slipped']} utterances were fed late: this machine was busy")
+    if feed == "realtime_queue":
+        n_streams = config.get("streams") or config.get("batch")
+        notes.append(f"{n_streams} streams on one device, {config.get('batch')} in a step")
+    elif (config.get("batch") or 1) != 1:
+        notes.append(f"batch {config['batch']}: no latency")
+    method = overrides.get("method") or _method(config) or name
+    notes += _doubts(method, config, metrics)
+    return Cell(
+        folder=folder,
+        name=name,
+        method=method,
+        variant=" ".join(
+            f"{key.rsplit('.', 1)[-1]}={value}"
+            for key, value in overrides.items()
+            if key not in _COLUMNS | _SETTING | common
+        ),
+        chunk_s=_seconds(config.get("chunk", overrides.get("chunk"))),
+        split=_split(config, overrides),
+        metrics=metrics,
+        error=error,
+        notes=tuple(notes),
+        document=document,
+        config=config,
+    )
+
+
+# Settings with which a method is a baseline and nothing to report: method, key, value, why.
+_UNTRAINED = (
+    (
+        "hush_word",
+        "padding",
+        "zeros",
+        "padding=zeros: the model never heard audio that ends this early, and may say words that "
+        "nobody said; take padding=hush, or full, which it was trained on",
+    ),
+    (
+        "whisperrt",
+        "weights",
+        None,
+        "weights=none: unless they are merged into the model, it was never trained to hear block "
+        "by block; take weights=auto, or train them with streaming_asr.train",
+    ),
+)
+
+
+def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[str]:
+    """Return why these numbers should not be reported as the method's, and what to do."""
+    settings = config.get("method")
+    doubts = [
+        f"warning: {why}"
+        for name, key, value, why in _UNTRAINED
+        if name == method
+        and isinstance(settings, Mapping)
+        and settings.get(key, "unknown") == value
+        and metrics
+    ]
+    wer = metrics.get("wer")
+    if isinstance(wer, int | float) and wer > 100:
+        doubts.append(
+            f"warning: WER {wer:.4g} %, more errors than words: the model says words that nobody "
+            "said, often again and again; look at the texts in the page, at model, language and "
+            "sample rate, and at whether the weights fit the method"
+        )
+    return doubts
+
+
+# What the report relies on; what else a result holds is shown as it is.
+_RESULT = Path(__file__).with_name("metrics.schema.json")
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """Return a metrics.json. Raises ValueError for one that the report cannot show."""
+    document: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+    validator(_RESULT)(document)
+    return document
+
+
+def _marked(cells: list[Cell]) -> list[Cell]:
+    """Return the cells, each noted where it differs from the majority of the others (for the
+    corpus: of its data) in what a comparison needs, or shows as another cell does."""
+    marked = cells
+    for what, value in (
+        ("scored by metrics version", lambda cell: cell.document.get("metrics_version")),
+        ("measured on another machine:", lambda cell: _machine(cell.document.get("machine"))),
+    ):
+        marked = _unlike_most(marked, what, value, lambda cell: None)
+    marked = _unlike_most(marked, "of other data:", _corpus, lambda cell: cell.split)
+    marked = _unlike_most(
+        marked,
+        "normalised by",
+        lambda cell: ", ".join(cell.document.get("normaliser") or ()),
+        lambda cell: cell.split,
+    )
+    shown = [(cell.label, cell.split, cell.chunk_s) for cell in marked]
+    return [
+        replace(cell, notes=(*cell.notes, f"folder {cell.name}")) if shown.count(row) > 1 else cell
+        for cell, row in zip(marked, shown, strict=True)
+    ]
+
+
+def _unlike_most(
+    cells: list[Cell], what: str, value: Callable[[Cell], Any], group: Callable[[Cell], Any]
+) -> list[Cell]:
+    values: dict[Any, list[Any]] = {}
+    for cell in cells:
+        if cell.metrics:
+            values.setdefault(group(cell), []).append(value(cell))
+    usual = {key: max(here, key=here.count) for key, here in values.items()}
+    return [
+        replace(
+            cell,
+            notes=(*cell.notes, f"{what} {value(cell)}, most others {usual[group(cell)]}"),
+            is_odd=True,
+        )
+        if cell.metrics and value(cell) != usual[group(cell)]
+        else cell
+        for cell in cells
+    ]
+
+
+def _corpus(cell: Cell) -> str:
+    """Return which utterances a cell is of: as many of the same corpus."""
+    data = (cell.document.get("hashes") or {}).get("data")
+    version = f" of version {str(data)[:6]}" if data else ""
+    return f"{cell.document.get('n_utterances')} utterances{version}"
+
+
+def _machine(machine: Any) -> str:
+    """Return what of a machine changes a timing; its free memory would split equal ones."""
+    if not isinstance(machine, Mapping):
+        return str(machine)
+    keys = [key for key in ("cpu", "gpu", "cores", "threads") if key in machine]
+    return " ".join(str(machine[key]) for key in keys or sorted(machine))
+
+
+def _saved_config(folder: Path) -> Mapping[str, Any]:
+    """Return the configuration that a run saved before it began, all that a failed one leaves."""
+    parts = sorted(folder.glob(f"{pieces.FOLDER}/*/.hydra/config.yaml"))
+    path = next((p for p in (folder / ".hydra" / "config.yaml", *parts) if p.is_file()), None)
+    if path is None:
+        return {}
+    import yaml
+
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError:
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _overrides(name: str) -> dict[str, str]:
+    """Return the keys of `chunk=300ms,method=whisperrt`; a comma inside a value stays in it."""
+    parts = re.split(r",(?=[+~\w./@]+=)", name)
+    return dict(part.lstrip("+~").split("=", 1) for part in parts if "=" in part)
+
+
+def _method(config: Mapping[str, Any]) -> str | None:
+    """Return `whisperrt` of streaming_asr.methods.whisperrt.WhisperRT."""
+    target = str((config.get("method") or {}).get("_target_", "")).split(".")
+    return target[target.index("methods") + 1] if "methods" in target[:-1] else None
+
+
+def _split(config: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
+    data = config.get("data") or {}
+    corpus = data.get("name") or str(data.get("_target_", "")).rpartition(".")[2].lower()
+    split = data.get("split") or overrides.get("data.split")
+    ratio = data.get("snr_db")
+    noise = "" if ratio is None else f"{ratio:g} dB"
+    kind = Path(str(data["noise"])).name if data.get("noise") else ""
+    return " ".join(str(part) for part in (corpus, split, kind, noise) if part)
+
+
+def _seconds(chunk: Any) -> float | None:
+    """Return 0.3 of `300ms`. A foreign log may hold what durations.parse_duration would refuse."""
+    match = re.fullmatch(r"(\d+\.?\d*)\s*(ms|s)", str(chunk).strip())
+    return float(match[1]) / (1000 if match[2] == "ms" else 1) if match else None
+
+
+# -- what streams in name only ----------------------------------------------------------------
+
+
+def mark_batch(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells, those noted as batch whose text equals that of an offline run of the same
+    data in every utterance and which commit no word before the end of any."""
+    offline = [cell for cell in cells if cell.method == "offline" and cell.metrics]
+    return [
+        replace(cell, notes=(*cell.notes, BATCH))
+        if cell.metrics
+        and cell.method != "offline"
+        and any(_says_the_same(cell, each) for each in offline)
+        and _commits_only_at_the_end(cell)
+        else cell
+        for cell in cells
+    ]
+
+
+def _says_the_same(cell: Cell, offline: Cell) -> bool:
+    # Equal texts have equal error rates, which are at hand.
+    same = ("wer", "cer", "wer_formatted")
+    if cell.split != offline.split or any(
+        cell.metrics.get(name) != offline.metrics.get(name) for name in same
+    ):
+        return False
+    ours, theirs = _texts(cell), _texts(offline)
+    return ours == theirs and ours is not None and any(ours.values())
+
+
+def _texts(cell: Cell) -> dict[str, str] | None:
+    try:
+        lines = [json.loads(line) for line in text_lines(cell.folder / "utterances.jsonl")]
+        return {line["utt"]: line["hypothesis"] for line in lines}
+    except (OSError, ValueError, KeyError, TypeError):  # a result without it is shown unmarked
+        return None
+
+
+def _commits_only_at_the_end(cell: Cell) -> bool:
+    try:
+        log = read_log(cell.folder / "events.jsonl")
+    except UserError:  # the numbers stand without their log
+        return False
+    return not any(step.committed for each in log.utterances for step in each.steps[:-1])

@@ -1,0 +1,125 @@
+"""The log of a simulation: recordings opened, their steps written, and each closed, whatever fails.
+
+A feed decides what is heard when; the logbook keeps what came of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.events.log import SLIP_S, EventWriter, Step, UtteranceLog
+from streaming_asr.machine import MemoryMeter, ran_out_of_memory
+from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.simulate.chunking import InMemory, OnDisk
+from streaming_asr.simulate.stepper import StreamRecord
+from streaming_asr.utterance import Utterance
+
+log = logging.getLogger(__name__)
+
+
+class Row(StreamRecord):
+    """A stream whose audio is all there."""
+
+    def __init__(
+        self, utterance: Utterance, audio: InMemory | OnDisk, feed: str, batch: int, ahead: int
+    ) -> None:
+        """batch: streams that share its steps. ahead: samples of the method's look-ahead."""
+        super().__init__(
+            UtteranceLog.of(utterance, feed=feed, batch=batch, lookahead_samples=ahead)
+        )
+        self.utterance = utterance
+        self.audio = audio
+        self.log.duration_samples = audio.n
+        self.log.audio_hash = audio.hash
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether all of the audio has been taken."""
+        return self.received == self.audio.n
+
+    def take(self, end: int) -> Samples:
+        """Return the samples that follow, up to `end`."""
+        begin, self.received = self.received, end
+        return self.audio.read(end - begin)
+
+
+@dataclass
+class Logbook:
+    """Where the rows of a run are opened, written and closed.
+
+    at_most: samples of a step of all streams together; None outside of long form.
+    """
+
+    writer: EventWriter
+    feed: str
+    lookahead_samples: int
+    on_utterance: Callable[[Utterance, str | None], None]
+    on_heard: Callable[[Utterance, float], None]
+    at_most: int | None = None
+    memory: MemoryMeter = field(default_factory=MemoryMeter)
+
+    def opener(self, utterance: Utterance) -> Callable[[], Any] | None:
+        """Return what reads a recording longer than a step from disk; None for all others."""
+        n_samples = round(utterance.duration_s * SAMPLE_RATE)
+        longer = self.at_most is not None and n_samples > self.at_most
+        return getattr(utterance.audio, "reader", None) if longer else None
+
+    def row(self, utterance: Utterance, batch: int) -> Row:
+        """Return the row of an utterance. Raises what reading the audio raises."""
+        opener, at_most = self.opener(utterance), self.at_most
+        audio = OnDisk(opener, at_most) if opener and at_most else InMemory(utterance.load())
+        utterance.check_length(audio.n)
+        return Row(utterance, audio, self.feed, batch, self.lookahead_samples)
+
+    def open(self, row: Row) -> None:
+        """Begin the row in the log."""
+        self.writer.open_utterance(row.log)
+
+    def write(self, row: Row, step: Step) -> None:
+        """Write a step of a row that is open."""
+        self.writer.step(row.utterance.id, step)
+
+    def write_all(self, row: Row, failure: str | None) -> None:
+        """Write a row whose steps were kept until its end."""
+        self.open(row)
+        for step in row.log.steps:
+            self.write(row, step)
+        self.close(row, failure)
+
+    def heard(self, row: Row) -> None:
+        """Tell how much of the row has been heard, and look at the memory."""
+        self.memory.sample()
+        self.on_heard(row.utterance, row.received / SAMPLE_RATE)
+
+    def close(self, row: Row, failure: str | None) -> None:
+        """End the row in the log, as failed where there is a failure."""
+        self.writer.close_utterance(
+            row.utterance.id,
+            error=failure,
+            memory_peak_bytes=self.memory.peak_bytes(),
+            commit_violations=row.log.commit_violations,
+            pacing_slip_s=row.log.pacing_slip_s,
+        )
+        if (slip_s := row.log.pacing_slip_s or 0.0) > SLIP_S:
+            log.warning("%s: was fed %.2f s late; this machine is busy", row.log.utt, slip_s)
+        self.on_utterance(row.utterance, failure)
+
+    def fail_unopened(self, utterance: Utterance, error: Exception, batch: int) -> None:
+        """Log an utterance that could not be begun as failed."""
+        failure = self.told(utterance, error)
+        fields = {"batch": batch, "lookahead_samples": self.lookahead_samples}
+        self.writer.open_utterance(UtteranceLog.of(utterance, feed=self.feed, **fields))
+        self.writer.close_utterance(utterance.id, error=failure)
+        self.on_utterance(utterance, failure)
+
+    def told(self, utterance: Utterance, error: Exception) -> str:
+        """Return what the log says of an error. Raises the error where memory ran out."""
+        if ran_out_of_memory(error):  # no fault of the utterance, which stays open; the run ends
+            raise error
+        expected = isinstance(error, UserError)
+        log.warning("utterance %s failed: %s", utterance.id, error, exc_info=not expected)
+        return str(error) if expected else f"{type(error).__name__}: {error}"

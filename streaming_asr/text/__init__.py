@@ -1,0 +1,1 @@
+"""What is done to text: one normaliser for every method, and subtitles."""
