@@ -37,7 +37,7 @@ test: $(VENV)/.installed-dev  ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 fuzz: $(VENV)/.installed-dev  ## 2,000 spoiled inputs; `make test` has 200 of them
-	FUZZ_FACTOR=10 OMP_NUM_THREADS=1 timeout 20m $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/test_fuzz_*.py
+	FUZZ_FACTOR=10 OMP_NUM_THREADS=1 timeout 20m $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/fuzz
 
 check: $(VENV)/.installed-dev  ## linter, formatter, import order and type checker; changes nothing
 	$(BIN)/ruff check .

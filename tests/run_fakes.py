@@ -159,7 +159,7 @@ def arguments(folder: Path, *overrides: str) -> list[str]:
     return ["-cd", str(conf), *kept, *overrides]
 
 
-RUN = "import sys; from streaming_asr.run import main; sys.exit(main())"
+RUN = "import sys; from streaming_asr.run.command import main; sys.exit(main())"
 
 
 def environment(**given: str) -> dict[str, str]:

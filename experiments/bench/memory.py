@@ -57,7 +57,7 @@ def read_memory(overrides: Sequence[str]) -> tuple[list[Reading], float]:
     import torch
 
     from streaming_asr.config.build import build
-    from streaming_asr.config.compose import compose
+    from streaming_asr.config.settle import compose
     from streaming_asr.durations import parse_duration
     from streaming_asr.simulate.chunking import deliveries
 

@@ -46,7 +46,7 @@ def measure(overrides: Sequence[str], pipeline: str, n_cores: int, limit: int) -
 
     from streaming_asr.align.auto import timed_utterances
     from streaming_asr.config.build import build
-    from streaming_asr.config.compose import compose
+    from streaming_asr.config.settle import compose
     from streaming_asr.events.log import EventWriter, read_log
     from streaming_asr.metrics.corpus import compute
     from streaming_asr.metrics.trace import trace
@@ -114,7 +114,7 @@ def _keep_best(arguments: argparse.Namespace) -> None:
     """Print a row for every split and keep the fastest."""
     if min(arguments.cores, arguments.limit) < 1:
         raise UserError("--cores, --limit: 1 or more")
-    from streaming_asr.config.compose import compose
+    from streaming_asr.config.settle import compose
     from streaming_asr.methods.hush_word.pipeline import keep_split
 
     model = str(compose(["method=hush_word", *arguments.override]).method.model_path)

@@ -32,7 +32,7 @@ import psutil
 
 from experiments.bench.show import console, print_lines, verdict
 from streaming_asr.config.build import build
-from streaming_asr.config.compose import compose
+from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 

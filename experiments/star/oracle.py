@@ -17,7 +17,7 @@ import numpy as np
 from rich.table import Table
 
 from streaming_asr.config.build import build
-from streaming_asr.config.compose import compose
+from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_S
 from streaming_asr.simulate.recorder import StepRecorder

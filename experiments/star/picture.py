@@ -17,7 +17,8 @@ import numpy as np
 
 from experiments.svg import save_svg
 from streaming_asr.config.build import build
-from streaming_asr.config.compose import compose, compose_raw
+from streaming_asr.config.compose import compose_raw
+from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 
 HERE = Path(__file__).parent

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 from experiments.svg import save_svg
 from streaming_asr.config.build import build
-from streaming_asr.config.compose import compose
+from streaming_asr.config.settle import compose
 from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance

@@ -65,6 +65,11 @@ def code_hash(target: str) -> str:
 
 def _source(module: str) -> Path | None:
     """Return the file of a module; None where there is none."""
+    if module.partition(".")[0] == PACKAGE:
+        place = HERE.joinpath(*module.split(".")[1:])
+        return next(
+            (f for f in (place.with_suffix(".py"), place / "__init__.py") if f.is_file()), None
+        )
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -83,11 +88,9 @@ def _imported(file: Path) -> Iterator[Path]:
         else:
             continue
         for name in names:
-            if not name.startswith(f"{PACKAGE}."):
+            found = _source(name) if name.startswith(f"{PACKAGE}.") else None
+            if found is None or found.name == "train.py":
                 continue
-            place = HERE.joinpath(*name.split(".")[1:])
-            for found in (place.with_suffix(".py"), place / "__init__.py"):
-                inside = found.relative_to(HERE)
-                counts = inside.parts[0] in ROOMS or inside.as_posix() in FILES
-                if counts and found.name != "train.py" and found.is_file():
-                    yield found
+            inside = found.relative_to(HERE)
+            if inside.parts[0] in ROOMS or inside.as_posix() in FILES:
+                yield found

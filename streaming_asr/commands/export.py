@@ -41,7 +41,7 @@ def export(
     out: Path, settings: Sequence[str], *, ctranslate2: bool = False, results: Path | None = None
 ) -> None:
     """Writes `out`, all of it or nothing. Raises UserError."""
-    from streaming_asr.config.compose import compose
+    from streaming_asr.config.settle import compose
 
     if "=" in str(out):
         raise UserError(f"{out}: the folder to write comes first, then the settings")

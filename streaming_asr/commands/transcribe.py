@@ -23,8 +23,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from streaming_asr.config.compose import compose, compose_raw
-from streaming_asr.config.settle import check_options
+from streaming_asr.config.compose import compose_raw
+from streaming_asr.config.settle import check_options, compose
 from streaming_asr.data import Folder, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_asr.config.build import build
-from streaming_asr.config.compose import compose
+from streaming_asr.config.settle import compose
 from streaming_asr.data.audio import RATES_HZ, Resampler, to_mono_16k
 from streaming_asr.durations import first_chunk_ms, parse_duration
 from streaming_asr.errors import UserError

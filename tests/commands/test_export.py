@@ -1,0 +1,121 @@
+"""Export: the merged folder answers as model and adapter do, here and in CTranslate2; the card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import WhisperForConditionalGeneration
+
+from streaming_asr.commands.export import main
+from streaming_asr.whisper.load import load_whisper
+from tests.tiny import tiny_folder
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*is_gradient_checkpointing:FutureWarning", "ignore::DeprecationWarning"
+)
+
+
+def settings(adapter: Path, *more: str) -> list[str]:
+    return [
+        "method=whisperrt", "chunk=300ms", "model=whisper", f"model.path={tiny_folder()}",
+        f"model.weights={adapter.parents[1]}", *more,
+    ]  # fmt: skip
+
+
+def logits(model) -> torch.Tensor:
+    torch.manual_seed(2)
+    mel, ids = torch.randn(1, 80, 400), torch.tensor([[331, 40, 41, 42]])
+    with torch.inference_mode():
+        return model(input_features=mel, decoder_input_ids=ids).logits
+
+
+def test_the_exported_folder_answers_as_model_and_adapter_do(adapter, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    assert main([str(out), *settings(adapter)]) == 0
+    assert f"model.path={out} method.weights=none chunk=300ms" in capsys.readouterr().out
+    merged = WhisperForConditionalGeneration.from_pretrained(out).eval()
+    expected = load_whisper(tiny_folder(), adapter=adapter).model
+    torch.testing.assert_close(logits(merged), logits(expected))
+    plain = load_whisper(tiny_folder()).model
+    assert (logits(merged) - logits(plain)).abs().max() > 0.01
+    assert json.loads((out / "preprocessor_config.json").read_text())["feature_size"] == 80
+    again = load_whisper(out)
+    assert again.alignment_heads == [(1, 0), (1, 1)]
+    assert again.tokenizer("the fox").input_ids == load_whisper(
+        tiny_folder()
+    ).tokenizer("the fox").input_ids  # fmt: skip
+
+
+def test_ctranslate2_computes_with_the_merged_weights(adapter, tmp_path) -> None:
+    import ctranslate2
+
+    out = tmp_path / "out"
+    assert main([str(out), *settings(adapter), "--ctranslate2"]) == 0
+    model = ctranslate2.models.Whisper(str(out / "ctranslate2"), compute_type="float32")
+    torch.manual_seed(3)
+    mel = torch.randn(1, 80, 400)
+    encoded = model.encode(ctranslate2.StorageView.from_array(mel.numpy()), to_cpu=True)
+    expected = load_whisper(tiny_folder(), adapter=adapter).model.model.encoder(mel)[0]
+    np.testing.assert_allclose(np.array(encoded), expected.numpy(), atol=1e-4)
+    assert (out / "ctranslate2" / "tokenizer.json").is_file()
+
+
+def test_the_card_tells_configuration_data_and_metrics(adapter, tmp_path) -> None:
+    others = str(adapter.parent / "random")
+    for used, wer in ((str(adapter), 9.0), (others, 99.0), (None, 77.0)):
+        folder = tmp_path / "results" / f"method=whisperrt,chunk=300ms,seed={wer:.0f}"
+        folder.mkdir(parents=True)
+        document = {
+            "schema": 1,
+            "config": {
+                "method": {"_target_": "streaming_asr.methods.whisperrt.Any", "weights": used},
+                "data": {"_target_": "streaming_asr.data.Mini", "split": "clean"},
+                "chunk": "300ms",
+            },
+            "metrics": {"wer": wer},
+            "intervals": {"metrics": {"wer": [8.0, 10.0]}},
+            "n_utterances": 60,
+        }  # fmt: skip
+        (folder / "metrics.json").write_text(json.dumps(document))
+    out = tmp_path / "out"
+    assert main([str(out), *settings(adapter), "--results", str(tmp_path / "results")]) == 0
+    card = (out / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\n")
+    assert "| rank | 4 |" in card and "| dev/wer | 12.5 |" in card
+    assert "| train_data | train |" in card  # nothing of one machine
+    assert "| whisperrt seed=9 | 300 ms | mini clean | 60 | 9.0 | 8.0 to 10.0 |" in card
+    assert "seed=99" not in card and "seed=77" not in card
+    assert "blocks that never look ahead" in card
+
+
+def test_without_results_the_card_says_not_run(adapter, tmp_path) -> None:
+    out = tmp_path / "out"
+    assert main([str(out), *settings(adapter, "method.weights=none")]) == 0
+    card = (out / "README.md").read_text()
+    assert "## Results\n\nNot run." in card
+    assert "there is no adapter in them" in card
+    assert "there is no training.json" in card
+
+
+def test_what_cannot_be_exported_is_told_before_weights_load(adapter, tmp_path, capsys) -> None:
+    def told(*arguments: str) -> str:
+        assert main([*arguments]) == 2
+        return capsys.readouterr().err
+
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "something").touch()
+    assert "exists and is not an empty folder" in told(str(full), *settings(adapter))
+    assert "comes first" in told("method=whisperrt", "model=mini")
+    out = str(tmp_path / "out")
+    assert "its network is no Whisper" in told(out, "method=chunkformer", "method.weights=none")
+    save_file({"weight": torch.ones(1)}, adapter / "ctc.safetensors")
+    assert "holds ctc.safetensors, which a Whisper model has no place for" in told(
+        out, *settings(adapter)
+    )
+    assert not Path(out).exists()

@@ -1,0 +1,241 @@
+"""Models in packages: where they are looked for, what is refused, and how they are obtained."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from ct2 import converted
+from tiny import tiny_folder
+
+from streaming_asr.commands.doctor import _models
+from streaming_asr.config.settle import compose
+from streaming_asr.errors import UserError
+from streaming_asr.models import find, packages
+from streaming_asr.models.hash import weights_hash
+from streaming_asr.models.packages import Packaged, Wheel, packaged
+from streaming_asr.run import obtain as get
+from streaming_asr.whisper.from_ctranslate2 import locate
+from streaming_asr.whisper.load import load_whisper
+
+HUB = "me/whisper-nano"
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """A machine with no cache, no hub and no network."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def nano(tmp_path, monkeypatch):
+    """A model in two packages, known to the registry of this project, not installed."""
+    folder = converted()
+    files = {f.name: f.read_bytes() for f in folder.iterdir() if f.name != "vocabulary.json"}
+    wheels = tuple(Wheel(f"nano-part{i}", "1.0.0", f"nano_part{i}/data") for i in (1, 2))
+    hashes = {name: digest(content) for name, content in files.items()}
+    model = Packaged("nano", HUB, "nano", "MIT", wheels, hashes)
+    monkeypatch.setattr(packages, "packaged", lambda: {HUB: model})
+    for module in (find, get):
+        monkeypatch.setattr(module, "packaged", lambda: {HUB: model})
+    whole = files.pop("model.bin")
+    parts = [{"model.bin.part1": whole[:5000], **files}, {"model.bin.part2": whole[5000:]}]
+    for wheel, content in zip(wheels, parts, strict=True):
+        place = tmp_path / "wheels" / f"{wheel.name.replace('-', '_')}-1.0.0-py3-none-any.whl"
+        place.parent.mkdir(exist_ok=True)
+        with zipfile.ZipFile(place, "w") as archive:
+            for name, data in content.items():
+                archive.writestr(f"{wheel.folder}/{name}", data)
+            info = place.name.removesuffix("-py3-none-any.whl") + ".dist-info"
+            about = f"Metadata-Version: 2.1\nName: {wheel.name}\nVersion: 1.0.0\n"
+            archive.writestr(f"{info}/METADATA", about)
+            archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            archive.writestr(f"{info}/RECORD", "")
+    return model
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Puts wheels of `nano` where this Python finds packages."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.setattr(sys, "path", [str(site), *sys.path])
+
+    def put(*numbers: int) -> Path:
+        for number in numbers:
+            place = tmp_path / "wheels" / f"nano_part{number}-1.0.0-py3-none-any.whl"
+            zipfile.ZipFile(place).extractall(site)
+        return site
+
+    return put
+
+
+def kept(tmp_path) -> list[str]:
+    """What the cache holds of models, half made or whole."""
+    return sorted(file.name for file in (tmp_path / "cache" / "streaming_asr" / "models").glob("*"))
+
+
+def test_the_parts_of_installed_packages_make_the_model(nano, install):
+    install(1, 2)
+    found = find.find(HUB)
+    assert found.folder == nano.place and found.is_ctranslate2
+    assert found.where == "the installed nano-part1 1.0.0 and nano-part2 1.0.0"
+    assert weights_hash(HUB) == weights_hash(converted())
+    assert load_whisper(HUB).config.d_model == 32
+    assert find.find(HUB).where.endswith("in this project's cache")
+
+
+def test_the_hubs_cache_comes_before_a_package_and_a_revision_is_never_a_packages(
+    nano, install, tmp_path, monkeypatch
+):
+    install(1, 2)
+    there = tmp_path / "hub" / "models--me--whisper-nano"
+    shutil.copytree(locate(converted()), there / "snapshots" / ("a" * 40))
+    (there / "refs").mkdir()
+    (there / "refs" / "main").write_text("a" * 40)
+    assert find.find(HUB).where == "the hub's cache"
+    shutil.rmtree(there)
+    assert "nano-part1" in find.find(HUB).where
+    assert find.find_here(f"{HUB}@main") is None
+
+
+def test_half_of_a_split_package_is_one_sentence(nano, install, tmp_path):
+    install(1)
+    with pytest.raises(UserError, match=r"nano-part2 is not installed.*streaming_asr\.get nano"):
+        find.find(HUB)
+    assert kept(tmp_path) == []
+
+
+def test_files_of_another_hash_are_refused_and_nothing_is_left(nano, install, tmp_path):
+    site = install(1, 2)
+    part = site / "nano_part2" / "data" / "model.bin.part2"
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+    with pytest.raises(UserError, match=r"model\.bin has the sha256 .*only the pinned files"):
+        find.find(HUB)
+    assert kept(tmp_path) == []
+    part.unlink()
+    with pytest.raises(UserError, match=r"model\.bin is not in .*install the packages again"):
+        find.find(HUB)
+
+
+def test_where_nothing_works_one_error_names_every_remedy(nano):
+    with pytest.raises(UserError) as told:
+        find.find(HUB)
+    for remedy in (
+        "python -m streaming_asr get nano",
+        'pip install "streaming-asr[nano]"',
+        "hf download me/whisper-nano",
+        "model.path=models/whisper-nano",
+    ):
+        assert remedy in str(told.value)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this Python has no pip")
+def test_get_downloads_checks_and_says_where_it_lies(nano, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    assert get.main(["nano"]) == 0
+    out = capfd.readouterr().out
+    assert f"nano: {nano.place}" in out and "licence: MIT" in out and "model=nano" in out
+    assert kept(tmp_path) == [nano.place.name]
+    assert sorted(file.name for file in nano.place.iterdir()) == sorted(nano.sha256)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
+    assert get.main(["nano"]) == 0  # it is there
+    shutil.rmtree(nano.place)
+    assert get.main(["nano"]) == 2
+    assert "pip could not download it" in capfd.readouterr().err
+    assert kept(tmp_path) == []
+
+
+def test_get_refuses_what_it_does_not_know_before_it_fetches_anything(nano, capsys):
+    assert get.main(["nano", "nanoo"]) == 2
+    assert "nanoo: cannot be obtained; did you mean nano?" in capsys.readouterr().err
+
+
+def test_every_pinned_model_is_a_model_of_its_name():
+    assert {name: model.model for name, model in packaged().items()} == {
+        "openai/whisper-tiny.en": "tiny.en",
+        "openai/whisper-base": "base",
+    }
+    for hub, model in packaged().items():
+        config = compose([f"model={model.model}", "method=offline", "data=mini"])
+        assert config.method.model_path == config.model.path == hub
+        assert all(len(value) == 64 for value in model.sha256.values())
+        assert "model.bin" in model.sha256 and model.licence.startswith("MIT")
+
+
+def test_doctor_says_which_models_are_there(nano, install, monkeypatch):
+    (check,) = _models()
+    assert (check.state, check.remedy) == ("absent", "python -m streaming_asr get nano")
+    install(1)
+    (check,) = _models()
+    assert check.state == "absent" and "nano-part2 is not installed" in check.found
+    install(2)
+    (check,) = _models()
+    assert check.state == "ok" and str(nano.place) in check.found
+
+
+@pytest.mark.parametrize("asked", ["prompts", "prompts:en"])
+def test_get_says_where_the_prompts_lie_and_their_licence(asked, monkeypatch, tmp_path, capsys):
+    licence = "Files: *\nLicense: CC-BY-SA-3.0\nCopyright: 2006 Someone\n"
+    (tmp_path / "copyright").write_text(licence)
+    monkeypatch.setattr(get, "fetch_prompts", lambda language: tmp_path)
+    assert get.main([asked]) == 0
+    out = capsys.readouterr().out
+    assert f"{asked}: {tmp_path}" in out and "use: data=prompts language=en" in out
+    assert "CC-BY-SA-3.0, copyright 2006 Someone" in out
+
+
+@pytest.mark.parametrize("form", ["CTranslate2", "Hugging Face"])
+def test_french_is_refused_by_what_the_files_of_a_model_say(form, tmp_path, monkeypatch):
+    monkeypatch.setattr(find, "MULTILINGUAL_TOKENS", 10**6)  # none is, unless it says so
+    folder = converted() if form == "CTranslate2" else Path(tiny_folder())
+    place = tmp_path / "some_model"
+    shutil.copytree(folder, place)
+    if form == "Hugging Face":
+        (place / "generation_config.json").unlink(missing_ok=True)
+    assert find.is_english_only(place)
+    monkeypatch.setattr(find, "MULTILINGUAL_TOKENS", 1)
+    assert not find.is_english_only(place)
+    if form == "Hugging Face":
+        (place / "generation_config.json").write_text('{"is_multilingual": false}')
+        assert find.is_english_only(place)
+    assert find.is_english_only("me/whisper-nothing.en@main")
+    assert not find.is_english_only("me/whisper-nothing")
+
+
+def vocabulary(folder: Path, n_tokens: int, declared: dict[str, int] | None = None) -> Path:
+    """A Whisper's folder as far as its languages are told by it."""
+    folder.mkdir()
+    config = {"model_type": "whisper", "vocab_size": n_tokens}
+    (folder / "config.json").write_text(json.dumps(config))
+    generation = {} if declared is None else {"is_multilingual": True, "lang_to_id": declared}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    return folder
+
+
+def test_cantonese_is_known_from_large_v3_on(tmp_path: Path) -> None:
+    asked = {"en", "de", "yue"}
+    unknown = {
+        "openai/whisper-base": {"yue"},
+        "openai/whisper-large-v2@main": {"yue"},
+        "openai/whisper-large-v3": set(),
+        "openai/whisper-large-v3-turbo": set(),
+        "me/whisper-small-cantonese": set(),
+        str(vocabulary(tmp_path / "v2", 51865)): {"yue"},
+        str(vocabulary(tmp_path / "v3", 51866)): set(),
+        str(vocabulary(tmp_path / "en", 51864)): {"de", "yue"},
+        str(vocabulary(tmp_path / "told", 51865, {"<|en|>": 1, "<|yue|>": 2})): {"de"},
+    }
+    assert {path: find.unknown_languages(path, asked) for path in unknown} == unknown

@@ -1,0 +1,205 @@
+"""The telephone prompts, from packages that stand in for Debian's: synthetic sound, own words."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import stat
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose_raw
+from streaming_asr.config.settle import compose
+from streaming_asr.data import prompts
+from streaming_asr.data.check import check, lines
+from streaming_asr.errors import UserError
+
+TRANSCRIPTS = """\
+; Core Asterisk Sounds in English
+
+one-two: Only two
+three: These are three.
+dir/four: ... one two\u2028three
+beep: [this is a tone]
+silence/10: (10 seconds of silence)
+join: <beep going up>
+gone: This recording is missing.
+colon: Note: two colons here.
+"""
+COPYRIGHT = """\
+Format: http://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+
+Files: *
+Copyright: 2003-2010, A. Speaker
+Comment: The CREDITS file:
+ License: another
+License: CC-BY-SA-3.0
+
+Files: it-*
+Copyright: 2012 C. Voice
+License: CC-BY-3.0
+"""
+APT = """\
+#!/bin/sh
+echo "$@" >> "$ASKED"
+case "$*" in
+  *update*) exit 0;;
+  *download*)
+    if [ -n "$FAIL" ]; then echo "E: $FAIL" >&2; exit 100; fi
+    for name in asterisk-core-sounds-en asterisk-core-sounds-en-g722; do
+      echo whole > "${name}_1.6.1-1_all.deb"
+    done;;
+esac
+"""
+DPKG = """\
+#!/bin/sh
+grep -q whole "$2" || { echo "dpkg-deb: error: not a Debian format archive" >&2; exit 2; }
+if [ -n "$BROKEN" ]; then echo "dpkg-deb: error: unexpected end of file" >&2; exit 2; fi
+mkdir -p "$3" && cp -r "$TREE/." "$3"
+"""
+
+
+def g722(samples: np.ndarray) -> bytes:
+    """int16 samples at 16 kHz as G.722."""
+    written = io.BytesIO()
+    with av.open(written, "w", format="g722") as container:
+        stream = container.add_stream("g722", rate=16_000)
+        stream.layout = "mono"
+        frame = av.AudioFrame.from_ndarray(samples[None], format="s16", layout="mono")
+        frame.rate = 16_000
+        for packet in (*stream.encode(frame), *stream.encode(None)):
+            container.mux(packet)
+    return written.getvalue()
+
+
+def tone(seconds: float) -> np.ndarray:
+    t = np.arange(round(seconds * 16_000)) / 16_000
+    return (8000 * np.sin(2 * np.pi * 440 * t)).astype(np.int16)
+
+
+def unpacked(root: Path, transcripts: str = TRANSCRIPTS) -> Path:
+    """What unpacking both packages leaves."""
+    voice = root / "usr/share/asterisk/sounds/en_US_f_Speaker"
+    for name in ("one-two", "three", "dir/four", "beep", "silence/10", "colon"):
+        (voice / name).parent.mkdir(parents=True, exist_ok=True)
+        (voice / f"{name}.g722").write_bytes(g722(tone(0.5)))
+    documents = root / "usr/share/doc/asterisk-core-sounds-en"
+    documents.mkdir(parents=True)
+    (documents / "core-sounds-en.txt.gz").write_bytes(gzip.compress(transcripts.encode()))
+    (documents / "copyright").write_text(COPYRIGHT)
+    return root
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and fake apt-get and dpkg-deb before the real ones."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, script in (("apt-get", APT), ("dpkg-deb", DPKG)):
+        (programs / name).write_text(script)
+        (programs / name).chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TREE", str(unpacked(tmp_path / "tree")))
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    return tmp_path
+
+
+def test_transcripts_stand_as_shipped_and_notes_and_short_ones_are_left_out() -> None:
+    assert prompts.texts("\ufeff" + TRANSCRIPTS) == {
+        "three": "These are three.",
+        "dir/four": "... one two\u2028three",
+        "gone": "This recording is missing.",
+        "colon": "Note: two colons here.",
+    }
+
+
+def test_prompts_are_fetched_once_and_read_as_a_corpus(home: Path) -> None:
+    corpus = build(compose_raw(["data=prompts", "data.align=none"]).data)
+    found = {u.id: u for u in corpus.utterances()}
+    assert list(found) == ["three", "dir/four", "colon"]
+    four = found["dir/four"]
+    assert (four.text, four.speaker, four.language) == ("... one two\u2028three", "Speaker", "en")
+    assert (corpus.name, corpus.split) == ("prompts", "en")
+    samples = four.load()
+    assert samples.shape == (8000,) and four.duration_s == 0.5
+    spectrum = np.abs(np.fft.rfft(samples))
+    assert np.argmax(spectrum) * 16_000 / 8000 == pytest.approx(440, abs=2)
+    asked = (home / "asked").read_text().splitlines()
+    assert len(asked) == 1 and "asterisk-core-sounds-en-g722=1.6.1-1" in asked[0]
+    assert f"Dir::Cache={home}" in asked[0]  # nothing of the system is written
+    again = build(compose_raw(["data=prompts"]).data)
+    assert again.data_hash() == corpus.data_hash()
+    assert len((home / "asked").read_text().splitlines()) == 1
+
+
+def test_another_recording_changes_the_hash_of_the_data(home: Path) -> None:
+    first = build(compose_raw(["data=prompts"]).data).data_hash()
+    voice = home / "tree/usr/share/asterisk/sounds/en_US_f_Speaker"
+    (voice / "three.g722").write_bytes(g722(-tone(0.5)))  # of the same length
+    prompts.place_of("en").rename(home / "old")
+    assert build(compose_raw(["data=prompts"]).data).data_hash() != first
+
+
+def test_check_prints_the_licence_of_the_language(home: Path) -> None:
+    corpus = build(compose_raw(["data=prompts"]).data)
+    printed = "\n".join(lines(corpus, check(corpus)))
+    assert "CC-BY-SA-3.0, copyright 2003-2010, A. Speaker" in printed
+    italian = prompts.licence(prompts.place_of("en") / "copyright", "it")
+    assert italian.startswith("CC-BY-3.0, copyright 2012 C. Voice")
+
+
+def test_without_apt_packages_unpacked_by_hand_are_taken(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(home / "empty"))
+    with pytest.raises(UserError, match=r"no apt-get.*apt-get download asterisk-core-sounds-en"):
+        prompts.fetch_prompts("en")
+    unpacked(home / "cache/streaming_asr/prompts/unpacked")
+    assert (prompts.fetch_prompts("en") / "prompts.jsonl").is_file()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("FAIL", "Could not connect to deb.debian.org", "cannot download it .*Could not connect"),
+        ("BROKEN", "1", "_1.6.1-1_all.deb: is no whole Debian package .*unexpected end of file"),
+    ],
+)
+def test_a_failure_is_one_sentence_and_leaves_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UserError, match=message):
+        prompts.fetch_prompts("en")
+    assert list((home / "cache/streaming_asr/prompts").iterdir()) == []
+    monkeypatch.delenv(variable)
+    assert len(json.loads((prompts.fetch_prompts("en") / "source.json").read_text())) == 3
+
+
+def test_without_package_lists_they_are_read_into_a_folder_of_their_own(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAIL", "Unable to locate package asterisk-core-sounds-en")
+    with pytest.raises(UserError, match="Unable to locate"):
+        prompts.fetch_prompts("en")
+    first, update, second = (home / "asked").read_text().splitlines()
+    assert "Dir::State::lists" not in first and update.endswith("update")
+    assert f"Dir::State::lists={home}" in update and f"Dir::State::lists={home}" in second
+
+
+def test_a_language_there_is_not_is_answered_with_those_there_are() -> None:
+    with pytest.raises(UserError, match="language=de: the prompts are in en, es, fr, it, ru"):
+        build(compose_raw(["data=prompts", "language=de"]).data)
+    assert build(compose_raw(["data=prompts", "language=fr"]).data).split == "fr"
+
+
+def test_mini_does_not_run_on_human_speech() -> None:
+    with pytest.raises(UserError, match=r"data=prompts: is natural speech.*model=tiny\.en"):
+        compose(["method=offline", "data=prompts"])

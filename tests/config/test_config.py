@@ -1,0 +1,319 @@
+"""Durations, the first chunk, refusals, adapters, and every YAML against its constructor."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra.utils import get_object
+from omegaconf import OmegaConf
+from run_fakes import arguments
+from safetensors.numpy import save_file
+
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose_raw
+from streaming_asr.config.settle import compose
+from streaming_asr.config.types import check_arguments
+from streaming_asr.config.weights import find_weights, weights_folders
+from streaming_asr.data.corpora import MINI
+from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
+from streaming_asr.errors import UserError
+from streaming_asr.files import CONF_DIR
+from streaming_asr.models.hash import weights_hash
+
+GROUPS = [
+    pytest.param(group, path.stem, id=f"{group}-{path.stem}")
+    for group in ("method", "data")
+    for path in sorted((CONF_DIR / group).glob("*.yaml"))
+]
+
+
+def settled(folder: Path, *overrides: str):
+    _, conf, *rest = arguments(folder, *overrides)
+    return compose(rest, config_dir=conf)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("300ms", 300), ("1.2s", 1200), ("0.04s", 40), ("1s", 1000), ("20ms", 20), (" 300 ms", 300)],
+)
+def test_a_duration_is_a_number_and_a_unit(text: str, ms: int) -> None:
+    assert parse_duration(text) == ms
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("300", "write chunk=300ms"),
+        ("0.3", "write chunk=0.3s"),
+        ("1", "write chunk=1s"),
+        ("0ms", "must be positive"),
+        ("-300ms", "must be positive"),
+        ("310ms", "use chunk=300ms or 320ms"),
+        ("10ms", "use chunk=20ms"),
+        ("0.3333s", "use chunk=320ms or 340ms"),
+        ("300min", "the unit is ms or s"),
+        ("fast", "not a duration"),
+        ("", "not a duration"),
+    ],
+)
+def test_a_wrong_duration_is_refused_with_its_remedy(text: str, remedy: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        parse_duration(text)
+    assert remedy in str(refusal.value)
+    assert f"chunk={text}" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "first"),
+    [("40ms", 600), ("100ms", 600), ("280ms", 840), ("300ms", 600), ("600ms", 600), ("1s", 1000)],
+)
+def test_the_first_chunk_is_the_least_multiple_of_the_chunk_from_600_ms(
+    chunk: str, first: int
+) -> None:
+    assert first_chunk_ms(chunk) == first
+
+
+def test_a_given_first_chunk_is_taken_as_it_is() -> None:
+    assert first_chunk_ms("300ms", "0.4s") == 400
+    with pytest.raises(UserError, match="first_chunk=500: a duration needs a unit"):
+        first_chunk_ms("300ms", "500")
+
+
+def test_one_duration_has_one_spelling() -> None:
+    assert [format_duration(ms) for ms in (300, 1000, 1200, 2000)] == [
+        "300ms",
+        "1s",
+        "1200ms",
+        "2s",
+    ]
+
+
+def test_the_settled_configuration_is_resolved(tmp_path: Path) -> None:
+    config = settled(tmp_path, "chunk=1000ms")
+    assert (config.chunk, config.first_chunk) == ("1s", "1s")
+    assert (config.method.chunk_s, config.method.first_chunk_s) == (1.0, 1.0)
+    assert "hydra" not in config
+
+
+@pytest.mark.parametrize(
+    ("override", "answer"),
+    [
+        ("method=parot", "did you mean parrot?"),
+        ("chnk=100ms", "did you mean chunk?"),
+        ("method.wrong_evry=2", "did you mean wrong_every?"),
+        ("data.splt=other", "did you mean split?"),
+        ("feed=best-effort", "did you mean best_effort?"),
+        ("dtype=float8", "one of float32, float16, bfloat16, int8; did you mean float"),
+        ("device=gpu", "the device is cpu, cuda"),
+        ("limit=0", "limit=0: must be 1 or more"),
+        ("batch=two", "batch=two: must be a whole number"),
+        ("chunk=300", "write chunk=300ms"),
+        ("first_chunk=610ms", "use first_chunk=600ms or 620ms"),
+        ("experiment=gird", "did you mean grid?"),
+        ("~method", "method: none chosen"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_anything_loads(
+    tmp_path: Path, override: str, answer: str
+) -> None:
+    with pytest.raises(UserError) as refusal:
+        settled(tmp_path, override)
+    assert answer in str(refusal.value)
+
+
+def test_a_data_set_without_its_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.path: has no default; give data\.path="):
+        settled(tmp_path, "data=manifest")
+
+
+def test_best_effort_streams_cannot_be_batched(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="use batch=1"):
+        settled(tmp_path, "feed=best_effort", "batch=8")
+
+
+def test_a_chunkformers_folder_is_a_model_and_its_own_adapter(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("encoder_conf: {}")
+    config = compose(["method=chunkformer", "model=chunkformer", f"model.path={tmp_path}"])
+    assert config.method.weights == str(tmp_path)
+    (tmp_path / "config.json").write_text("{}")  # of neither kind
+    with pytest.raises(UserError, match="names no model_type"):
+        compose(["method=chunkformer", "model=chunkformer", f"model.path={tmp_path}"])
+
+
+def test_a_model_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such folder"):
+        settled(tmp_path, f"model.path={tmp_path / 'nowhere'}", "model=whisper")
+
+
+# -- adapters -------------------------------------------------------------------------------
+
+
+def adapters(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "adapter_config.json").write_text("{}")
+    return folder
+
+
+def test_the_adapter_of_exactly_the_chunk_comes_before_the_random_one(tmp_path: Path) -> None:
+    folder = adapters(tmp_path / "a", "300ms", "1s", "any_chunk")
+    assert find_weights("m", 300, "auto", [folder]) == folder / "300ms"
+    assert find_weights("m", 1000, "auto", [folder]) == folder / "1s"
+    assert find_weights("m", 200, "auto", [folder]) == folder / "any_chunk"
+
+
+def test_a_trained_adapter_of_the_chunk_comes_before_the_models_random_one(tmp_path: Path) -> None:
+    shipped = adapters(tmp_path / "shipped", "any_chunk")
+    trained = adapters(tmp_path / "trained", "100ms", "any_chunk")
+    assert find_weights("m", 100, "auto", [shipped, trained]) == trained / "100ms"
+    assert find_weights("m", 300, "auto", [shipped, trained]) == shipped / "any_chunk"
+
+
+def test_what_was_trained_here_comes_before_what_the_model_brings(tmp_path: Path) -> None:
+    config = compose(["method=whisperrt", f"output={tmp_path}"])
+    trained, brought = weights_folders(config, "whisperrt")
+    assert trained == tmp_path / "train" / "mini" / "whisperrt"
+    assert brought == MINI / "weights" / "whisperrt"
+
+
+def test_auto_passes_over_an_adapter_of_other_weights(tmp_path: Path) -> None:
+    folder = adapters(tmp_path / "a", "300ms", "any_chunk")
+    ours, theirs, another = (tmp_path / name for name in ("ours", "theirs", "another"))
+    for number, model in enumerate((ours, theirs, another)):
+        model.mkdir()
+        (model / "config.json").write_text('{"model_type": "whisper"}')
+        save_file({"x": np.array([number], "f4")}, model / "model.safetensors")
+    for name, base in (("300ms", theirs), ("any_chunk", ours)):
+        told = json.dumps({"base": weights_hash(base)})
+        (folder / name / "training.json").write_text(told)
+    assert find_weights("m", 300, "auto", [folder], model=ours) == folder / "any_chunk"
+    assert find_weights("m", 300, "auto", [folder], model=theirs) == folder / "300ms"
+    assert find_weights("m", 300, "auto", [folder]) == folder / "300ms"
+    assert find_weights("m", 300, "300ms", [folder], model=ours) == folder / "300ms"
+    assert find_weights("m", 300, "auto_or_none", [folder], model=another) is None
+    with pytest.raises(UserError, match=r"There are: none \(trained on other weights: .*300ms, "):
+        find_weights("m", 300, "auto", [folder], model=another)
+
+
+def test_minis_adapters_name_the_weights_they_were_trained_on() -> None:
+    base = weights_hash(MINI / "model")
+    found = {
+        str(file.parent.relative_to(MINI / "weights")): json.loads(file.read_text()).get("base")
+        for file in (MINI / "weights").glob("*/*/training.json")
+    }
+    assert found == {
+        **dict.fromkeys(("whisperrt/100ms", "whisperrt/300ms", "whisperrt/any_chunk"), base),
+        **dict.fromkeys(("hush_word/any_chunk", "simul_whisper/any_chunk", "star/any_chunk"), base),
+        **dict.fromkeys(("chunkformer/any_chunk", "u2/any_chunk")),  # whole networks
+    }
+
+
+def test_an_adapter_can_be_named_or_given_as_a_folder_or_left_out(tmp_path: Path) -> None:
+    folder = adapters(tmp_path / "a", "300ms", "any_chunk")
+    assert find_weights("m", 300, "any_chunk", [folder]) == folder / "any_chunk"
+    assert find_weights("m", 100, "0.3s", [folder]) == folder / "300ms"
+    assert find_weights("m", 100, str(folder / "300ms"), []) == folder / "300ms"
+    assert find_weights("m", 100, "none", [folder]) is None
+
+
+def test_an_adapter_that_a_method_can_do_without_is_taken_where_there_is_one(
+    tmp_path: Path,
+) -> None:
+    folder = adapters(tmp_path / "a", "any_chunk")
+    assert find_weights("m", 100, "auto_or_none", [folder]) == folder / "any_chunk"
+    assert find_weights("m", 100, "auto_or_none", [tmp_path / "nowhere"]) is None
+
+
+def test_without_an_adapter_the_refusal_says_what_exists_and_how_to_train_one(
+    tmp_path: Path,
+) -> None:
+    folder = adapters(tmp_path / "a", "300ms")
+    (folder / "empty").mkdir()
+    with pytest.raises(UserError) as refusal:
+        find_weights("whisperrt", 100, "auto", [folder, tmp_path / "nowhere"])
+    text = str(refusal.value)
+    assert "chunk=100ms: no such weights" in text
+    assert f"There are: {folder / '300ms'}." in text
+    assert "python -m streaming_asr.train method=whisperrt chunk=100ms" in text
+    with pytest.raises(UserError, match=r"method\.weights=gone: no such weights"):
+        find_weights("whisperrt", 100, "gone", [folder])
+
+
+# -- every file in conf/ --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("group", "name"), GROUPS)
+def test_a_configuration_file_binds_to_its_constructor(group: str, name: str) -> None:
+    """Nothing it does not take, nothing it needs left out, nothing a method offers hidden."""
+    full = compose_raw([f"{group}={name}"])
+    node = OmegaConf.to_container(full[group], resolve=True)
+    check_arguments({key: value for key, value in node.items() if value != "???"})
+    parameters = inspect.signature(get_object(node.pop("_target_"))).parameters
+    assert set(node) <= set(parameters)
+    required = {n for n, p in parameters.items() if p.default is inspect.Parameter.empty}
+    assert required <= set(node)
+    if group == "method":
+        assert set(parameters) == set(node)
+
+
+@pytest.mark.parametrize("group", ["model", "tracker"])
+def test_every_option_of_a_group_composes(group: str) -> None:
+    names = [path.stem for path in (CONF_DIR / group).glob("*.yaml")]
+    assert names
+    for name in names:
+        OmegaConf.to_container(compose_raw([f"{group}={name}"])[group], resolve=True)
+
+
+def test_every_experiment_composes_all_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streaming_asr.config import settle as config
+    from streaming_asr.run.plan import plan
+
+    # The cells are checked without weights: a model that is not built yet must not hide a typo.
+    monkeypatch.setattr(config, "_check_model", lambda _: None)
+    monkeypatch.setattr(config, "find_weights", lambda *_, **__: None)
+    for path in sorted((CONF_DIR / "experiment").glob("*.yaml")):
+        planned = plan([f"experiment={path.stem}"])
+        assert len({cell.folder for cell in planned}) == len(planned) > 0
+
+
+@pytest.mark.parametrize("path", sorted((CONF_DIR / "recipe").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_recipe_composes_with_the_training_program(path: Path) -> None:
+    import streaming_asr.train  # noqa: F401 (registers its schema)
+
+    full = compose_raw([f"recipe={path.stem}", "model=base"], config_name="train")
+    recipe = OmegaConf.to_container(full.recipe, resolve=True)
+    assert recipe["fit"]["max_steps"] > 0
+    assert get_object(recipe["target"]["_target_"])
+
+
+@pytest.mark.parametrize(
+    ("model", "chunk", "rank", "points", "epochs"),
+    [
+        ("base", "300ms", 32, 0.25, 10),
+        ("small", "1s", 32, 0.4, 10),
+        ("large-v2", "200ms", 4, 0.07, 3),
+    ],
+)
+def test_the_papers_training_follows_model_and_chunk(model, chunk, rank, points, epochs) -> None:
+    import streaming_asr.train  # noqa: F401 (registers its schema)
+
+    overrides = ["recipe=whisperrt_paper", f"model={model}", f"chunk={chunk}"]
+    recipe = compose_raw(overrides, config_name="train").recipe
+    assert (recipe.target.rank, recipe.target.point_fraction) == (rank, points)
+    assert recipe.fit.max_steps == epochs * recipe.fit.evaluate_every
+    assert recipe.fit.lr == 1e-5
+
+
+def test_build_raises_what_the_constructor_raises() -> None:
+    with pytest.raises(RuntimeError, match="broken"):
+        build({"_target_": "run_fakes.Parrot", "chunk_s": 1, "first_chunk_s": 1, "fail": "broken"})
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
+def test_a_setting_that_no_result_could_hold_is_refused(value: str) -> None:
+    with pytest.raises(UserError, match=rf"data\.snr_db={value}: must be a finite number"):
+        compose([f"data.snr_db={value}"])

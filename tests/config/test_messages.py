@@ -1,0 +1,143 @@
+"""What a newcomer gets wrong, and the remedy he is told, each before weights load."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from places import ROOT
+from run_fakes import Phrases, arguments
+
+from streaming_asr import align, train
+from streaming_asr.data import Folder
+from streaming_asr.errors import UserError
+from streaming_asr.run import command as run
+from streaming_asr.utterance import Utterance
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def status(program: Callable[..., int], *arguments: list[str]) -> object:
+    """The exit status of a program, which Hydra may end by itself."""
+    try:
+        return program(*arguments)
+    except SystemExit as ended:
+        return ended.code
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["method.beam=abc"], "beam=abc: must be int"),
+        (["data.snr_db=loud"], "snr_db=loud: must be float"),
+        (["language=xx"], "language=xx: no language that Whisper knows"),
+        (["language=english"], "language=english: no language that Whisper knows"),
+        (["language=xx", "method=ufal", "model=base"], "no language that Whisper knows"),
+        (["language=de"], "knows English only"),
+        (["language=yue", "model=base"], "model=base: does not know yue"),
+        (["data=folder", "data.path=.", "data.language=xx"], "data.language=xx: no language"),
+        (["chunk=0"], "chunk=0: must be positive; the least is chunk=20ms"),
+        (["chunk=300s"], "chunk=300s: Whisper hears 30 s at once"),
+        (["--chunk", "300ms"], "settings are written key=value; write chunk=300ms"),
+        (["--chunk=300ms"], "write chunk=300ms"),
+        (["--method.beam", "3"], "write method.beam=3"),
+        (["--first-chunk", "1s"], "write first_chunk=1s"),
+        (["modle.path=x"], "modle.path=x: no modle to set; did you mean model?"),
+        (["method.weights=400ms"], "train method=whisperrt chunk=400ms"),
+        (["data.path=none.wav", "model=mini"], "none.wav: no such folder or file"),
+        (["beam=3"], "beam=3: no such key; did you mean method.beam?"),
+        (["snr_db=10"], "snr_db=10: no such key; did you mean data.snr_db?"),
+        (["metod=ufal"], "metod=ufal: no such key; did you mean method?"),
+        (["limit=abc"], "limit=abc: must be a whole number"),
+        (["method=U2"], "method=U2: no such method; did you mean u2?"),
+        (["method=AlignAtt"], "no such method; did you mean simul_whisper?"),
+        (["method=local-agreement"], "no such method; did you mean ufal?"),
+        (["method=WhisperFlow"], "no such method; did you mean hush_word?"),
+        (["model=whisper-tiny"], "model=whisper-tiny: no such model; did you mean tiny?"),
+        (["model=tiny"], "method=ufal"),
+        (["model=Tiny.EN"], "model=Tiny.EN: no such model; did you mean tiny.en?"),
+    ],
+)
+def test_a_wrong_command_of_run_is_told_its_remedy(
+    command: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status(run.main, ["tracker=none", *command]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ") and message in told and "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("program", "command", "message"),
+    [
+        (train, ["method=ufal"], "method=ufal: needs no training"),
+        (train, ["method=ufall"], "method=ufall: no such method; did you mean ufal?"),
+        (train, ["--chunk", "300ms"], "write chunk=300ms"),
+        (align, ["data=mni"], "data=mni: no such data; did you mean mini?"),
+    ],
+)
+def test_a_wrong_command_of_the_others_is_told_its_remedy(
+    program: object,
+    command: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", *command])
+    assert status(program.main) == 2  # type: ignore[attr-defined]
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", [run, train, align])
+def test_help_lists_the_choices_of_its_own_command_without_the_experiments(
+    program: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", "--help"])
+    assert status(program.main) == 0  # type: ignore[attr-defined]
+    told = capsys.readouterr().out
+    assert "\nmodel: base, base.en," in told and "\nTry\n" in told
+    assert "table1_mask_alone" not in told
+    assert ("\nmethod: " in told) == (program in (run, train))
+
+
+def test_a_method_without_a_recipe_of_ours_takes_one_from_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mini = ROOT / "experiments" / "mini"
+    told = ["program", f"hydra.searchpath=[{mini}]", "method=offline", "--cfg", "job"]
+    monkeypatch.setattr(sys, "argv", told)
+    assert status(train.main) == 0
+    assert "experiments.mini.base_model.OfflineRecipe" in capsys.readouterr().out
+
+
+def test_a_recording_that_cannot_be_read_is_named_and_makes_the_status_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Phrases.utterances
+
+    def unreadable() -> object:
+        raise UserError("phrase-1.wav: not readable as audio")
+
+    def one_broken(self: Phrases, limit: int | None = None) -> list[Utterance]:
+        return [
+            replace(each, audio=unreadable) if each.id == "phrase-1" else each  # type: ignore[arg-type]
+            for each in made(self, limit)
+        ]
+
+    monkeypatch.setattr(Phrases, "utterances", one_broken)
+    assert run.main(arguments(tmp_path)) == 1
+    told = capsys.readouterr().err
+    assert "1 of 5 recordings failed:" in told
+    assert "  phrase-1: phrase-1.wav: not readable as audio" in told
+    assert run.main(arguments(tmp_path)) == 1  # skipped as finished, and still said
+
+
+def test_no_ending_that_can_be_read_is_passed_over_in_a_folder(tmp_path: Path) -> None:
+    for name in ("a.wav", "b.m4a", "c.mp4", "d.webm", "e.mov", "f.mp3"):
+        (tmp_path / name).write_bytes(b"")
+    assert [file.name[0] for file in Folder(tmp_path).files()] == list("abcdef")

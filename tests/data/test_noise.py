@@ -1,0 +1,141 @@
+"""The noise axis: noise of our own or of a folder, at a ratio, the same in every run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from streaming_asr.cells import folder as cells
+from streaming_asr.config.build import build
+from streaming_asr.config.settle import compose
+from streaming_asr.data import Folder
+from streaming_asr.data.noise import _recordings, in_room, mix, telephone_band
+from streaming_asr.errors import UserError
+
+
+def write(path: Path, samples: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.asarray(samples), 16_000, subtype="FLOAT")
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Two utterances of a second, a tone each."""
+    times = np.arange(16_000) / 16_000
+    for name, hz in (("a", 300), ("b", 500)):
+        write(tmp_path / "corpus" / f"{name}.wav", 0.1 * np.sin(2 * np.pi * hz * times))
+        (tmp_path / "corpus" / f"{name}.txt").write_text("x")
+    return tmp_path / "corpus"
+
+
+def ratio_db(clean: Any, noisy: Any) -> float:
+    clean = clean.astype(np.float64)
+    return float(10 * np.log10(np.mean(clean**2) / np.mean((noisy - clean) ** 2)))
+
+
+def test_a_clean_corpus_gets_noise_at_each_ratio_of_a_sweep(corpus: Path) -> None:
+    command = ["method=offline", "data=folder", f"data.path={corpus}", "data.snr_db=20,10,5,0"]
+    planned = cells.plan([*command, "output=none"], multirun=True)
+    assert [cell.config.data.snr_db for cell in planned] == [20, 10, 5, 0]
+    assert [cell.folder.name.rpartition("=")[2] for cell in planned] == ["20", "10", "5", "0"]
+    clean = [utterance.load() for utterance in Folder(corpus).utterances()]
+    first = [u.load() for u in build(planned[0].config.data).utterances()]
+    for cell in planned:
+        noisy = [u.load() for u in build(cell.config.data).utterances()]
+        for dry, wet in zip(clean, noisy, strict=True):
+            assert ratio_db(dry, wet) == pytest.approx(cell.config.data.snr_db, abs=0.05)
+        again = [u.load() for u in build(cell.config.data).utterances()]
+        assert all(np.array_equal(one, other) for one, other in zip(noisy, again, strict=True))
+        # The noise is the same at every ratio, and another for every utterance.
+        noise = [wet - dry for dry, wet in zip(clean, noisy, strict=True)]
+        for dry, wet, here in zip(clean, first, noise, strict=True):
+            assert np.corrcoef(wet - dry, here)[0, 1] > 0.999
+        assert abs(np.corrcoef(noise[0], noise[1])[0, 1]) < 0.2
+
+
+def test_mini_takes_a_ratio_on_clean_and_keeps_its_own_kinds_on_other() -> None:
+    for split, kinds in (("clean", {"pink"}), ("other", {"pink"})):
+        data = compose([f"data.split={split}", "data.snr_db=5", "data.noise=pink",
+                        "method=offline"]).data  # fmt: skip
+        audio = [utterance.audio for utterance in build(data).utterances()]
+        assert {each.kind for each in audio} == kinds
+        assert {each.snr_db for each in audio} == {5}
+    data = compose(["data.split=other", "data.snr_db=5", "method=offline"]).data
+    assert len({utterance.audio.kind for utterance in build(data).utterances()}) > 1
+
+
+def test_noise_from_a_folder_is_cut_out_of_its_recordings(corpus: Path, tmp_path: Path) -> None:
+    recording = np.random.default_rng(0).standard_normal(5000) * 0.1
+    write(tmp_path / "rain" / "deep" / "a.wav", recording)
+    (clean, _), (noisy, _) = (
+        [u.load() for u in Folder(corpus, **noise).utterances()]  # type: ignore[arg-type]
+        for noise in ({}, {"snr_db": 3.0, "noise": str(tmp_path / "rain")})
+    )
+    assert ratio_db(clean, noisy) == pytest.approx(3.0, abs=0.01)
+    noise = noisy - clean
+    # Shorter than the utterance, so it goes round: the noise repeats after 5000 samples.
+    assert np.corrcoef(noise[:5000], noise[5000:10_000])[0, 1] > 0.999
+    spectrum = np.abs(np.fft.rfft(noise[:5000]))
+    assert np.corrcoef(spectrum, np.abs(np.fft.rfft(recording)))[0, 1] > 0.999
+
+
+def test_a_silent_stretch_is_passed_over_and_silence_alone_refused(tmp_path: Path) -> None:
+    signal = np.full(100, 0.1, dtype=np.float32)
+    write(tmp_path / "half" / "a.wav", np.r_[np.zeros(4000), np.full(4000, 0.1)])
+    for seed in range(8):
+        noisy = mix(signal, str(tmp_path / "half"), 0.0, seed)
+        assert ratio_db(signal, noisy) == pytest.approx(0.0, abs=0.01)
+    write(tmp_path / "silent" / "a.wav", np.zeros(400))
+    with pytest.raises(UserError, match=r"a.wav: is silent where noise was looked for"):
+        mix(signal, str(tmp_path / "silent"), 0.0, 1)
+
+
+def test_what_a_folder_of_noise_holds_is_part_of_the_data(corpus: Path, tmp_path: Path) -> None:
+    noise = write(tmp_path / "noise" / "a.wav", np.full(100, 0.1)).parent
+    plain = Folder(corpus).data_hash()
+    before = Folder(corpus, snr_db=5, noise=str(noise)).data_hash()
+    assert plain == Folder(corpus, snr_db=5, noise="pink").data_hash() != before
+    _recordings.cache_clear()
+    write(noise / "b.wav", np.full(100, 0.1))
+    assert Folder(corpus, snr_db=5, noise=str(noise)).data_hash() != before
+
+
+def test_wrong_noise_is_refused_before_anything_is_loaded(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"'rain' is unknown; there are: babble, hum, pink, white"):
+        Folder(corpus, snr_db=5, noise="rain").utterances()
+    with pytest.raises(UserError, match=r"noise=pink: a has no ratio .* data.snr_db=10"):
+        Folder(corpus, noise="pink").utterances()
+    with pytest.raises(UserError, match=r"snr_db=nan: not a ratio"):
+        Folder(corpus, snr_db=float("nan")).utterances()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty: no audio in it"):
+        Folder(corpus, snr_db=5, noise=str(tmp_path / "empty")).utterances()
+
+
+# -- rooms and telephones -----------------------------------------------------------------------
+
+
+def test_a_room_makes_a_click_ring_and_keeps_its_power() -> None:
+    click = np.zeros(16_000, dtype=np.float32)
+    click[1000] = 1.0
+    heard = in_room(click, 0.3, seed=2)
+    assert heard.shape == click.shape and heard.dtype == np.float32
+    assert not np.abs(heard[:1000]).max() > 1e-6
+    assert np.mean(heard**2) == pytest.approx(np.mean(click**2), rel=1e-5)
+    early, late = np.mean(heard[1100:1600] ** 2), np.mean(heard[4000:4500] ** 2)
+    # 2,900 samples apart, of the 4,800 in which it falls by 60 dB: 36 dB
+    assert 10 * np.log10(early / late) == pytest.approx(36, abs=2)
+    assert np.array_equal(heard, in_room(click, 0.3, seed=2))
+
+
+@pytest.mark.parametrize(("hz", "db"), [(100, -40), (1000, 0), (3000, 0), (5000, -40)])
+def test_a_telephone_lets_300_to_3400_hz_through(hz: int, db: float) -> None:
+    tone = np.sin(2 * np.pi * hz * np.arange(16_000) / 16_000).astype(np.float32)
+    heard = telephone_band(tone)
+    assert 10 * np.log10(np.mean(heard**2) / np.mean(tone**2)) == pytest.approx(db, abs=0.1)
+    assert telephone_band(tone[:0]).size == 0

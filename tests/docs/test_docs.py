@@ -1,0 +1,244 @@
+"""README, docs and the pages of experiments: their commands exist, compose or run; the notebooks
+run; the site builds."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import soundfile
+from containers import write_container
+from places import ROOT
+
+from streaming_asr.commands import cli
+from streaming_asr.commands.cli import COMMANDS as PROGRAMS
+from streaming_asr.config.compose import compose_raw
+from streaming_asr.data import Mini
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES += sorted((ROOT / "experiments").rglob("README.md"))
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+START = re.compile(r"(?:\$ )?(?:OMP_NUM_THREADS=1 )?(python -m \S+|streaming-asr|make) ?(.*)")
+CONFIGURED = {  # by program: its configuration, and the module that has its schema
+    "run": ("run", "config"),
+    "train": ("train", "train"),
+    "align": ("align", "align.command"),
+    "data": ("data_command", "data_command"),
+}
+
+
+def commands(page: Path) -> list[tuple[str, str]]:
+    """(program, arguments) of the code blocks and of the code within sentences; `streaming-asr X`
+    is `streaming_asr.X`."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    lines += re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE) + re.findall(r"`([^`\n]+)`", text)
+    found = (START.fullmatch(re.sub(r" +#.*", "", line).removesuffix("; done")) for line in lines)
+    return [named(match[1].removeprefix("python -m "), match[2]) for match in found if match]
+
+
+def named(program: str, arguments: str) -> tuple[str, str]:
+    if program != "streaming-asr":
+        return program, arguments
+    command, _, rest = arguments.partition(" ")
+    return (f"streaming_asr.{command}", rest) if command in PROGRAMS else (RUN, arguments)
+
+
+RUN = "streaming_asr.run"
+ALL = sorted(
+    {(str(page.relative_to(ROOT)), *command) for page in PAGES for command in commands(page)}
+)
+
+
+def test_the_pages_have_commands() -> None:
+    assert len(ALL) > 200
+    assert ("README.md", "make", "test") in ALL
+
+
+@pytest.mark.parametrize(("page", "program", "arguments"), ALL)
+def test_a_command_exists_and_its_settings_compose(page: str, program: str, arguments: str) -> None:
+    words = [word for word in shlex.split(arguments) if "$" not in word and word != "model=..."]
+    if program == "make":
+        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert not words or words[0] in targets
+        return
+    assert importlib.util.find_spec(program), program
+    name = program.removeprefix("streaming_asr.")
+    if name in CONFIGURED and not re.search(r"--help|<TAB>|data=\.", arguments):
+        config_name, module = CONFIGURED[name]
+        importlib.import_module(f"streaming_asr.{module}")
+        compose_every(config_name, words)
+
+
+def compose_every(name: str, words: list[str]) -> None:
+    """Compose the first cell of each method that a command names, as Hydra would."""
+    settings = [w.partition("=") for w in words if re.match(r"\+?[a-z][\w./]*=[^<]", w)]
+    searched = [word.partition("=[")[2].rstrip("]") for word in words if "searchpath" in word]
+    axes = {key: value for key, _, value in settings if "hydra" not in key}
+    if {"hold", "my_chunks"} & set(",".join(axes.values()).split(",")):
+        return  # of the pages that add them, which have tests of their own
+    if "data.path" in axes and "data" not in axes:  # as the program itself puts it in
+        axes = {"data": "folder", **axes}
+    one = {key: v if v.startswith("[") else v.split(",")[0] for key, v in axes.items()}
+    first = [f"{key}={value}" for key, value in one.items()]
+    for method in axes["method"].split(",") if "method" in axes else [None]:
+        own = [] if method is None else [f"method={method}"]
+        folder = str(ROOT / searched[0]) if searched else None
+        compose_raw([*first, *own], config_name=name, config_dir=folder)
+
+
+# -- those that need nothing but this package are run --------------------------------------
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the pages speak of: talk.m4a, talk.wav and its text, folders of such, and
+    outputs/sweep, two methods on two recordings of mini."""
+    folder = tmp_path_factory.mktemp("desk")
+    clip = min(Mini().utterances(), key=lambda each: each.duration_s)
+    for within in (folder, folder / "interviews", folder / "recordings"):
+        within.mkdir(exist_ok=True)
+        soundfile.write(within / "talk.wav", clip.load(), 16_000)
+        (within / "talk.txt").write_text(clip.text, encoding="utf-8")
+    write_container(folder / "talk.m4a", clip.load())
+    settings = ["limit=2", "tracker=none", f"output={folder}/outputs", "name=sweep"]
+    assert cli.main(["run", "-m", "method=offline,whisperrt", *settings]) == 0
+    return folder
+
+
+def call(program: str, words: list[str]) -> int:
+    """Run a command in this process and return its exit status."""
+    package, _, name = program.partition(".")
+    if package == "streaming_asr" and name in PROGRAMS:
+        try:
+            return cli.main([name, *words])
+        except SystemExit as ended:  # of Hydra and argparse
+            return ended.code or 0  # type: ignore[return-value]
+    module = importlib.import_module(MODULES.get(program, program))
+    main = getattr(module, "main", None) or importlib.import_module(f"{program}.__main__").main
+    return int(main(words) or 0)
+
+
+MODULES = {"experiments.papers": "experiments.papers.compare"}
+READERS = (
+    *(
+        f"streaming_asr.{name}"
+        for name in ("report", "score", "list", "doctor", "capacity", "track_layout")
+    ),
+    *(f"experiments.{name}" for name in ("papers", "figures", "capacity", "mini.rebuild")),
+)
+# Other tools, pages' stand-ins, what a sweep of two methods has not, a server, hours.
+ASKS = r"import |\.\.\.|\[|my_chunks|longform|--traces|compare method=|ME$|--install"
+READING = sorted(
+    {
+        (program, given)
+        for _, program, given in ALL
+        if program in READERS and not re.search(ASKS, given)
+    }
+)
+
+
+@pytest.mark.parametrize(("program", "arguments"), READING)
+def test_a_command_that_reads_results_does(
+    program: str, arguments: str, desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(desk, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    cells = sorted(path.parent for path in tmp_path.rglob("metrics.json"))
+    words = shlex.split(re.sub(r"outputs/[\w<>]+|FOLDER", "outputs/sweep", arguments))
+    words = [word.removeprefix("outputs/sweep/") for word in words]  # before a cell's name
+    stands = {"CELL": iter(cells * 2), "BASELINE": iter(cells), "RUN": iter(cells[1:])}
+    words = [str(next(stands[word])) if word in stands else word for word in words]
+    assert call(program, words) == 0
+
+
+HEARERS = tuple(
+    f"streaming_asr.{name}" for name in ("transcribe", "compare", "live", "run", "data", "align")
+)
+# Corpora, weights and programs that are not here, a microphone, hours, pages with their own tests.
+WANTS = (
+    r"\.\.\.|/corpora|FOLDER|cuda|=mic|=base|=medium|models/|openai/|experiment=|long600|join_s|=hold|"
+    r"session=|remote|data=(manifest|shards|prompts|speechocean762)|outputs/mini|<"
+)
+HEARING = sorted(
+    {
+        (program, given)
+        for _, program, given in ALL
+        if program in HEARERS and not re.search(WANTS, given)
+    }
+)
+
+
+@pytest.mark.parametrize(("program", "arguments"), HEARING)
+def test_a_command_that_hears_does_on_mini(
+    program: str, arguments: str, desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(desk, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("webbrowser.open", lambda place: None)
+    words = shlex.split(arguments.replace("$name", "again"))
+    words = [word for word in words if not re.match(r"(model|limit|speed)=|data=voices", word)]
+    command = program.partition(".")[2]
+    if "--help" not in words:
+        words += ["model=mini"] * (command != "data")
+        least = "limit=8" if "batch=8" in words else "limit=2"  # each stream hears one
+        words += [least] * (command in ("run", "data", "align"))
+        words += {"live": ["speed=0"], "run": ["tracker=none"]}.get(command, [])
+    assert call(program, words) == 0
+
+
+# -- what the pages print -------------------------------------------------------------------
+
+
+def test_the_experiment_that_the_page_adds_composes(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "new_protocol.md").read_text(encoding="utf-8")
+    (settings,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "my_chunks.yaml").write_text(settings, encoding="utf-8")
+    composed = compose_raw(["experiment=my_chunks", "chunk=1s"], config_dir=str(tmp_path))
+    assert (composed.name, composed.limit, composed.model.name) == ("my_chunks", 60, "mini")
+    assert composed.hydra.sweeper.params["method.beam"] == "0,3"
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_cells_of_a_notebook_run(
+    notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
+    names: dict[str, object] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), notebook.name, "exec"), names)
+    told = {"hear_a_method": " painted a dull pig.", "compare_two": "wer: +", "read_a_log": "wer "}
+    assert told[notebook.stem] in capsys.readouterr().out
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1500
+
+
+def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "-c", "docs", ".", tmp_path],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    pages = [page.relative_to(ROOT).with_suffix(".html") for page in PAGES]
+    assert [page for page in pages if not (tmp_path / page).is_file()] == []
+    api = (tmp_path / "docs" / "api.html").read_text(encoding="utf-8")
+    assert 'id="streaming_asr.method.Update"' in api and 'id="streaming_asr.stream"' in api

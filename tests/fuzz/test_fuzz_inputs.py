@@ -1,0 +1,237 @@
+"""Fuzz: recordings, manifests, other tools' logs and configurations."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import run_fakes
+import soundfile
+import yaml
+from fuzzing import assert_finite, cases, spoiled, spoiled_lines, watched
+from hypothesis import example, given
+from hypothesis import strategies as st
+from places import FIXTURES
+
+from streaming_asr.config.compose import CONF_DIR
+from streaming_asr.config.settle import compose
+from streaming_asr.data import Manifest
+from streaming_asr.data.audio import duration_s, load_audio
+from streaming_asr.errors import UserError
+from streaming_asr.events.log import EventWriter
+from streaming_asr.run import command as run
+from streaming_asr.score import score_folder
+from streaming_asr.score.command import main as score
+from streaming_asr.score.formats import FORMATS
+from streaming_asr.simulate.feeds import simulate
+
+WRITTEN = FIXTURES / "formats"
+FORMS = {
+    "a.wav": {"subtype": "PCM_16"},
+    "b.wav": {"subtype": "FLOAT"},
+    "c.flac": {},
+    "d.ogg": {"format": "OGG", "subtype": "OPUS"},
+    "e.mp3": {"format": "MP3"},
+}
+
+
+@functools.cache
+def recording(name: str) -> bytes:
+    file = io.BytesIO()
+    samples = np.sin(np.arange(8000) / 20) / 2
+    soundfile.write(file, samples, 16_000, **{"format": name[2:].upper()} | FORMS[name])
+    return file.getvalue()
+
+
+def run_and_score(corpus: Any, folder: Path) -> dict[str, Any]:
+    """What `run` does with a corpus, with a fake method and without Hydra."""
+    with EventWriter(folder / "events.jsonl", {"config": {}, "versions": {}}) as writer:
+        simulate(
+            run_fakes.Parrot(0.3, 0.6),
+            corpus.utterances(),
+            writer=writer,
+            feed="fixed",
+            chunk_samples=4800,
+            first_chunk_samples=9600,
+            warm_up=False,
+        )
+    score_folder(folder)
+    return assert_finite(folder / "metrics.json")
+
+
+# -- recordings ---------------------------------------------------------------------------------
+
+
+@st.composite
+def recordings(draw: st.DrawFn) -> tuple[str, bytes]:
+    name = draw(st.sampled_from(sorted(FORMS)))
+    return name, draw(st.one_of(spoiled(recording(name)), st.binary(max_size=100)))
+
+
+@cases(25)
+@given(recordings())
+def test_a_spoiled_recording_is_audio_or_an_error(made: tuple[str, bytes]) -> None:
+    name, content = made
+    with tempfile.TemporaryDirectory() as place, watched():
+        path = Path(place) / name
+        path.write_bytes(content)
+        assert 0 <= duration_s(path) < 1e9
+        try:
+            audio = load_audio(path)
+        except UserError:
+            audio = None
+        else:
+            assert (audio.dtype, audio.ndim) == (np.float32, 1)
+            assert len(audio)
+            assert np.isfinite(audio).all()
+        row = {"id": "a", "audio_filepath": name, "text": "a word"}
+        (Path(place) / "m.jsonl").write_text(json.dumps(row) + "\n")
+        try:
+            result = run_and_score(Manifest(str(Path(place) / "m.jsonl")), Path(place) / "cell")
+        except UserError:
+            return
+        assert result["n_utterances"] == 1
+        assert result["n_failed"] == (audio is None)
+
+
+# -- manifests ----------------------------------------------------------------------------------
+
+ROWS = [
+    {
+        "id": f"u{i}",
+        "audio_filepath": "a.wav",
+        "duration": 0.5,
+        "text": "hello world",
+        "speaker": "s",
+        "language": "en",
+        "words": [["hello", 0.0, 0.2], ["world", 0.2, 0.5]],
+    }
+    for i in range(2)
+]
+MANIFEST = "".join(json.dumps(row) + "\n" for row in ROWS)
+
+
+@cases(30)
+@given(spoiled_lines(MANIFEST))
+@example(b'"\\ud800"\n')
+@example(b"[" * 100_000)
+def test_a_spoiled_manifest_is_a_corpus_or_an_error(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as place, watched():
+        (Path(place) / "a.wav").write_bytes(recording("a.wav"))
+        path = Path(place) / "m.jsonl"
+        path.write_bytes(content)
+        with suppress(UserError):
+            corpus = Manifest(str(path))
+            corpus.data_hash()
+            run_and_score(corpus, Path(place) / "cell")
+
+
+# -- other tools' logs --------------------------------------------------------------------------
+
+SIMULSTREAMING = "".join(
+    json.dumps(
+        {
+            "start": i,
+            "end": i + 1,
+            "text": f" word{i}",
+            "emission_time": i + 1.5,
+            "is_final": i == 3,
+        }
+    )
+    + "\n"
+    for i in range(4)
+)
+LOGS = {
+    **{
+        name: sorted((WRITTEN / "written" / name).glob("*"))[0].read_text()
+        for name in ("ctm", "stm", "whisper_online")
+    },
+    "simuleval": (WRITTEN / "written/simuleval/instances.jsonl").read_text(),
+    "simulstream": (WRITTEN / "written/simulstream/metrics.jsonl").read_text(),
+    "simulstreaming": SIMULSTREAMING,
+}
+
+
+@st.composite
+def imports(draw: st.DrawFn) -> tuple[str, bytes]:
+    name = draw(st.sampled_from(sorted(LOGS)))
+    text = LOGS[name]
+    return name, draw(spoiled_lines(text) if text.startswith("{") else spoiled(text.encode()))
+
+
+def test_every_format_that_can_be_imported_is_fuzzed() -> None:
+    assert set(LOGS) == set(FORMATS)
+
+
+@cases(30)
+@given(imports())
+def test_a_spoiled_log_of_another_tool_is_scored_or_refused(made: tuple[str, bytes]) -> None:
+    name, content = made
+    with tempfile.TemporaryDirectory() as place, watched():
+        path, cell = Path(place) / "u1.txt", Path(place) / "cell"
+        path.write_bytes(content)
+        given_ = ["--manifest", str(WRITTEN / "events.jsonl"), "--into", str(cell)]
+        status = score(["import", name, str(path), *given_])
+        assert status in (0, 2)
+        if status == 0:
+            assert_finite(cell / "metrics.json")
+        else:
+            assert not (cell / "events.jsonl").exists()
+
+
+# -- configurations -----------------------------------------------------------------------------
+
+TOP = ("method", "model", "data", "tracker", "name", "chunk", "first_chunk", "limit", "batch")
+TOP += ("feed", "language", "device", "dtype", "seed", "threads", "foo", "model.path", "data.n")
+FAKE = ("method.wrong_every", "method.chunk_s", "method.kill_at", "method._target_", "data.split")
+VALUES = ("null", "true", "-1", "0", "1", "1e308", "nan", "inf", "abc", "''", "[1]", "{a:1}")
+VALUES += ("300ms", "1s", "0s", "1e9s", str(2**70), "${name}", "${oc.env:NOPE}", "${nope}", "???")
+VALUES += ("a,b", "a=b", "[", "'", "\\", "日本", "../x", "\ud800", "a\x00b", "x" * 300, "cuda:99")
+
+
+def overrides(keys: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
+    one = st.tuples(
+        st.sampled_from(("", "", "+", "++", "~")), st.sampled_from(keys), st.sampled_from(VALUES)
+    )
+    return st.lists(
+        one.map(lambda parts: f"{parts[0]}{parts[1]}={parts[2]}"), min_size=1, max_size=2
+    )
+
+
+@cases(20)
+@given(overrides(TOP + FAKE))
+def test_a_configuration_of_any_values_runs_or_is_refused(given_: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch, watched():
+        patch.chdir(place)
+        command = run_fakes.arguments(Path(place), "limit=1", *given_)
+        try:
+            status = run.main(command)
+        except SystemExit as left:
+            status = left.code
+        assert status in (0, 1, 2), command
+        for path in Path(place).rglob("metrics.json"):
+            assert_finite(path)
+        for path in Path(place).rglob("failed.json"):
+            assert "Error: " not in json.loads(path.read_text())["error"]
+
+
+METHODS = sorted(file.stem for file in (CONF_DIR / "method").glob("*.yaml"))
+
+
+@cases(15)
+@given(st.sampled_from(METHODS), st.data())
+def test_any_setting_of_a_method_is_settled_or_refused(method: str, data: st.DataObject) -> None:
+    keys = tuple(
+        f"method.{key}"
+        for key in yaml.safe_load((CONF_DIR / "method" / f"{method}.yaml").read_text())
+    )
+    given_ = data.draw(overrides((*keys, *TOP)))
+    with watched(), suppress(UserError):
+        compose([f"method={method}", "model=mini", *given_])

@@ -1,0 +1,394 @@
+"""Live streams and the terminal's command: chunks, growth, logs, files, a missing microphone."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import soundfile
+from align_fake import choose_fake
+from fakes import BatchedTicker, FailsOn, Ticker, noise, utterance
+from run_fakes import Parrot, arguments
+from served import until
+
+from streaming_asr.data.audio import Resampler
+from streaming_asr.errors import UserError
+from streaming_asr.events.log import EventWriter, Step, read_log
+from streaming_asr.live import command as live
+from streaming_asr.live.engine import Engine, LiveStep
+from streaming_asr.live.scores import _pieces
+from streaming_asr.live.streams import LiveStream
+from streaming_asr.live.worker import Worker
+from streaming_asr.method import Samples
+from streaming_asr.score import score_folder
+from streaming_asr.score.command import main as score_main
+from streaming_asr.simulate.feeds import simulate
+from streaming_asr.utterance import TimedWord
+
+
+class Listener:
+    """Collects what the streams of a worker give."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.seen: list[LiveStep] = []
+        self.error: str | None = None
+        self.done = threading.Event()
+
+    def opened(self, worker: Worker, engine: Engine, *, grows: bool = True) -> LiveStream:
+        return worker.open(
+            engine, "u1", language="en", grows=grows, on_step=self._step, on_end=self._end
+        )
+
+    def _step(self, _: LiveStream, seen: LiveStep) -> None:
+        self.seen.append(seen)
+        self.steps.append(seen.step)
+
+    def _end(self, _: LiveStream, error: str | None) -> None:
+        self.error = error
+        self.done.set()
+
+
+def engine(method: object = None) -> Engine:
+    return Engine("ticker", method or Ticker(), chunk=4800, first_chunk=9600)  # type: ignore[arg-type]
+
+
+def test_a_live_stream_logs_the_steps_of_a_simulated_one(tmp_path: Path) -> None:
+    said = utterance(seconds=2.53)
+    with EventWriter(tmp_path / "events.jsonl", {}) as writer:
+        simulate(
+            Ticker(lookahead_samples=240),
+            [said],
+            writer=writer,
+            feed="fixed",
+            chunk_samples=4800,
+            first_chunk_samples=9600,
+        )
+    (simulated,) = read_log(tmp_path / "events.jsonl").utterances
+    heard, samples = Listener(), said.load()
+    with Worker() as worker:
+        stream = heard.opened(worker, engine(Ticker(lookahead_samples=240)), grows=False)
+        for begin in range(0, len(samples), 700):
+            stream.feed(samples[begin : begin + 700])
+        stream.end()
+        assert heard.done.wait(20)
+    expected = [(s.kind, s.audio_samples, s.committed, s.partial) for s in simulated.steps]
+    assert [(s.kind, s.audio_samples, s.committed, s.partial) for s in heard.steps] == expected
+    assert stream.log.duration_samples == len(samples)
+    assert stream.log.audio_hash == simulated.audio_hash
+
+
+def test_where_computing_falls_behind_a_step_takes_all_whole_chunks() -> None:
+    heard = Listener()
+    worker = Worker()  # not begun yet, as if it computed
+    stream = heard.opened(worker, engine())
+    stream.feed(noise(1.55))
+    with worker:
+        while not heard.steps:
+            pass
+        assert heard.steps[0].audio_samples == 9600 + 3 * 4800  # 1.5 s; 50 ms wait
+        assert heard.seen[0].queued_s == pytest.approx(0.05)
+        stream.end()
+        assert heard.done.wait(20)
+    assert [s.kind for s in heard.steps] == ["audio", "flush"]
+    assert heard.steps[-1].audio_samples == 24_800
+
+
+def test_streams_in_phase_share_a_pass_and_one_that_is_dropped_disturbs_none() -> None:
+    sizes = []
+
+    class Counting(BatchedTicker):
+        def step_many(self, states, audio, *, last):  # type: ignore[no-untyped-def]
+            sizes.append(len(states))
+            return super().step_many(states, audio, last=last)
+
+    worker, shared = Worker(), engine(Counting())
+    heard = [Listener() for _ in range(3)]
+    streams = [each.opened(worker, shared) for each in heard]
+    for stream in streams:
+        stream.feed(noise(1.0))
+        stream.end()
+    streams[1].abandon()
+    with worker:
+        assert heard[0].done.wait(20) and heard[2].done.wait(20)
+    assert sizes == [2]
+    assert not heard[1].done.is_set() and not worker.streams
+    assert heard[0].steps[-1].committed == heard[2].steps[-1].committed != []
+
+
+class Loud(BatchedTicker):
+    """Raises on a loud step. A pass has then advanced the streams before the loud one, not those
+    after it, so its states are of no use any more."""
+
+    def step(self, state, audio, *, last):  # type: ignore[no-untyped-def]
+        update = super().step(state, audio, last=last)
+        if len(audio) and np.abs(audio).max() > 2:
+            raise ArithmeticError("too loud")
+        return update
+
+
+def together(
+    voices: list[Samples], method: Ticker, languages: list[str] | None = None
+) -> list[tuple[Listener, LiveStream]]:
+    """What streams in phase say, a pass for each chunk."""
+    shared = engine(method)
+    with Worker() as worker:
+        streams = []
+        for i in range(len(voices)):
+            heard = Listener()
+            streams.append((heard, heard.opened(worker, shared)))
+            streams[-1][1].log.language = (languages or ["en"] * len(voices))[i]
+        for begin in range(0, len(voices[0]), 4800):
+            with worker.condition:  # the worker sees the audio of all at once
+                for voice, (_, stream) in zip(voices, streams, strict=True):
+                    stream.feed(voice[begin : begin + 4800])
+            end = min(begin + 4800, len(voices[0]) // 4800 * 4800)
+            until(lambda end=end: all(_is_at(heard, end) for heard, _ in streams))
+        with worker.condition:
+            for _, stream in streams:
+                stream.end()
+        assert all(heard.done.wait(20) for heard, _ in streams)
+        assert not worker.streams
+    return streams
+
+
+def _is_at(heard: Listener, end: int) -> bool:
+    ends = [step.audio_samples for step in heard.steps[-1:]]
+    return end < 9600 or heard.done.is_set() or ends == [end]
+
+
+def said(heard: Listener) -> list[tuple[str, int, list[str], list[str], float]]:
+    return [
+        (s.kind, s.audio_samples, s.committed, s.partial, s.counts.get("frames_real", 0))
+        for s in heard.steps
+    ]
+
+
+def test_a_pass_that_fails_ends_only_the_stream_whose_step_raises(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    voices = [noise(3.0, seed=seed) for seed in range(4)]
+    alone = [together([voice], Loud())[0][0] for voice in voices]
+    voices[1][24_000:] = 3.0
+    streams = together(voices, Loud())
+    assert "a pass of 4 streams failed (too loud)" in caplog.text
+    errors = [heard.error for heard, _ in streams]
+    assert errors == [None, "ArithmeticError: too loud", None, None]
+    assert [s.audio_samples for s in streams[1][0].steps] == [9600, 14_400, 19_200, 24_000]
+    for at in (0, 2, 3):
+        heard, stream = streams[at]
+        assert [each[:4] for each in said(heard)] == [each[:4] for each in said(alone[at])]
+        assert stream.log.status == "ok"
+        assert sum(step.counts["frames_real"] for step in heard.steps) > 100
+
+
+def test_a_stream_that_cannot_begin_leaves_those_that_begin_with_it_alone() -> None:
+    class Knows(BatchedTicker):
+        def start(self, *, language=None, **settings):  # type: ignore[no-untyped-def]
+            if language == "tlh":
+                raise UserError("language=tlh: unknown")
+            return super().start(language=language, **settings)
+
+    (heard, _), (refused, stream) = together([noise(1.5)] * 2, Knows(), ["en", "tlh"])
+    assert refused.error == stream.log.error == "language=tlh: unknown"
+    assert heard.error is None and len(heard.steps) == 5
+
+
+def test_words_that_come_out_differently_after_a_failed_pass_end_the_stream() -> None:
+    class Fickle(Loud):
+        n_started = 0
+
+        def start(self, **settings):  # type: ignore[no-untyped-def]
+            self.n_started += 1
+            self.lag = 0 if self.n_started > 2 else 1
+            return super().start(**settings)
+
+    voices = [noise(2.1), noise(2.1, seed=1)]
+    voices[1][14_400:] = 3.0
+    heard, loud = (each for each, _ in together(voices, Fickle()))
+    assert heard.error is not None and "commit other words" in heard.error
+    assert loud.error is not None and len(heard.steps) == 2
+
+
+def test_a_stream_that_has_heard_much_shares_no_pass_and_keeps_no_audio(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("streaming_asr.live.streams.MAX_REPLAY_S", 1.0)
+    sizes = []
+
+    class Counting(BatchedTicker):
+        def step_many(self, states, audio, *, last):  # type: ignore[no-untyped-def]
+            sizes.append(len(states))
+            return super().step_many(states, audio, last=last)
+
+    streams = together([noise(2.1), noise(2.1, seed=1)], Counting())
+    assert sizes == [2, 2, 2]  # to 0.6, 0.9 and 1.2 s
+    assert [len(heard.steps) for heard, _ in streams] == [7, 7]
+    assert all(stream.kept is None for _, stream in streams)
+
+
+def test_a_method_that_fails_ends_its_stream_alone_with_the_reason() -> None:
+    bad, good = Listener(), Listener()
+    with Worker() as worker:
+        broken = bad.opened(worker, engine(FailsOn(lambda audio, heard: True)))
+        whole = good.opened(worker, engine())
+        for stream in (broken, whole):
+            stream.feed(noise(1.0))
+            stream.end()
+        assert bad.done.wait(20) and good.done.wait(20)
+    assert bad.error == broken.log.error == "ArithmeticError: the fake was told to fail here"
+    assert (good.error, whole.log.status, broken.log.status) == (None, "ok", "failed")
+
+
+# -- the command ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def talk(tmp_path: Path) -> Path:
+    levels = np.repeat(np.array([0, 1, 2, 3, 4], np.float32) / 100, 4800)  # the quick brown ...
+    soundfile.write(tmp_path / "talk.wav", levels, 16_000, subtype="FLOAT")
+    (tmp_path / "talk.txt").write_text("the quick brown fox leaps")
+    return tmp_path / "talk.wav"
+
+
+def fake(folder: Path, *given: str) -> list[str]:
+    flag, conf, *settings = arguments(folder, "name=mine", "align=none", *given)
+    return [flag, conf, *(s for s in settings if not s.startswith("data="))]
+
+
+def test_a_file_is_heard_logged_and_scored(
+    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Parrot.steps = 0
+    wanted = fake(tmp_path, f"audio={talk}", "speed=0", "chunk=300ms,100ms", "method.wrong_every=0")
+    assert live.main([*wanted, f"reference={talk.with_suffix('.txt')}"]) == 0
+    folders = sorted((tmp_path / "outputs" / "mine").iterdir())
+    assert len(folders) == 2
+    for folder in folders:
+        (said,) = read_log(folder / "events.jsonl").utterances
+        assert (said.text, said.duration_samples) == ("the quick brown fox leaps", 24_000)
+        assert "".join(w for s in said.steps for w in s.committed) == " the quick brown fox jumps"
+        assert score_folder(folder)["metrics"]["wer"] == pytest.approx(20.0)
+    told = capsys.readouterr().out
+    assert "parrot 300ms · none: 5 words · WER 20.0 %" in told
+    assert str(folders[0].relative_to(tmp_path) / "events.jsonl") in told
+
+
+def test_without_a_reference_the_first_text_gives_word_times_and_no_errors_are_counted(
+    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    choose_fake(monkeypatch)
+    given = [a for a in fake(tmp_path, f"audio={talk}", "speed=0") if a != "align=none"]
+    assert live.main([*given, "method.wrong_every=0,2", "chunk=300ms"]) == 0
+    folders = sorted((tmp_path / "outputs" / "mine").iterdir())
+    first, second = (read_log(folder / "events.jsonl") for folder in folders)
+    (one,), (other,) = first.utterances, second.utterances
+    assert one.text == other.text == "the quick brown fox jumps"
+    assert one.words == other.words
+    assert one.words is not None and one.words[1] == TimedWord("quick", 0.3, 0.6)
+    assert "errors are not counted" in first.header["config"]["data"]["word_times"]
+    for folder in folders:
+        metrics = score_folder(folder)["metrics"]
+        assert metrics["wer"] is None
+        assert metrics["word_latency_committed_p50_ca_s"] >= 0
+    assert "(of the aligned hypothesis)" in capsys.readouterr().out
+    assert score_main(["compare", *map(str, folders)]) == 0
+
+
+def test_a_long_hypothesis_is_aligned_in_pieces_cut_between_words() -> None:
+    words = [(f" w{i}", [i * 1.0, i * 1.0 + 0.5, None]) for i in range(50)]
+    pieces = _pieces(words, 50.0, None)
+    assert " ".join(text for text, _, _ in pieces).split() == [f"w{i}" for i in range(50)]
+    assert [(round(a, 2), round(b, 2)) for _, a, b in pieces] == [
+        (0.0, 20.75), (20.75, 40.75), (40.75, 50.0)
+    ]  # fmt: skip
+    assert _pieces(words, 50.0, "as read") == [("as read", 0.0, 50.0)]
+
+
+@pytest.mark.parametrize(
+    "argument, rule",
+    [
+        ("speed=fast", "1 is the file's own speed"),
+        ("speed=-1", "1 is the file's own speed"),
+        ("align=perhaps", "auto or none"),
+        ("audio=nowhere.wav", "no such audio file"),
+        ("reference=nowhere.txt", "cannot be read"),
+        ("method=whisper_rt", "no such method"),
+    ],
+)
+def test_what_cannot_be_heard_is_refused_before_anything_loads(
+    argument: str, rule: str, talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [a for a in fake(tmp_path) if a.partition("=")[0] != argument.partition("=")[0]]
+    if not argument.startswith("audio="):
+        given.append(f"audio={talk}")
+    assert live.main([*given, argument]) == 2
+    assert rule in capsys.readouterr().err
+
+
+class NoMicrophone:
+    """A sounddevice on a machine without one."""
+
+    class PortAudioError(Exception):
+        pass
+
+    def query_devices(self, kind: str) -> dict[str, float]:
+        raise self.PortAudioError("Error querying device -1")
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (NoMicrophone(), "no microphone can be opened"),
+        (None, "pip install 'streaming-asr[live]'"),
+    ],
+)
+def test_without_a_microphone_the_error_says_what_to_do_before_anything_loads(
+    module: object,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", module)  # type: ignore[arg-type]
+    monkeypatch.setattr(live, "with_model", lambda given: pytest.fail("a model is obtained"))
+    assert live.main(["audio=mic", "method=whisperrt"]) == 2
+    told = capsys.readouterr().err
+    assert message in told and "audio=FILE" in told
+
+
+def test_a_microphone_of_another_rate_is_resampled_and_q_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tone = np.sin(np.arange(48_000) / 48_000 * 2 * np.pi * 440).astype(np.float32)
+
+    class LiveStream:
+        def __init__(self, *, samplerate: int, callback, blocksize: int, **_: object) -> None:  # type: ignore[no-untyped-def]
+            assert samplerate == 48_000 and blocksize == 1920
+            for begin in range(0, 48_000, blocksize):
+                callback(tone[begin : begin + blocksize, None], blocksize, None, None)
+
+        def __enter__(self) -> None: ...
+        def __exit__(self, *_: object) -> None: ...
+
+    device = SimpleNamespace(
+        query_devices=lambda kind: {"default_samplerate": 48_000.0},
+        InputStream=LiveStream,
+        PortAudioError=OSError,
+    )
+    monkeypatch.setitem(sys.modules, "sounddevice", device)  # type: ignore[arg-type]
+    control, heard = live.Control(), []
+    with live._open_microphone()(control) as pieces:
+        for piece in pieces:
+            heard.append(piece)
+            control.stopped = len(heard) == 25
+    samples = np.concatenate(heard)
+    once = Resampler()
+    whole = np.concatenate([once.of_samples(tone, 48_000), once.of_frame(None)])
+    assert np.array_equal(samples, whole) and len(whole) == 16_000
+    assert float(np.abs(samples[100:]).max()) == pytest.approx(1.0, abs=0.01)

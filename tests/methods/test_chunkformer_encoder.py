@@ -1,0 +1,261 @@
+"""The encoder: masked batch, endless decoding and look-ahead against the pass over one audio, and
+all of it against what the author's package answered."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from chunkformer_tiny import SHAPE, tiny_network
+from places import FIXTURES
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from experiments.chunkformer import parity
+from experiments.chunkformer.parity import delay_frames
+from streaming_asr.methods.chunkformer import layers
+from streaming_asr.methods.chunkformer.context import Context
+from streaming_asr.methods.chunkformer.encoder import encoder_flops
+from streaming_asr.methods.chunkformer.endless import (
+    Cache,
+    LookAheadCache,
+    advance,
+    look_ahead,
+)
+from streaming_asr.methods.chunkformer.layers import n_frames
+
+FIXTURE = FIXTURES / "chunkformer.json"
+LENGTHS = (500, 15, 14, 0, 231, 1)
+"""Mel frames: three audios with encoder frames, two too short for one, and an empty one."""
+CONTEXTS = [
+    Context(4, 6, 0),
+    Context(4, 6, 3),
+    Context(8, 16, 16),
+    Context(1, 2, 1),
+    Context(3, 5, 9),
+]
+
+
+def mels(lengths: tuple[int, ...] = LENGTHS) -> list[Tensor]:
+    torch.manual_seed(1)
+    return [14 + 5 * torch.randn(n, SHAPE.n_mels) for n in lengths]
+
+
+def frames(encoder: layers.nn.Module, lengths: tuple[int, ...] = LENGTHS) -> list[Tensor]:
+    with torch.inference_mode():
+        return encoder.subsample(mels(lengths))
+
+
+@pytest.fixture(scope="module")
+def network():
+    return tiny_network().requires_grad_(False)
+
+
+def largest(a: Tensor, b: Tensor) -> float:
+    assert a.shape == b.shape
+    return float((a - b).abs().max()) if a.numel() else 0.0
+
+
+# -- masked batch -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+def test_a_batch_equals_each_audio_alone_whatever_their_lengths(network, context) -> None:
+    together = network(mels(), context)
+    assert (
+        [len(part) for part in together] == [n_frames(n) for n in LENGTHS] == [61, 1, 0, 0, 28, 0]
+    )
+    for mel, part in zip(mels(), together, strict=True):
+        assert largest(part, network([mel], context)[0]) < 1e-5
+
+
+def test_the_neighbour_on_the_axis_is_neither_left_nor_right_context(network) -> None:
+    first, second = mels((231, 231))
+    before = network([first, second], Context(4, 60, 60))
+    after = network([first, second + 3.0], Context(4, 60, 60))
+    assert largest(before[0], after[0]) < 1e-5
+    assert largest(before[1], after[1]) > 0.1
+
+
+def test_contexts_larger_than_the_audio_are_the_full_context(network) -> None:
+    for a, b in zip(network(mels()), network(mels(), Context(64, 64, 64)), strict=True):
+        assert largest(a, b) < 1e-5
+
+
+def test_right_context_changes_what_is_heard_and_its_absence_hides_the_future(network) -> None:
+    (mel,) = mels((500,))
+    changed = mel.clone()
+    changed[8 * 32 + 7 :] += 3.0  # frame 32 on; frame 31 ends with mel 262
+    for right, same in ((0, True), (3, False)):
+        context = Context(4, 6, right)
+        (a,), (b,) = network([mel], context), network([changed], context)
+        assert (largest(a[:32], b[:32]) < 1e-5) == same
+        assert largest(a[32:], b[32:]) > 0.1
+
+
+def test_an_empty_batch_and_a_batch_of_nothing_have_no_frames(network) -> None:
+    assert network([mels()[3]], Context(4, 4, 0))[0].shape == (0, SHAPE.vocabulary)
+
+
+def test_subsampling_in_groups_is_subsampling_at_once(network, monkeypatch) -> None:
+    whole = frames(network.encoder, (5000, 80))
+    monkeypatch.setattr(layers, "GROUP_ELEMENTS", 1)
+    for width in (layers.GROUP_FRAMES, 7):
+        monkeypatch.setattr(layers, "GROUP_FRAMES", width)
+        for a, b in zip(frames(network.encoder, (5000, 80)), whole, strict=True):
+            assert torch.allclose(a, b, rtol=1e-5, atol=1e-4)  # values up to 40
+
+
+# -- endless decoding ---------------------------------------------------------------------------
+
+
+def run(encoder, context: Context, parts: list[list[Tensor]]) -> tuple[list[list[Tensor]], list]:
+    caches = [Cache.empty(encoder) for _ in parts[0]]
+    positions = encoder.positions(context)
+    given = [
+        advance(encoder, context, positions, caches, part, [i == len(parts) - 1] * len(part))
+        for i, part in enumerate(parts)
+    ]
+    return [list(column) for column in zip(*given, strict=True)], caches
+
+
+@pytest.mark.parametrize("window", [1, 16])
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+def test_windows_with_caches_equal_the_one_pass_result(network, context, window) -> None:
+    encoder = network.encoder
+    whole = frames(encoder)
+    one_pass = encoder(whole, context)
+    parts = [[part[i : i + window] for part in whole] for i in range(0, 61, window)]
+    given, _ = run(encoder, context, parts)
+    for pieces, wanted in zip(given, one_pass, strict=True):
+        assert largest(torch.cat(pieces), wanted) < 1e-5
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+def test_a_chunk_comes_out_when_all_it_depends_on_is_in(network, context) -> None:
+    encoder = network.encoder
+    whole = frames(encoder, (15 + 8 * 119,))[0]
+    given, _ = run(encoder, context, [[frame] for frame in whole.split(1)])
+    n_given = torch.tensor([len(part) for part in given[0]]).cumsum(0)
+    first = int((n_given > 0).nonzero()[0]) + 1  # frames in at the first that is given out
+    assert first == min(context.chunk + delay_frames(context, SHAPE.layers), 120)
+
+
+def test_the_delay_without_convolution_is_that_of_equation_5() -> None:
+    # c 3, r 2, 4 layers: 11 in the paper's figure 2. The convolution sees 2 frames of the next
+    # chunk, which in turn attend 2 frames past its end: 3 more a layer, up to the chunk's grid.
+    assert delay_frames(Context(3, 9, 2), 4) == 5 + 3 * 6 == 23
+    assert delay_frames(Context(4, 60, 0), 17) == 0
+    assert delay_frames(Context(64, 128, 128), 17) == 17 * 192
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+def test_what_is_kept_does_not_grow_with_the_recording(network, context) -> None:
+    encoder, sizes = network.encoder, []
+    part = frames(encoder, (15 + 8 * (4 * context.chunk - 1),))
+    cache, positions = Cache.empty(encoder), encoder.positions(context)
+    for _ in range(24):
+        advance(encoder, context, positions, [cache], part, [False])
+        held = [
+            part
+            for layer in cache.layers
+            for part in (layer.waiting, layer.keys_values, layer.heard, layer.gated)
+        ]
+        sizes.append(sum(part.rows.numel() for part in held))
+    assert sizes[-1] == sizes[-2] == max(sizes)
+
+
+# -- look-ahead ---------------------------------------------------------------------------------
+
+
+def stream(encoder, context: Context, whole: list[Tensor], chunk: int) -> list[Tensor]:
+    """Chunk by chunk, the streams together while both last."""
+    caches = [LookAheadCache.empty(encoder) for _ in whole]
+    positions, done = encoder.positions(context), [[] for _ in whole]
+    for start in range(0, max(map(len, whole)), chunk):
+        active = [i for i, part in enumerate(whole) if len(part) > start]
+        parts = [whole[i][start : start + context.chunk] for i in active]
+        keep = [min(chunk, len(part)) for part in parts]
+        mine = [caches[i] for i in active]
+        for i, out in zip(
+            active, look_ahead(encoder, context, positions, mine, parts, keep), strict=True
+        ):
+            done[i].append(out)
+    return [torch.cat(parts) for parts in done]
+
+
+def test_streaming_without_look_ahead_equals_the_one_pass_result(network) -> None:
+    encoder = network.encoder
+    whole = frames(encoder, (500, 231))
+    context = Context(4, 6, 0)
+    for got, wanted in zip(
+        stream(encoder, context, whole, 4), encoder(whole, context), strict=True
+    ):
+        assert largest(got, wanted) < 1e-5
+
+
+def test_the_first_chunk_with_look_ahead_is_the_head_of_the_longer_chunk(network) -> None:
+    encoder = network.encoder
+    whole = frames(encoder, (500, 231))
+    streamed = stream(encoder, Context(7, 6, 0), whole, 4)
+    for got, frame, part in zip(streamed, whole, (4, 4), strict=True):
+        head = encoder([frame[:7]], Context(7, 6, 0))[0]
+        assert largest(got[:part], head[:part]) < 1e-5
+    together = streamed[0]
+    assert largest(together, stream(encoder, Context(7, 6, 0), whole[:1], 4)[0]) < 1e-5
+
+
+# -- against the author's package ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "row", json.loads(FIXTURE.read_text())["encoded"], ids=lambda row: str(row["context"])
+)
+def test_the_encoder_is_that_of_the_authors_package(row) -> None:
+    made, context = parity.network(), Context(*row["context"])
+    for name, ours in (
+        ("batch", parity.our_batch(made, context)),
+        ("endless", parity.our_endless(made, context)),
+    ):
+        recorded = torch.tensor(row[name])
+        assert len(recorded) > 25
+        assert largest(ours.flatten()[:: parity.STORED], recorded) < 1e-4
+
+
+def test_the_names_of_the_parameters_are_those_of_the_published_checkpoints(network) -> None:
+    names = set(network.state_dict())
+    layer = "encoder.encoders.0."
+    assert {
+        "encoder.global_cmvn.mean",
+        "encoder.global_cmvn.istd",
+        *(f"encoder.embed.conv.{i}.{kind}" for i in (0, 2, 3, 5, 6) for kind in ("weight", "bias")),
+        "encoder.embed.out.weight",
+        "encoder.after_norm.bias",
+        "ctc.ctc_lo.weight",
+        *(f"{layer}self_attn.{part}" for part in ("pos_bias_u", "pos_bias_v")),
+        *(f"{layer}self_attn.linear_{part}.weight" for part in ("q", "k", "v", "out", "pos")),
+        *(
+            f"{layer}{part}.w_{i}.bias"
+            for part in ("feed_forward", "feed_forward_macaron")
+            for i in (1, 2)
+        ),
+        *(f"{layer}conv_module.{part}.weight" for part in ("pointwise_conv1", "depthwise_conv")),
+        *(f"{layer}conv_module.{part}.bias" for part in ("norm", "pointwise_conv2")),
+        *(f"{layer}norm_{part}.weight" for part in ("ff", "mha", "ff_macaron", "conv", "final")),
+    } <= names
+    assert f"{layer}self_attn.linear_pos.bias" not in names
+    assert len([name for name in names if name.startswith(layer)]) == 37
+
+
+def test_the_flops_are_those_torch_counts(network) -> None:
+    encoder, context, n = network.encoder, Context(8, 16, 4), 64
+    with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH):
+        with FlopCounterMode(display=False) as counted:
+            encoder(encoder.subsample(mels((15 + 8 * (n - 1),))), context)
+        with FlopCounterMode(display=False) as of_positions:
+            encoder.positions(context)
+    wanted = counted.get_total_flops() - of_positions.get_total_flops()
+    assert wanted > 0
+    assert encoder_flops(SHAPE, context, n, n // 8) == pytest.approx(wanted, rel=0.02)

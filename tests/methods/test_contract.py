@@ -1,0 +1,160 @@
+"""The contract, on a fake that keeps it, on fakes that break it, and on every configured method."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import contract
+import fakes
+import numpy as np
+import pytest
+from contract import CHECKS, Setting
+from places import ROOT
+
+from streaming_asr.method import Method
+
+CHECK = Callable[[Method[Any], Setting], None]
+CONF = ROOT / "conf" / "method"
+WEIGHTS = CONF.parents[1] / "streaming_asr" / "data" / "weights"
+CHUNK, FIRST_CHUNK = 4800, 9600  # 300 ms, 600 ms
+
+
+def setting() -> Setting:
+    return Setting(CHUNK, FIRST_CHUNK, fakes.noise(3.0, seed=1), fakes.noise(1.7, seed=2))
+
+
+def name(check: CHECK) -> str:
+    return check.__name__
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=name)
+@pytest.mark.parametrize(
+    "method", [fakes.Ticker(2, 200), fakes.BatchedTicker()], ids=["alone", "batched"]
+)
+def test_a_method_that_keeps_the_contract_passes(method: fakes.Ticker, check: CHECK) -> None:
+    check(method, setting())
+
+
+BROKEN: list[tuple[CHECK, fakes.Ticker]] = [
+    (contract.declares_its_lookahead, fakes.Ticker(lookahead_samples=-1)),
+    (contract.committed_only_grows, fakes.Retracting()),
+    (contract.partial_is_empty_at_the_end, fakes.LeavesPartial()),
+    (contract.same_chunks_twice_give_the_same_updates, fakes.Remembers()),
+    (contract.interleaved_streams_equal_each_alone, fakes.OneStreamOnly()),
+    (contract.step_many_equals_step, fakes.BatchMatters()),
+    (contract.streams_out_of_phase_equal_each_alone, fakes.BatchMatters()),
+    (contract.no_peeking, fakes.Peeks()),
+    (contract.no_peeking, fakes.Remembers()),
+    (contract.empty_silent_and_short_audio, fakes.InventsWords()),
+    (contract.empty_silent_and_short_audio, fakes.LeavesPartial()),
+    (
+        contract.word_times_are_monotone_and_inside_the_audio_heard,
+        fakes.TimesRunBackwards(),
+    ),
+    (contract.word_times_are_monotone_and_inside_the_audio_heard, fakes.TimesRunAhead()),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "method"), BROKEN, ids=[f"{type(m).__name__}-{c.__name__}" for c, m in BROKEN]
+)
+def test_each_check_catches_the_method_that_breaks_it(check: CHECK, method: fakes.Ticker) -> None:
+    with pytest.raises(AssertionError):
+        check(method, setting())
+
+
+@pytest.mark.parametrize(
+    ("check", "condition"),
+    [
+        (contract.empty_silent_and_short_audio, lambda audio, heard: len(heard) == 0),
+        (
+            contract.empty_silent_and_short_audio,
+            lambda audio, heard: len(heard) > CHUNK and not heard.any(),
+        ),
+        (contract.empty_silent_and_short_audio, lambda audio, heard: 0 < len(heard) < CHUNK),
+        (contract.any_delivery, lambda audio, heard: len(heard) > CHUNK and len(audio) == 0),
+        (contract.any_delivery, lambda audio, heard: len(audio) == 1),
+    ],
+)
+def test_audio_that_a_method_cannot_take_is_found(
+    check: CHECK, condition: Callable[[Any, Any], bool]
+) -> None:
+    with pytest.raises(ArithmeticError):
+        check(fakes.FailsOn(condition), setting())
+
+
+@functools.cache
+def _speech() -> tuple[Any, Any]:
+    """Two recordings of mini, or noise where mini is absent."""
+    from streaming_asr.data import corpora
+
+    if not (corpora.MINI / "clean.jsonl").is_file():
+        return fakes.noise(3.0, seed=1), fakes.noise(1.7, seed=2)
+    first, second = (u.load() for u in corpora.Mini("clean", limit=2).utterances())
+    return first[: 3 * 16_000], second[: 17 * 1600]
+
+
+@functools.cache
+def _with_real_weights(model: str, method: str) -> tuple[Method[Any], Setting]:
+    """The method with the package's weights for a real Whisper, where that is on this machine."""
+    from streaming_asr.config.build import build
+    from streaming_asr.config.settle import compose
+    from streaming_asr.models.find import find_here
+
+    with pytest.MonkeyPatch.context() as theirs:
+        theirs.delenv("XDG_CACHE_HOME", raising=False)
+        if find_here(f"openai/whisper-{model}") is None:
+            pytest.skip(f"{model} is not here; python -m streaming_asr get {model}")
+        asked = [f"method={method}", f"model={model}", "chunk=300ms", "tracker=none"]
+        return build(compose(asked).method), Setting(CHUNK, FIRST_CHUNK, *_speech())
+
+
+@functools.cache
+def _configured(method: str) -> tuple[Method[Any], Setting]:
+    """The method as its YAML describes it, on mini's model or a small random one in its place."""
+    from streaming_asr.config.build import build
+    from streaming_asr.config.settle import compose
+    from streaming_asr.data.corpora import MINI
+    from streaming_asr.durations import first_chunk_ms
+
+    overrides = [f"method={method}", "chunk=300ms", "tracker=none"]
+    options = (CONF / f"{method}.yaml").read_text()
+    if not (MINI / "model").is_dir():
+        from tiny import tiny_folder
+
+        overrides.append(f"model.path={tiny_folder()}")
+    if "weights:" in options and not (MINI / "weights" / method).is_dir():
+        part = "none"
+        if method == "chunkformer":  # it cannot do without its network
+            import chunkformer_tiny
+
+            part = str(chunkformer_tiny.tiny_folder())
+        overrides.append(f"method.weights={part}")
+        if "head: trained" in options:
+            overrides.append("method.head=embedding")
+        if "padding: hush" in options:
+            overrides.append("method.padding=zeros")
+    config = compose(overrides)
+    audio, other = _speech()
+    assert not np.array_equal(audio[: len(other)], other)
+    first_chunk = first_chunk_ms(config.chunk, config.first_chunk) * 16
+    return build(config.method), Setting(CHUNK, first_chunk, audio, other)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=name)
+@pytest.mark.parametrize("method", sorted({path.stem for path in CONF.glob("*.yaml")} - {"remote"}))
+def test_every_configured_method_keeps_the_contract(method: str, check: CHECK) -> None:
+    check(*_configured(method))
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=name)
+@pytest.mark.parametrize(
+    ("model", "method"),
+    sorted({folder.parts[-3:-1] for folder in WEIGHTS.glob("*/*/any_chunk")}),
+)
+def test_every_method_keeps_the_contract_with_the_package_s_real_weights(
+    model: str, method: str, check: CHECK
+) -> None:
+    check(*_with_real_weights(model, method))

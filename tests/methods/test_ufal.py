@@ -1,0 +1,632 @@
+"""UFAL's online policy on a recogniser that reads its words off the samples, and its backends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import contract
+import numpy as np
+import pytest
+from places import FIXTURES
+from tiny import noise, tiny_folder
+from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+from streaming_asr.config.build import new_method
+from streaming_asr.data.corpora import MINI
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
+from streaming_asr.methods.ufal import Ufal, convert, stream
+from streaming_asr.methods.ufal.reference import ReferenceBuffer
+from streaming_asr.methods.ufal.vad import BLOCK_SAMPLES, Gate, Silero
+from streaming_asr.simulate.chunking import deliveries
+from streaming_asr.simulate.recorder import StepRecorder
+from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.online import OnlineBuffer, Policy
+from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
+
+WORD_S = 0.5
+HEARD_S = 0.3  # of a word, from when on it is recognised
+SCALE = 0.001
+
+
+def sound(words: Sequence[int]) -> Samples:
+    """Half a second each; word i > 0 sounds as i thousandths, 0 is silence."""
+    levels = np.asarray(words, np.float32) * SCALE
+    return np.repeat(levels, round(WORD_S * SAMPLE_RATE)).astype(np.float32)
+
+
+def spell(i: int) -> str:
+    """A word of its own for every number."""
+    return " w" + "".join("abcdefghij"[int(digit)] for digit in str(i))
+
+
+def sentence(words: Sequence[int]) -> str:
+    return "".join(spell(i) for i in words if i).strip()
+
+
+@dataclass
+class Reader:
+    """Reads words off the samples, `spelled` as the number and the round say."""
+
+    spelled: Callable[[int, int], str] = lambda i, round_: spell(i)
+    words_per_segment: int = 8
+    context_s: float = 30.0
+    heard: list[tuple[int, str | None]] = field(default_factory=list)
+    """Samples and prompt of each round."""
+
+    def check_language(self, language: str | None) -> None:
+        pass
+
+    def transcribe(
+        self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
+    ) -> Hypothesis:
+        self.heard.append((audio.size, prompt))
+        levels = np.rint(audio / SCALE).astype(int)
+        borders = [0, *(np.flatnonzero(np.diff(levels)) + 1), len(levels)]
+        words = [
+            Word(self.spelled(int(levels[a]), len(self.heard)), a / SAMPLE_RATE, b / SAMPLE_RATE)
+            for a, b in pairwise(borders)
+            if b - a >= HEARD_S * SAMPLE_RATE and levels[a] > 0
+        ]
+        ends = [w.end for w in words[self.words_per_segment - 1 :: self.words_per_segment] if w.end]
+        if words and words[-1].end and words[-1].end not in ends:
+            ends.append(words[-1].end)
+        return Hypothesis(tuple(words), tuple(ends))
+
+
+def method_of(monkeypatch: pytest.MonkeyPatch, reader: Reader, **options: Any) -> Ufal:
+    """The method with `reader` in the place of Whisper."""
+    monkeypatch.setattr(stream.Ufal, "_load_recogniser", lambda method: reader)
+    return new_method("ufal", "", **{"chunk_s": 0.6, "first_chunk_s": 0.6} | options)
+
+
+def feed(method: Ufal, audio: Samples, chunk_s: float = 0.6) -> list[Update]:
+    state = method.start()
+    chunk = round(chunk_s * SAMPLE_RATE)
+    ends = list(deliveries(len(audio), chunk, chunk, 0))
+    return [
+        method.step(state, audio[a:b], last=b == len(audio))
+        for a, b in zip([0, *ends], ends, strict=False)
+    ]
+
+
+def committed(updates: Sequence[Update]) -> str:
+    return "".join(word.text for update in updates for word in update.committed).strip()
+
+
+def policy(**options: Any) -> Policy:
+    defaults = {"n": 2, "trim": "segment", "trim_s": 15.0, "context_s": 30.0}
+    return Policy(**defaults | options)
+
+
+# ---- buffer, trimming, prompt ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trim", ["segment", "sentence"])
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize("chunk_s", [0.2, 0.6, 3.0])
+def test_all_that_is_said_is_committed_once(
+    monkeypatch: pytest.MonkeyPatch, trim: str, compat: bool, chunk_s: float
+) -> None:
+    words = [*range(1, 30), 0, *range(30, 80)]
+    dot: Callable[[int, int], str] = lambda i, _: spell(i) + ("." if i % 7 == 0 else "")  # noqa: E731
+    method = method_of(
+        monkeypatch, Reader(dot), trim=trim, compat=compat, chunk_s=chunk_s, first_chunk_s=chunk_s
+    )
+    updates = feed(method, sound(words), chunk_s)
+    assert committed(updates).replace(".", "") == sentence(words)
+    assert updates[-1].partial == ()
+
+
+def test_word_times_count_from_the_start_of_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = range(1, 101)
+    method = method_of(monkeypatch, Reader(), trim_s=4.0)
+    found = [w for update in feed(method, sound(words)) for w in update.committed]
+    assert len(found) == 100
+    for i, word in enumerate(found):
+        assert word.start == pytest.approx(i * WORD_S, abs=1e-3)
+        assert word.end is not None and i * WORD_S < word.end <= (i + 1) * WORD_S + 1e-3
+
+
+def test_the_unconfirmed_tail_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = method_of(monkeypatch, Reader(), chunk_s=0.5, first_chunk_s=0.5)
+    first, second, third = feed(method, sound([1, 2, 3]), 0.5)
+    assert first.committed == () and [w.text for w in first.partial] == [spell(1)]
+    assert [w.text for w in second.committed] == [spell(1)]
+    assert [w.text for w in second.partial] == [spell(2)]
+    assert [w.text for w in third.committed] == [spell(2), spell(3)] and third.partial == ()
+
+
+def test_a_flip_of_punctuation_delays_the_reference_to_the_end_and_not_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flip: Callable[[int, int], str] = lambda i, r: spell(i) + ("," if r % 2 else "")  # noqa: E731
+    for compat in (False, True):
+        method = method_of(monkeypatch, Reader(flip), compat=compat)
+        *before, last = feed(method, sound(range(1, 13)))
+        assert committed([*before, last]).replace(",", "") == sentence(range(1, 13))
+        assert bool(committed(before)) is not compat
+
+
+def test_a_buffer_of_one_segment_is_never_trimmed_by_the_reference_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = range(1, 121)  # a minute
+    longest = {}
+    for compat in (False, True):
+        reader = Reader(words_per_segment=1000)
+        updates = feed(method_of(monkeypatch, reader, compat=compat), sound(words))
+        assert committed(updates) == sentence(words)
+        longest[compat] = max(n for n, _ in reader.heard) / SAMPLE_RATE
+    assert longest[True] == pytest.approx(60.0)
+    assert longest[False] <= 15.0 + 0.6
+
+
+@pytest.mark.parametrize("context_s", [30.0, 15.0, 4.0])
+def test_a_buffer_in_which_nothing_is_ever_agreed_stays_inside_the_context(
+    monkeypatch: pytest.MonkeyPatch, context_s: float
+) -> None:
+    never: Callable[[int, int], str] = lambda i, r: f"{spell(i)}{r % 7}"  # noqa: E731
+    reader = Reader(never, words_per_segment=1000, context_s=context_s)
+    updates = feed(method_of(monkeypatch, reader), sound(range(1, 101)))
+    assert max(n for n, _ in reader.heard) <= (0.8 * context_s + 0.6) * SAMPLE_RATE
+    spelled = [word[:-1] for word in committed(updates).split()]
+    assert spelled == sentence(range(1, 101)).split()
+
+
+@pytest.mark.parametrize("words", [[0] * 1200, [*range(1, 600), *range(1, 600)]])
+def test_ten_minutes_take_no_more_memory_than_one(
+    monkeypatch: pytest.MonkeyPatch, words: list[int]
+) -> None:
+    reader = Reader()
+    method = method_of(monkeypatch, reader, chunk_s=5.0, first_chunk_s=5.0)
+    state = method.start()
+    audio = sound(words)
+    for begin in range(0, len(audio), 5 * SAMPLE_RATE):
+        method.step(state, audio[begin : begin + 5 * SAMPLE_RATE], last=False)
+        buffer = state.buffer
+        assert buffer.audio.size <= 24 * SAMPLE_RATE and buffer.audio.base is None
+        assert len(buffer._said) <= 250 and len(buffer._agreement.committed) <= 60
+
+
+def test_the_prompt_is_text_whose_audio_is_gone_two_hundred_characters_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = Reader()
+    feed(method_of(monkeypatch, reader), sound(range(1, 201)))
+    assert reader.heard[0][1] is None
+    assert all(prompt is None for n, prompt in reader.heard[:20])
+    n, prompt = reader.heard[-1]
+    assert prompt is not None
+    gone = sentence(range(1, 201 - n // 8000))
+    assert gone.endswith(prompt.strip())
+    # A word's length counts with one more; the word that reaches 200 is the last one taken.
+    counted = sum(len(" " + word) + 1 for word in prompt.split())
+    assert 200 <= counted < 200 + 7
+
+
+def test_the_reference_leaves_the_last_committed_word_out_of_the_prompt() -> None:
+    for compat, prompt in ((False, " wb wc"), (True, " wb")):
+        kind = ReferenceBuffer if compat else OnlineBuffer
+        buffer = kind(Reader(), policy(trim_s=0.9), None, NULL)
+        buffer.insert(sound([1, 2]))
+        buffer.process()
+        buffer.process()
+        buffer._cut(1.0)
+        assert buffer.prompt() == prompt
+
+
+def test_the_end_of_the_stream_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [1, 2, 3, 4]
+    audio = sound(words)[: -round(0.1 * SAMPLE_RATE)]
+    for compat in (False, True):
+        updates = feed(method_of(monkeypatch, Reader(), compat=compat), audio)
+        assert committed(updates) == sentence(words)
+        state = (method := method_of(monkeypatch, Reader(), compat=compat)).start()
+        method.step(state, audio, last=False)
+        ended = method.step(state, np.zeros(0, np.float32), last=True)
+        assert committed([ended]) == sentence(words)
+
+
+def test_a_late_delivery_is_heard_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader()
+    method = method_of(monkeypatch, reader)
+    state = method.start()
+    for n in (4000, 40_000, 9599, 1):
+        method.step(state, np.zeros(n, np.float32), last=False)
+    assert [n for n, _ in reader.heard] == [44_000, 53_600]
+
+
+def test_the_first_word_after_a_cut_gets_the_space_it_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = {"n": -1}
+
+    def bare(i: int, round_: int) -> str:  # the first word of a round has no space before it
+        is_first, first["n"] = first["n"] != round_, round_
+        return spell(i).strip() if is_first else spell(i)
+
+    updates = feed(method_of(monkeypatch, Reader(bare), trim_s=3.0), sound(range(1, 41)))
+    assert committed(updates) == sentence(range(1, 41))
+
+
+def test_pieces_of_a_word_are_one_word_but_in_the_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def pieces(i: int, round_: int) -> str:  # " 5" and ":43" are pieces of one word
+        return spell(i) if i % 2 else ":" + spell(i).strip()
+
+    audio = sound(range(1, 21))
+    for compat, n_words in ((False, 10), (True, 20)):
+        updates = feed(method_of(monkeypatch, Reader(pieces), compat=compat), audio)
+        words = [word for update in updates for word in update.committed]
+        assert len(words) == n_words
+        assert "".join(w.text for w in words) == "".join(pieces(i, 0) for i in range(1, 21))
+    joined = Hypothesis((Word(" 5", 1.0, 1.2, 0.9), Word(":43", 1.2, 1.9, 0.4), Word(" a", 2, 3)))
+    assert joined.in_whole_words("en").words == (Word(" 5:43", 1.0, 1.9, 0.4), Word(" a", 2, 3))
+    assert joined.in_whole_words("ja") == joined
+
+
+def test_sentences_end_at_their_signs_and_with_the_text() -> None:
+    words = [Word(" a.", 0, 1), Word(" b", 1, 2), Word(' c?"', 2, 3), Word(" d", 3, 4)]
+    assert sentence_ends_s(words) == (1, 3, 4)
+
+
+# ---- voice activity -------------------------------------------------------------------------
+
+
+class LoudIsSpeech:
+    """In the place of Silero."""
+
+    def stream(self) -> Callable[[Samples], float]:
+        return lambda block: float(np.abs(block).mean() > SCALE / 2)
+
+
+def test_the_end_of_speech_loses_audio_in_the_reference_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream, "Silero", LoudIsSpeech)
+    words = [0, 0, 1, 2, 3, 0, 0, 0, 4, 5, 6, 7, 0, 0, 0]
+    for compat, said in ((False, words), (True, [4])):
+        options = {"vad": True, "compat": compat, "chunk_s": 2.0, "first_chunk_s": 2.0}
+        updates = feed(method_of(monkeypatch, Reader(), **options), sound(words), 2.0)
+        found = committed(updates)
+        assert found == sentence(said) if not compat else len(found.split()) < 7
+        assert sum(update.endpoint for update in updates) == 2
+
+
+def test_speech_is_cut_out_with_its_place_in_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "Silero", LoudIsSpeech)
+    reader = Reader()
+    words = [0] * 20 + [1, 2] + [0] * 40 + [3, 4, 5]
+    updates = feed(method_of(monkeypatch, reader, vad=True), sound(words))
+    found = [w for update in updates for w in update.committed]
+    assert [w.text for w in found] == [spell(i) for i in range(1, 6)]
+    assert [w.start for w in found] == pytest.approx([10.0, 10.5, 31.0, 31.5, 32.0], abs=0.01)
+    assert max(n for n, _ in reader.heard) <= 3 * SAMPLE_RATE  # silence is not transcribed
+
+
+def test_every_sample_between_the_first_and_the_last_of_speech_comes_through() -> None:
+    rng = np.random.default_rng(3)
+    audio = sound([0, 0, 0, 1, 2, 0, 3, 0, 0, 0, 0, 4])
+    gate = Gate(LoudIsSpeech().stream())
+    cuts = [0, *sorted(rng.integers(0, len(audio), 30).tolist()), len(audio)]
+    stretches = [s for a, b in pairwise(cuts) for s in gate.push(audio[a:b], last=b == len(audio))]
+    come = np.zeros(len(audio), bool)
+    for stretch in stretches:
+        span = slice(stretch.start, stretch.start + stretch.audio.size)
+        assert np.array_equal(audio[span], stretch.audio)
+        assert not come[span].any()
+        come[span] = True
+    assert come[audio > 0].all()
+    assert [s.begins for s in stretches].count(True) == 2
+    assert [s.ends for s in stretches].count(True) == 2 and stretches[-1].ends
+
+
+def test_silero_block_by_block_equals_the_whole_recording() -> None:
+    from faster_whisper.vad import get_vad_model
+
+    audio = noise(2.0, seed=4)
+    audio = audio[: len(audio) // BLOCK_SAMPLES * BLOCK_SAMPLES]
+    wanted = np.ravel(get_vad_model()(audio))
+    probability = Silero().stream()
+    got = [probability(block) for block in audio.reshape(-1, BLOCK_SAMPLES)]
+    np.testing.assert_allclose(got, wanted, atol=1e-4)
+
+
+# ---- the recorded reference -----------------------------------------------------------------
+
+PARITY = FIXTURES / "ufal_parity.json"
+
+
+class Replay:
+    """Answers each round as it was recorded, and checks that it is asked the same."""
+
+    context_s = 15.0
+
+    def __init__(self, rounds: list[dict[str, Any]]) -> None:
+        self._rounds: Iterator[dict[str, Any]] = iter(rounds)
+
+    def check_language(self, language: str | None) -> None:
+        pass
+
+    def transcribe(
+        self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
+    ) -> Hypothesis:
+        recorded = next(self._rounds)
+        assert (audio.size, prompt) == (recorded["n_samples"], recorded["prompt"])
+        words = tuple(Word(text, start, end) for text, start, end in recorded["words"])
+        return Hypothesis(words, tuple(recorded["segment_ends"]))
+
+
+@pytest.mark.parametrize("index", range(len(json.loads(PARITY.read_text())["runs"])))
+def test_compat_commits_what_the_reference_committed(index: int) -> None:
+    run = json.loads(PARITY.read_text())["runs"][index]
+    buffer = ReferenceBuffer(Replay(run["rounds"]), policy(trim_s=run["trim_s"]), "en", NULL)
+    chunk = round(run["chunk_s"] * SAMPLE_RATE)
+    for k, recorded in enumerate(run["rounds"]):
+        n_new = recorded["n_samples"] - buffer.audio.size  # trimmed to the sample as it was
+        assert n_new == chunk or (k == len(run["rounds"]) - 1 and 0 < n_new < chunk)
+        buffer.insert(np.zeros(n_new, np.float32))
+        got = buffer.process()
+        assert [[w.text, w.start, w.end] for w in got] == recorded["committed"]
+    assert [[w.text, w.start, w.end] for w in buffer.finish()] == run["finished"]
+
+
+# ---- backends -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("ctranslate2"))
+
+
+BACKENDS = ["faster_whisper", "torch"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_backends_answer_for_any_length_and_a_prompt_longer_than_the_context(
+    backend: str, cache: str
+) -> None:
+    method = new_method("ufal", str(tiny_folder()), backend=backend, cache=cache, beam=2)
+    audio = noise(4.5, seed=2)  # the model's context is 4 s
+    for n in (0, 1, 319, 400, len(audio)):
+        found = method._recogniser.transcribe(
+            audio[:n], prompt="the quick brown fox " * 100, language=None, recorder=NULL
+        )
+        assert n >= 320 or found == Hypothesis()
+        for word in found.words:
+            assert word.start is not None and word.end is not None and word.probability is not None
+            assert 0 <= word.start <= word.end
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_work_is_counted(backend: str, cache: str) -> None:
+    method = new_method("ufal", str(tiny_folder()), backend=backend, cache=cache, beam=2)
+    recorder = StepRecorder()
+    state = method.start(recorder=recorder)
+    method.step(state, noise(1.0), last=False)
+    times, counts = recorder.drain()
+    assert {"feature", "encode", "decode", "policy"} <= set(times)
+    assert counts["frames_real"] == 50
+    # faster-whisper goes on behind the last timestamp, with a window of 200 frames each time.
+    n_windows, rest = divmod(counts["frames_computed"], 200)
+    assert rest == 0 and (n_windows == 1 if backend == "torch" else n_windows >= 1)
+    config = WhisperConfig.from_pretrained(tiny_folder())
+    assert counts["encoder_flops"] == n_windows * encoder_flops(config, 200)
+    assert counts["decode_steps"] >= 1 and counts["beam_sum"] >= counts["decode_steps"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_backends_keep_the_contract_with_speech_alone(backend: str, cache: str) -> None:
+    method = new_method("ufal", str(tiny_folder()), backend=backend, cache=cache, beam=1, vad=True)
+    setting = contract.Setting(9600, 9600, noise(2.4, seed=1), noise(1.5, seed=2))
+    contract.committed_only_grows(method, setting)
+    contract.partial_is_empty_at_the_end(method, setting)
+    contract.interleaved_streams_equal_each_alone(method, setting)
+    contract.empty_silent_and_short_audio(method, setting)
+
+
+def test_a_model_is_converted_once_and_again_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def fake(source: str, target: Path) -> None:
+        made.append(source)
+        target.mkdir()
+
+    monkeypatch.setattr(convert, "convert", fake)
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "whisper"}')
+    first = convert.converted(model, tmp_path / "cache")
+    assert convert.converted(model, tmp_path / "cache") == first and len(made) == 1
+    (model / "config.json").write_text('{"model_type":  "whisper"}')
+    assert convert.converted(model, tmp_path / "cache") != first and len(made) == 2
+    with pytest.raises(UserError, match="there is no such folder"):
+        convert.converted(tmp_path / "absent")
+
+
+def test_a_multilingual_model_is_told_its_language_and_refuses_an_unknown_one(cache: str) -> None:
+    method = new_method("ufal", str(tiny_folder(multilingual=True)), cache=cache, beam=1)
+    for language in ("de", None):
+        state = method.start(language=language)
+        method.step(state, noise(0.6), last=True)
+    with pytest.raises(UserError, match="language 'fr'"):
+        method.start(language="fr")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_english_model_refuses_another_language(backend: str, cache: str) -> None:
+    method = new_method("ufal", str(tiny_folder()), backend=backend, cache=cache, beam=1)
+    with pytest.raises(UserError, match="language 'de': this model is English-only"):
+        method.start(language="de")
+    method.step(method.start(language="en"), noise(0.6), last=True)
+
+
+def words_of(
+    folder: Path, backend: str, cache: str, audio: Samples, beam: int = 2
+) -> tuple[Word, ...]:
+    method = new_method("ufal", str(folder), backend=backend, cache=cache, beam=beam)
+    options = {"prompt": None, "language": None, "recorder": NULL}
+    return method._recogniser.transcribe(audio, **options).words  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_without_alignment_heads_times_words_by_the_last_half_of_its_layers(
+    backend: str, cache: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder(), folder)
+    settings = json.loads((folder / "generation_config.json").read_text())
+    assert settings.pop("alignment_heads") == [[1, 0], [1, 1]]  # the last of two layers
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    audio = noise(2.0, seed=1)
+    found = words_of(folder, backend, cache, audio)
+    assert found == words_of(tiny_folder(), backend, cache, audio) != ()
+
+
+def test_faster_whisper_suppresses_what_the_model_names(
+    cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from faster_whisper import WhisperModel
+
+    asked: list[Any] = []
+
+    def spy(self: Any, audio: Any, **options: Any) -> Any:
+        asked.append(options["suppress_tokens"])
+        return iter(()), None
+
+    monkeypatch.setattr(WhisperModel, "transcribe", spy)
+    named = tiny_folder(seed=3)
+    for tokens in ([5, 6], []):
+        folder = tmp_path / f"names-{len(tokens)}"
+        shutil.copytree(named, folder)
+        settings = json.loads((folder / "generation_config.json").read_text())
+        settings["suppress_tokens"] = tokens
+        (folder / "generation_config.json").write_text(json.dumps(settings))
+        words_of(folder, "faster_whisper", cache, noise(1.0, seed=1))
+    settings.pop("suppress_tokens")
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    words_of(folder, "faster_whisper", cache, noise(1.0, seed=1))
+    assert asked == [[5, 6], [], [-1]]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_without_timestamp_tokens_is_prompted_for_none(
+    backend: str, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = WhisperForConditionalGeneration.from_pretrained(tiny_folder())
+    shutil.copytree(tiny_folder(), tmp_path / "model")
+    model.resize_token_embeddings(model.generation_config.no_timestamps_token_id + 1)
+    model.save_pretrained(tmp_path / "model")
+    asked: list[list[int]] = []
+    if backend == "faster_whisper":
+        from streaming_asr.methods.ufal.faster import Model
+
+        search = Model.generate_with_fallback
+
+        def spy(self: Model, encoded: Any, prompt: list[int], *rest: Any) -> Any:
+            asked.append(prompt)
+            return search(self, encoded, prompt, *rest)
+
+        monkeypatch.setattr(Model, "generate_with_fallback", spy)
+    audio = noise(2.0, seed=1)
+    without = words_of(tmp_path / "model", backend, cache, audio)
+    words = words_of(tiny_folder(), backend, cache, audio)
+    if backend == "torch":  # it decodes no timestamps anyway
+        assert without == words != ()
+        return
+    no_timestamps = model.generation_config.no_timestamps_token_id
+    assert without and asked[0][-1] == no_timestamps
+    assert no_timestamps not in asked[-1]
+
+
+@pytest.mark.skipif(not (MINI / "model").is_dir(), reason="mini is not built")
+def test_a_round_of_silence_is_one_window_however_long(cache: str) -> None:
+    """Of silence mini says a timestamp alone, behind which faster-whisper goes on."""
+    method = new_method("ufal", str(MINI / "model"), cache=cache)
+    state = method.start(recorder=StepRecorder())
+    for seconds in range(1, 7):
+        update = method.step(state, np.zeros(SAMPLE_RATE, np.float32), last=False)
+        _, counts = state.recorder.drain()
+        assert update.committed == update.partial == ()
+        assert counts["frames_computed"] == 750 and counts["decode_steps"] < 10
+        assert counts["frames_real"] == 50 * seconds
+
+
+@pytest.mark.parametrize(
+    ("no_speech", "compression", "skip_blank", "n_kept"),
+    [(0.8, 10.0, True, 0), (0.8, 10.0, False, 9), (0.3, 10.0, True, 9), (0.8, 1.5, True, 9)],
+)
+def test_a_phrase_said_without_end_into_silence_is_no_text(
+    monkeypatch: pytest.MonkeyPatch,
+    cache: str,
+    no_speech: float,
+    compression: float,
+    skip_blank: bool,
+    n_kept: int,
+) -> None:
+    """tiny.en ended two of 60 prompts so, in a window of the 0.3 s after the last timestamp."""
+    from streaming_asr.methods.ufal import faster
+
+    model = faster.FasterWhisper(str(tiny_folder()), cache=cache, skip_blank=skip_blank).model
+    said = SimpleNamespace(sequences_ids=[[5, 6, 7] * 3], no_speech_prob=no_speech)
+    monkeypatch.setattr(
+        faster.WhisperModel, "generate_with_fallback", lambda *_: (said, -0.2, 0.0, compression)
+    )
+    options = SimpleNamespace(beam_size=5, compression_ratio_threshold=2.4, no_speech_threshold=0.6)
+    tokenizer = SimpleNamespace(timestamp_begin=100)
+    result, *rest = model.generate_with_fallback(None, [], tokenizer, options)
+    assert len(result.sequences_ids[0]) == n_kept and rest == [-0.2, 0.0, compression]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_that_hears_no_speech_commits_nothing(backend: str, cache: str) -> None:
+    method = new_method(
+        "ufal", str(tiny_folder(eot_logit=60.0)), backend=backend, cache=cache, beam=2
+    )
+    hiss = 0.1 * np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
+    for audio in (np.zeros(24_000, np.float32), noise(1.5, seed=3), hiss):
+        updates = feed(method, audio)
+        assert committed(updates) == "" and not any(update.partial for update in updates)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ten_minutes_in_one_delivery_are_heard_to_the_end(backend: str, cache: str) -> None:
+    folder = tiny_folder(eot_logit=60.0, d_model=16, context_frames=1500)
+    method = new_method("ufal", str(folder), backend=backend, cache=cache, beam=1)
+    recorder = StepRecorder()
+    state = method.start(recorder=recorder)
+    method.step(state, np.tile(noise(10.0, seed=3), 60), last=True)
+    _, counts = recorder.drain()
+    assert counts["frames_real"] >= 30_000 and counts["frames_computed"] >= 30_000
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backend": "jax"}, "backend='jax'"),
+        ({"chunk_s": 0.01}, "multiple of 0.02"),
+        ({"beam": -1}, "beam=-1"),
+        ({"temperatures": []}, "temperatures"),
+        ({"trim": "word"}, "trim='word'"),
+        ({"trim_s": 0.0}, r"trim_s=0\.0"),
+        ({"n": 0}, "n=0"),
+        ({"n": 3, "compat": True}, "n=3 with compat"),
+        ({"compute_type": "int3"}, "int3"),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    options: dict[str, Any], message: str, cache: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        new_method("ufal", str(tiny_folder()), cache=cache, **options)

@@ -1,0 +1,280 @@
+"""When words appear, on cases timed by hand, and against SimulEval and OmniSTEval."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from places import FIXTURES
+from traces import a_trace
+
+from streaming_asr.metrics import Trace, compute
+from streaming_asr.metrics.latency import (
+    WordLatency,
+    WordTimes,
+    average_lagging,
+    average_proportion,
+    commit_delays_ms,
+    differentiable_average_lagging,
+    length_adaptive_average_lagging,
+    summary,
+    yet_another_average_lagging,
+)
+from streaming_asr.utterance import TimedWord
+
+
+def the_cat_sat() -> Trace:
+    """Words end at 0.5, 1.0, 1.6 s; f = 0.7, 1.3, 2.6, 2.7 (the last step waits for the third)."""
+    steps = [
+        (0.6, 0.1, "", "The"),
+        (1.2, 0.1, "", "The hat"),
+        (1.8, 0.8, "The", "cat sat"),
+        (2.0, 0.1, "The cat sat.", ""),
+    ]
+    return a_trace("The cat sat.", steps, ends=(0.5, 1.0, 1.6))
+
+
+def test_word_latency_is_first_shown_stable_since_and_committed_minus_the_end() -> None:
+    words = WordLatency(the_cat_sat())
+    assert words.latencies("shown", "cu") == pytest.approx([0.1, 0.8, 0.2])
+    assert words.latencies("stable", "cu") == pytest.approx([0.1, 0.8, 0.2])
+    assert words.latencies("committed", "cu") == pytest.approx([1.3, 1.0, 0.4])
+    assert words.latencies("shown", "ca") == pytest.approx([0.2, 1.6, 1.0])
+    assert words.latencies("committed", "ca") == pytest.approx([2.1, 1.7, 1.1])
+
+
+def test_the_corpus_figures_pool_the_words() -> None:
+    figures = compute([the_cat_sat()])
+    assert figures["word_latency_committed_mean_cu_s"] == pytest.approx(0.9)
+    assert figures["word_latency_committed_p50_cu_s"] == pytest.approx(1.0)
+    # Linear between the 2nd (1.0) and 3rd (1.3) of three values: 1.0 + 0.8 * 0.3.
+    assert figures["word_latency_committed_p90_cu_s"] == pytest.approx(1.24)
+    assert figures["word_latency_shown_p50_ca_s"] == pytest.approx(1.0)
+    assert figures["word_latency_coverage"] == 100.0
+
+
+def test_a_word_that_vanished_is_stable_only_since_it_came_back() -> None:
+    texts = ["The", "A", "The", "The"]
+    steps = [(k + 1.0, 0.0, "The" if k == 3 else "", text) for k, text in enumerate(texts)]
+    steps[3] = (4.0, 0.0, "The", "")
+    times = WordTimes.of(a_trace("The", steps))
+    assert (times.shown, times.stable, times.committed) == ([0], [2], [3])
+
+
+def test_a_word_stays_shown_when_one_is_inserted_before_it() -> None:
+    steps = [(1.0, 0.0, "", "cat sat"), (2.0, 0.0, "The cat sat", "")]
+    times = WordTimes.of(a_trace("The cat sat", steps))
+    assert times.shown == times.stable == [1, 0, 0]
+
+
+def test_a_repeated_word_is_first_seen_in_its_first_place() -> None:
+    steps = [
+        (1.0, 0.0, "", "A the"),
+        (2.0, 0.0, "", "The cat"),
+        (3.0, 0.0, "The cat the", ""),
+    ]
+    assert WordTimes.of(a_trace("The cat the", steps)).shown == [0, 1, 2]
+
+
+def test_case_and_punctuation_at_a_words_edge_do_not_make_it_another_word() -> None:
+    steps = [(1.0, 0.0, "", "hello"), (2.0, 0.0, "", "Hello,"), (3.0, 0.0, "Hello.", "")]
+    assert WordTimes.of(a_trace("Hello", steps)).stable == [0]
+
+
+def test_a_retracted_word_is_committed_when_it_is_committed_for_good() -> None:
+    steps = [
+        (1.0, 0.0, "The cat", ""),
+        (2.0, 0.0, "The", "hat"),  # the method took "cat" back
+        (3.0, 0.0, "The cat", ""),
+    ]
+    trace = a_trace("The cat", steps)
+    assert WordTimes.of(trace).committed == [0, 2]
+    assert commit_delays_ms(trace, "cu") == [1000.0, 3000.0]
+
+
+def test_a_word_shown_before_it_ended_has_a_negative_latency_which_is_kept() -> None:
+    trace = a_trace("Hello", [(0.5, 0.0, "Hello", ""), (1.0, 0.0, "Hello", "")], ends=(0.9,))
+    assert compute([trace])["word_latency_committed_p50_cu_s"] == pytest.approx(-0.4)
+
+
+def test_only_right_words_have_a_latency_and_coverage_says_how_many() -> None:
+    trace = a_trace("The cat sat", [(2.0, 0.0, "The bad sat", "")], ends=(0.5, 1.0, 1.5))
+    assert WordLatency(trace).latencies("committed", "cu") == pytest.approx([1.5, 0.5])
+    assert compute([trace])["word_latency_coverage"] == pytest.approx(200 / 3)
+
+
+def test_first_token_latency_has_three_zero_points_in_both_clocks() -> None:
+    # First display at 0.6 (cu), 0.7 (ca); the first word is spoken from 0.3 to 0.5.
+    figures = compute([the_cat_sat()])
+    assert figures["first_token_start_cu_s"] == pytest.approx(0.6)
+    assert figures["first_token_word_start_cu_s"] == pytest.approx(0.3)
+    assert figures["first_token_word_end_cu_s"] == pytest.approx(0.1)
+    assert figures["first_token_start_ca_s"] == pytest.approx(0.7)
+    assert figures["first_token_word_end_ca_s"] == pytest.approx(0.2)
+
+
+def test_a_hallucination_wins_first_token_but_not_first_correct_word() -> None:
+    steps = [(0.3, 0.0, "", "Bye"), (1.0, 0.0, "", "The"), (2.0, 0.0, "The cat", "")]
+    figures = compute([a_trace("The cat", steps, ends=(0.8, 1.4))])
+    assert figures["first_token_start_cu_s"] == pytest.approx(0.3)
+    assert figures["first_correct_word_start_cu_s"] == pytest.approx(1.0)
+    assert figures["first_correct_word_word_end_cu_s"] == pytest.approx(0.2)
+
+
+def test_finalisation_is_the_flushs_compute_the_last_commit_and_the_tail() -> None:
+    figures = compute([the_cat_sat()])
+    assert figures["finalise_compute_s"] == pytest.approx(0.1)
+    assert figures["finalise_last_word_cu_s"] == pytest.approx(0.4)  # 2.0 - 1.6
+    assert figures["finalise_last_word_ca_s"] == pytest.approx(1.1)  # 2.7 - 1.6
+    assert figures["finalise_tail_s"] == pytest.approx(0.7)  # 2.7 - 2.0
+
+
+def test_nothing_shown_gives_no_latency_rather_than_zero() -> None:
+    figures = compute([a_trace("The cat", [(1.0, 0.1, "", "")], ends=(0.4, 0.8))])
+    for name in (
+        "first_token_start_cu_s",
+        "first_correct_word_start_ca_s",
+        "word_latency_shown_p50_cu_s",
+        "finalise_last_word_cu_s",
+        "al_cu_ms",
+        "laal_ca_ms",
+        "dal_cu_ms",
+        "ap_cu",
+    ):
+        assert figures[name] is None, name
+    assert figures["word_latency_coverage"] == 0.0
+    assert figures["finalise_tail_s"] == pytest.approx(0.1)
+
+
+def test_percentiles_of_nothing_are_none() -> None:
+    assert summary([]) == {"mean": None, "p50": None, "p90": None, "p95": None, "p99": None}
+
+
+# -- the lagging family --------------------------------------------------------------------------
+
+
+def test_lagging_of_one_word_per_second_is_one_second() -> None:
+    delays = [1000.0, 2000.0, 3000.0, 4000.0]
+    assert average_lagging(delays, 4, 4000.0) == 1000.0
+    assert length_adaptive_average_lagging(delays, 4, 4000.0) == 1000.0
+    assert differentiable_average_lagging(delays, 4000.0) == 1000.0
+    assert average_proportion(delays, 4, 4000.0) == 0.625
+
+
+def test_laal_does_not_reward_too_many_words() -> None:
+    delays = [600.0, 900.0, 1200.0, 1200.0, 1200.0, 1500.0]
+    # AL at 600 ms per word: 600 + 300 + 0 - 600 - 1200 - 1500, over 6.
+    assert average_lagging(delays, 3, 1800.0) == -400.0
+    # LAAL at 300 ms per word: 600 + 600 + 600 + 300 + 0 + 0, over 6.
+    assert length_adaptive_average_lagging(delays, 3, 1800.0) == 350.0
+
+
+def test_words_after_the_first_at_the_end_do_not_count_for_al() -> None:
+    # 1000 - 0 and 4000 - 1000; the two that follow are left out.
+    assert average_lagging([1000.0, 4000.0, 4000.0, 4000.0], 4, 4000.0) == 2000.0
+
+
+def test_a_first_word_after_the_end_is_its_own_al() -> None:
+    assert average_lagging([5000.0, 6000.0], 4, 4000.0) == 5000.0
+
+
+def test_dal_spaces_words_that_come_at_once() -> None:
+    # Three words at 600 ms of 1800: moved to 600, 1200, 1800 against 0, 600, 1200.
+    assert differentiable_average_lagging([600.0, 600.0, 600.0], 1800.0) == 600.0
+
+
+def test_lagging_against_an_empty_reference_is_none_where_it_has_no_pace() -> None:
+    assert average_lagging([500.0], 0, 1000.0) is None
+    assert average_proportion([500.0], 0, 1000.0) is None
+    assert length_adaptive_average_lagging([500.0], 0, 1000.0) == 500.0
+
+
+def test_the_lagging_of_a_trace_uses_its_commit_times() -> None:
+    # Committed at 1.8, 2.0, 2.0 s (cu) of 2 s, three words: pace 666.7 ms. AL stops at the first
+    # word at the end: (1800 + 2000 - 666.7) / 2.
+    figures = compute([the_cat_sat()])
+    assert figures["al_cu_ms"] == pytest.approx((1800 + 2000 - 2000 / 3) / 2)
+    assert figures["ap_cu"] == pytest.approx(5800 / 6000)
+    assert figures["al_ca_ms"] == pytest.approx(2600.0)  # the first word comes after the end
+
+
+def load_simuleval() -> list[dict[str, Any]]:
+    text = (FIXTURES / "simuleval_latency.json").read_text(encoding="utf-8")
+    cases: list[dict[str, Any]] = json.loads(text)["cases"]
+    return cases
+
+
+@pytest.mark.parametrize("case", load_simuleval())
+def test_lagging_equals_what_simuleval_printed(case: dict[str, Any]) -> None:
+    delays, n, duration = case["delays_ms"], case["n_reference"], case["duration_ms"]
+    assert average_lagging(delays, n, duration) == pytest.approx(case["AL"])
+    assert length_adaptive_average_lagging(delays, n, duration) == pytest.approx(case["LAAL"])
+    assert differentiable_average_lagging(delays, duration) == pytest.approx(case["DAL"])
+    assert average_proportion(delays, n, duration) == pytest.approx(case["AP"])
+
+
+def test_lagging_equals_omnisteval_on_random_delays() -> None:
+    scoring = pytest.importorskip("omnisteval.scoring")
+    rng = random.Random(11)
+    for _ in range(200):
+        duration = rng.uniform(500, 9000)
+        n_words, n_reference = rng.randint(1, 25), rng.randint(1, 25)
+        delays = sorted(rng.uniform(50, duration + 500) for _ in range(n_words))
+        instance = SimpleNamespace(
+            emission_cu=delays,
+            source_length=duration,
+            reference="given",
+            reference_length=n_reference,
+        )
+        assert average_lagging(delays, n_reference, duration) == pytest.approx(
+            scoring.ALScorer()([instance])
+        )
+        assert length_adaptive_average_lagging(delays, n_reference, duration) == pytest.approx(
+            scoring.LAALScorer()([instance])
+        )
+        assert differentiable_average_lagging(delays, duration) == pytest.approx(
+            scoring.DALScorer()([instance])
+        )
+        assert average_proportion(delays, n_reference, duration) == pytest.approx(
+            scoring.APScorer()([instance])
+        )
+
+
+def test_words_of_pure_punctuation_in_the_reference_are_not_spoken() -> None:
+    words = (TimedWord("Well", 0.1, 0.4), TimedWord("-", 0.4, 0.4), TimedWord("yes.", 0.5, 0.8))
+    step = a_trace("x", [(1.0, 0.0, "Well, yes", "")]).steps
+    trace = Trace("u1", "Well - yes.", 1.0, step, words=words)
+    assert compute([trace])["word_latency_coverage"] == 100.0
+
+
+@pytest.mark.parametrize(
+    ("delays", "n_reference", "recording_end", "expected"),
+    [
+        ([1000.0, 2000.0, 4000.0], 4, None, (1000.0 + 2000.0 - 1000.0) / 2),  # 4000 is at the end
+        ([4000.0], 4, None, None),
+        ([], 4, None, None),
+        ([1000.0, 5000.0, 9000.0], 2, 8000.0, (1000.0 + 5000.0 - 4000.0 / 3) / 2),
+        ([1000.0, 5000.0], 2, math.inf, (1000.0 + 5000.0 - 2000.0) / 2),
+    ],
+)
+def test_yaal_counts_the_words_before_the_end_as_omnisteval_does(
+    delays: list[float], n_reference: int, recording_end: float | None, expected: float | None
+) -> None:
+    ours = yet_another_average_lagging(delays, n_reference, 4000.0, recording_end)
+    assert ours == (None if expected is None else pytest.approx(expected))
+    scoring = pytest.importorskip("omnisteval.scoring")
+    theirs = scoring.YAALScorer(is_longform=recording_end is not None).compute(
+        SimpleNamespace(
+            emission_cu=delays,
+            reference="x",
+            reference_length=n_reference,
+            source_length=4000.0,
+            longform=None,
+            time_to_recording_end=recording_end,
+        )
+    )
+    assert ours == (None if theirs is None else pytest.approx(theirs))

@@ -1,0 +1,257 @@
+"""One cell: written, skipped, resumed, renamed, refused. The method is a fake without torch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import run_fakes
+from run_fakes import RUN, arguments, cu_scores, program, texts
+
+from streaming_asr.cells import folder as cells
+from streaming_asr.cells import hashes
+from streaming_asr.errors import UserError
+from streaming_asr.events.log import read_log
+from streaming_asr.run import cell as run_cell
+from streaming_asr.run import command as run
+
+CELL = "method=parrot,chunk=300ms,data=phrases,model=none"
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def cell(folder: Path, name: str = "default") -> Path:
+    return folder / "outputs" / name / CELL
+
+
+def test_a_run_writes_its_log_its_scores_and_its_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main(arguments(tmp_path, "limit=2", "name=first")) == 0
+    folder = tmp_path / "outputs" / "first" / f"{CELL.replace('model', 'limit=2,model')}"
+    result = json.loads((folder / "metrics.json").read_text())
+    assert (result["experiment"], result["cell"]) == ("first", folder.name)
+    assert result["n_utterances"] == 2
+    assert result["config"]["method"]["name"] == "parrot"
+    assert result["config"]["first_chunk"] == "600ms"
+    assert set(result["hashes"]) == {"config", "code", "model", "data"}
+    assert {"python", "numpy"} <= set(result["versions"])
+    assert {"cpu", "cores", "launcher"} <= set(result["machine"])
+    assert result["metrics"]["wer"] > 0  # the fake mishears every third word
+    assert len((folder / "utterances.jsonl").read_text().splitlines()) == 2
+    assert "chunk: 300ms" in (folder / ".hydra" / "config.yaml").read_text()
+    assert (folder / "report.html").is_file()
+    out = capsys.readouterr().out
+    assert "report.html" in out
+    assert "parrot" in out
+
+
+def test_a_finished_cell_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counter = tmp_path / "steps"
+    command = arguments(tmp_path, f"method.counter={counter}")
+    assert run.main(command) == 0
+    n_steps = counter.stat().st_size
+    assert n_steps > 0
+    assert run.main(command) == 0
+    assert counter.stat().st_size == n_steps
+    assert "finished earlier, skipped" in capsys.readouterr().out
+
+
+def test_tracker_and_experiment_name_do_not_change_the_configuration_hash() -> None:
+    plain = {"chunk": "300ms", "tracker": {"name": "none"}, "name": "a", "output": "outputs"}
+    other = plain | {"tracker": {"name": "wandb"}, "name": "b", "output": "/elsewhere"}
+    assert hashes.config_hash(plain) == hashes.config_hash(other)
+    assert hashes.config_hash(plain) != hashes.config_hash(plain | {"chunk": "1s"})
+
+
+def test_an_edit_of_a_model_file_changes_the_model_hash(tmp_path: Path) -> None:
+    model, adapter = tmp_path / "model", tmp_path / "adapter"
+    for folder in (model, adapter):
+        folder.mkdir()
+        (folder / "weights").write_bytes(b"1")
+    plain = {"model": {"path": str(model)}, "method": {"weights": str(adapter)}}
+    before = hashes.model_hash(plain)
+    (adapter / "weights").write_bytes(b"2")
+    assert hashes.model_hash(plain) != before
+    assert hashes.model_hash({"model": {"path": "a/hub"}}) != hashes.model_hash(
+        {"model": {"path": "a/nother"}}
+    )
+
+
+WHISPERRT = "streaming_asr.methods.whisperrt.WhisperRT"
+
+
+def test_the_code_hash_follows_the_imports_of_the_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "package"
+    shutil.copytree(hashes.HERE, copy, ignore=shutil.ignore_patterns("mini", "__pycache__"))
+    monkeypatch.setattr(hashes, "HERE", copy)
+
+    def edited(name: str) -> str:
+        with (copy / name).open("a") as file:
+            file.write("\n# edited\n")
+        return hashes.code_hash(WHISPERRT)
+
+    before = hashes.code_hash(WHISPERRT)
+    assert before != hashes.code_hash("run_fakes.Parrot")
+    for name in ("methods/star/features.py", "methods/whisperrt/train.py", "score/folder.py"):
+        assert edited(name) == before
+    seen = {before}
+    for name in (
+        "methods/whisperrt/beam.py",
+        "whisper/decoder.py",
+        "whisper/masks.py",  # imported by what is imported
+        "simulate/feeds.py",
+        "simulate/stepper.py",
+        "method.py",
+        "data/noise.py",
+    ):
+        seen.add(edited(name))
+    assert len(seen) == 8
+
+
+@pytest.mark.parametrize("what", ["data", "code", "config"])
+def test_when_something_changed_the_old_cell_is_renamed_never_overwritten(
+    what: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = arguments(tmp_path)
+    assert run.main(command) == 0
+    before = (cell(tmp_path) / "events.jsonl").read_bytes()
+    if what == "data":
+        monkeypatch.setattr(run_fakes.Phrases, "data_hash", lambda self: "other")
+    elif what == "code":
+        monkeypatch.setattr(run_cell, "code_hash", lambda target: "other")
+    else:
+        file = tmp_path / "conf" / "method" / "parrot.yaml"
+        file.write_text(file.read_text().replace("wrong_every: 3", "wrong_every: 2"))
+    assert run.main(command) == 0
+    assert f"{what} changed; the old results are now" in capsys.readouterr().out
+    old = cell(tmp_path).with_name(f"{CELL}.old-1")
+    assert (old / "events.jsonl").read_bytes() == before
+    assert (old / "metrics.json").is_file()
+    assert (cell(tmp_path) / "metrics.json").is_file()
+
+
+def test_a_run_that_was_killed_goes_on_and_equals_an_unbroken_one(tmp_path: Path) -> None:
+    command = arguments(tmp_path)
+    killed = program(tmp_path, RUN, *command, KILL_AT="17")
+    assert killed.returncode == -9
+    n_closed = len(read_log(cell(tmp_path) / "events.jsonl").utterances)
+    assert 0 < n_closed < 5
+    assert not (cell(tmp_path) / "metrics.json").exists()
+
+    again = program(tmp_path, RUN, *command)
+    assert again.returncode == 0, again.stderr
+    assert f"goes on after {n_closed} of 5 utterances" in again.stdout
+
+    assert run.main(arguments(tmp_path, "name=unbroken")) == 0
+    unbroken = cell(tmp_path, "unbroken")
+    assert texts(cell(tmp_path)) == texts(unbroken)
+    assert cu_scores(cell(tmp_path)) == cu_scores(unbroken)
+
+
+def test_ctrl_c_says_how_to_go_on_and_exits_with_130(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_fakes.Parrot, "steps", 0)
+    monkeypatch.setenv("KILL_BY", "INT")
+    with pytest.raises(SystemExit) as left:
+        run.main(arguments(tmp_path, "method.kill_at=17"))
+    assert left.value.code == 130
+    told = capsys.readouterr()
+    assert "of 5 utterances are done" in told.out
+    assert told.err == "stopped by SIGINT; the same command goes on from what is done\n"
+
+
+def test_a_log_scored_by_older_metrics_is_scored_again_without_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = tmp_path / "steps"
+    command = arguments(tmp_path, f"method.counter={counter}")
+    assert run.main(command) == 0
+    (folder,) = (tmp_path / "outputs" / "default").iterdir()
+    n_steps, path = counter.stat().st_size, folder / "metrics.json"
+    path.write_text(path.read_text().replace('"metrics_version": ', '"metrics_version": 9'))
+    assert run.main(command) == 0
+    assert json.loads(path.read_text())["metrics_version"] < 90
+    assert counter.stat().st_size == n_steps
+
+
+def test_an_output_that_is_no_folder_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert run.main(arguments(tmp_path, f"output={tmp_path / 'file'}")) == 2
+    err = capsys.readouterr().err
+    assert "results cannot be written there" in err
+    assert "output=<folder>" in err
+
+
+def test_a_folder_without_permission_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(cells.tempfile, "TemporaryFile", refuse)  # root may write anywhere
+    with pytest.raises(UserError, match=r"Permission denied.*output=<folder>"):
+        cells.check_writable(tmp_path)
+
+
+def test_on_a_full_disk_the_events_so_far_survive_and_the_run_goes_on_later(
+    tmp_path: Path,
+) -> None:
+    """The file size limit of the process stands for the disk's: both fail in `write`."""
+    command = arguments(tmp_path)
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (7000, 7000)); "
+        f"from streaming_asr.run.command import main; sys.exit(main({command!r}))"
+    )
+    full = program(tmp_path, code)
+    assert full.returncode == 2, full.stderr
+    assert "cannot be written any further" in full.stderr
+    assert "Traceback" not in full.stderr
+    n_closed = len(read_log(cell(tmp_path) / "events.jsonl").utterances)
+    assert 0 < n_closed < 5
+    again = program(tmp_path, RUN, *command)
+    assert f"goes on after {n_closed} of 5 utterances" in again.stdout
+    assert json.loads((cell(tmp_path) / "metrics.json").read_text())["n_utterances"] == 5
+
+
+def test_two_processes_cannot_write_one_cell(tmp_path: Path) -> None:
+    with (
+        cells.lock(tmp_path),
+        pytest.raises(UserError, match="another process is writing there"),
+        cells.lock(tmp_path),
+    ):
+        pass
+
+
+def test_a_method_that_breaks_leaves_its_error_in_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        run.main(arguments(tmp_path, "method.fail=broken"))
+    assert left.value.code == 1
+    (failed,) = (tmp_path / "outputs" / "default").glob("*/failed.json")
+    assert json.loads(failed.read_text()) == {"status": "failed", "error": "RuntimeError: broken"}
+    assert "RuntimeError: broken" in capsys.readouterr().err
+
+
+def test_tracker_none_runs_without_wandb_and_a_fake_method_without_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['wandb'] = None; sys.modules['torch'] = None; "
+        f"from streaming_asr.run.command import main; sys.exit(main({arguments(tmp_path)!r}))"
+    )
+    done = program(tmp_path, code)
+    assert done.returncode == 0, done.stderr
+    assert (cell(tmp_path) / "metrics.json").is_file()

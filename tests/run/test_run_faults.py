@@ -1,0 +1,311 @@
+"""Several processes, signals and lost folders: nothing is run twice, and nothing good is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import run_fakes
+from run_fakes import RUN, arguments, cu_scores, environment, program, texts
+
+from streaming_asr.cells import folder as cells
+from streaming_asr.config.settle import compose
+from streaming_asr.errors import UserError
+from streaming_asr.run import command as run
+
+AXES = ("chunk=100ms,300ms", "seed=1,2")
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def planned(command: list[str]) -> list[Path]:
+    _, _, conf, *overrides = command
+    return [cell.folder for cell in cells.plan(overrides, multirun=True, config_dir=conf)]
+
+
+# -- two processes ----------------------------------------------------------------------------
+
+
+def test_a_sweep_passes_over_a_cell_that_another_process_holds_and_leaves_no_trace_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["-m", *arguments(tmp_path, *AXES, "data.n=1")]
+    held, *free = planned(command)
+    with cells.lock(held):
+        assert run.main(command) == 0
+    assert f"{held.name}: another process is writing it; passed over" in capsys.readouterr().out
+    assert not list(held.iterdir())
+    assert all((folder / "metrics.json").exists() for folder in free)
+
+    assert run.main(command) == 0
+    assert (held / "metrics.json").exists()
+    assert not list((tmp_path / "outputs").rglob("failed.json"))
+
+
+def test_two_processes_on_one_sweep_run_every_cell_once(tmp_path: Path) -> None:
+    counters = {name: tmp_path / f"steps-{name}" for name in ("both", "one")}
+
+    def command(name: str) -> list[str]:
+        given = (*AXES, f"method.counter={counters[name]}", f"name={name}", "data.n=40")
+        return ["-m", *arguments(tmp_path, *given)]
+
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", RUN, *command("both")],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    told = [process.communicate(timeout=120)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    assert run.main(command("one")) == 0
+    assert counters["both"].stat().st_size == counters["one"].stat().st_size
+    assert len(list((tmp_path / "outputs" / "both").glob("*/metrics.json"))) == 4
+    assert not list((tmp_path / "outputs").rglob("failed.json"))
+
+
+def test_a_process_that_waits_gets_the_cell_when_the_other_one_is_done(tmp_path: Path) -> None:
+    first = ExitStack()
+    first.enter_context(cells.lock(tmp_path / "cell"))
+    with (
+        cells.lock(tmp_path / "cell", on_wait=first.close),
+        pytest.raises(cells.Busy),
+        cells.lock(tmp_path / "cell"),
+    ):
+        pass
+
+
+def test_a_process_that_waited_for_a_folder_that_was_set_aside_locks_the_new_one(
+    tmp_path: Path,
+) -> None:
+    folder, first = tmp_path / "cell", ExitStack()
+    first.enter_context(cells.lock(folder))
+
+    def leave() -> None:
+        cells.set_aside(folder)
+        first.close()
+
+    with cells.lock(folder, on_wait=leave), pytest.raises(cells.Busy), cells.lock(folder):
+        pass
+    with cells.lock(tmp_path / "cell.old-1"):
+        pass
+
+
+def test_the_lock_of_a_killed_process_is_no_obstacle_and_no_lock_leaves_a_file(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from streaming_asr import cells\n"
+        "with cells.lock(Path(sys.argv[1])):\n    print('held', flush=True); os.read(0, 1)"
+    )
+    killed = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "cell")],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert killed.stdout is not None and killed.stdout.readline() == "held\n"
+    with pytest.raises(cells.Busy), cells.lock(tmp_path / "cell"):
+        pass
+    killed.kill()
+    killed.communicate()
+    with cells.lock(tmp_path / "cell"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["cell"]
+
+
+def test_a_good_cell_does_not_keep_the_failure_of_another_process(tmp_path: Path) -> None:
+    command = arguments(tmp_path, "data.n=1")
+    assert run.main(command) == 0
+    (folder,) = (tmp_path / "outputs" / "default").iterdir()
+    (folder / "failed.json").write_text('{"status": "failed", "error": "locked"}')
+    assert run.main(command) == 0
+    assert not (folder / "failed.json").exists()
+
+
+# -- killed -----------------------------------------------------------------------------------
+
+KILL_20 = """
+import os, signal, sys
+from streaming_asr.run.command import main
+killed = 0
+for life in range(200):
+    child = os.fork()
+    if not child:
+        # Far enough for the utterance that was left open, and its warm-up, to end in most lives.
+        os.environ["KILL_AT"] = str(15 + 7 * life % 23 if killed < 20 else 0)
+        status = main()
+        sys.stdout.flush()
+        os._exit(status)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        killed += 1
+    else:
+        break
+print("killed", killed, "then", os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_sweep_of_4_cells_killed_20_times_inside_them_gives_the_unbroken_result(
+    tmp_path: Path,
+) -> None:
+    command = ["-m", *arguments(tmp_path, *AXES, "data.n=12")]
+    done = program(tmp_path, KILL_20, *command)
+    assert done.stdout.splitlines()[-1] == "killed 20 then 0", done.stderr
+    assert run.main([*command, "name=unbroken"]) == 0
+    broken, unbroken = (
+        sorted((tmp_path / "outputs" / name).glob("*/metrics.json"))
+        for name in ("default", "unbroken")
+    )
+    assert [path.parent.name for path in broken] == [path.parent.name for path in unbroken]
+    assert len(broken) == 4
+    for one, other in zip(broken, unbroken, strict=True):
+        assert texts(one.parent) == texts(other.parent)
+        assert cu_scores(one.parent) == cu_scores(other.parent)
+    assert not list((tmp_path / "outputs").rglob("failed.json"))
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_that_stops_a_run_is_named_with_the_way_to_go_on(
+    name: str, status: int, tmp_path: Path
+) -> None:
+    command = arguments(tmp_path)
+    stopped = program(tmp_path, RUN, *command, KILL_AT="17", KILL_BY=name)
+    assert stopped.returncode == status
+    assert stopped.stderr == f"stopped by {name}; the same command goes on from what is done\n"
+    assert "of 5 utterances are done" in stopped.stdout
+    again = program(tmp_path, RUN, *command)
+    assert "goes on after" in again.stdout
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_hangup_that_nohup_ignores_stops_nothing(tmp_path: Path) -> None:
+    ignored = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); " + RUN
+    done = program(tmp_path, ignored, *arguments(tmp_path), KILL_AT="17", KILL_BY="SIGHUP")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_that_vanishes_during_the_run_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin = run_fakes.Parrot.start
+    started = []
+
+    def start(self: run_fakes.Parrot, **settings: Any) -> run_fakes.State:
+        started.append(True)
+        if len(started) == 3:
+            shutil.rmtree(tmp_path / "outputs")
+        return begin(self, **settings)
+
+    monkeypatch.setattr(run_fakes.Parrot, "start", start)
+    with pytest.raises(SystemExit) as left:
+        run.main(arguments(tmp_path))
+    assert left.value.code == 2
+    err = capsys.readouterr().err
+    assert "events.jsonl: was removed or moved during the run" in err
+    assert "give the same command again" in err
+
+
+# -- configurations ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("name=${oc.env:NOPE}", "name: \"Environment variable 'NOPE' not found\""),
+        ("name=${name}", "name: Recursive interpolation detected"),
+        ("chunk=${oc.env:NOPE}", "chunk: \"Environment variable 'NOPE' not found\""),
+        ("method=null", "method, model, data and tracker: each takes the name of one file"),
+        (f"seed={2**70}", f"seed={2**70}: must be 0 to 4294967295"),
+        ("seed=-1", "seed=-1: must be 0 to 4294967295"),
+        ("threads=1000000", "threads=1000000: must be 1 to 1024"),
+        ("model.path=[1]", "model.path=[1]: must be a folder or a name, or null"),
+        ("+foo=1", "foo: no such key; there are batch, "),
+        ("+chunks=1s", "chunks: no such key; did you mean chunk?"),
+        ("+method.foo=1", "foo=1: Parrot has no such setting; it has chunk_s, "),
+        ("method.wrong_every=x", "wrong_every=x: must be int, as Parrot states"),
+        ("data.n=x", "n=x: must be int, as Phrases states"),
+        ("data.n=true", "n=True: must be int, as Phrases states"),
+        ("method._target_=run_fakes.Nobody", "_target_=run_fakes.Nobody: cannot be built"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_without_a_traceback(
+    override: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = run.main(arguments(tmp_path, override))
+    except SystemExit as left:
+        status = left.code
+    err = capsys.readouterr().err
+    assert status == 2
+    assert err.startswith("error: ")
+    assert told in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("method.beam=abc", "beam=abc: must be int, as WhisperRT states"),
+        ("data.snr_db=loud", r"snr_db=loud: must be float \| None, as Mini states"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_before_the_method_or_the_corpus_is_built(
+    override: str, told: str
+) -> None:
+    from streaming_asr.config.build import build
+
+    config = compose(["method=whisperrt", "model=mini", "data=mini", "tracker=none", override])
+    with pytest.raises(UserError, match=told):
+        build(config[override.partition(".")[0]])
+
+
+def test_a_target_in_a_result_or_a_checkpoint_is_never_built(tmp_path: Path) -> None:
+    from experiments.figures.tables import write_table
+    from streaming_asr.config.build import build
+    from streaming_asr.methods.chunkformer.load import load
+    from streaming_asr.report import build as page
+    from streaming_asr.score import score_folder
+
+    trap = tmp_path / "built"
+    place = {"_target_": "pathlib.Path", "_args_": [str(trap)]}
+    node = {"_target_": "pathlib.Path.touch", "_args_": [place]}
+    build(node)
+    assert trap.exists()
+    trap.unlink()
+    assert run.main(arguments(tmp_path, "limit=1")) == 0
+    (cell,) = (tmp_path / "outputs" / "default").iterdir()
+    header, *lines = (cell / "events.jsonl").read_text().splitlines()
+    result = (cell / "metrics.json").read_text()
+    header, result = (
+        json.dumps(row | {"config": row["config"] | {"method": node, "data": node}})
+        for row in map(json.loads, (header, result))
+    )
+    (cell / "events.jsonl").write_text("\n".join([header, *lines, ""]))
+    (cell / "metrics.json").write_text(result)
+    (cell / ".hydra" / "config.yaml").write_text(json.dumps({"method": node}))
+    score_folder(cell)
+    page(cell)
+    write_table(cell, tmp_path / "table.md")
+    checkpoint = tmp_path / "chunkformer"
+    checkpoint.mkdir()
+    (checkpoint / "config.yaml").write_text(
+        f"!!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path [{trap}]]\n"
+    )
+    with pytest.raises(UserError):
+        load(checkpoint)
+    assert not trap.exists()

@@ -1,0 +1,129 @@
+"""What `run` says of a corpus's word times, licence and language; texts with strange characters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from align_fake import FakeAligner
+from corpora_layouts import sound, write
+from run_fakes import arguments
+from tiny import tiny_folder
+
+from streaming_asr.align import auto
+from streaming_asr.data.corpora import Manifest
+from streaming_asr.errors import UserError
+from streaming_asr.run import command as run
+from streaming_asr.train import _choose_data
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    FakeAligner.asked.clear()
+
+
+def speech(folder: Path, **fields: str) -> str:
+    """The overrides of a manifest of one recording, read twice."""
+    sound(folder / "a.wav", 2.0)
+    row = {"audio_filepath": "a.wav", "text": "one\u2028two three", **fields}
+    rows = [json.dumps({"id": name, **row}, ensure_ascii=False) for name in ("u1", "u2")]
+    return f"data.path={write(folder / 'm.jsonl', *rows)}"
+
+
+def result(folder: Path) -> dict[str, dict[str, object]]:
+    (found,) = folder.glob("outputs/default/*/metrics.json")
+    return dict(json.loads(found.read_text()))
+
+
+def test_a_run_without_word_times_says_why_latency_is_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main(arguments(tmp_path, "data=manifest", speech(tmp_path))) == 0
+    out = capsys.readouterr().out
+    assert "have no times, so latency columns stay empty; data.align=auto makes" in out
+    # a line separator within a text went through manifest, log, scores and report
+    assert result(tmp_path)["n_utterances"] == 2
+
+
+def test_a_run_that_times_words_itself_names_the_aligner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from streaming_asr.align.command import fill
+
+    fake = {"_target_": "align_fake.FakeAligner"}
+    monkeypatch.setattr(auto, "fill", lambda c, u, node, *rest: fill(c, u, fake, *rest))
+    align = f"data.align={tiny_folder()}"
+    command = arguments(tmp_path, "data=manifest", speech(tmp_path), align)
+    assert run.main(command) == 0
+    assert "have no times" not in capsys.readouterr().out
+    config = result(tmp_path)["config"]
+    assert str(config["data"]["word_times"]).startswith("whisper-")  # type: ignore[index]
+    assert run.main(command) == 0
+    assert "finished earlier, skipped" in capsys.readouterr().out
+    assert FakeAligner.asked == ["u1", "u2"]
+
+
+def test_without_the_aligners_model_everything_but_latency_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = ["data=manifest", speech(tmp_path), "data.align=/nowhere/model"]
+    assert run.main(arguments(tmp_path, *overrides)) == 0
+    assert "no word times, so latency columns stay empty. data.align=" in capsys.readouterr().out
+    assert "wer" in result(tmp_path)["metrics"]
+
+
+def test_licences_stand_in_the_result_and_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Manifest, "licence", lambda self: "CC-BY-9 <A>", raising=False)
+    told = f"{tmp_path.name}: CC-BY-9 <A>"
+    assert run.main(arguments(tmp_path, "data=manifest", speech(tmp_path))) == 0
+    assert result(tmp_path)["config"]["data"]["licence"] == told  # type: ignore[index]
+    from streaming_asr.report.page import page_data
+
+    assert page_data(tmp_path / "outputs" / "default")["licences"] == [told]
+
+
+@pytest.mark.parametrize("name", ["tiny.en", "fine-tuned.en"])
+def test_an_english_model_is_refused_other_languages_before_it_loads(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ["model=whisper", f"model.name={name}", f"model.path=hub/whisper-{name}"]
+    overrides = ["data=manifest", speech(tmp_path, language="fr"), *model]
+    with pytest.raises(SystemExit):
+        run.main(arguments(tmp_path, *overrides, "method.fail=loaded"))
+    err = capsys.readouterr().err
+    assert f"model={name}: knows English only, and the utterances are in fr" in err
+
+
+def test_an_argument_that_is_no_utf_8_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["data=manifest", "data.path=b\udcff.jsonl"]) == 2
+    assert "is no UTF-8 text; rename the file" in capsys.readouterr().err
+
+
+def test_a_missing_adapter_is_answered_with_a_command_of_the_users_settings() -> None:
+    from streaming_asr.config.settle import compose
+
+    folder = tiny_folder()
+    model = ["model=whisper", f"model.path={folder}", "model.name=mine"]
+    with pytest.raises(UserError) as refusal:
+        compose(["method=whisperrt", *model, "data=manifest", "data.path=m.jsonl"])
+    asked = f"model=whisper model.path={folder} model.name=mine train_data=<shards> dev_manifest="
+    assert asked in str(refusal.value)
+    with pytest.raises(UserError, match=r"chunk=40ms model=tiny\.en train_data=<shards>"):
+        compose(["experiment=real", "method.weights=40ms"])  # the experiment chooses the model
+
+
+def test_only_mini_has_speech_to_train_on_by_default() -> None:
+    from omegaconf import OmegaConf
+
+    unset = {"train_data": None, "dev_manifest": None}
+    mini = OmegaConf.create({"model": {"name": "mini"}, **unset})
+    _choose_data(mini)
+    assert mini.train_data == "outputs/mini/train" and Path(mini.dev_manifest).is_file()
+    other = OmegaConf.create({"model": {"name": "tiny.en"}, **unset, "train_data": "shards"})
+    with pytest.raises(UserError, match=r"dev_manifest: has no default for model=tiny\.en"):
+        _choose_data(other)

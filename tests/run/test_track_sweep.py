@@ -1,0 +1,215 @@
+"""W&B's sweeps and dashboards: its own command line against a stand-in for its server."""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from places import ROOT, TESTS
+from run_fakes import arguments
+from wandb_server import records, stand_in
+
+from streaming_asr.commands import sync
+from streaming_asr.score.table import HEADLINE
+from streaming_asr.track import workspace as track_layout
+from streaming_asr.track.tracker import tracker
+
+SWEEP = ROOT / "docs" / "wandb_sweep.yaml"
+WANDB = Path(sys.executable).with_name("wandb")
+
+
+class Sweep:
+    """The server's side: keeps the sweep it is given, hands out its first cell, then ends."""
+
+    def __init__(self, cell: dict[str, str]) -> None:
+        self.cell = cell
+        self.config = ""
+        self.n_beats = 0
+
+    def __call__(self, query: str, variables: dict[str, Any]) -> Any:
+        if "UpsertSweep" in query:
+            self.config = variables["config"]
+            project = {"id": "1", "name": "p", "entity": {"id": "1", "name": "me"}}
+            return {"upsertSweep": {"sweep": {"name": "abc", "project": project},
+                                    "configValidationWarnings": []}}  # fmt: skip
+        if "CreateAgent" in query:
+            return {"createAgent": {"agent": {"id": "agent"}}}
+        if "Heartbeat" in query:
+            self.n_beats += 1
+            args = {name: {"value": value} for name, value in self.cell.items()}
+            run = {"type": "run", "run_id": "run1", "program": "streaming_asr.run", "args": args}
+            is_running = "run1" in json.loads(variables["runState"])
+            orders = [run] if self.n_beats == 1 else [] if is_running else [{"type": "exit"}]
+            return {"agentHeartbeat": {"agent": {"id": "agent"}, "commands": json.dumps(orders)}}
+        if "SweepWithRuns" in query:
+            return {"project": {"sweep": {
+                "id": "1", "name": "abc", "method": "grid", "state": "RUNNING",
+                "config": self.config, "createdAt": "", "heartbeatAt": "", "updatedAt": "",
+                "earlyStopJobRunning": False, "bestLoss": None, "controller": None,
+                "scheduler": None, "runs": {"edges": []},
+            }}}  # fmt: skip
+        return {"viewer": {"id": "1", "entity": "me", "username": "me", "flags": "{}",
+                           "teams": {"edges": []}}}  # fmt: skip
+
+
+def test_the_documented_sweep_is_made_and_its_agent_runs_a_cell(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    if not WANDB.is_file():
+        pytest.skip("no wandb command beside this python")
+    flag, conf, *settings = arguments(tmp_path, "limit=1")
+    sweep = yaml.safe_load(SWEEP.read_text())
+    # The documented file, with a method without weights and kept offline.
+    kept = [each for each in settings if not each.startswith(("chunk=", "tracker="))]
+    sweep["command"][4:4] = [flag, conf]
+    at = sweep["command"].index("tracker.mode=online")
+    sweep["command"][at : at + 1] = [*kept, "tracker.mode=offline"]
+    sweep["command"][1] = sys.executable  # ${interpreter} is the python of the path
+    sweep["parameters"].pop("method")
+    file = tmp_path / "sweep.yaml"
+    file.write_text(yaml.safe_dump(sweep))
+    environment = {
+        **os.environ,
+        **{
+            f"WANDB_{name}_DIR": str(tmp_path / name.lower())
+            for name in ("CACHE", "CONFIG", "DATA")
+        },
+        "WANDB_DIR": str(tmp_path),
+        "PYTHONPATH": str(TESTS),  # of the fakes
+        "WANDB_API_KEY": "a" * 40,
+        "WANDB_ERROR_REPORTING": "false",
+    }
+    with stand_in(Sweep({"chunk": "300ms"})) as address:
+        environment["WANDB_BASE_URL"] = address
+        for command in (["sweep", "--project", "p", str(file)], ["agent", "me/p/abc"]):
+            done = subprocess.run([WANDB, *command], cwd=tmp_path, env=environment, timeout=300,
+                                  capture_output=True, text=True)  # fmt: skip
+            assert done.returncode == 0, done.stderr
+    found = [path.parent for path in tmp_path.glob("outputs/wandb_sweep/*/metrics.json")]
+    assert found, done.stdout + done.stderr
+    (cell,) = found
+    assert "chunk=300ms" in cell.name
+    wer = json.loads((cell / "metrics.json").read_text())["metrics"]["wer"]
+    (log,) = cell.glob("wandb/offline-run-*/*.wandb")
+    runs = [r.run for r in records(log) if r.WhichOneof("record_type") == "run"]
+    assert (runs[0].sweep_id, runs[0].run_id) == ("abc", "run1")
+    # As W&B keeps it: each top-level key of a configuration in {"value": ...}.
+    config = {item.key: {"value": json.loads(item.value_json)} for item in runs[0].config.update}
+    columns = [column.removeprefix("config:").split(".") for column in track_layout.PINNED]
+    shown = [functools.reduce(operator.getitem, path, config) for path in columns]
+    assert shown == ["parrot", "300ms", "clean"]
+    sent = {
+        item.key: json.loads(item.value_json)
+        for record in records(log)
+        if record.WhichOneof("record_type") == "summary"
+        for item in record.summary.update
+        if item.key
+    }
+    assert sent["wer"] == wer
+
+
+def test_the_dashboard_compares_the_runs_of_an_experiment(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("wandb_workspaces")
+    assert track_layout.main(["mini", "--entity", "me", "--print"]) == 0
+    sent = json.loads(capsys.readouterr().out)
+    assert (sent["entity"], sent["project"], sent["displayName"]) == (
+        "me", "streaming-asr", "mini: comparison",
+    )  # fmt: skip
+    section = sent["spec"]["section"]
+    panels = {each["name"]: each["panels"] for each in section["panelBankConfig"]["sections"]}
+    assert list(panels) == ["Comparison", "Utterances", "Timelines"]
+    scatter, *bars = panels["Comparison"]
+    assert scatter["viewType"] == "Scatter Plot"
+    axes = scatter["config"]["xAxis"], scatter["config"]["yAxis"]
+    assert axes == ("summary:word_latency_committed_p50_ca_s", "summary:wer")
+    assert bars[0]["config"]["metrics"] == ["summary_metrics.wer"]
+    assert bars[0]["config"]["chartTitle"] == "WER % (lower is better)"
+    assert "utterances" in json.dumps(panels["Utterances"])
+    assert panels["Timelines"][0]["config"]["mediaKeys"] == ["report"]
+    (runs,) = section["runSets"]
+    (wanted,) = runs["filters"]["filters"]
+    assert wanted["key"] == {"section": "run", "name": "group"} and wanted["value"] == "mini"
+    columns = list(runs["runFeed"]["columnPinned"])
+    assert columns[:4] == [
+        "run:displayName", "config:method.value.name", "config:chunk.value",
+        "config:data.value.split",
+    ]  # fmt: skip
+    assert columns[4:] == [f"summary:{name}" for name, _, _ in HEADLINE]
+
+
+def test_a_server_that_does_not_take_the_dashboard_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("wandb_workspaces")
+
+    class Refused:
+        def save(self) -> None:
+            raise ConnectionError("no route\nto host")
+
+    monkeypatch.setattr(track_layout, "workspace", lambda *_, **__: Refused())
+    assert track_layout.main(["mini", "--entity", "me"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: W&B did not take the workspace (ConnectionError: no route)")
+    assert len(told.splitlines()) == 1
+
+
+def test_without_the_extra_it_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb_workspaces.workspaces", None)
+    monkeypatch.setitem(sys.modules, "wandb_workspaces.reports.v2", None)
+    assert track_layout.main(["mini", "--entity", "me"]) == 2
+    assert "pip install 'streaming-asr[workspaces]'" in capsys.readouterr().err
+
+
+def test_a_sweep_and_its_workspace_go_up_in_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("wandb_workspaces")
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    sweep, laid_out = tmp_path / "mini", []
+    monkeypatch.setattr(sync, "lay_out", lambda arguments: laid_out.append(arguments) or 0)
+    for cell in ("one", "two"):
+        (sweep / cell).mkdir(parents=True)
+        (sweep / cell / "metrics.json").write_text('{"experiment": "mini"}')
+        with tracker({"name": "mini", "tracker": "wandb"}, folder=sweep / cell) as track:
+            track.summary({"wer": 4.25})
+    names: list[str] = []
+    summaries: list[str] = []
+
+    def answer(query: str, variables: dict[str, Any]) -> Any:
+        if "createRunFiles" in query:
+            return 400  # it takes the runs, and none of their files
+        if "upsertBucket" not in query:
+            return {"viewer": {"id": "1", "entity": "me", "flags": "{}", "teams": {"edges": []}}}
+        names.append(variables.get("displayName") or "")
+        summaries.append(variables.get("summaryMetrics") or "")
+        project = {"id": "p", "name": "streaming-asr", "entity": {"id": "e", "name": "me"}}
+        bucket = {"id": "1", "name": variables["name"], "displayName": "", "project": project,
+                  "description": "", "config": "{}", "historyLineCount": 0}  # fmt: skip
+        return {"upsertBucket": {"bucket": bucket, "inserted": True}}
+
+    with stand_in(answer) as address:
+        monkeypatch.setenv("WANDB_BASE_URL", address)
+        assert sync.main([str(sweep), "--entity", "me"]) == 0
+        assert {"one", "two"} <= set(names)
+        assert laid_out == [["mini", "--entity", "me", "--project", "streaming-asr"]]
+        assert sync.main([str(sweep)]) == 0  # nothing is left to upload
+    assert "0 of 2 runs to upload" in capfd.readouterr().out
+
+
+def test_a_folder_without_offline_runs_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sync.main([str(tmp_path)]) == 2
+    assert "holds no offline run" in capsys.readouterr().err

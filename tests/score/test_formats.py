@@ -1,0 +1,532 @@
+"""Other tools' logs: written as they are known, read back, and scored as those tools score them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import FIXTURES
+from traces import a_trace
+
+from streaming_asr.errors import UserError
+from streaming_asr.events.log import Log, Step, UtteranceLog, read_log
+from streaming_asr.metrics import METRICS, compute, trace
+from streaming_asr.metrics.longform import long_yaal, stream_laal
+from streaming_asr.score.command import main
+from streaming_asr.score.formats import FORMATS, nist, simuleval, simulstream, simulstreaming
+from streaming_asr.score.formats import whisper_online as lines
+from streaming_asr.score.formats.stream import EVERYTHING, Stream, meet, reference, unmeasured
+from streaming_asr.utterance import Utterance
+
+FIXTURES = FIXTURES / "formats"
+LOG = FIXTURES / "events.jsonl"
+LAGGING = [f"{name}_{clock}" for name in ("al", "laal", "dal") for clock in ("cu_ms", "ca_ms")]
+TIMES = [name for name in METRICS if name.startswith(("word_latency_committed_", "finalise_last"))]
+
+
+def the_log() -> Log:
+    return read_log(LOG)
+
+
+def references_of(log: Log) -> list[Utterance]:
+    return [
+        reference(
+            u.utt, u.text, u.duration_s, words=u.words, speaker=u.speaker, language=u.language
+        )
+        for u in log.utterances
+    ]
+
+
+def parity() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FIXTURES / "parity.json").read_text(encoding="utf-8"))
+    return found
+
+
+def figures(streams: list[Stream], given: list[Utterance] | None) -> dict[str, float | None]:
+    imported = meet(streams, given, Path("theirs"))
+    return compute([trace(utterance) for utterance in imported.utterances])
+
+
+def a_file(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", [name for name, each in FORMATS.items() if each.write])
+def test_each_format_is_written_to_the_letter(name: str, tmp_path: Path) -> None:
+    write = FORMATS[name].write
+    assert write is not None
+    written = write(the_log(), tmp_path)
+    expected = {path.stem: path for path in (FIXTURES / "written" / name).iterdir()}
+    assert {path.stem for path in written} == expected.keys()
+    for path in written:
+        assert path.read_text(encoding="utf-8") == expected[path.stem].read_text(encoding="utf-8")
+
+
+def test_simuleval_and_omnisteval_give_our_lagging_for_the_exported_log() -> None:
+    ours = compute([trace(utterance) for utterance in the_log().utterances])
+    theirs = parity()
+    for name in ("AL", "LAAL", "DAL"):
+        assert ours[f"{name.lower()}_cu_ms"] == pytest.approx(theirs["simuleval"][name])
+        assert ours[f"{name.lower()}_cu_ms"] == pytest.approx(theirs["omnisteval"][name.lower()])
+        # OmniSTEval was given elapsed_fifo, our compute clock; SimulEval can only read elapsed.
+        queued = theirs["omnisteval"][f"ca_{name.lower()}"]
+        assert ours[f"{name.lower()}_ca_ms"] == pytest.approx(queued)
+        assert theirs["simuleval"][f"{name}_CA"] > queued
+    assert ours["ap_cu"] == pytest.approx(theirs["simuleval"]["AP"])
+
+
+def test_a_log_that_went_through_simuleval_keeps_its_scores() -> None:
+    log = the_log()
+    streams, known = simuleval.read(FIXTURES / "written" / "simuleval" / "instances.jsonl")
+    assert known == {"audio clock", "compute clock", "commits"}
+    # Failed and silent look alike in instances.log: both are silent when read back.
+    ours = compute([trace(utterance) for utterance in log.utterances])
+    theirs = figures(streams, references_of(log))
+    for name in ["wer", "cer", "word_latency_coverage", "ap_cu", *LAGGING, *TIMES]:
+        if name not in unmeasured(known):
+            assert theirs[name] == pytest.approx(ours[name]), name
+    # Without a manifest the log's own references do; then there are no word times.
+    alone = figures(streams, None)
+    assert alone["wer"] == ours["wer"] and alone["laal_ca_ms"] == ours["laal_ca_ms"]
+    assert alone["word_latency_committed_p50_cu_s"] is None
+
+
+def test_simulevals_elapsed_is_taken_apart_into_audio_and_compute(tmp_path: Path) -> None:
+    # Four chunks of 1 s with 1.5 s of compute each, a word from each: elapsed adds all compute to
+    # the audio, 2.5 5.0 7.5 10.0; the queue shows the words at 2.5 4.0 5.5 7.0.
+    row = {
+        "index": 0,
+        "prediction": "a b c d",
+        "delays": [1000, 2000, 3000, 4000],
+        "elapsed": [2500, 5000, 7500, 10000],
+        "reference": "a b c d",
+        "source": ["/data/talk 1.wav", "samplerate: 16000 Hz"],
+        "source_length": 4000,
+    }
+    streams, known = simuleval.read(a_file(tmp_path, "instances.log", json.dumps(row) + "\n"))
+    (utterance,) = meet(streams, None, tmp_path).utterances
+    assert utterance.utt == "talk 1" and known == {"audio clock", "compute clock", "commits"}
+    assert [step.finished_s for step in trace(utterance).steps] == [2.5, 4.0, 5.5, 7.0]
+    assert [step.kind for step in utterance.steps] == ["audio", "audio", "audio", "flush"]
+
+
+def test_an_instances_log_without_compute_has_no_compute_clock(tmp_path: Path) -> None:
+    row = {"prediction": "ab", "delays": [500, 700], "reference": "ab", "source_length": 900}
+    streams, known = simuleval.read(a_file(tmp_path, "i.log", json.dumps(row) + "\n"))
+    assert known == {"audio clock", "commits"}
+    (utterance,) = meet(streams, None, tmp_path).utterances
+    # Latency unit char: two delays for one word.
+    assert [step.committed for step in utterance.steps] == [["a"], ["b"], []]
+    assert utterance.steps[-1].kind == "flush" and utterance.duration_samples == 14_400
+
+
+def test_simulstream_gives_our_figures_for_the_exported_log() -> None:
+    log = the_log()
+    streams, known = simulstream.read(FIXTURES / "written" / "simulstream" / "metrics.jsonl")
+    assert known == EVERYTHING - {"method"}
+    imported = meet(streams, references_of(log), LOG).utterances
+    traces = [trace(utterance) for utterance in imported]
+    theirs = parity()["simulstream"]
+    assert {t.utt: t.hypothesis for t in traces} == theirs["final_text"]
+    figures = compute(traces)
+    assert figures["normalised_erasure"] == pytest.approx(theirs["normalized_erasure"])
+    # It counts the audio of the failed utterance, 2 of 17 s, which we leave out.
+    assert figures["rtf_total"] == pytest.approx(theirs["real_time_factor"] * 17 / 15)
+    pytest.importorskip("mweralign")
+    of_commits = {"cu": "stream_laal_of_commits_s", "fbk": "stream_laal_ca_of_commits_s"}
+    assert stream_laal(traces, ["cu", "fbk"]) == pytest.approx(
+        {clock: theirs[name] * 1000 for clock, name in of_commits.items()}
+    )
+
+
+def test_a_log_that_went_through_simulstream_has_each_figure_as_before_or_none_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    cell = tmp_path / "ours"
+    cell.mkdir()
+    shutil.copy(LOG, cell)
+    assert main([str(cell)]) == 0 and main(["export", "simulstream", str(cell)]) == 0
+    file, into = cell / "simulstream" / "metrics.jsonl", tmp_path / "theirs"
+    rivals = tmp_path / "rivals.jsonl"  # the same without the key that simulstream does not write
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        row.pop("committed_tokens", None)
+    rivals.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    ours = json.loads((cell / "metrics.json").read_text(encoding="utf-8"))["metrics"]
+    lost: list[set[str]] = []
+    for log in (file, rivals):
+        command = ["import", "simulstream", str(log), "--manifest", str(cell)]
+        assert main([*command, "--into", str(into / log.stem)]) == 0
+        header = read_log(into / log.stem / "events.jsonl").header
+        reasons = header["unmeasured"]
+        theirs = json.loads((into / log.stem / "metrics.json").read_text("utf-8"))["metrics"]
+        for name, value in ours.items():
+            if name in reasons:
+                assert theirs[name] is None and reasons[name] in ("method", "commits"), name
+            else:
+                assert theirs[name] == (value if value is None else pytest.approx(value)), name
+        lost.append(set(reasons))
+    commits = {"al_cu_ms", "laal_ca_ms", "word_latency_committed_mean_ca_s", "rwer_committed"}
+    assert not commits & lost[0] and commits < lost[1]
+    shown = {"normalised_erasure", "rwer", "word_latency_shown_p50_ca_s", "rtf_total", "wer"}
+    assert not shown & lost[1]
+
+
+def test_omnistevals_yaal_is_ours_and_its_long_yaal_too() -> None:
+    traces = [trace(utterance) for utterance in the_log().utterances]
+    theirs, ours = parity()["omnisteval"], compute(traces)
+    assert ours["yaal_cu_ms"] == pytest.approx(theirs["yaal"])
+    assert ours["yaal_ca_ms"] == pytest.approx(theirs["ca_yaal"])
+    pytest.importorskip("mweralign")
+    assert long_yaal(traces) == pytest.approx(
+        {"cu": theirs["LongYAAL (CU)"], "ca": theirs["LongYAAL (CA)"]}, abs=1e-4
+    )
+
+
+def test_omnistevals_long_laal_is_our_stream_laal() -> None:
+    pytest.importorskip("mweralign")
+    traces = [trace(utterance) for utterance in the_log().utterances]
+    theirs = parity()["omnisteval"]
+    assert stream_laal(traces) == pytest.approx(
+        {"cu": theirs["LongLAAL (CU)"], "ca": theirs["LongLAAL (CA)"]}, abs=1e-4
+    )
+
+
+def test_a_log_that_went_through_simulstream_keeps_what_was_displayed() -> None:
+    log = the_log()
+    streams, _ = simulstream.read(FIXTURES / "written" / "simulstream" / "metrics.jsonl")
+    ours = [trace(utterance) for utterance in log.utterances]
+    theirs = [trace(u) for u in meet(streams, references_of(log), LOG).utterances]
+    for mine, other in zip(ours[:3], theirs[:3], strict=True):  # the fourth failed
+        for name in ("audio_s", "compute_s", "finished_s", "displayed"):
+            assert [getattr(s, name) for s in mine.steps] == [getattr(s, name) for s in other.steps]
+
+
+def test_simulstreams_subwords_become_whole_words(tmp_path: Path) -> None:
+    rows = [
+        {"id": 7, "metadata": {"wav_name": "talk.wav"}},
+        {"model_loading_time": 2.0},
+        _chunk(1.0, ["▁the", "▁ga"], []),
+        _chunk(2.0, ["rden", "▁is"], []),
+        _chunk(3.0, ["▁was", "▁red"], ["▁is"]),
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    streams, known = simulstream.read(a_file(tmp_path, "log.jsonl", text))
+    assert "commits" not in known  # nothing says which words are final before the end
+    emissions = streams[0].emissions
+    assert [each.partial for each in emissions] == [(" the", " ga"), (" the", " garden", " is"), ()]
+    assert emissions[-1].committed == (" the", " garden", " was", " red")
+
+
+def _chunk(audio_s: float, new: list[str], gone: list[str]) -> dict[str, Any]:
+    return {
+        "id": 7,
+        "total_audio_processed": audio_s,
+        "computation_time": 0.1,
+        "generated_tokens": new,
+        "deleted_tokens": gone,
+    }
+
+
+@pytest.mark.parametrize("comp_unaware", [False, True])
+def test_a_log_that_went_through_whisper_online_keeps_one_clock(
+    comp_unaware: bool, tmp_path: Path
+) -> None:
+    log = the_log()
+    lines.write(log, tmp_path, comp_unaware=comp_unaware)
+    streams, known = lines.read(tmp_path, comp_unaware=comp_unaware)
+    lost = unmeasured(known)
+    ours = compute([trace(utterance) for utterance in log.utterances])
+    theirs = figures(streams, references_of(log))
+    kept = [name for name in [*LAGGING, *TIMES, "wer"] if name not in lost]
+    assert ("laal_cu_ms" in kept, "laal_ca_ms" in kept) == (comp_unaware, not comp_unaware)
+    for name in kept:
+        assert theirs[name] == pytest.approx(ours[name]), name
+
+
+def test_whisper_onlines_own_lines_are_read(tmp_path: Path) -> None:
+    text = "2691.4399 300 1380  And so, my\n6914.5501 1940 4960  fellow Americans.\n"
+    a_file(tmp_path, "jfk.txt", text)
+    streams, known = lines.read(tmp_path)
+    assert known == {"compute clock", "commits"}
+    given = [reference("jfk", "And so, my fellow Americans.", 5.0)]
+    (utterance,) = meet(streams, given, tmp_path).utterances
+    seen = trace(utterance)
+    assert seen.hypothesis == "And so, my fellow Americans."
+    assert [step.finished_s for step in seen.steps] == pytest.approx([2.6914399, 6.9145501])
+    # The audio had ended before the second line came.
+    assert [step.audio_samples for step in utterance.steps] == [43_063, 80_000]
+
+
+def test_lines_without_the_words_blank_are_joined_by_one(tmp_path: Path) -> None:
+    a_file(tmp_path, "a.txt", "100.0000 0 90 And so\n200.0000 90 180 my\n")
+    streams, _ = lines.read(tmp_path / "a.txt", comp_unaware=True)
+    assert [emission.committed for emission in streams[0].emissions] == [(" And", " so"), (" my",)]
+
+
+def test_simulstreamings_lines_are_read_with_their_words(tmp_path: Path) -> None:
+    rows = [
+        {
+            "start": 0.5,
+            "end": 1.2,
+            "text": " And so",
+            "tokens": [400, 370],
+            "words": [
+                {"start": 0.5, "end": 0.5, "text": " And", "tokens": [400]},
+                {"start": 1.2, "end": 1.2, "text": " so", "tokens": [370]},
+            ],
+            "emission_time": 2.4,
+        },
+        {"start": 2.0, "end": 2.1, "text": ",", "words": [], "is_final": True, "emission_time": 3},
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    streams, known = simulstreaming.read(a_file(tmp_path, "jfk.jsonl", text), comp_unaware=True)
+    assert known == {"audio clock", "commits"}
+    (utterance,) = meet(streams, [reference("jfk", "And so,", 3.0)], tmp_path).utterances
+    assert trace(utterance).hypothesis == "And so,"
+    assert utterance.steps[0].words == [[0.5, 0.5, None], [1.2, 1.2, None]]
+    assert [step.audio_s for step in utterance.steps] == [2.4, 3.0]
+
+
+def test_ctm_gives_back_the_words_and_their_times() -> None:
+    log = the_log()
+    streams, known = nist.read_ctm(FIXTURES / "written" / "ctm" / "hyp.ctm")
+    imported = meet(streams, references_of(log), LOG)
+    assert imported.absent == ["u3", "u4"]  # a CTM cannot say that nothing was said
+    ours = compute([trace(utterance) for utterance in log.utterances])
+    theirs = compute([trace(utterance) for utterance in imported.utterances])
+    assert theirs["wer"] == ours["wer"]
+    assert imported.utterances[0].steps[0].words == [
+        word for step in log.utterances[0].steps for word in step.words or []
+    ]
+    assert {"laal_cu_ms", "word_latency_shown_p50_ca_s", "rtf_total"} <= set(unmeasured(known))
+    assert "wer" not in unmeasured(known)
+
+
+def test_ctm_and_stm_comments_labels_and_confidences_are_understood(tmp_path: Path) -> None:
+    ctm = ";; made by hand\na 1 1.00 0.20 cat NA\na 1 0.50 0.30 the 0.91\n"
+    streams, _ = nist.read_ctm(a_file(tmp_path, "h.ctm", ctm))
+    (emission,) = streams[0].emissions
+    assert emission.committed == (" the", " cat")  # in the order of time
+    assert emission.words == ((0.5, 0.8, 0.91), (1.0, 1.2, None))
+    stm = (
+        ";; made by hand\n"
+        "a 1 bob 2.5 4.0 <o,f0,male> sat down\n"
+        "a 1 bob 0.0 2.0 <o,f0,male> the cat\n"
+        "a 1 bob 2.0 2.5 IGNORE_TIME_SEGMENT_IN_SCORING\n"
+    )
+    assert nist.references(a_file(tmp_path, "r.stm", stm)) == [
+        reference("a", "the cat sat down", 4.0, speaker="bob")
+    ]
+    assert nist.read_stm(tmp_path / "r.stm")[0][0].emissions[0].committed[-1] == " down"
+
+
+def test_stm_gives_back_the_references() -> None:
+    read = nist.references(FIXTURES / "written" / "stm" / "ref.stm")
+    assert [(r.id, r.text, r.duration_s, r.speaker) for r in read] == [
+        (u.utt, u.text, u.duration_s, u.speaker) for u in the_log().utterances
+    ]
+
+
+def test_import_scores_a_rivals_log_and_leaves_null_what_it_does_not_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = tmp_path / "ours"
+    cell.mkdir()
+    shutil.copy(LOG, cell)
+    assert main(["export", "whisper_online", str(cell)]) == 0
+    into = tmp_path / "rivals" / "ufal"
+    command = ["import", "whisper_online", str(cell / "whisper_online"), "--manifest", str(cell)]
+    assert main([*command, "--into", str(into), "--name", "ufal"]) == 0
+    assert "4 utterances; knows commits, compute clock; WER" in capsys.readouterr().out.replace(
+        "\n", " "
+    )
+    result = json.loads((into / "metrics.json").read_text(encoding="utf-8"))
+    assert result["config"]["method"] == {"name": "ufal"}
+    metrics = result["metrics"]
+    assert metrics["laal_ca_ms"] == pytest.approx(3031.004901960784)
+    for name in ("laal_cu_ms", "rtf_total", "queue_max_s", "normalised_erasure", "rwer"):
+        assert metrics[name] is None, name
+    line = json.loads((into / "utterances.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert line["latency"]["committed_p50_cu_s"] is None and line["compute_s"] is None
+    assert line["latency"]["committed_p50_ca_s"] is not None
+    # What is there is not overwritten.
+    assert main([*command, "--into", str(into)]) == 2
+    assert "holds an events.jsonl already" in capsys.readouterr().err
+    # Scoring it again changes nothing, and what it does not know cannot be exported.
+    assert main([str(into)]) == 0
+    assert json.loads((into / "metrics.json").read_text(encoding="utf-8"))["metrics"] == metrics
+    assert main(["export", "simuleval", str(into)]) == 2
+    assert "export it as whisper_online" in capsys.readouterr().err
+
+
+def test_import_reads_references_from_a_manifest_and_from_an_stm(tmp_path: Path) -> None:
+    a_file(tmp_path, "u1.wav", "")  # scoring looks at no audio
+    words = [["the", 0.1, 0.4], ["cat", 0.4, 0.9]]
+    row = {"audio_filepath": "u1.wav", "text": "the cat", "duration": 1.5, "words": words}
+    manifest = a_file(tmp_path, "test.jsonl", json.dumps(row) + "\n")
+    stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 the cat\n")
+    ctm = a_file(tmp_path, "hyp.ctm", "u1 1 0.1 0.3 the\nu1 1 0.4 0.5 hat\n")
+    for given in (manifest, stm):
+        into = tmp_path / given.suffix
+        command = ["import", "ctm", str(ctm), "--manifest", str(given), "--into", str(into)]
+        assert main(command) == 0
+        result = json.loads((into / "metrics.json").read_text(encoding="utf-8"))
+        assert result["metrics"]["wer"] == 50.0 and result["n_utterances"] == 1
+
+
+def test_export_goes_into_another_folder_cell_by_cell(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "all" / name).mkdir(parents=True)
+        shutil.copy(LOG, tmp_path / "all" / name)
+    command = ["export", "simuleval", str(tmp_path / "all"), "--into", str(tmp_path / "out")]
+    assert main(command) == 0
+    assert (tmp_path / "out" / "a" / "simuleval" / "instances.log").is_file()
+    assert (tmp_path / "out" / "b" / "simuleval" / "instances.log").is_file()
+    assert not (tmp_path / "all" / "a" / "simuleval").exists()
+
+
+def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path: Path) -> None:
+    given = [reference("u1", "the cat", 1.0), reference("u2", "the dog", 1.0)]
+    streams, _ = nist.read_ctm(a_file(tmp_path, "h.ctm", "u1 1 0 1 the\nu1 1 0 1 cat\n"))
+    imported = meet(streams, given, tmp_path / "h.ctm")
+    assert [(u.utt, u.status, u.error) for u in imported.utterances] == [
+        ("u1", "ok", None),
+        ("u2", "failed", "absent from h.ctm"),
+    ]
+    assert figures(streams, given)["wer"] == 50.0  # two deletions of four words
+    with pytest.raises(UserError, match="'u1' is in none of the 1 references"):
+        meet(streams, given[1:], tmp_path)
+    with pytest.raises(UserError, match="holds no reference text for 'u1'; give --manifest"):
+        meet(streams, None, tmp_path)
+    with pytest.raises(UserError, match="'u1' stands in it twice"):
+        meet([*streams, *streams], given, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "says"),
+    [
+        (simuleval.read, '{"prediction": "a b", "delays": [1]}', "2 words with 1 delays"),
+        (simuleval.read, '{"prediction": "a", "delays": [-1]}', "-1.0 is no time"),
+        (simuleval.read, '{"prediction": "/a.wav"}', "text-output instances.log"),
+        (simuleval.read, '{"prediction": "a"', "line 1: not JSON"),
+        (simuleval.read, "[1]", "not an object"),
+        (simulstream.read, json.dumps(_chunk(1.0, ["a"], [])), "no `metadata` line before it"),
+        (lines.read, "INFO loading model", "is not `emission_ms beg_ms end_ms text`"),
+        (simulstreaming.read, '{"text": " a"}', "no `emission_time`"),
+        (nist.read_ctm, "a 1 0.5 word", "4 fields; a CTM line"),
+        (nist.read_ctm, "a 1 x 0.5 word", "no list of numbers"),
+        (nist.read_stm, "a 1 bob 2.0 1.0 text", "ends at 1.0 s before"),
+        (nist.read_stm, "a 1 bob 0 1 the { cat / hat }", "alternatives"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_its_line(
+    read: Callable[[Path], Any], text: str, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as caught:
+        read(a_file(tmp_path, "theirs.txt", text + "\n"))
+    assert says in str(caught.value) and "theirs.txt, line 1" in str(caught.value)
+
+
+def test_tokens_deleted_that_were_not_shown_are_refused(tmp_path: Path) -> None:
+    rows = [{"id": 7, "metadata": {"wav_name": "a.wav"}}, _chunk(1.0, ["b"], ["a"])]
+    path = a_file(tmp_path, "log.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match="not the last ones"):
+        simulstream.read(path)
+    rows[1] = _chunk(1.0, ["Ġthe"], [])
+    a_file(tmp_path, "log.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match="byte-level BPE"):
+        simulstream.read(path)
+
+
+def test_what_a_format_cannot_say_is_refused(tmp_path: Path) -> None:
+    step = Step("flush", 16_000, {"wall": 0}, committed=[" a"])
+    timeless = Log({}, [UtteranceLog("u", "a", 16_000, steps=[step])])
+    with pytest.raises(UserError, match="gave no times for 'a'"):
+        nist.write_ctm(timeless, tmp_path)
+    with pytest.raises(UserError, match="holds a blank"):
+        nist.write_stm(Log({}, [UtteranceLog("u 1", "a", 16_000)]), tmp_path)
+    batched = Log({}, [UtteranceLog("u", "a", 16_000, batch=4, steps=[step])])
+    with pytest.raises(UserError, match="batch=1"):
+        simulstream.write(batched, tmp_path)
+    with pytest.raises(UserError, match="add --comp-unaware"):
+        lines.write(batched, tmp_path)
+    (path,) = simuleval.write(batched, tmp_path)
+    assert "elapsed" not in path.read_text(encoding="utf-8")
+    back = Step("flush", 16_000, {"wall": 0}, committed=[" b"], retracted=1)
+    with pytest.raises(UserError, match="takes committed words back"):
+        lines.write(Log({}, [UtteranceLog("u", "b", 16_000, steps=[step, back])]), tmp_path)
+
+
+def test_a_flag_that_means_nothing_for_a_format_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(LOG, tmp_path)
+    assert main(["export", "simuleval", str(tmp_path), "--comp-unaware"]) == 2
+    assert "have one meaning" in capsys.readouterr().err
+    assert main(["import", "ctm", str(tmp_path / "none.ctm")]) == 2
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_every_metric_is_measured_by_a_log_that_knows_everything() -> None:
+    assert unmeasured(EVERYTHING) == {}
+    assert set().union(*(metric.needs for metric in METRICS.values())) == EVERYTHING
+    # A trace of nothing but text leaves exactly the metrics of text and of what a log counts.
+    left = set(METRICS) - set(unmeasured([]))
+    assert {"wer", "cer", "wer_formatted", "word_latency_coverage"} <= left
+    timed = {name for name in left if METRICS[name].unit in ("s", "ms")}
+    assert timed == set()
+    assert compute([a_trace("a", [(1.0, 0.0, "a", "")])])["wer"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("format_name", "rows"),
+    [
+        ("simulstream", [{"id": [], "metadata": {"wav_name": "u1.wav"}}]),
+        ("simulstream", [{"id": 7, "metadata": {"wav_name": "u1.wav"}}, _chunk(1e308, ["a"], [])]),
+        (
+            "simulstream",
+            [
+                {"id": 7, "metadata": {"wav_name": "u1.wav"}},
+                _chunk(2.0, ["a"], []),
+                _chunk(1e9, ["b"], []),
+            ],
+        ),
+        ("simuleval", [{"prediction": "a", "delays": [10**400], "source": "u1"}]),
+        ("simuleval", [{"prediction": "a", "delays": [1], "reference": {}, "source": "u1"}]),
+        ("simulstreaming", [{"text": "a", "emission_time": 1e300}]),
+    ],
+)
+def test_a_failed_import_leaves_nothing_and_the_next_one_goes_through(
+    format_name: str, rows: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    file = a_file(tmp_path, "u1.jsonl", text)
+    stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 the cat\n")
+    into = tmp_path / "into"
+    end = ["--manifest", str(stm), "--into", str(into)]
+    assert main(["import", format_name, str(file), *end]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert not into.exists()
+    ctm = a_file(tmp_path, "hyp.ctm", "u1 1 0.1 0.3 the\nu1 1 0.4 0.5 cat\n")
+    assert main(["import", "ctm", str(ctm), *end]) == 0
+
+
+def test_the_normaliser_of_an_import_stands_in_its_result(tmp_path: Path) -> None:
+    ctm = a_file(tmp_path, "hyp.ctm", "u1 1 0.1 0.3 twelve\n")
+    stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 one two\n")
+    found = {}
+    for kind in ("whisper", "identity"):
+        end = ["--manifest", str(stm), "--into", str(tmp_path / kind), "--normaliser", kind]
+        assert main(["import", "ctm", str(ctm), *end]) == 0
+        found[kind] = json.loads((tmp_path / kind / "metrics.json").read_text("utf-8"))
+    # Whisper's normaliser makes "12" of both.
+    assert [each["metrics"]["wer"] for each in found.values()] == [0.0, 100.0]
+    assert found["identity"]["normaliser"] == ["identity 1"]

@@ -1,0 +1,118 @@
+"""A run on another machine: both clocks again from other compute times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from two_words import a_cell
+
+from streaming_asr.errors import UserError
+from streaming_asr.score.command import main
+from streaming_asr.score.formats.stream import CA, CU, STEPS, unmeasured
+from streaming_asr.score.retime import retime
+
+
+def test_on_a_slower_machine_the_queue_grows_and_the_words_come_later(tmp_path: Path) -> None:
+    cell = a_cell(tmp_path / "a", 0.5, 0.5, 0.5, 0.5)
+    found = retime(cell, slowdown=3)
+    # 1.5 s each: the steps end at 2.5, 4.0, 5.5 and 7.0 s.
+    assert found.retimed["word_latency_committed_mean_ca_s"] == pytest.approx((3.0 + 4.0) / 2)
+    assert found.retimed["queue_max_s"] == pytest.approx(1.5)
+    assert found.retimed["rtf_total"] == pytest.approx(1.5)
+    assert found.measured["word_latency_committed_mean_ca_s"] == pytest.approx((1.5 + 1.5) / 2)
+    assert found.retimed["headroom"] == pytest.approx(
+        (found.measured["headroom"] or 0) / 3, rel=1e-3
+    )
+
+
+def test_what_does_not_depend_on_time_stays(tmp_path: Path) -> None:
+    found = retime(a_cell(tmp_path / "a", 0.5, 0.5, 0.5, 0.5), slowdown=3)
+    for name in ("wer", "arwer_cu", "word_latency_committed_p50_cu_s", "normalised_erasure"):
+        assert found.retimed[name] == found.measured[name], name
+
+
+def test_several_traces_give_their_median_per_step_and_a_range(tmp_path: Path) -> None:
+    runs = [
+        a_cell(tmp_path / "a", 0.1, 0.1, 0.1, 0.9),
+        a_cell(tmp_path / "b", 0.1, 0.2, 0.1, 0.2),
+        a_cell(tmp_path / "c", 0.1, 0.3, 0.1, 0.4),
+    ]
+    found = retime(runs[0], runs[1:])
+    assert found.n_traces == 3
+    # Medians of the committing steps: 0.2 and 0.4 s, a different trace each.
+    assert found.retimed["word_latency_committed_mean_ca_s"] == pytest.approx((1.2 + 1.4) / 2)
+    assert found.measured["word_latency_committed_mean_ca_s"] == pytest.approx((1.1 + 1.9) / 2)
+    low, high = found.range("word_latency_committed_mean_ca_s") or (0, 0)
+    assert (low, high) == pytest.approx(((1.2 + 1.2) / 2, (1.1 + 1.9) / 2))
+    assert found.range("encoder_gflops_per_s") is None
+
+
+def test_the_command_prints_the_table_and_writes_all_metrics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = a_cell(tmp_path / "a", 0.5, 0.5, 0.5, 0.5)
+    out = tmp_path / "out.json"
+    assert main(["retime", str(cell), "--slowdown", "4", "--json", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "retimed x 4" in printed and "does not keep up" in printed
+    content = json.loads(out.read_text())
+    assert content["retimed"]["rtf_total"] == 2.0 and content["n_traces"] == 1
+    assert not (cell / "metrics.json").exists()  # what was measured stays what was measured
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"feed": "best_effort"}, "only runs with feed=fixed"),
+        ({"batch": 4}, "run it again with batch=1"),
+    ],
+)
+def test_a_run_whose_times_are_not_its_own_is_refused(
+    fields: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=said):
+        retime(a_cell(tmp_path / "a", 1, 1, 1, 1, **fields))
+
+
+def test_a_trace_of_another_run_is_refused(tmp_path: Path) -> None:
+    cell = a_cell(tmp_path / "a", 1, 1, 1, 1)
+    with pytest.raises(UserError, match=r"another committed than .* in utterance u1"):
+        retime(cell, [a_cell(tmp_path / "b", 1, 1, 1, 1, said=" hat")])
+    with pytest.raises(UserError, match="of other utterances"):
+        retime(cell, [a_cell(tmp_path / "c", 1, 1, 1, 1, utt="u2")])
+    with pytest.raises(UserError, match="holds 3 cells; name one of them"):
+        retime(tmp_path)
+    with pytest.raises(UserError, match="must be above 0"):
+        retime(cell, slowdown=0)
+
+
+def untold(cell: Path, *known: str) -> Path:
+    """The cell as if imported from a file that knows only `known`."""
+    path = cell / "events.jsonl"
+    header, _, rest = path.read_text().partition("\n")
+    path.write_text(
+        json.dumps(json.loads(header) | {"knows": known, "unmeasured": unmeasured(known)})
+        + "\n"
+        + rest
+    )
+    return cell
+
+
+def test_what_an_imported_log_cannot_tell_stays_null(tmp_path: Path) -> None:
+    found = retime(untold(a_cell(tmp_path / "a", 0.5, 0.5, 0.5, 0.5), CU, CA, STEPS), slowdown=3)
+    for figures in (found.measured, found.retimed, *found.traces):
+        assert figures["normalised_erasure"] is None
+    assert found.retimed["rtf_total"] == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("known", "told"), [([CU, CA], "without steps,"), ([CU], "without compute clock and steps,")]
+)
+def test_a_log_without_the_time_of_every_step_is_not_retimed(
+    known: list[str], told: str, tmp_path: Path
+) -> None:
+    cell = untold(a_cell(tmp_path / "a", 0.5, 0.5, 0.5, 0.5), *known)
+    with pytest.raises(UserError, match=told):
+        retime(cell, slowdown=3)

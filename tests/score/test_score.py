@@ -1,0 +1,350 @@
+"""Logs in, metrics.json and utterances.jsonl out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+
+from streaming_asr.errors import UserError
+from streaming_asr.events.check import InvalidLog
+from streaming_asr.events.log import EventWriter, Step, UtteranceLog
+from streaming_asr.metrics import METRICS, METRICS_VERSION
+from streaming_asr.report import table
+from streaming_asr.score import find_cells, score_folder
+from streaming_asr.score.command import main
+from streaming_asr.score.results import read_cells
+from streaming_asr.utterance import TimedWord
+
+HEADER: dict[str, Any] = {
+    "config": {"chunk": "300ms"},
+    "versions": {"python": "3"},
+    "machine": {"cpu": "fake"},
+    "metrics_version": METRICS_VERSION,
+}
+
+
+def an_utterance(utt: str = "u1", *, heard: str = " sat.", **fields: Any) -> UtteranceLog:
+    """ "The cat sat." in 2 s: "The" is committed at 1 s, the rest by the flush."""
+    steps = [
+        Step("audio", 16_000, {"wall": 100_000_000}, committed=["The"], partial=[" hat"]),
+        Step("flush", 32_000, {"wall": 300_000_000}, committed=[" cat", heard]),
+    ]
+    words = [TimedWord("The", 0.2, 0.5), TimedWord("cat", 0.6, 1.0), TimedWord("sat.", 1.2, 1.5)]
+    fields = {"speaker": "s1", "language": "en", "words": words, "steps": steps} | fields
+    return UtteranceLog(utt=utt, text="The cat sat.", duration_samples=32_000, **fields)
+
+
+def a_cell(folder: Path, *utterances: UtteranceLog) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    with EventWriter(folder / "events.jsonl", HEADER) as writer:
+        for utterance in utterances:
+            writer.write_utterance(utterance)
+    return folder
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    text = (folder / "utterances.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_log_becomes_metrics_and_one_line_per_utterance(tmp_path: Path) -> None:
+    cell = a_cell(tmp_path / "exp" / "a", an_utterance("u1"), an_utterance("u2", heard=" mat."))
+    result = score_folder(cell, hashes={"code": "c0de"})
+    assert json.loads((cell / "metrics.json").read_text(encoding="utf-8")) == result
+    assert result["experiment"] == "exp" and result["cell"] == "a"
+    assert result["config"] == {"chunk": "300ms"} and result["hashes"] == {"code": "c0de"}
+    assert result["versions"] == {"python": "3"} and result["machine"] == {"cpu": "fake"}
+    assert result["n_utterances"] == 2 and result["n_failed"] == 0 and result["n_silent"] == 0
+    assert result["normaliser"][0].startswith("whisper_normalizer.EnglishTextNormalizer ")
+    assert set(result["metrics"]) == set(METRICS)
+    assert result["metrics"]["wer"] == pytest.approx(100 / 6)
+    # Committed at 1 s and 2 s, computed 0.1 s and 0.3 s; "sat" is right in one of the two.
+    assert result["metrics"]["word_latency_committed_mean_ca_s"] == pytest.approx(
+        (0.6 + 1.3 + 0.8 + 0.6 + 1.3) / 5
+    )
+    first, second = lines_of(cell)
+    assert (first["utt"], first["speaker"]) == ("u1", "s1")
+    assert (first["wer"], second["wer"]) == (0.0, pytest.approx(100 / 3))
+    assert (second["errors"], second["n_words"]) == (1, 3)
+    assert second["reference"] == "The cat sat." and second["hypothesis"] == "The cat mat."
+    assert second["reference_normalised"] == "the cat sat"
+    assert first["latency"]["committed_p50_ca_s"] == pytest.approx(0.8)
+    assert (first["audio_s"], first["compute_s"]) == (2.0, pytest.approx(0.4))
+
+
+def test_per_utterance_counts_add_up_to_the_pooled_wer(tmp_path: Path) -> None:
+    cell = a_cell(tmp_path, *(an_utterance(f"u{k}", heard=h) for k, h in enumerate((" a", " sat"))))
+    wer = score_folder(cell)["metrics"]["wer"]
+    lines = lines_of(cell)
+    errors, words = (sum(line[key] for line in lines) for key in ("errors", "n_words"))
+    assert wer == pytest.approx(100 * errors / words)
+
+
+def test_a_failed_utterance_is_listed_and_counts_as_empty(tmp_path: Path) -> None:
+    failed = an_utterance("u2", status="failed", error="unreadable audio")
+    result = score_folder(a_cell(tmp_path, an_utterance("u1"), failed))
+    assert result["n_failed"] == 1
+    assert result["failed"] == [{"utt": "u2", "error": "unreadable audio"}]
+    assert result["metrics"]["wer"] == 50.0
+    line = lines_of(tmp_path)[1]
+    assert line["hypothesis"] == "" and line["wer"] == 100.0
+    assert line["failed"] == "unreadable audio" and line["compute_s"] is None
+
+
+def test_a_killed_run_is_scored_on_what_it_finished(tmp_path: Path) -> None:
+    cell = a_cell(tmp_path, an_utterance("u1"))
+    with open(cell / "events.jsonl", "a", encoding="utf-8") as log:
+        log.write('{"kind":"audio","utt":"u2","audio_sam')
+    assert score_folder(cell)["n_utterances"] == 1
+
+
+def test_a_log_without_utterances_gives_nulls_and_no_nan(tmp_path: Path) -> None:
+    result = score_folder(a_cell(tmp_path))
+    assert result["n_utterances"] == 0 and result["metrics"]["wer"] is None
+    assert "NaN" not in (tmp_path / "metrics.json").read_text(encoding="utf-8")
+
+
+def test_a_batched_run_writes_no_latency(tmp_path: Path) -> None:
+    result = score_folder(a_cell(tmp_path, an_utterance(batch=8)))
+    assert result["metrics"]["word_latency_committed_p50_cu_s"] is None
+    assert result["metrics"]["wer"] == 0.0
+    assert lines_of(tmp_path)[0]["latency"] == {}
+
+
+def test_scoring_again_keeps_what_the_run_had_written(tmp_path: Path) -> None:
+    cell = a_cell(tmp_path, an_utterance())
+    first = score_folder(cell, hashes={"data": "da7a"}, experiment="study", cell="row 1")
+    assert score_folder(cell) == first
+
+
+def test_an_existing_result_survives_when_the_new_one_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = a_cell(tmp_path, an_utterance())
+    score_folder(cell)
+    before = (cell / "metrics.json").read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        score_folder(cell, experiment="other")
+    assert (cell / "metrics.json").read_bytes() == before
+    assert sorted(path.name for path in cell.iterdir()) == [
+        "events.jsonl",
+        "metrics.json",
+        "utterances.jsonl",
+    ]
+
+
+def test_the_command_scores_every_cell_below_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("a", "b"):
+        a_cell(tmp_path / "exp" / name, an_utterance(heard=" mat."))
+    assert main([str(tmp_path), "--metrics", "wer,rtf_total"]) == 0
+    printed = capsys.readouterr().out
+    assert "exp/a" in printed and "exp/b" in printed
+    assert "33.33" in printed and "0.2" in printed and "rtf total" in printed
+    assert (tmp_path / "exp" / "b" / "metrics.json").is_file()
+
+
+def test_the_table_shows_intervals_and_over_what(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    utterances = [
+        an_utterance(f"u{k}", heard=" mat." if k % 3 else " sat.", speaker=f"s{k % 12}")
+        for k in range(24)
+    ]
+    cell = a_cell(tmp_path / "a", *utterances)
+    assert main([str(cell), "--metrics", "wer"]) == 0
+    printed = capsys.readouterr().out
+    low, high = score_folder(cell)["intervals"]["metrics"]["wer"]
+    assert low < 100 * 16 / 72 < high
+    found = score_folder(cell)
+    assert found["intervals"]["metrics"].keys() >= {"arwer_grid_ca", "word_latency_coverage"}
+    for name, (least, most) in found["intervals"]["metrics"].items():
+        value = found["metrics"][name]
+        assert least <= value + 1e-9 and value <= most + 1e-9, name
+    least, most = found["intervals"]["metrics"]["word_latency_coverage"]
+    assert 0 < least < found["metrics"]["word_latency_coverage"] < most < 100
+    assert f"{low:.2f}–{high:.2f}" in printed
+    assert "intervals: 95 %, over 12 speakers" in printed
+
+
+def test_a_metric_that_a_run_lacks_has_no_interval(tmp_path: Path) -> None:
+    batched = [an_utterance(f"u{k}", batch=8, heard=" mat." * (k % 2)) for k in range(6)]
+    result = score_folder(a_cell(tmp_path, *batched))
+    assert result["metrics"]["arwer_grid_ca"] is None
+    assert result["intervals"]["metrics"].keys() == {"wer", "word_latency_coverage"}
+
+
+def test_a_damaged_log_is_an_error_and_the_others_are_scored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    a_cell(tmp_path / "a", an_utterance())
+    later = a_cell(tmp_path / "b", an_utterance()) / "events.jsonl"
+    later.write_text(later.read_text().replace('"schema":1', '"schema":2'))
+    assert main([str(tmp_path), "--metrics", "wer"]) == 2
+    captured = capsys.readouterr()
+    assert f"{tmp_path.name}/a" in captured.out and f"{tmp_path.name}/b" not in captured.out
+    assert "written in schema 2" in captured.err
+
+
+def test_an_invalid_log_loses_its_numbers_and_its_row_says_why(tmp_path: Path) -> None:
+    cell = a_cell(tmp_path / "exp" / "a", an_utterance())
+    score_folder(cell)
+    log = cell / "events.jsonl"
+    log.write_text(log.read_text().replace('"retracted":0', '"retracted":9', 1))
+    with pytest.raises(InvalidLog, match="9 words are retracted where 0 were committed"):
+        score_folder(cell)
+    assert not (cell / "utterances.jsonl").exists()
+    (row,) = read_cells(tmp_path)
+    assert row.metrics == {} and row.error is not None
+    assert row.error.startswith("invalid log: line 3: 9 words are retracted")
+
+
+def test_the_normaliser_of_error_rates_is_chosen_and_stands_in_the_result(tmp_path: Path) -> None:
+    # "one two" alone is "12" to Whisper's normaliser: one word where two were said by then.
+    words = [TimedWord("one", 0.1, 0.4), TimedWord("two", 0.5, 0.8), TimedWord("three", 1.2, 1.5)]
+    steps = [
+        Step("audio", 16_000, {"wall": 0}, committed=["one"]),
+        Step("flush", 32_000, {"wall": 0}, committed=[" two", " three"]),
+    ]
+    log = UtteranceLog("u", "one two three", 32_000, words=words, language="en", steps=steps)
+    cell = a_cell(tmp_path, log)
+    by_whisper, as_written = (
+        score_folder(cell, normaliser=kind) for kind in ("whisper", "identity")
+    )
+    assert by_whisper["normaliser"][0].startswith("whisper_normalizer.EnglishTextNormalizer")
+    assert as_written["normaliser"] == ["identity 1"]
+    # By a_k: "one" against "one two", then all of it: 1 error of 2 + 3 words, or of 1 + 1.
+    assert as_written["metrics"]["arwer_cu"] == pytest.approx(100 / 5)
+    assert by_whisper["metrics"]["arwer_cu"] == pytest.approx(100 / 2)
+    with pytest.raises(UserError, match="one of whisper, identity"):
+        score_folder(cell, normaliser="mine")
+
+
+def test_two_cells_of_one_name_are_told_apart_by_their_folders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    for name in ("one", "two"):
+        a_cell(tmp_path / name / "exp" / "a", an_utterance())
+    assert main([str(tmp_path), "--metrics", "wer"]) == 0
+    printed = capsys.readouterr().out
+    for name in ("one", "two"):
+        assert f"exp/a ({tmp_path / name / 'exp' / 'a'})" in printed
+
+
+def test_the_scored_folder_is_shown_as_the_report_shows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for chunk in ("300ms", "1000ms"):
+        a_cell(tmp_path / f"method=whisperrt,chunk={chunk},model=tiny.en", an_utterance())
+    assert main([str(tmp_path)]) == 0
+    assert console_text(table(tmp_path)).strip() in capsys.readouterr().out
+
+
+def console_text(shown: object) -> str:
+    from streaming_asr.terminal import console
+
+    made = console()
+    with made.capture() as captured:
+        made.print(shown)
+    return captured.get()
+
+
+def test_all_metrics_can_be_shown_and_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert main([str(a_cell(tmp_path, an_utterance())), "--all"]) == 0
+    shown = capsys.readouterr().out
+    assert main(["--list"]) == 0
+    listed = capsys.readouterr().out
+    for name in METRICS:
+        assert name in shown and name in listed, name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "no such folder"),
+        (["."], "holds no events.jsonl"),
+        ([".", "--metrics", "were"], "did you mean wer"),
+        ([], "no folder given"),
+    ],
+)
+def test_bad_input_is_answered_with_its_remedy_and_status_2(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_help_teaches_the_clocks_and_gives_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    assert "_ca" in printed and "python -m streaming_asr.score outputs/default" in printed
+
+
+def test_scoring_imports_nothing_heavy(tmp_path: Path) -> None:
+    cell = a_cell(tmp_path, an_utterance())
+    heavy = "torch", "transformers", "matplotlib", "wandb", "hydra"
+    program = (
+        "import sys; from streaming_asr.score.command import main; "
+        f"assert main([{str(cell)!r}]) == 0; "
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_metrics_pages_name_every_metric_and_no_other() -> None:
+    pages = (ROOT / "docs" / "metrics").glob("*.md")
+    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    cells = [line.split("|")[1] for line in lines if line.startswith("| `")]
+    named = {
+        name for cell in cells for text in re.findall(r"`(.+?)`", cell) for name in spell(text)
+    }
+    assert named == set(METRICS)
+
+
+def spell(text: str) -> list[str]:
+    """'a_{x,y}' -> ['a_x', 'a_y']"""
+    found = re.search(r"\{(.+?)\}", text)
+    if found is None:
+        return [text]
+    return [
+        name
+        for choice in found[1].split(",")
+        for name in spell(text[: found.start()] + choice + text[found.end() :])
+    ]
+
+
+def test_a_cell_that_was_set_aside_is_not_scored_again(tmp_path: Path) -> None:
+    for name in ("method=a", "method=a.old-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "events.jsonl").touch()
+    assert [cell.name for cell in find_cells(tmp_path)] == ["method=a"]

@@ -1,0 +1,71 @@
+"""A recipe of the project on two processes: the weights of one, and an end where a rank fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from pair import Recipe, settings
+from places import ROOT, TESTS
+from tiny import tiny_folder
+from toy_corpus import toy_corpus
+
+from streaming_asr.training.loop import fit
+
+HEAD = """
+import sys
+import time
+from streaming_asr.training.launch import launch
+from streaming_asr.training.loop import fit
+code = launch(2)
+if code is not None:
+    sys.exit(code)
+sys.path.insert(0, sys.argv[1])
+import torch
+torch.set_num_threads(1)
+"""
+TRAIN = """
+from pair import Recipe, settings
+fit(Recipe(*sys.argv[3:]), settings(sys.argv[2]))
+"""
+FAIL = """
+import os
+if os.environ["RANK"] == "1":
+    sys.exit(3)
+time.sleep(10_000)  # as if it waited for the other's gradients
+"""
+
+
+def two_processes(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedProcess:
+    file = tmp_path / "train.py"
+    file.write_text(HEAD + script)
+    return subprocess.run(
+        [sys.executable, str(file), str(TESTS), *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+
+
+def test_whisperrts_adapter_is_the_same_from_two_processes_and_from_one(tmp_path: Path) -> None:
+    model, corpus = str(tiny_folder()), str(toy_corpus(tmp_path))
+    ran = two_processes(tmp_path, TRAIN, str(tmp_path / "two"), model, corpus)
+    assert ran.returncode == 0, ran.stderr
+    assert "2 process(es)" in ran.stdout
+    one = Recipe(model, corpus)
+    one.accumulate = 2
+    before = {n: p.detach().clone() for n, p in one.model.named_parameters() if p.requires_grad}
+    fit(one, settings(tmp_path / "one", accumulate=2))
+    ours, theirs = (torch.load(tmp_path / n / "checkpoint.pt")["model"] for n in ("two", "one"))
+    assert ours.keys() == theirs.keys() == before.keys()
+    for name, value in ours.items():
+        assert torch.allclose(value, theirs[name], atol=1e-5), name
+        assert not torch.allclose(value, before[name], atol=1e-3), name
+
+
+def test_a_rank_that_fails_ends_the_others(tmp_path: Path) -> None:
+    assert two_processes(tmp_path, FAIL).returncode == 3

@@ -1,0 +1,315 @@
+"""CTranslate2 folders as models: exact against CTranslate2 itself, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import tempfile
+import time
+from pathlib import Path
+
+import ctranslate2
+import numpy as np
+import pytest
+import torch
+from ct2 import converted
+from ctranslate2.converters import TransformersConverter
+from safetensors.torch import load_file
+
+from streaming_asr import files as cache
+from streaming_asr.config.build import new_method
+from streaming_asr.errors import UserError
+from streaming_asr.models.hash import weights_hash
+from streaming_asr.models.packages import find_packaged, packaged
+from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.from_ctranslate2 import locate
+from streaming_asr.whisper.load import load_whisper
+from tests.tiny import noise, tiny_folder
+
+KINDS = ("float32", "float16", "bfloat16", "int8", "int8_float16", "int8_bfloat16", "int16")
+LARGE = {"n_mels": 128, "heads": 4, "layers": 3, "multilingual": True, "vocabulary_size": 51866}
+
+
+# Seeds whose models do not say one token for ever.
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def greedy(whisper, frames, prompt, n_tokens, suppressed):
+    ids = list(prompt)
+    for _ in range(n_tokens):
+        logits = whisper.model(
+            encoder_outputs=(frames,), decoder_input_ids=torch.tensor([ids])
+        ).logits[0, -1]
+        logits[suppressed] = -torch.inf
+        if (token := int(logits.argmax())) == whisper.eot:
+            break
+        ids.append(token)
+    return ids[len(prompt) :]
+
+
+@torch.inference_mode()
+def compared(folder: Path, clips, n_tokens: int, language: str | None = None):
+    """Largest encoder difference, and the token ids of both for each clip."""
+    whisper = load_whisper(locate(folder))
+    model = ctranslate2.models.Whisper(str(folder), compute_type="float32", intra_threads=1)
+    suppressed = list(range(whisper.eot + 1, whisper.config.vocab_size))
+    suppressed += whisper.generation.suppress_tokens or []
+    prompt = whisper.prompt(language)
+    worst, texts = 0.0, []
+    for clip in clips:
+        padded = np.zeros(whisper.context_frames * 320, np.float32)
+        padded[: clip.size] = clip
+        mel = log_mel(torch.from_numpy(padded), whisper.n_mels)[None]
+        ours = whisper.model.model.encoder(mel).last_hidden_state
+        view = ctranslate2.StorageView.from_array(np.ascontiguousarray(mel.numpy()))
+        theirs = np.array(model.encode(view))
+        worst = max(worst, float(np.abs(ours.numpy() - theirs).max()))
+        found = model.generate(
+            view,
+            [prompt],
+            beam_size=1,
+            max_length=2 * n_tokens,  # it takes half of that for the text
+            suppress_blank=False,
+            suppress_tokens=suppressed,
+        )[0].sequences_ids[0]
+        texts.append((greedy(whisper, ours, prompt, n_tokens, suppressed), list(found)))
+    return worst, texts
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"), [*((kind, "tiny") for kind in KINDS), ("float16", "large-v3"),
+                       ("int8_float16", "large-v3"), ("float16", "turbo"), ("int8", "turbo")]
+)  # fmt: skip
+def test_a_folder_of_each_type_and_size_computes_what_ctranslate2_computes(kind, form):
+    clips = [noise(2.0, seed) for seed in range(3)]
+    worst, texts = compared(converted(kind, form), clips, 20, None if form == "tiny" else "de")
+    assert worst < 2e-3
+    assert [ours for ours, _ in texts] == [theirs for _, theirs in texts]
+    assert max(len(set(ours)) for ours, _ in texts) > 1
+    stored = load_file(Path(locate(converted(kind, form))) / "model.safetensors")
+    expected = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kind, torch.float32)
+    assert {value.dtype for value in stored.values()} == {expected}
+
+
+def test_settings_and_tokens_come_through():
+    made = load_whisper(converted())
+    first = load_whisper(tiny_folder(seed=2))
+    assert made.tokenizer.get_vocab() == first.tokenizer.get_vocab()
+    assert made.tokenizer.get_vocab()["<|0.02|>"] == made.config.vocab_size - 200
+    assert made.alignment_heads == first.alignment_heads
+    assert made.context_frames == 200 and made.max_tokens == 64 and not made.multilingual
+    text = " the quick brown fox"
+    assert made.tokenizer.encode(text, add_special_tokens=False) == first.tokenizer.encode(
+        text, add_special_tokens=False
+    )
+
+
+def test_a_multilingual_vocabulary_brings_its_languages():
+    folder = Path(tempfile.mkdtemp()) / "many"
+    source = tiny_folder(multilingual=True, vocabulary_size=51866)
+    TransformersConverter(str(source)).convert(str(folder), quantization="float16")
+    shutil.copy(source / "tokenizer.json", folder)
+    made = load_whisper(folder)
+    assert made.multilingual and made.generation.lang_to_id.keys() == {"<|en|>", "<|zh|>", "<|de|>"}
+    assert made.prompt("de") == load_whisper(source).prompt("de")
+    with pytest.raises(UserError, match="this model knows de, en, zh"):
+        made.prompt("fr")
+
+
+def test_a_folder_is_converted_once_and_again_when_it_changes(tmp_path):
+    folder = shutil.copytree(converted(), tmp_path / "mine")
+    first = locate(folder)
+    before = (Path(first) / "model.safetensors").stat().st_mtime_ns
+    assert locate(folder) == first == locate(shutil.copytree(folder, tmp_path / "other"))
+    assert (Path(first) / "model.safetensors").stat().st_mtime_ns == before
+    told = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(told | {"suppress_ids": [3]}))
+    assert locate(folder) != first
+    assert load_whisper(folder).generation.suppress_tokens == [3]
+
+
+def test_all_forms_of_one_model_have_one_hash():
+    """The tiny weights are rounded first, as OpenAI's are: their files hold float16."""
+    rounded = load_whisper(converted("float16"))
+    folder = Path(tempfile.mkdtemp())
+    rounded.model.float().save_pretrained(folder / "single")
+    rounded.model.half().save_pretrained(folder / "half")
+    hashes = {
+        weights_hash(place)
+        for place in (converted("float16"), folder / "single", folder / "half", tiny_folder(seed=2))
+    }
+    assert len(hashes) == 1 and None not in hashes
+    assert weights_hash(converted("int8")) not in hashes
+    assert weights_hash(tiny_folder(seed=8)) not in hashes
+
+
+def test_local_agreement_takes_the_folder_as_it_is(tmp_path):
+    plain = {"beam": 1, "compat": True}  # keeps the windows of timestamps alone of a random model
+    method = new_method("ufal", converted("float16"), cache=str(tmp_path / "unused"), **plain)
+    same = new_method("ufal", locate(converted("float16")), cache=str(tmp_path / "used"), **plain)
+    assert not (tmp_path / "unused").exists() and (tmp_path / "used").exists()
+    audio = noise(4.0)
+    texts = []
+    for each in (method, same):
+        state = each.start()
+        updates = [each.step(state, part, last=False) for part in np.split(audio, 8)]
+        updates.append(each.step(state, audio[:0], last=True))
+        texts.append([word.text for update in updates for word in update.committed])
+    assert texts[0] == texts[1] != []
+
+
+def damaged(tmp_path, change):
+    folder = shutil.copytree(converted("int8"), tmp_path / "damaged")
+    change(folder)
+    return folder
+
+
+def cut(folder):
+    file = folder / "model.bin"
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def emptied(folder):
+    (folder / "model.bin").write_bytes((folder / "model.bin").read_bytes()[:40])
+
+
+def without(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def renamed(old: bytes, new: bytes):
+    def change(folder):
+        data = (folder / "model.bin").read_bytes()
+        assert old in data and len(old) == len(new)
+        (folder / "model.bin").write_bytes(data.replace(old, new, 1))
+
+    return change
+
+
+def token_out(folder):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["added_tokens"] = [t for t in content["added_tokens"] if "notime" not in t["content"]]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+def token_more(folder):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["added_tokens"].append(content["added_tokens"][-1] | {"id": 9999, "content": "<|x|>"})
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+def zero_scale(folder):
+    """The first scale of int8 rows becomes 0."""
+    data = bytearray((folder / "model.bin").read_bytes())
+    at = data.index(b"linear_0/weight_scale\0") + len("linear_0/weight_scale\0")
+    rank = data[at]
+    struct.pack_into("<f", data, at + 1 + 4 * rank + 1 + 4, 0.0)
+    (folder / "model.bin").write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (cut, "truncated or damaged"),
+        (emptied, "truncated or damaged"),
+        (without("tokenizer.json"), "a CTranslate2 folder without tokenizer.json"),
+        (without("config.json"), "a CTranslate2 folder without config.json"),
+        (renamed(b"layer_1/ffn/linear_0/bias\0", b"layer_1/ffn/linear_0/biaS\0"), "no variable"),
+        (renamed(b"ffn/linear_0/weight_scale\0", b"ffn/linear_0/weight_scalE\0"), "no variable"),
+        (renamed(b"\x06\x00\x00\x00\x0c\0WhisperSpec", b"\x09\x00\x00\x00\x0c\0WhisperSpec"),
+         "WhisperSpec of version 9"),
+        (zero_scale, "scales, which must be one or one a row, and positive"),
+        (token_out, r"no token <\|notimestamps\|>"),
+        (token_more, "tokens with the timestamps, but the model has"),
+    ],
+)  # fmt: skip
+def test_a_damaged_folder_is_one_sentence_and_leaves_nothing(tmp_path, change, message):
+    with pytest.raises(UserError, match=message) as told:
+        locate(damaged(tmp_path, change))
+    assert len(str(told.value).splitlines()) == 1
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("files", "what"),
+    [
+        ({}, "it is empty"),
+        ({"a.wav": "", "b.wav": ""}, "it holds a.wav, b.wav"),
+        ({"config.json": '{"model_type": "wav2vec2"}'}, "Hugging Face model of type wav2vec2"),
+        ({"config.json": "{}"}, "names no model_type"),
+        ({"adapter_config.json": "{}"}, "an adapter of peft"),
+        ({"config.yaml": "{}"}, "a folder of a ChunkFormer"),
+        ({"model.bin": "\6\0\0\0\x10\0TransformerSpec\0"}, r"another kind \(TransformerSpec\)"),
+    ],
+)
+def test_a_folder_that_is_no_whisper_says_what_it_is(tmp_path, files, what):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    with pytest.raises(UserError, match=what):
+        locate(folder)
+
+
+def test_a_file_and_nothing_at_all_are_refused_as_well(tmp_path):
+    (tmp_path / "tiny.pt").write_text("x")
+    with pytest.raises(UserError, match="it is a file, not a folder"):
+        locate(tmp_path / "tiny.pt")
+    with pytest.raises(UserError, match="there is no such folder"):
+        locate(tmp_path / "gone")
+
+
+def test_no_space_in_the_cache_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
+    with pytest.raises(UserError, match=r"no place for .*No space left.*XDG_CACHE_HOME"):
+        locate(converted())
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(UserError, match="the disk is full"):
+        cache.kept(tmp_path / "a" / "b", half_written)
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+def half_written(folder):
+    folder.mkdir()
+    (folder / "half").write_text("x")
+    raise RuntimeError("Error while serializing: I/O error: No space left (os error 28)")
+
+
+# -- real weights, where the package is installed or was obtained ----------------------------
+
+
+@pytest.fixture
+def tiny_en():
+    with pytest.MonkeyPatch.context() as theirs:
+        theirs.delenv("XDG_CACHE_HOME")
+        found = find_packaged(packaged()["openai/whisper-tiny.en"])
+    if found is None:
+        pytest.skip("tiny.en is not here; python -m streaming_asr get tiny.en")
+    return found[0]
+
+
+def test_the_packages_tiny_en_computes_what_ctranslate2_computes(tiny_en):
+    from streaming_asr.data.audio import load_audio
+    from streaming_asr.data.corpora import MINI
+
+    files = sorted((MINI / "audio" / "dev").glob("*.ogg"))[:2]
+    clips = [load_audio(file, 0, 10) for file in files]
+    worst, texts = compared(tiny_en, clips, 40)
+    assert worst < 2e-3
+    assert [ours for ours, _ in texts] == [theirs for _, theirs in texts]
+    assert all(len(ours) > 3 for ours, _ in texts)
+
+
+def test_what_a_killed_process_was_making_is_removed_a_day_later(tmp_path):
+    old, new = tmp_path / ".making-old", tmp_path / ".making-new"
+    for folder in (old, new):
+        (folder / "made").mkdir(parents=True)
+    yesterday = time.time() - cache.STALE_S - 60
+    os.utime(old, (yesterday, yesterday))
+    cache.kept(tmp_path / "model", lambda path: path.mkdir())
+    assert {path.name for path in tmp_path.iterdir()} == {".making-new", "model"}
