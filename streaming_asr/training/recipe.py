@@ -12,7 +12,7 @@ import itertools
 import json
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -39,7 +39,14 @@ from streaming_asr.method import (
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.schedule import deliveries
 from streaming_asr.text import normaliser
-from streaming_asr.training.windows import Window, WindowOptions, complete_window, draw_window
+from streaming_asr.training.windows import (
+    Window,
+    WindowOptions,
+    augmented,
+    check_augment,
+    complete_window,
+    draw_window,
+)
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, log_mel
 from streaming_asr.whisper.load import Whisper
@@ -54,19 +61,24 @@ NEIGHBOURS = 200  # utterances of alike lengths on either side
 class CorpusRecipe:
     """Base of a recipe: what it trains on (`items`, `voices`), its `dev`, and its card.
 
-    The fields are the settings of conf/recipe. Raises UserError where the corpus is missing, or has
-    none of the utterances that are asked for.
+    The fields are the settings of conf/recipe. augment: `WindowOptions` that change the speech,
+    drawn anew for every window; None: as it is. Raises UserError where the corpus is missing, or
+    has none of the utterances that are asked for.
     """
 
     train_data: str
     dev_manifest: str
     n_dev: int | None  # utterances of the manifest that are used, None for all
     seed: int
+    augment: Mapping[str, Any] | None
 
     timed: ClassVar[bool] = True  # only utterances with word times are trained on
     model: nn.Module = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.augment is not None:
+            self.augment = dict(self.augment)
+            check_augment(self.augment)
         self.train_on((read_timed_shards if self.timed else read_shards)(Path(self.train_data)))
         self.dev = read_manifest(Path(self.dev_manifest))[: self.n_dev]
 
@@ -107,7 +119,7 @@ class CorpusRecipe:
         content = {
             **({} if base is None else {"base": weights_hash(base)}),
             "method": method,
-            **{name: getattr(self, name) for name in ("seed", *settings.split())},
+            **{name: getattr(self, name) for name in ("seed", "augment", *settings.split())},
             **told,
             "train_data": published_name(self.train_data),
             "dev": published_name(self.dev_manifest),
@@ -172,17 +184,17 @@ class BlockRecipe(CorpusRecipe):
             )
         return self.whisper.prompt(self.language or spoken[0])
 
-    def windows(self, rng: random.Random, n: int, **shares: float) -> list[Window]:
-        """`n` windows whose words are all complete; `shares`: further `WindowOptions`."""
-        options = WindowOptions(
+    def windows(self, rng: random.Random, n: int) -> list[Window]:
+        """`n` windows whose words are all complete."""
+        plain = WindowOptions(
             self.whisper.context_s,
             several=self.several,
             crop_end=0.0,
             crop_start=0.0,
             timestamps=0.0,
             prompt=0.0,
-            **shares,  # type: ignore[arg-type]
         )
+        options = augmented(plain, self.augment)
         late = {"late_start": self.late_start, "lead_s": self.lead_s}
         return [complete_window(rng, self.voices, self.items, options, **late) for _ in range(n)]
 
