@@ -341,6 +341,10 @@ def _split(config: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
     data = config.get("data") or {}
     corpus = data.get("name") or str(data.get("_target_", "")).rpartition(".")[2].lower()
     split = data.get("split") or overrides.get("data.split")
+    if isinstance(split, list):
+        split = "+".join(map(str, split))
+    if data.get("ids"):
+        split = Path(str(data["ids"])).stem
     ratio = data.get("snr_db")
     noise = "" if ratio is None else f"{ratio:g} dB"
     kind = Path(str(data["noise"])).name if data.get("noise") else ""

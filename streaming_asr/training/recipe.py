@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from streaming_asr.config import new_method
 from streaming_asr.data import read_manifest
+from streaming_asr.data.lists import refuse_listed
 from streaming_asr.data.shards import Item, by_voice, read_shards, read_timed_shards
 from streaming_asr.durations import first_chunk_ms
 from streaming_asr.errors import UserError
@@ -79,8 +80,21 @@ class CorpusRecipe:
         if self.augment is not None:
             self.augment = dict(self.augment)
             check_augment(self.augment)
-        self.train_on((read_timed_shards if self.timed else read_shards)(Path(self.train_data)))
-        self.dev = read_manifest(Path(self.dev_manifest))[: self.n_dev]
+        items = (read_timed_shards if self.timed else read_shards)(Path(self.train_data))
+        refuse_listed(
+            items,
+            f"train_data={self.train_data}",
+            "write the shards again: `python -m streaming_asr.data shards` leaves such speech out",
+        )
+        self.train_on(items)
+        dev = read_manifest(Path(self.dev_manifest))
+        refuse_listed(
+            dev,
+            f"dev_manifest={self.dev_manifest}",
+            "choose on other speech, as on that of data.ids=clean-dev",
+            uses=("test",),
+        )
+        self.dev = dev[: self.n_dev]
 
     def train_on(self, items: list[Item]) -> None:
         """Takes `items` as the corpus."""
