@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from streaming_asr.training.greedy import greedy
 from streaming_asr.training.recipe import CorpusRecipe, dev_wer
-from streaming_asr.training.windows import Window, WindowOptions, draw_window, place
+from streaming_asr.training.windows import Window, WindowOptions, augmented, draw_window, place
 from streaming_asr.whisper.encoder import encode_padded, encode_short
 from streaming_asr.whisper.features import FRAME_SAMPLES, SAMPLE_RATE, log_mel
 from streaming_asr.whisper.load import Whisper, load_whisper
@@ -77,8 +77,6 @@ class OfflineRecipe(CorpusRecipe):
     frame_weight_late: float
     label_smoothing: float
     spec_augment: float
-    speed: float
-    noise: float
     timed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -89,9 +87,7 @@ class OfflineRecipe(CorpusRecipe):
         self.targets = Targets(loaded.tokenizer)
         self.model = _Trained(loaded.model.requires_grad_(True), self.targets.eot + 1)
         self.context_s = loaded.context_frames * 0.02
-        self.options = WindowOptions(
-            self.context_s, speed=self.speed, noise=self.noise, noise_snr_db=(2.0, 35.0)
-        )
+        self.options = augmented(WindowOptions(self.context_s), self.augment)
         self.short_options = replace(self.options, several=0.0, crop_end=0.25)
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Any]:

@@ -1,25 +1,32 @@
-"""What `train recipe=whisperrt_real` learns from: shards of synthetic and human speech.
+"""What the recipes of real Whisper learn from: shards of synthetic and human speech.
 
     python -m experiments.real.training_set --speech outputs/real/speech/manifest.jsonl \\
-        --speechocean762 mispeech/speechocean762 --alignments FOLDER --out outputs/real/train
+        --speechocean762 mispeech/speechocean762 --alignments FOLDER... --out outputs/real/train
 
-OUT/shards: the clips of --speech (manifests with word times) whose voices are not held out, and
-where it is named the train speakers of speechocean762, its word times from
-`python -m streaming_asr.align`.
+OUT/shards: the clips of --speech whose voices are not held out, and where it is named the train
+speakers of speechocean762. Word times stand in the manifests or in --alignments, which
+`python -m streaming_asr.align` leaves. Texts are cleaned of what is not spoken; those without
+capitals, or in capitals alone, become sentences.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from experiments.real.speech import held_out
+from experiments.real.spoken_text import spoken
 from streaming_asr.data import read_manifest
+from streaming_asr.data.alignments import Alignments, with_words
 from streaming_asr.data.corpora.speechocean762 import Speechocean762
+from streaming_asr.data.lists import without_listed
 from streaming_asr.data.shards import write_shards
+from streaming_asr.terminal import exit_status
 from streaming_asr.utterance import TimedWord, Utterance
 
 LONGEST_WORD_S = 2.0  # of an alignment that can be right
@@ -46,29 +53,80 @@ def voices_of(utterance: Utterance) -> set[str]:
     return set(re.findall(r"[abe][fm]_[a-z]+", utterance.speaker or ""))
 
 
-def training(
-    manifests: Sequence[Path], human: str | None, alignments: str | None
-) -> Iterator[Utterance]:
-    """The utterances to train on."""
-    for manifest in manifests:
-        yield from (u for u in read_manifest(manifest) if not voices_of(u) & held_out())
-    if human is None:
-        return
-    corpus = Speechocean762(path=Path(human), split="train", alignments=alignments)
-    yield from filter(well_aligned, map(as_sentence, corpus.utterances(None)))
+def ready(utterance: Utterance) -> Utterance:
+    """The utterance as a recipe learns it: spoken words alone, a sentence, in a language."""
+    found = spoken(utterance)
+    if found.text.islower() or found.text.isupper():
+        lower = tuple(TimedWord(w.lower(), a, b) for w, a, b in found.words or ())
+        found = as_sentence(
+            replace(found, text=found.text.lower(), words=None if found.words is None else lower)
+        )
+    return replace(found, language=found.language or "en")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+@dataclass
+class TrainingSet:
+    """The speech of several sources, in turn; `rows` says what was taken of each."""
+
+    manifests: Sequence[Path]
+    human: str | None  # speechocean762's folder or name on the hub
+    alignments: Sequence[Path]
+    rows: list[str] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Utterance]:
+        times = [Alignments(path) for path in self.alignments]
+        for manifest in self.manifests:
+            utterances = (u for u in read_manifest(manifest) if not voices_of(u) & held_out())
+            yield from self._source(str(manifest), utterances, times)
+        if self.human is not None:
+            corpus = Speechocean762(path=Path(self.human), split="train")
+            yield from self._source("speechocean762", corpus.utterances(None), times)
+
+    def _source(
+        self, name: str, utterances: Iterable[Utterance], times: Sequence[Alignments]
+    ) -> Iterator[Utterance]:
+        taken, bad, seconds = 0, 0, 0.0
+        speakers = set()
+        for utterance in without_listed(utterances):
+            if utterance.words is None:
+                known = next((each for each in times if each.of(utterance)), None)
+                utterance = with_words(utterance, known) if known else utterance
+            utterance = ready(utterance)
+            if utterance.words and not well_aligned(utterance):
+                bad += 1
+                continue
+            if utterance.words:
+                taken, seconds = taken + 1, seconds + utterance.duration_s
+                speakers.add(utterance.speaker)
+            yield utterance
+        self.rows.append(
+            f"{name}: {taken} utterances with word times, {seconds / 3600:.2f} h of sound, "
+            f"{len(speakers - {None})} speakers; left out: {bad} with a word above "
+            f"{LONGEST_WORD_S:g} s"
+        )
+
+
+def program(argv: Sequence[str] | None) -> None:
+    """The command, without its exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--speech", type=Path, nargs="+", required=True, help="manifests")
     parser.add_argument("--speechocean762", help="folder, or name on the hub")
-    parser.add_argument("--alignments", help="its train speakers' word times")
+    parser.add_argument("--alignments", type=Path, nargs="+", default=[], help="word times")
     parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args(arguments)
-    train = training(options.speech, options.speechocean762, options.alignments)
-    written, without, _ = write_shards(train, options.out / "shards", max_s=30)
-    print(f"{written} utterances in shards, {without} without word times left out")
+    given = parser.parse_args(argv)
+    train = TrainingSet(given.speech, given.speechocean762, given.alignments)
+    written, without, long = write_shards(train, given.out / "shards", max_s=30)
+    print("\n".join(train.rows))
+    print(
+        f"{written} utterances in shards; left out: {without} without word times, {long} of more "
+        "than 30 s"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    return exit_status(partial(program, argv))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

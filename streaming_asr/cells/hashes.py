@@ -37,7 +37,7 @@ def config_hash(config: Mapping[str, Any]) -> str:
         kept["model"] = {key: value for key, value in model.items() if key != "attention"}
     data = kept.get("data")
     if isinstance(data, Mapping):  # likewise
-        unset = {key for key in ("align", "join_s", "per_speaker") if data.get(key) is None}
+        unset = {key for key in ("align", "ids", "join_s", "per_speaker") if data.get(key) is None}
         kept["data"] = {key: value for key, value in data.items() if key not in unset}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -1,6 +1,6 @@
 """Obtains what runs on real speech need and prints where it lies and its licence.
 
-streaming-asr get tiny.en base prompts prompts:fr
+streaming-asr get tiny.en base prompts prompts:fr other-100 clean-10 cv-native
 """
 
 from __future__ import annotations

@@ -105,7 +105,8 @@ def _read(each: Utterance | UserError, decode: bool) -> tuple[Any, float, str]:
 
 def lines(corpus: Any, found: Found) -> Iterator[str]:
     """Yield the lines of the report."""
-    yield f"{corpus.name}, split {corpus.split}: {found.n} utterances, {_hours(found.seconds)}"
+    part = getattr(corpus, "ids", None) or corpus.split
+    yield f"{corpus.name}, split {part}: {found.n} utterances, {_hours(found.seconds)}"
     if found.n_whole:
         mean_s = found.seconds / max(1, found.n_whole)
         yield f"  length     {found.shortest_s:.1f} to {found.longest_s:.1f} s, mean {mean_s:.1f} s"

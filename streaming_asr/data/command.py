@@ -19,7 +19,8 @@ python -m streaming_asr.data check data=librispeech data.path=/corpora/LibriSpee
     is it whole? counts, durations, word times; names every broken file, exit status 1 for any
 python -m streaming_asr.data shards data=librispeech data.path=... data.split=train-clean-100 \\
     data.alignments=... out=outputs/librispeech/train
-    training shards of the utterances with word times
+    training shards of the utterances with word times, without what a test list holds;
+    'data.split=[train-clean-100,train-clean-360]' fills them from several splits
 python -m streaming_asr.data manifest data=librispeech data.path=... data.split=dev-clean \\
     limit=200 out=outputs/librispeech/dev.jsonl
     a manifest of its utterances, as data=manifest and dev_manifest= take it

@@ -1,7 +1,7 @@
 """Training shards: many utterances with word times in few files, quick to open and to sample.
 
 A shard is `shard-000.npy` (int16, one dimension: the samples of its utterances, joined, 16 kHz)
-and `shard-000.jsonl`, one line per utterance: offset and n (samples), text (written), speaker,
+and `shard-000.jsonl`, one line per utterance: id, offset and n (samples), text (written), speaker,
 language where it is known, words [[written, start_s, end_s], ...]. Audio is memory-mapped:
 processes share its pages.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from streaming_asr.data.lists import without_listed
 from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside, write_text
@@ -34,6 +35,7 @@ class Item:
     n_samples: int
     shard: np.ndarray = field(repr=False, compare=False)
     language: str | None = None
+    id: str = ""  # of the utterance; shards of old have none
 
     @property
     def voice(self) -> tuple[str | None, str]:
@@ -70,7 +72,8 @@ def read_shards(folder: Path) -> list[Item]:
             row = json.loads(line)
             words = tuple((str(w), float(a), float(b)) for w, a, b in row["words"])
             where = row["offset"], row["n"], shard
-            items.append(Item(row["text"], words, row["speaker"], *where, row.get("language")))
+            told = row.get("language"), row.get("id", "")
+            items.append(Item(row["text"], words, row["speaker"], *where, *told))
     if not items:
         raise UserError(
             f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make mini's with "
@@ -93,7 +96,8 @@ def read_timed_shards(folder: Path) -> list[Item]:
 def write_shards(
     utterances: Iterable[Utterance], folder: Path, *, max_s: float
 ) -> tuple[int, int, int]:
-    """Write shards of the utterances with word times of at most `max_s`.
+    """Write shards of the utterances with word times of at most `max_s`, without those that a
+    frozen list holds (`lists.without_listed`).
 
     Returns how many were written, how many had no word times, how many were too long. Raises
     UserError where `folder` holds shards already, or none could be written.
@@ -116,7 +120,7 @@ def write_shards(
         lines.clear()
         n_shards, offset = n_shards + 1, 0
 
-    for utterance in utterances:
+    for utterance in without_listed(utterances):
         if not utterance.words:
             n_without += 1
             continue
@@ -125,6 +129,7 @@ def write_shards(
             continue
         samples = (utterance.load() * 32767).round().astype(np.int16)
         row = {
+            "id": utterance.id,
             "offset": offset,
             "n": len(samples),
             "text": utterance.text,

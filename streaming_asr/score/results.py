@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from streaming_asr.cells import pieces
+from streaming_asr.cells.folder import pieces
 from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import is_set_aside, read_log
@@ -307,6 +307,10 @@ def _split(config: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
     data = config.get("data") or {}
     corpus = data.get("name") or str(data.get("_target_", "")).rpartition(".")[2].lower()
     split = data.get("split") or overrides.get("data.split")
+    if isinstance(split, list):
+        split = "+".join(map(str, split))
+    if data.get("ids"):
+        split = Path(str(data["ids"])).stem
     ratio = data.get("snr_db")
     noise = "" if ratio is None else f"{ratio:g} dB"
     kind = Path(str(data["noise"])).name if data.get("noise") else ""

@@ -12,7 +12,7 @@ import json
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from streaming_asr.config.build import new_method
 from streaming_asr.data import read_manifest
+from streaming_asr.data.lists import refuse_listed
 from streaming_asr.data.shards import Item, by_voice, read_shards, read_timed_shards
 from streaming_asr.durations import first_chunk_ms
 from streaming_asr.errors import UserError
@@ -34,7 +35,14 @@ from streaming_asr.simulate.feeds import in_phase
 from streaming_asr.simulate.logbook import Row
 from streaming_asr.simulate.stepper import Stepper
 from streaming_asr.text.normalise import normaliser
-from streaming_asr.training.windows import Window, WindowOptions, complete_window, draw_window
+from streaming_asr.training.windows import (
+    Window,
+    WindowOptions,
+    augmented,
+    check_augment,
+    complete_window,
+    draw_window,
+)
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES, log_mel
 from streaming_asr.whisper.load import Whisper
@@ -49,21 +57,39 @@ NEIGHBOURS = 200  # utterances of alike lengths on either side
 class CorpusRecipe:
     """Base of a recipe: what it trains on (`items`, `voices`), its `dev`, and its card.
 
-    The fields are the settings of conf/recipe. Raises UserError where the corpus is missing, or has
-    none of the utterances that are asked for.
+    The fields are the settings of conf/recipe. augment: `WindowOptions` that change the speech,
+    drawn anew for every window; None: as it is. Raises UserError where the corpus is missing, or
+    has none of the utterances that are asked for.
     """
 
     train_data: str
     dev_manifest: str
     n_dev: int | None  # utterances of the manifest that are used, None for all
     seed: int
+    augment: Mapping[str, Any] | None
 
     timed: ClassVar[bool] = True  # only utterances with word times are trained on
     model: nn.Module = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.train_on((read_timed_shards if self.timed else read_shards)(Path(self.train_data)))
-        self.dev = read_manifest(Path(self.dev_manifest))[: self.n_dev]
+        if self.augment is not None:
+            self.augment = dict(self.augment)
+            check_augment(self.augment)
+        items = (read_timed_shards if self.timed else read_shards)(Path(self.train_data))
+        refuse_listed(
+            items,
+            f"train_data={self.train_data}",
+            "write the shards again: `python -m streaming_asr.data shards` leaves such speech out",
+        )
+        self.train_on(items)
+        dev = read_manifest(Path(self.dev_manifest))
+        refuse_listed(
+            dev,
+            f"dev_manifest={self.dev_manifest}",
+            "choose on other speech, as on that of data.ids=clean-dev",
+            uses=("test",),
+        )
+        self.dev = dev[: self.n_dev]
 
     def train_on(self, items: list[Item]) -> None:
         """Takes `items` as the corpus."""
@@ -102,7 +128,7 @@ class CorpusRecipe:
         content = {
             **({} if base is None else {"base": weights_hash(base)}),
             "method": method,
-            **{name: getattr(self, name) for name in ("seed", *settings.split())},
+            **{name: getattr(self, name) for name in ("seed", "augment", *settings.split())},
             **told,
             "train_data": published_name(self.train_data),
             "dev": published_name(self.dev_manifest),
@@ -167,17 +193,17 @@ class BlockRecipe(CorpusRecipe):
             )
         return self.whisper.prompt(self.language or spoken[0])
 
-    def windows(self, rng: random.Random, n: int, **shares: float) -> list[Window]:
-        """`n` windows whose words are all complete; `shares`: further `WindowOptions`."""
-        options = WindowOptions(
+    def windows(self, rng: random.Random, n: int) -> list[Window]:
+        """`n` windows whose words are all complete."""
+        plain = WindowOptions(
             self.whisper.context_s,
             several=self.several,
             crop_end=0.0,
             crop_start=0.0,
             timestamps=0.0,
             prompt=0.0,
-            **shares,  # type: ignore[arg-type]
         )
+        options = augmented(plain, self.augment)
         late = {"late_start": self.late_start, "lead_s": self.lead_s}
         return [complete_window(rng, self.voices, self.items, options, **late) for _ in range(n)]
 

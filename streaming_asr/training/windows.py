@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from streaming_asr.data.noise import KINDS, in_room, telephone_band
 from streaming_asr.data.shards import Item
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import SAMPLE_RATE
 
 Example = TypeVar("Example")
@@ -38,7 +39,7 @@ class Window:
 
 @dataclass(frozen=True)
 class WindowOptions:
-    """Shares of the examples that get each treatment."""
+    """Shares of the examples that get each treatment, and how much of it."""
 
     context_s: float
     several: float = 0.55
@@ -54,7 +55,49 @@ class WindowOptions:
     speed_range: tuple[float, float] = (0.87, 1.15)
     room: float = 0.0  # reverberation
     telephone: float = 0.0  # the band of a telephone line
-    silence_after: float = 0.0  # up to 2 s of it behind the last word
+    silence_after: float = 0.0  # of it behind the last word
+    silence_after_s: float = 2.0  # at most
+    silences: Sequence[str] = ("zeros",)  # what it holds: a draw from `SILENCES`
+    empty_s: tuple[float, float] | None = None  # of an empty window, of `silences`; see `_empty`
+    clips: tuple[int, int] = (2, 4)  # in a window of several
+
+
+SILENCES = ("zeros", "room", "noise")  # room: the clip's own background; noise: faint pink or hum
+NO_AUGMENT: dict[str, Any] = {
+    **dict.fromkeys(("empty", "noise", "speed", "room", "telephone", "silence_after"), 0.0),
+    "gain_db": (0.0, 0.0),
+}
+_RANGES = {  # by what all of them are above
+    **dict.fromkeys(("gain_db", "noise_snr_db"), -np.inf),
+    **dict.fromkeys(("speed_range", "empty_s", "clips"), 0),
+}
+FAINT_DB = (-70.0, -40.0)  # of full scale
+
+
+def check_augment(augment: Mapping[str, Any]) -> None:
+    """Raise UserError for an unknown name, a share outside [0, 1], a range that is none, an unknown
+    kind of silence."""
+    shares = [name for name in NO_AUGMENT if name not in _RANGES]
+    for name, value in augment.items():
+        check_one_of((*shares, *_RANGES, "silence_after_s", "silences"), augment=name)
+        where = f"augment.{name}={value}"
+        if name in shares and not 0 <= value <= 1:
+            raise UserError(f"{where}: a share of the windows, from 0 to 1")
+        if name in _RANGES and not (len(value) == 2 and _RANGES[name] < value[0] <= value[1]):
+            raise UserError(
+                f"{where}: the least and the most"
+                f"{'' if _RANGES[name] else ', above 0'}, as in [1, 4]"
+            )
+        if name == "silence_after_s" and value <= 0.1:
+            raise UserError(f"{where}: seconds, more than 0.1")
+        if name == "silences":
+            for kind in value or [None]:
+                check_one_of(SILENCES, **{"augment.silences": kind})
+
+
+def augmented(options: WindowOptions, augment: Mapping[str, Any] | None) -> WindowOptions:
+    """`options` with what a recipe's `augment` says; None leaves the speech as it is."""
+    return replace(options, **(NO_AUGMENT if augment is None else augment))
 
 
 def draw_window(
@@ -66,9 +109,10 @@ def draw_window(
         return _empty(rng, anchor, options, noise_seed)
     pieces: list[np.ndarray] = []
     words: list[tuple[str, float, float, int]] = []
-    n_wanted = rng.randint(2, 4) if rng.random() < options.several else 1
+    n_wanted = rng.randint(*options.clips) if rng.random() < options.several else 1
     speed = rng.uniform(*options.speed_range) if rng.random() < options.speed else 1.0
     item, n = anchor, 0
+    clip = np.zeros(0, np.float32)  # the last one heard
     limit = int(options.context_s * SAMPLE_RATE)
     for index in range(n_wanted):
         samples = _at_speed(item.samples(), speed)
@@ -80,7 +124,7 @@ def draw_window(
         offset = n / SAMPLE_RATE
         words += [(w, s / speed + offset, e / speed + offset, index) for w, s, e in item.words]
         pieces.append(samples)
-        n += len(samples)
+        n, clip = n + len(samples), samples
         if index + 1 == n_wanted or n >= limit:
             break
         pause = np.zeros(int(rng.uniform(0.1, 1.8) * SAMPLE_RATE), np.float32)
@@ -88,7 +132,8 @@ def draw_window(
         n += len(pause)
         item = same_voice[rng.randrange(len(same_voice))]
     if options.silence_after and rng.random() < options.silence_after:
-        pieces.append(np.zeros(int(rng.uniform(0.1, 2.0) * SAMPLE_RATE), np.float32))
+        n_silent = int(rng.uniform(0.1, options.silence_after_s) * SAMPLE_RATE)
+        pieces.append(_silence(rng, n_silent, clip, options, noise_seed))
     audio = np.concatenate(pieces)[:limit]
     prompt = anchor_prompt = ""
     cut_end = False
@@ -161,13 +206,47 @@ def _at_speed(samples: np.ndarray, speed: float) -> np.ndarray:
 
 
 def _empty(rng: random.Random, anchor: Item, options: WindowOptions, noise_seed: int) -> Window:
-    n = int(rng.uniform(0.3, options.context_s) * SAMPLE_RATE)
-    audio = np.zeros(n, np.float32)
-    if rng.random() < 0.7:
-        level = 10 ** (rng.uniform(-70, -25) / 20)
-        audio = np.random.default_rng(noise_seed).standard_normal(n).astype(np.float32) * level
+    """A window without words: `silences` of a length in `empty_s`; without that silence or white
+    noise of any length."""
+    if options.empty_s is not None:
+        n = int(min(rng.uniform(*options.empty_s), options.context_s) * SAMPLE_RATE)
+        audio = _silence(rng, n, anchor.samples(), options, noise_seed)
+    else:
+        n = int(rng.uniform(0.3, options.context_s) * SAMPLE_RATE)
+        audio = np.zeros(n, np.float32)
+        if rng.random() < 0.7:
+            level = 10 ** (rng.uniform(-70, -25) / 20)
+            audio = np.random.default_rng(noise_seed).standard_normal(n).astype(np.float32) * level
     prompt = anchor.text if rng.random() < options.prompt else ""
     return Window(audio, [], prompt, rng.random() < options.timestamps, False, anchor.language)
+
+
+def _silence(
+    rng: random.Random, n: int, clip: np.ndarray, options: WindowOptions, noise_seed: int
+) -> np.ndarray:
+    """(n,) float32 in which nothing is said: one of `options.silences`, as after `clip`."""
+    kind = options.silences[0] if len(options.silences) == 1 else rng.choice(options.silences)
+    if kind == "room":
+        return _room_tone(clip, n, noise_seed)
+    if kind == "noise":
+        level = np.float32(10 ** (rng.uniform(*FAINT_DB) / 20))
+        return level * _cut(rng, rng.choice(("pink", "hum")), n)
+    return np.zeros(n, np.float32)
+
+
+def _room_tone(clip: np.ndarray, n: int, seed: int) -> np.ndarray:
+    """(n,) of noise with the spectrum and the level of the quietest 0.2 s of `clip`."""
+    size = min(len(clip), SAMPLE_RATE // 5)
+    if size < 2 or n < 1:
+        return np.zeros(n, np.float32)
+    starts = range(0, len(clip) - size + 1, max(1, size // 2))
+    quietest = min((clip[at : at + size] for at in starts), key=lambda part: float(part @ part))
+    heard = np.abs(np.fft.rfft(quietest * np.hanning(size)))
+    noise = np.fft.rfft(np.random.default_rng(seed).standard_normal(n))
+    noise *= np.interp(np.linspace(0, 1, len(noise)), np.linspace(0, 1, len(heard)), heard)
+    tone = np.fft.irfft(noise, n)
+    power = float(np.mean(np.square(quietest, dtype=np.float64)))
+    return (tone * np.sqrt(power / max(np.mean(tone**2), 1e-20))).astype(np.float32)
 
 
 def _augment(
@@ -178,14 +257,20 @@ def _augment(
     power = float(np.mean(np.square(audio)))
     if rng.random() < options.noise and power > 0:
         kinds = sorted(KINDS)
-        bank = _noise_bank(kinds[noise_seed % len(kinds)])
-        first = rng.randrange(len(bank) - len(audio))
+        noise = _cut(rng, kinds[noise_seed % len(kinds)], len(audio))
         level = (power / 10 ** (rng.uniform(*options.noise_snr_db) / 10)) ** 0.5
-        audio = audio + np.float32(level) * bank[first : first + len(audio)]
+        audio = audio + np.float32(level) * noise
     if options.telephone and rng.random() < options.telephone:
         audio = telephone_band(audio)
     gain = 10 ** (rng.uniform(*options.gain_db) / 20)
     return np.clip(audio * np.float32(gain), -1, 1).astype(np.float32)
+
+
+def _cut(rng: random.Random, kind: str, n: int) -> np.ndarray:
+    """(n,) of noise of unit power, from anywhere in its bank."""
+    bank = _noise_bank(kind)
+    first = rng.randrange(len(bank) - n)
+    return bank[first : first + n]
 
 
 @cache

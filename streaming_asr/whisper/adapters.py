@@ -21,6 +21,7 @@ from streaming_asr.whisper.tensors import load_pickled, load_tensors, refuse_not
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")  # of all three attentions
 LINEAR = (*ATTENTION, "fc1", "fc2")
+MODULES = {"attention": ATTENTION, "all": LINEAR}
 WEIGHTS_FILE = "adapter_model.safetensors"
 
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
@@ -77,7 +78,12 @@ def _load_lora(wrapped: Any, start: Path, rank: int) -> None:
 
     weights = {name: value.float() for name, value in load_tensors(start / WEIGHTS_FILE).items()}
     try:
-        set_peft_model_state_dict(wrapped, weights)
+        lost = set_peft_model_state_dict(wrapped, weights).unexpected_keys
+        if lost:
+            raise UserError(
+                f"start={start}: its adapter also changes {lost[0]}; train the same modules "
+                "(recipe.target.modules=all, where there is that setting)"
+            )
     except RuntimeError as error:
         raise UserError(
             f"start={start}: its adapter does not fit rank={rank} on this model "

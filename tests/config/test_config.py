@@ -269,7 +269,7 @@ def test_every_option_of_a_group_composes(group: str) -> None:
 
 
 def test_every_experiment_composes_all_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streaming_asr.config import settle as config
+    from streaming_asr.config.settle import settle as config
     from streaming_asr.run.plan import plan
 
     # The cells are checked without weights: a model that is not built yet must not hide a typo.

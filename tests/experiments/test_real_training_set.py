@@ -71,6 +71,28 @@ def test_held_out_voices_and_dev_speakers_are_not_trained_on(tmp_path):
     assert items[-1].text == "So it is."
 
 
+def test_texts_are_cleaned_and_what_no_model_can_have_said_is_left_out(tmp_path, capsys):
+    folder = clips(tmp_path / "speech", "manifest.jsonl", ["a", "b", "c", "d"])
+    manifest = folder / "manifest.jsonl"
+    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+    rows[0] |= {"text": "SO IT - IS", "words": [["SO", 0.5, 1], ["IT", 1, 1.5], ["IS", 1.5, 2]]}
+    rows[1] |= {"text": 'So "it" is.', "words": None}  # timed in a file of its own
+    rows[2] |= {"words": [["so", 0.5, 3], ["it", 3, 3.5], ["is", 3.5, 4]]}  # "so" lasts 2.5 s
+    rows[3] |= {"words": None}
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    times = tmp_path / "times.jsonl"
+    words = [["So", 0.5, 1.0], ["it", 1.0, 1.5], ["is", 1.5, 2.0]]
+    times.write_text(json.dumps({"id": "1", "words": words}) + "\n")
+    given = ["--speech", str(manifest), "--alignments", str(times)]
+    assert main([*given, "--out", str(tmp_path / "out")]) == 0
+    items = read_shards(tmp_path / "out" / "shards")
+    assert [item.text for item in items] == ["So it is.", "So it is."]
+    assert items[0].words == (("So", 0.5, 1.0), ("it", 1.0, 1.5), ("is.", 1.5, 2.0))
+    told = capsys.readouterr().out
+    assert "2 utterances with word times, 0.00 h of sound, 2 speakers; left out: 1 with" in told
+    assert "2 utterances in shards; left out: 1 without word times, 0 of more than 30 s" in told
+
+
 def test_dev_has_ten_speakers_of_whom_each_says_one_recording_of_15_s(tmp_path):
     speakers = [name for name in sorted(frozen_speakers()["dev"]) for _ in range(3)]
     found = people(str(clips(tmp_path / "human", "train.jsonl", ["so0001", *speakers])))

@@ -24,7 +24,7 @@ from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import Greedy, best_path
 from streaming_asr.methods.chunkformer.features import fbank
 from streaming_asr.methods.chunkformer.load import load
-from streaming_asr.run import command as run
+from streaming_asr.run.command import command as run
 from streaming_asr.simulate.recorder import StepRecorder
 
 SHORT = {"mode": "longform", "chunk_frames": 4, "left_frames": 8, "right_frames": 5}
@@ -150,7 +150,9 @@ def test_a_folder_is_transcribed_and_files_that_cannot_be_read_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[str, float]] = []  # to the progress bar
-    monkeypatch.setattr(Progress, "heard", lambda _, u, s: told.append((u.id, s)))
+    monkeypatch.setattr(
+        "streaming_asr.run.progress.Progress.heard", lambda _, u, s: told.append((u.id, s))
+    )
     whole: list[str] = []  # what was in memory whole
     monkeypatch.setattr(File, "__call__", lambda f: whole.append(f.path.stem) or load_audio(f.path))
     data = tmp_path / "talks"

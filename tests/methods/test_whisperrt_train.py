@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from recipes import settings_of
+from safetensors.torch import load_file
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
@@ -248,8 +249,11 @@ def test_the_last_block_is_whole_as_at_the_end_of_a_stream(recipe):
 # -- training -----------------------------------------------------------------------------------
 
 
-def test_fitting_lowers_the_loss_and_leaves_an_adapter_that_run_can_merge(recipe, tmp_path):
-    recipe = recipe(batch=4, rank=8)
+@pytest.mark.parametrize("modules", ["attention", "all"])
+def test_fitting_lowers_the_loss_and_leaves_an_adapter_that_run_can_merge(
+    recipe, tmp_path, modules
+):
+    recipe = recipe(batch=4, rank=8, modules=modules)
     recipe.evaluate = lambda: {"score": 1.0, "wer": 1.0}
     settings = FitConfig(
         out=str(tmp_path), max_steps=40, max_minutes=60, lr=5e-3, warmup_steps=1, log_every=5
@@ -267,6 +271,9 @@ def test_fitting_lowers_the_loss_and_leaves_an_adapter_that_run_can_merge(recipe
     }
     told = json.loads((folder / "training.json").read_text())
     assert (told["chunk_s"], told["first_chunk_s"], told["rank"]) == (0.3, 0.6, 8)
+    assert told["modules"] == modules
+    held = load_file(folder / "adapter_model.safetensors")
+    assert any("fc1" in name for name in held) == (modules == "all")
     assert told["base"] == weights_hash(tiny_folder())
     assert told["reached"]["step"] == 40 and told["reached"]["dev/wer"] == 1.0
     assert not json.loads((folder / "adapter_config.json").read_text())[
@@ -295,6 +302,8 @@ def test_dev_is_scored_by_streaming(recipe):
         ({"mode": "slow"}, "mode='slow'"),
         ({"init": "zero"}, "init='zero'"),
         ({"token_ends": "middle"}, "token_ends='middle'"),
+        ({"modules": "fc"}, "modules='fc': one of attention, all"),
+        ({"augment": {"nose": 0.5}}, "augment='nose': .*did you mean noise"),
         ({"point_fraction": 0.0}, "point_fraction=0.0"),
     ],
 )
@@ -486,6 +495,20 @@ def test_a_training_goes_on_from_the_adapter_of_another(recipe, tmp_path):
     card = json.loads((tmp_path / "later" / "training.json").read_text())
     assert card["start"] == "adapter"
     assert json.loads((tmp_path / "adapter" / "training.json").read_text())["start"] is None
+
+
+def test_an_adapter_of_more_modules_is_refused_as_a_start_and_one_of_fewer_is_not(recipe, tmp_path):
+    recipe(modules="all").save(tmp_path / "all")
+    with pytest.raises(UserError, match=r"its adapter also changes .*fc1.*modules=all"):
+        recipe(start=str(tmp_path / "all"))
+    fewer = recipe()
+    stir(fewer)
+    fewer.save(tmp_path / "attention")
+    more = recipe(start=str(tmp_path / "attention"), modules="all")
+    batch = batch_of(fewer)
+    assert more.loss(more.model, batch)[0].item() == pytest.approx(
+        fewer.loss(fewer.model, batch)[0].item(), rel=1e-3
+    )
 
 
 def test_an_adapter_of_another_rank_is_refused_as_a_start(recipe, tmp_path):

@@ -13,8 +13,8 @@ import pytest
 from wandb_server import records, stand_in
 
 from streaming_asr.errors import UserError
-from streaming_asr.track import tracker as track_module
 from streaming_asr.track.tracker import Tracker, TrackerWarning, tracker
+from streaming_asr.track.tracker import tracker as track_module
 
 CONFIG = {"name": "grid", "chunk": "300ms", "tracker": {"name": "wandb", "mode": "offline"}}
 

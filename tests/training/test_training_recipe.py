@@ -112,12 +112,16 @@ def test_a_random_chunk_lasts_0_1_to_1_s_and_the_first_is_one_chunk_or_a_streams
 def test_the_card_tells_corpora_seed_and_what_the_recipe_adds(tmp_path):
     toy_corpus(tmp_path)
     made = CorpusRecipe(
-        train_data=str(tmp_path), dev_manifest=str(tmp_path / "dev.jsonl"), n_dev=1, seed=7
+        augment=None,
+        train_data=str(tmp_path),
+        dev_manifest=str(tmp_path / "dev.jsonl"),
+        n_dev=1,
+        seed=7,
     )
     made.write_card(tmp_path, "of tests", "")
     told = json.loads((tmp_path / "training.json").read_text())
     hours = sum(item.n_samples for item in made.items) / 16_000 / 3600
     assert told == {
-        "method": "of tests", "seed": 7, "n_dev": 1, "dev": "dev.jsonl",
+        "method": "of tests", "seed": 7, "augment": None, "n_dev": 1, "dev": "dev.jsonl",
         "train_data": tmp_path.name, "train_hours": round(hours, 2),
     }  # fmt: skip

@@ -4,6 +4,9 @@
     cv-corpus-<version>/<language>/clips/<clip>.mp3
     cv-corpus-<version>/<language>/clip_durations.tsv       in newer releases
 
+A folder with `<split>.jsonl`, a manifest of such clips, is read in its place; so is a folder of
+manifests with `ids`.
+
 Columns are taken by their names, which differ between releases: client_id (the speaker), path,
 sentence, locale.
 """
@@ -12,10 +15,17 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from streaming_asr.data.corpora.loader import Loader, need_folder, need_split, recorded
+from streaming_asr.data.corpora.loader import (
+    Loader,
+    Split,
+    need_folder,
+    need_split,
+    recorded,
+    scan_manifests,
+)
 from streaming_asr.data.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
@@ -27,17 +37,22 @@ class CommonVoice(Loader):
 
     kind = "common_voice"
 
-    split: str = "test"
+    path: Path = field(default=None)  # type: ignore[assignment]
+    split: Split = "test"
     language: str | None = None
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        table = self.path / (self.language or "") / f"{self.split}.tsv"
+        if found := self.manifest_files(table, self.path / "clips"):
+            yield from scan_manifests(found, self.language)
+            return
         remedy = "give data.path=<cv-corpus-.../<language>>"
         root = need_folder(self.path, "Common Voice", remedy, self.language or "")
-        there = [file.stem for file in root.glob("*.tsv") if _is_split(file)]
+        there = [file.stem for file in root.glob("*.tsv") if is_split(file)]
         need_split(root, self.split, there, "Common Voice")
         lengths_s = _lengths_s(root / "clip_durations.tsv")
         table = root / f"{self.split}.tsv"
-        for number, row in enumerate(_rows(table), start=2):
+        for number, row in enumerate(rows(table), start=2):
             where, clip = f"{table}, line {number}", row.get("path")
             if not clip:
                 yield UserError(f"{where}: no path; extract the archive again")
@@ -53,12 +68,14 @@ class CommonVoice(Loader):
             )
 
 
-def _rows(table: Path) -> Iterator[dict[str, str]]:
+def rows(table: Path) -> Iterator[dict[str, str]]:
+    """The lines of a table by the names of its columns."""
     lines = text_lines(table)
     return csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
-def _is_split(table: Path) -> bool:
+def is_split(table: Path) -> bool:
+    """Whether the table is one of a split: others lie beside them."""
     with table.open(encoding="utf-8") as file:
         return {"path", "sentence", "client_id"} <= set(file.readline().strip().split("\t"))
 
@@ -66,4 +83,4 @@ def _is_split(table: Path) -> bool:
 def _lengths_s(table: Path) -> dict[str, float]:
     if not table.is_file():
         return {}
-    return {row["clip"]: float(row["duration[ms]"]) / 1000 for row in _rows(table) if row["clip"]}
+    return {row["clip"]: float(row["duration[ms]"]) / 1000 for row in rows(table) if row["clip"]}

@@ -6,6 +6,9 @@
 LibriSpeech-PC gives the same recordings punctuation and case: one manifest per split, JSON lines
 with `audio_filepath` (relative to LibriSpeech/), `duration`, `text`.
 
+A folder with `<split>.jsonl`, a manifest of such recordings, is read in its place; so is a folder
+of manifests with `ids`.
+
 Word times: the TextGrids or `.alignment.txt` of LibriSpeech-Alignments, beside the audio or below
 `alignments`.
 """
@@ -14,10 +17,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from streaming_asr.data.corpora.loader import Loader, need_folder, need_split, recorded
+from streaming_asr.data.corpora.loader import (
+    Loader,
+    Split,
+    need_folder,
+    need_split,
+    recorded,
+    scan_manifests,
+)
 from streaming_asr.data.manifest import numbered, text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
@@ -37,9 +47,14 @@ class LibriSpeech(Loader):
 
     kind = "librispeech"
 
-    split: str = "test-clean"
+    path: Path = field(default=None)  # type: ignore[assignment]
+    split: Split = "test-clean"
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        folders = (self.path / self.split, self.path / "LibriSpeech" / self.split)
+        if found := self.manifest_files(*folders):
+            yield from scan_manifests(found, LANGUAGE)
+            return
         root = splits_folder(self.path)
         there = [f.name for f in root.iterdir() if f.is_dir() and next(f.glob("*/*/*.flac"), None)]
         need_split(root, self.split, there, "LibriSpeech")
@@ -67,7 +82,7 @@ class LibriSpeechPC(Loader):
     kind = "librispeech_pc"
 
     manifests: Path
-    split: str = "test-clean"
+    split: Split = "test-clean"
 
     def __post_init__(self) -> None:
         super().__post_init__()

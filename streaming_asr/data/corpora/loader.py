@@ -6,6 +6,7 @@ refuses a corpus that is not whole. How to write one: docs/new_corpus.md.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -13,14 +14,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streaming_asr.data.alignments import Alignments, with_words
 from streaming_asr.data.audio import File, duration_s
 from streaming_asr.data.join import clips_of, join, joined_as
+from streaming_asr.data.lists import obtained, of_ids
+from streaming_asr.data.manifest import scan_manifest
 from streaming_asr.data.noise import noise_files, with_noise
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
+
+if TYPE_CHECKING:
+    Split = str
+else:
+    Split = str | list  # `Loader` joins the names of a list
+"""Of a corpus whose `data.split` may be a list."""
 
 CHECK = "`python -m streaming_asr.data check` names every one"
 
@@ -56,6 +65,8 @@ class Loader(ABC):
     """A corpus on disk. A subclass says what it is `called`, and gives `scan`.
 
     path: the corpus's folder (or file). split: one of its parts, named as the corpus names it.
+    A corpus whose `split` is a `Split` takes a list too, and reads one after the other.
+    ids: the utterances of a list (`lists.py`) or of a file of ids, of which the others choose.
     limit: takes so many, the same ones whatever their order (`choose`).
     alignments: a file or folder of word times; without it they are taken from beside the audio.
     align: where words still have no times, `auto` makes them once with the aligner model of the
@@ -71,6 +82,7 @@ class Loader(ABC):
     path: Path
     split: str = ""
     name: str = ""
+    ids: str | None = None
     limit: int | None = None
     alignments: str | Path | None = None
     align: str | None = None
@@ -81,7 +93,9 @@ class Loader(ABC):
     time: Callable[[Sequence[Utterance]], list[Utterance]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.path = Path(self.path).expanduser()
+        self.path = Path(obtained(self.ids) if self.path is None else self.path).expanduser()
+        self._several = several_splits(self.split)
+        self.split = "+".join(self._several) or self.split
         self.name = self.name or self.called()
         if self.join_s is not None and not 0 < self.join_s < float("inf"):
             raise UserError(f"data.join_s={self.join_s}: a length in seconds, as in data.join_s=20")
@@ -153,17 +167,39 @@ class Loader(ABC):
     @cached_property
     def _scanned(self) -> list[Utterance | UserError]:
         found: list[Utterance | UserError] = []
-        ids: set[str] = set()
-        for each in self.scan():
-            if isinstance(each, Utterance) and each.id in ids:
+        split_of: dict[str, str] = {}
+        for split, each in self._of_each_split():
+            if isinstance(each, Utterance) and each.id in split_of:
+                if split_of[each.id] != split:
+                    raise UserError(
+                        f"data.split=[{', '.join(self._several)}]: {split_of[each.id]} and {split} "
+                        f"both hold {each.id}; give splits that have no utterance in common"
+                    )
                 each = UserError(f"{self.path}: id {each.id!r} stands there twice; ids must differ")
             elif isinstance(each, Utterance):
-                ids.add(each.id)
+                split_of[each.id] = split
                 each = _writable(each)
             found.append(each)
         if not found:
             raise UserError(f"{self.path}: no utterance in split {self.split!r} of {self.name}")
-        return found
+        return found if self.ids is None else of_ids(found, self.ids)
+
+    def _of_each_split(self) -> Iterator[tuple[str, Utterance | UserError]]:
+        for split in self._several or [self.split]:
+            part = copy.copy(self)
+            part.split = split
+            yield from ((split, each) for each in part.scan())
+
+    def manifest_files(self, *published: Path) -> list[Path]:
+        """Return the manifests that stand in the place of the published layout: `path` itself, or
+        that of the split in it, and with `ids` every one in it; none where one of the `published`
+        files or folders is there."""
+        if any(each.exists() for each in published):
+            return []
+        if self.path.suffix == ".jsonl" and self.path.is_file():
+            return [self.path]
+        found = sorted(self.path.glob("*.jsonl")) if self.path.is_dir() else []
+        return [file for file in found if self.ids is not None or file.stem == self.split]
 
     def _beside(self) -> list[Path]:
         """The files of noise and of word times that were named."""
@@ -195,6 +231,29 @@ def _writable(utterance: Utterance) -> Utterance | UserError:
                 "the file, or write the text in UTF-8"
             )
     return utterance
+
+
+def several_splits(split: Any) -> list[str]:
+    """The names where `split` is a list of them, else none. Raises UserError for an empty list, and
+    for a name that stands there twice."""
+    if not isinstance(split, list | tuple):
+        return []
+    names = list(map(str, split))
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice or not names:
+        what = f"{twice[0]} stands there twice" if twice else "names no split"
+        raise UserError(f"data.split=[{', '.join(names)}]: {what}; give each split once")
+    return names
+
+
+def scan_manifests(files: Iterable[Path], language: str | None) -> Iterator[Utterance | UserError]:
+    """Yield the utterances of manifests of one corpus, one after the other, in `language` where
+    they name none."""
+    for file in files:
+        for each in scan_manifest(file):
+            if isinstance(each, Utterance) and each.language is None:
+                each = replace(each, language=language)
+            yield each
 
 
 def need_folder(path: Path, what: str, remedy: str, inner: str = "") -> Path:

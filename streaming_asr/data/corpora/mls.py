@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streaming_asr.data.corpora.loader import Loader, is_there, need_folder, need_split, recorded
+from streaming_asr.data.corpora.loader import (
+    Loader,
+    Split,
+    is_there,
+    need_folder,
+    need_split,
+    recorded,
+)
 from streaming_asr.data.manifest import numbered
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
@@ -33,7 +40,7 @@ class Mls(Loader):
     """Read books in eight languages; `language` is an English name (german) or a code (de)."""
 
     language: str
-    split: str = "test"
+    split: Split = "test"
 
     def __post_init__(self) -> None:
         names = {code: name for name, code in CODES.items()}

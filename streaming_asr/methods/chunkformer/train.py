@@ -36,7 +36,7 @@ from streaming_asr.methods.chunkformer.layers import n_frames
 from streaming_asr.methods.chunkformer.load import Statistics, load, normalisation, save
 from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
 from streaming_asr.training.recipe import CorpusRecipe, dev_wer, published_name
-from streaming_asr.training.windows import Window, WindowOptions, draw_window
+from streaming_asr.training.windows import Window, WindowOptions, augmented, draw_window
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import FRAME_SAMPLES as WHISPER_FRAME_SAMPLES
 from streaming_asr.whisper.features import log_mel
@@ -127,8 +127,6 @@ class ChunkFormerRecipe(CorpusRecipe):
     batch_s: float  # audio in a batch
     window_s: float  # of windows of more than one utterance, at most
     several: float  # share of these
-    noise: float
-    speed: float  # share of the windows played faster or slower
     spec_augment: bool
     dev_contexts: Sequence[Sequence[int]]  # c, l, r of the WERs whose mean chooses the best
     timed: ClassVar[bool] = False
@@ -174,15 +172,8 @@ class ChunkFormerRecipe(CorpusRecipe):
         self.model = _Trained(network, self.decoder_layers, self.dropout, taught)
         if self.initial is not None:
             _restore_heads(self.model, Path(self.initial))
-        self.options = WindowOptions(
-            self.window_s,
-            several=self.several,
-            crop_end=0.0,
-            crop_start=0.0,
-            noise=self.noise,
-            empty=0.02,
-            speed=self.speed,
-        )
+        plain = WindowOptions(self.window_s, several=self.several, crop_end=0.0, crop_start=0.0)
+        self.options = augmented(plain, self.augment)
         self.contexts = [Context(*sizes) for sizes in self.dev_contexts]
 
     def _measure(self) -> Statistics:

@@ -34,7 +34,7 @@ from streaming_asr.methods.hush_word.padding import (
 )
 from streaming_asr.training.greedy import greedy
 from streaming_asr.training.recipe import CorpusRecipe, dev_wer, published_name
-from streaming_asr.training.windows import WindowOptions
+from streaming_asr.training.windows import WindowOptions, augmented
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.encoder import encode_short
 from streaming_asr.whisper.features import FRAME_SAMPLES
@@ -140,13 +140,14 @@ class HushWordRecipe(CorpusRecipe):
                 f"length_s={self.length_s:g}: the context is {self.whisper.context_s:g} s, and "
                 "half of it at least is for the audio"
             )
-        self.options = WindowOptions(
+        plain = WindowOptions(
             context_s,
             several=self.several,
             crop_end=self.crop_end,
             timestamps=0.0,
             prompt=self.prompt,
         )
+        self.options = augmented(plain, self.augment)
         self.bounds = [None if bound == float("inf") else bound for bound in bounds]
         self.model = HushWords(self.whisper, self._initial(), torch.tensor(bounds))
         self._best: list[list[tuple[float, Tensor]]] = [[] for _ in bounds]

@@ -24,12 +24,12 @@ from __future__ import annotations
 import json
 import random
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, Teaching, pack
 from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, published_name
 from streaming_asr.training.windows import Window, length_buckets
-from streaming_asr.whisper.adapters import ATTENTION, save_lora, with_lora
+from streaming_asr.whisper.adapters import MODULES, save_lora, with_lora
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.masks import block_ends
@@ -59,7 +59,7 @@ class WhisperRTRecipe(BlockRecipe):
     "uniformly sampled between 0.1 and 1.0 seconds"); `chunk_s` then is that of `evaluate` alone.
     token_ends: when token j of a word's m counts as ended: `spread`, at the share (j + 1) / m of
     the word (the paper); `word`, with the word.
-    augment: shares of the windows that get `WindowOptions`' treatments: speed, room, ...
+    modules: where the adapter lies, a key of `MODULES`.
     distil: see the module; distil_weight: of the teacher's terms beside Algorithm 3's.
     start: folder of an adapter to go on from.
     Points per window: floor(point_fraction * blocks) + 1, at most `points_per_window`.
@@ -68,6 +68,7 @@ class WhisperRTRecipe(BlockRecipe):
 
     random_chunks: bool
     rank: int
+    modules: str
     init: str
     mode: str
     point_fraction: float
@@ -75,7 +76,6 @@ class WhisperRTRecipe(BlockRecipe):
     token_ends: str
     batch: int
     buckets: int
-    augment: Mapping[str, Any] | None
     distil: str | None
     distil_weight: float
     lead_s: ClassVar[float] = 0.3
@@ -83,6 +83,7 @@ class WhisperRTRecipe(BlockRecipe):
     def __post_init__(self) -> None:
         check_one_of(("fast", "paper"), mode=self.mode)
         check_one_of(("spread", "word"), token_ends=self.token_ends)
+        check_one_of(MODULES, modules=self.modules)
         if self.distil not in TEACHER_OF:
             raise UserError(f"distil={self.distil!r}: one of frames, logits, both, or null")
         if self.distil_weight <= 0:
@@ -99,15 +100,15 @@ class WhisperRTRecipe(BlockRecipe):
         super().__post_init__()
         self.chunk = round(self.chunk_s / FRAME_S)
         self.first_chunk = round(self.first_chunk_s / FRAME_S)
-        self.augment = dict(self.augment or {})
 
         self.whisper = load_whisper(self.model_path)
         self.prompt_of = self.prompts()
         # leading space included; a text's are its words' in turn
         self.word_tokens = cache(lambda word: self.whisper.text_tokens(f" {word}"))
         torch.manual_seed(self.seed)
+        modules = MODULES[self.modules]
         self.peft = with_lora(
-            self.whisper.model, self.rank, ATTENTION, init=self.init, start=self.begun
+            self.whisper.model, self.rank, modules, init=self.init, start=self.begun
         )
         self.model = PrefixModel(self.peft)
         blocks = block_ends(self.whisper.context_frames, self.chunk, self.first_chunk)
@@ -151,7 +152,7 @@ class WhisperRTRecipe(BlockRecipe):
         pool, place = divmod(index, self.buckets)
         if self._drawn is None or self._drawn[0] != (pool, rank):
             n_windows = self.batch * self.buckets
-            windows = self.windows(self.rng(pool, rank), n_windows, **(self.augment or {}))
+            windows = self.windows(self.rng(pool, rank), n_windows)
             key = f"{self.seed}-{pool}-order"
             batches = length_buckets(windows, self.buckets, lambda window: len(window.audio), key)
             self._drawn = ((pool, rank), batches)
@@ -247,8 +248,8 @@ class WhisperRTRecipe(BlockRecipe):
         self.write_card(
             folder,
             "whisperrt",
-            "random_chunks rank init mode token_ends point_fraction points_per_window distil "
-            "distil_weight augment batch",
+            "random_chunks rank modules init mode token_ends point_fraction points_per_window "
+            "distil distil_weight batch",
             base=self.model_path,
             start=self.begun_from,
             chunk_s=round(self.chunk * FRAME_S, 2),

@@ -1,0 +1,141 @@
+"""Texts for speech that has none: what Whisper base hears, where tiny.en hears nearly the same.
+
+    python -m experiments.real.labels MANIFEST --out OUT/labelled.jsonl
+
+OUT/labelled.jsonl is what data=manifest reads, with base's word times; OUT/labels.jsonl keeps what
+both models heard. A command that was stopped goes on when it is given again. Both models run in
+CTranslate2's int8 form, greedily.
+
+Nobody checks the texts. An utterance is kept where tiny.en's word errors against base are at most
+`AGREED` of the normalised words, and left out where base repeats itself, is unsure of its words, or
+says too few or too many words for the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.real.speech import read_lines
+from experiments.real.training_set import well_aligned
+from streaming_asr.data import read_manifest
+from streaming_asr.data.manifest import write_manifest
+from streaming_asr.run.obtain import table
+from streaming_asr.terminal import exit_status
+from streaming_asr.text.normalise import normaliser
+from streaming_asr.utterance import TimedWord, Utterance
+
+if TYPE_CHECKING:
+    from faster_whisper import WhisperModel
+
+AGREED = 0.1
+SURE = 0.6  # the least mean probability of an utterance's words
+WORDS_A_SECOND = (0.8, 6.0)
+COMPRESSION = 2.4  # Whisper's own limit for a text that repeats itself
+
+
+def load(model: str, threads: int = 1) -> WhisperModel:
+    """The packaged model in CTranslate2's int8 form."""
+    from faster_whisper import WhisperModel
+
+    folder = str(table()[model]().folder)
+    return WhisperModel(folder, compute_type="int8", cpu_threads=threads)
+
+
+def hear(model: WhisperModel, samples: np.ndarray, *, times: bool = True) -> dict[str, Any]:
+    """What the model hears in `samples`, (n,) float32 at 16 kHz.
+
+    `words` are [word, start_s, end_s, probability] (none without `times`), `text` what it writes,
+    `compression` the worst compression ratio of its segments."""
+    segments, _ = model.transcribe(
+        samples,
+        language="en",
+        beam_size=1,
+        temperature=0,
+        word_timestamps=times,
+        condition_on_previous_text=False,
+    )
+    heard = list(segments)
+    words = [
+        [w.word, round(w.start, 3), round(w.end, 3), round(w.probability, 3)]
+        for segment in heard
+        for w in segment.words or ()
+    ]
+    ratio = max((segment.compression_ratio for segment in heard), default=0.0)
+    text = "".join(segment.text for segment in heard).strip()
+    return {"words": words, "compression": ratio, "text": text}
+
+
+def both(
+    utterances: Sequence[Utterance], path: Path, models: Sequence[str] = ("base", "tiny.en")
+) -> dict[str, dict[str, Any]]:
+    """What base hears in each utterance, and tiny.en's text as `other`; `path` keeps it, and only
+    what it lacks is made."""
+    from rich.progress import track
+
+    found = {row["id"]: row for row in read_lines(path)}
+    missing = [each for each in utterances if each.id not in found]
+    if not missing:
+        return found
+    base, other = map(load, models)
+    with path.open("a", encoding="utf-8", buffering=1) as file:
+        for each in track(missing, "writing down"):
+            samples = each.load()
+            row = {"id": each.id, **hear(base, samples)}
+            row["other"] = hear(other, samples, times=False)["text"]
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            found[each.id] = row
+    return found
+
+
+def agreed(text: str, other: str) -> bool:
+    """Whether `other` has at most `AGREED` word errors a word of `text`, both normalised."""
+    import jiwer
+
+    normalise = normaliser("en")
+    wanted, heard = normalise(text), normalise(other)
+    return bool(wanted) and jiwer.wer(wanted, heard) <= AGREED
+
+
+def labelled(utterance: Utterance, row: dict[str, Any]) -> Utterance | None:
+    """The utterance with base's text and times, or None where they cannot be trusted."""
+    words = row["words"]
+    rate = len(words) / utterance.duration_s
+    if not words or not WORDS_A_SECOND[0] <= rate <= WORDS_A_SECOND[1]:
+        return None
+    if row["compression"] > COMPRESSION or sum(w[3] for w in words) / len(words) < SURE:
+        return None
+    timed = tuple(TimedWord(word.strip(), start, end) for word, start, end, _ in words)
+    text = " ".join(word.text for word in timed)
+    found = replace(utterance, text=text, words=timed, language="en")
+    return found if well_aligned(found) and agreed(text, row["other"]) else None
+
+
+def program(argv: Sequence[str] | None) -> None:
+    """The command, without its exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("manifest", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="the manifest with texts")
+    given = parser.parse_args(argv)
+    utterances = read_manifest(given.manifest)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    heard = both(utterances, given.out.with_name("labels.jsonl"))
+    kept = [found for each in utterances if (found := labelled(each, heard[each.id]))]
+    print(f"{write_manifest(kept, given.out)} of {len(utterances)} utterances in {given.out}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    return exit_status(partial(program, argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

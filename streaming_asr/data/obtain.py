@@ -1,0 +1,147 @@
+"""The speech of the frozen lists, cloned from public repositories by git.
+
+Of each repository only the commit that the list names is fetched, and of that, where the server can
+filter, only the recordings of the list and the files with their texts. What was checked against the
+list lies in <cache>/speech/<list>: the recordings, named after their ids, and manifest.jsonl.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from streaming_asr.data.audio import duration_s
+from streaming_asr.data.corpora.common_voice import is_split, rows
+from streaming_asr.data.lists import SpeechList, place_of, speech_list, text_hash
+from streaming_asr.data.manifest import text_lines
+from streaming_asr.errors import UserError
+from streaming_asr.files import kept
+
+HOST = "https://github.com/"
+MANIFEST = "manifest.jsonl"
+TEXTS = ("*.trans.txt", "*.tsv")
+AUDIO = ("flac", "mp3", "opus", "wav")
+
+
+def fetch_speech(name: str) -> Path:
+    """Return the folder of a list's speech, obtained on first use; nothing is left half made.
+
+    Raises UserError where git cannot fetch a repository, or what it holds is not what is listed.
+    """
+    return kept(place_of(name), partial(_make, speech_list(name)))
+
+
+def _make(listed: SpeechList, target: Path) -> None:
+    target.mkdir()
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        folders = [
+            _clone(source, Path(scratch) / str(i), listed)
+            for i, source in enumerate(listed.head["source"])
+        ]
+        recordings, texts = _recordings(folders, listed), dict(_texts(folders))
+        lines = []
+        for name, row in listed.rows.items():
+            if name not in recordings or name not in texts:
+                what = "recording" if name not in recordings else "text"
+                raise UserError(
+                    f"{listed.name}: its sources hold no {what} of {name}; {_instead(listed)}"
+                )
+            found = hashlib.sha256(recordings[name].read_bytes()).hexdigest()
+            form = next((form for form, known in row.files.items() if known == found), None)
+            if form is None or text_hash(texts[name]) != row.text:
+                raise UserError(
+                    f"{listed.name}: {recordings[name].name} or its text is not the one that is "
+                    f"listed (sha256 {found[:12]}...); {_instead(listed)}"
+                )
+            file = target / f"{name}.{form}"
+            shutil.copyfile(recordings[name], file)
+            told = {
+                "id": name,
+                "audio_filepath": file.name,
+                "duration": round(duration_s(file), 4),
+                "text": texts[name],
+                "speaker": row.speaker,
+                "language": listed.head["language"][0],
+            }
+            lines.append(json.dumps(told, ensure_ascii=False) + "\n")
+        (target / MANIFEST).write_text("".join(lines), encoding="utf-8")
+
+
+def _clone(source: str, folder: Path, listed: SpeechList) -> Path:
+    """Clones `owner/name@commit:path` into `folder`; returns that of the path.
+
+    Raises UserError where git is missing or cannot fetch the commit.
+    """
+    repository, _, rest = source.partition("@")
+    commit, _, path = rest.partition(":")
+    wanted = [f"/{path}/**/{name}.*" for name in listed.rows]
+    wanted += [f"/{path}/**/{pattern}" for pattern in TEXTS]
+    folder.mkdir()
+    for command, given in (
+        (["init", "--quiet"], None),
+        (["remote", "add", "origin", f"{HOST}{repository}.git"], None),
+        (["sparse-checkout", "set", "--no-cone", "--stdin"], "\n".join(wanted)),
+        (["fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", commit], None),
+        (["checkout", "--quiet", "FETCH_HEAD"], None),
+    ):
+        try:
+            done = subprocess.run(
+                ["git", *command],
+                cwd=folder,
+                input=given,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+            )
+            reason = done.stderr.strip().rpartition("\n")[2] if done.returncode else None
+        except FileNotFoundError:
+            reason = "there is no git on this machine"
+        if reason is not None:
+            raise UserError(
+                f"{listed.name}: git cannot fetch {HOST}{repository} at {commit[:7]} "
+                f"({reason}); {_instead(listed)}"
+            )
+    return folder / path
+
+
+def _instead(listed: SpeechList) -> str:
+    return (
+        f"where the corpus lies already, give {listed.origin} data.ids={listed.name} "
+        "data.path=<its folder, or one with manifests of these recordings>"
+    )
+
+
+def _recordings(folders: list[Path], listed: SpeechList) -> dict[str, Path]:
+    """The recordings below the folders by their names without the ending."""
+    return {
+        file.stem: file
+        for folder in folders
+        for file in sorted(folder.rglob("*"))
+        if file.suffix[1:].lower() in AUDIO and file.stem in listed.rows
+    }
+
+
+def _texts(folders: list[Path]) -> Iterator[tuple[str, str]]:
+    """Yield ids and texts: of LibriSpeech's `.trans.txt`, of Common Voice's tables, and of tables
+    whose first two columns they are."""
+    for folder in folders:
+        for file in sorted(folder.rglob("*.trans.txt")):
+            for line in text_lines(file):
+                name, _, text = line.partition(" ")
+                yield name, text
+        for file in sorted(folder.rglob("*.tsv")):
+            if is_split(file):
+                for row in rows(file):
+                    yield row["path"].removesuffix(".mp3"), row["sentence"]
+                continue
+            for line in text_lines(file):
+                name, text, *_ = [*line.split("\t"), ""]
+                yield name, text
