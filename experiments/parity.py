@@ -24,10 +24,10 @@ import numpy as np
 import torch
 
 from streaming_asr.cells.hashes import HERE
-from streaming_asr.data.corpora.prompts import Prompts
+from streaming_asr.chunking import deliveries
+from streaming_asr.corpora.prompts import Prompts
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.models.hash import weights_hash
-from streaming_asr.simulate.chunking import deliveries
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.from_ctranslate2 import locate
 

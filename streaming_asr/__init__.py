@@ -14,4 +14,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module("streaming_asr.live.stream"), name)
+    return getattr(import_module("streaming_asr.streaming"), name)

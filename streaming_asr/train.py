@@ -29,9 +29,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
 from streaming_asr.cells.folder import folder as cells
+from streaming_asr.chunking import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.config.build import build, program
 from streaming_asr.config.settle import check_attention
-from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR, beside
 from streaming_asr.machine import ran_out_of_memory
@@ -194,7 +194,7 @@ def doubtful(figures: Mapping[str, float]) -> str | None:
 
 def _choose_data(config: DictConfig) -> None:
     """Mini's speech where mini is trained; any other model needs speech of its own."""
-    from streaming_asr.data.corpora import MINI
+    from streaming_asr.corpora import MINI
 
     name = str(config.model.get("name", "model"))
     defaults = {"train_data": "outputs/mini/train", "dev_manifest": str(MINI / "dev.jsonl")}

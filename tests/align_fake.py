@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from streaming_asr.align.result import Aligned, words_of
-from streaming_asr.data import TimedWord, Utterance
+from streaming_asr.utterance import TimedWord, Utterance
 
 
 class FakeAligner:

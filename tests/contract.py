@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from streaming_asr.chunking import deliveries
 from streaming_asr.method import SAMPLE_RATE, Batched, Method, Samples, Update, Word
-from streaming_asr.simulate.chunking import deliveries
 
 TIME_TOLERANCE_S = 0.02  # one encoder frame
 PROBABILITY_TOLERANCE = 1e-2  # batched sums run in another order

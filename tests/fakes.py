@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
+from streaming_asr.utterance import TimedWord, Utterance
 
 
 @dataclass

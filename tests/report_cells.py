@@ -64,7 +64,7 @@ def write_cell(
     method = name.get("method", "fake")
     config = {
         "method": {"_target_": f"streaming_asr.methods.{method}.Fake"},
-        "data": {"_target_": "streaming_asr.data.Mini", "split": split},
+        "data": {"_target_": "streaming_asr.corpora.Mini", "split": split},
         "chunk": chunk,
         "feed": "fixed",
         "batch": 1,

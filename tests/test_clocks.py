@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from streaming_asr import clocks
 from streaming_asr.events.log import Step
+from streaming_asr.metrics import clocks
 
 
 def step(audio_samples: int = 0, wall_ns: int = 0, **fields: object) -> Step:

@@ -13,7 +13,7 @@ import torch
 
 from experiments.bench.models import SHAPES, random_network
 from streaming_asr.config.build import new_method
-from streaming_asr.data.audio import File, duration_s
+from streaming_asr.corpora.audio import File, duration_s
 from streaming_asr.events.log import EventWriter, read_log
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.chunkformer.load import save

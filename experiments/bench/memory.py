@@ -56,10 +56,9 @@ def read_memory(overrides: Sequence[str]) -> tuple[list[Reading], float]:
     import psutil
     import torch
 
+    from streaming_asr.chunking import deliveries, parse_duration
     from streaming_asr.config.build import build
     from streaming_asr.config.settle import compose
-    from streaming_asr.durations import parse_duration
-    from streaming_asr.simulate.chunking import deliveries
 
     torch.set_num_threads(1)
     config = compose(overrides)

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.durations import parse_duration
+from streaming_asr.chunking import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE
@@ -110,8 +110,8 @@ def _steps(
 
 
 def _vocabulary() -> list[str]:
-    from streaming_asr.data.corpora import MINI
-    from streaming_asr.data.manifest import text_lines
+    from streaming_asr.corpora import MINI
+    from streaming_asr.corpora.manifest import text_lines
 
     rows = text_lines(MINI / "clean.jsonl")
     return sorted({word for row in rows for word in json.loads(row)["text"].split()})

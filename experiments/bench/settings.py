@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streaming_asr.durations import first_chunk_ms, parse_duration
+from streaming_asr.chunking import first_chunk_ms, parse_duration
 from streaming_asr.errors import UserError
 
 FRAME_MS = 20

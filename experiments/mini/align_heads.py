@@ -31,9 +31,9 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.align.auto import timed_utterances
+from streaming_asr.chunking import first_chunk_ms, parse_duration
 from streaming_asr.config.build import program
 from streaming_asr.config.weights import find_weights, weights_folders
-from streaming_asr.durations import first_chunk_ms, parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES
@@ -41,7 +41,7 @@ from streaming_asr.method import FRAME_S, FRAME_SAMPLES
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from streaming_asr.data import Utterance
+    from streaming_asr.utterance import Utterance
     from streaming_asr.whisper.load import Whisper
 
 TOLERANCE_S = 0.2

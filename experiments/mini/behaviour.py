@@ -33,11 +33,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streaming_asr.data import Utterance, read_manifest
-from streaming_asr.data.corpora import MINI, choose
+from streaming_asr.corpora import MINI, choose
+from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.errors import UserError
 from streaming_asr.metrics.accuracy import Errors, count, total
 from streaming_asr.text.normalise import light_key, normaliser
+from streaming_asr.utterance import Utterance
 
 if TYPE_CHECKING:
     from streaming_asr.whisper.load import Whisper

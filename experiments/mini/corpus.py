@@ -11,7 +11,7 @@ first shards can be used while the others are made. A shard is two files:
                       words [[written, start_s, end_s], ...]
 
 The index appears when its audio is complete, and a file DONE with the totals at the end.
-`streaming_asr.data.shards` reads them.
+`streaming_asr.corpora.shards` reads them.
 
 A sentence whose spoken text hashes to 0 modulo 20 is reserved for dev and test, all others are
 for training (`reserved`). The rule holds for each sentence of an utterance of two. Two in five
@@ -157,7 +157,7 @@ def train(folder: Path, hours: float, workers: int, seed: int, domain: str) -> N
                 f"in {time.time() - began:.0f} s",
                 flush=True,
             )
-    from streaming_asr.data.shards import read_shards
+    from streaming_asr.corpora.shards import read_shards
 
     items = read_shards(folder)
     totals = {

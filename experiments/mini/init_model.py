@@ -128,7 +128,7 @@ def main() -> None:
 
     from transformers import WhisperFeatureExtractor
 
-    from streaming_asr.data.shards import read_shards
+    from streaming_asr.corpora.shards import read_shards
 
     texts = [item.text for item in read_shards(args.corpus)]
     # half with a leading space, so that sentence-initial words have the form they take in a stream

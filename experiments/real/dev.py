@@ -33,11 +33,11 @@ from experiments.real.training_set import as_sentence
 from experiments.real.voices import YearAndSentence, of_late, ordered, spoken
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.data.audio import File
-from streaming_asr.data.corpora.speechocean762 import Speechocean762
-from streaming_asr.data.join import join
-from streaming_asr.data.manifest import write_manifest
-from streaming_asr.data.noise import in_room, telephone_band
+from streaming_asr.corpora.audio import File
+from streaming_asr.corpora.join import join
+from streaming_asr.corpora.manifest import write_manifest
+from streaming_asr.corpora.noise import in_room, telephone_band
+from streaming_asr.corpora.speechocean762 import Speechocean762
 from streaming_asr.terminal import exit_status
 from streaming_asr.utterance import TimedWord, Utterance
 

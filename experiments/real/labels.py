@@ -26,8 +26,7 @@ import numpy as np
 
 from experiments.real.speech import read_lines
 from experiments.real.training_set import well_aligned
-from streaming_asr.data import read_manifest
-from streaming_asr.data.manifest import write_manifest
+from streaming_asr.corpora.manifest import read_manifest, write_manifest
 from streaming_asr.run.obtain import table
 from streaming_asr.terminal import exit_status
 from streaming_asr.text.normalise import normaliser

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from experiments.real.packages import AUSTEN, DICKENS, cache_root, obtain
-from streaming_asr.data.audio import File, duration_s
-from streaming_asr.data.manifest import write_manifest
+from streaming_asr.corpora.audio import File, duration_s
+from streaming_asr.corpora.manifest import write_manifest
 from streaming_asr.terminal import exit_status
 from streaming_asr.utterance import Utterance
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from experiments.real.packages import HIBARI, KOKORO, VOICES
-from streaming_asr.data.audio import load_audio
+from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError
 
 RATE = 24_000

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from experiments.real.speech import held_out
 from experiments.real.spoken_text import spoken
-from streaming_asr.data import read_manifest
-from streaming_asr.data.alignments import Alignments, with_words
-from streaming_asr.data.corpora.speechocean762 import Speechocean762
-from streaming_asr.data.lists import without_listed
-from streaming_asr.data.shards import write_shards
+from streaming_asr.corpora.alignments import Alignments, with_words
+from streaming_asr.corpora.lists import without_listed
+from streaming_asr.corpora.manifest import read_manifest
+from streaming_asr.corpora.shards import write_shards
+from streaming_asr.corpora.speechocean762 import Speechocean762
 from streaming_asr.terminal import exit_status
 from streaming_asr.utterance import TimedWord, Utterance
 

@@ -20,7 +20,7 @@ import soundfile
 
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.data.noise import KINDS
+from streaming_asr.corpora.noise import KINDS
 
 SHARES = (0, 10, 20, 30, 40, 50)  # percent
 

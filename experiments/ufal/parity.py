@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
+from streaming_asr.chunking import deliveries
 from streaming_asr.config.build import new_method
-from streaming_asr.data.corpora import Mini
+from streaming_asr.corpora import Mini
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.ufal import Ufal
 from streaming_asr.methods.ufal.faster import FasterWhisper
 from streaming_asr.models.hash import model_hash
-from streaming_asr.simulate.chunking import deliveries
 
 COMMIT = "1f25a1a"
 MINI_MODEL = Path(__file__).parents[2] / "streaming_asr" / "data" / "mini" / "model"

@@ -20,9 +20,9 @@ import torch
 import torch.nn.functional as F
 
 from experiments.svg import save_svg
+from streaming_asr.chunking import parse_duration
 from streaming_asr.config.build import build
 from streaming_asr.config.settle import compose
-from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.decoder import Decoder, DecoderCache

@@ -25,8 +25,8 @@ from typing import Any
 import torch
 
 from experiments.bench.models import DIMENSIONS, random_whisper, synthetic_audio
+from streaming_asr.chunking import first_chunk_ms
 from streaming_asr.config.build import new_method
-from streaming_asr.durations import first_chunk_ms
 from streaming_asr.machine import machine
 from streaming_asr.method import NULL
 from streaming_asr.whisper.decoder import Decoder, DecoderCache, TokenPart

@@ -19,7 +19,7 @@ from streaming_asr.align.cache import Cache
 from streaming_asr.align.command import fill, label, safe, settings_of
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.data.noise import Noisy
+from streaming_asr.corpora.noise import Noisy
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR, cache_root
 from streaming_asr.text.normalise import light_key

@@ -14,10 +14,10 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from streaming_asr.align.cache import Cache
 from streaming_asr.align.quality import Quality, lines, measure
+from streaming_asr.chunking import parse_duration
 from streaming_asr.config.build import build, program
 from streaming_asr.config.settle import DTYPES
-from streaming_asr.data.corpora import Mini
-from streaming_asr.durations import parse_duration
+from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.files import write_text
 from streaming_asr.utterance import Utterance

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from streaming_asr.align.result import Aligned, loud_frames, one_by_one, words_of
 from streaming_asr.align.viterbi import ANYTHING, align
-from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_S, SAMPLE_RATE, Samples
+from streaming_asr.utterance import TimedWord, Utterance
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from streaming_asr.align.result import Aligned, words_of
-from streaming_asr.data import TimedWord, Utterance
-from streaming_asr.data.alignments import match, read_textgrid
+from streaming_asr.corpora.alignments import match, read_textgrid
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.utterance import TimedWord, Utterance
 
 INSTALL = """\
   conda create -n aligner -c conda-forge montreal-forced-aligner

@@ -9,10 +9,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_SAMPLES, Samples
 from streaming_asr.text.normalise import light_key
+from streaming_asr.utterance import TimedWord, Utterance
 
 PAUSE_DB = 30.0
 """So far below the loudest frames of an utterance nobody speaks."""

@@ -26,9 +26,9 @@ from streaming_asr.align.auto import AutoAligner
 from streaming_asr.align.command import safe
 from streaming_asr.cells.folder import folder as cells
 from streaming_asr.config.build import build
-from streaming_asr.data.audio import Cut, File
-from streaming_asr.data.manifest import text_lines, write_manifest
-from streaming_asr.data.shards import write_shards
+from streaming_asr.corpora.audio import Cut, File
+from streaming_asr.corpora.manifest import text_lines, write_manifest
+from streaming_asr.corpora.shards import write_shards
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside
 from streaming_asr.method import NULL, SAMPLE_RATE, Samples

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming_asr.align.result import Aligned, loud_frames, one_by_one, words_of
-from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES
+from streaming_asr.utterance import TimedWord, Utterance
 
 if TYPE_CHECKING:
     from torch import Tensor

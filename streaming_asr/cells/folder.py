@@ -1,41 +1,15 @@
-"""A cell's folder of results: its name, what it holds, whether that still holds, its lock."""
+"""A cell's folder of results: what it holds, whether that still holds, its lock."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.durations import format_duration, parse_duration
 from streaming_asr.errors import UserError
-
-
-def cell_name(
-    method: str, chunk: str, overrides: Sequence[str], pieces: int = 1, piece: int | None = None
-) -> str:
-    """Return the name of a cell's folder: always method and chunk, then the other overrides, in one
-    order; of one of its pieces, the folder in it.
-
-    The same configuration gets the same folder, in a sweep or alone. What cannot change a result
-    (tracker, name, output) does not name it.
-    """
-    parts = {"method": method, "chunk": format_duration(parse_duration(chunk))}
-    rest = {}
-    unnamed = (*parts, "name", "output", "tracker", "experiment", "pieces", "piece")
-    for override in overrides:
-        key, _, value = override.lstrip("+~").partition("=")
-        if key.split(".")[0] not in unnamed or key.startswith("method."):
-            rest[key] = value
-    text = ",".join(f"{k}={v}" for k, v in [*parts.items(), *sorted(rest.items())])
-    text = re.sub(r"[^\w=,.+\-]", "_", text.replace("'", "").replace('"', ""))
-    if len(text.encode()) > 200:
-        text = f"{text[:180]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    return text if piece is None else f"{text}/pieces/{piece}-of-{pieces}"
 
 
 def check_writable(folder: Path) -> None:

@@ -113,7 +113,7 @@ def _memory() -> Check:
 
 
 def _mini() -> Check:
-    from streaming_asr.data.corpora import MINI
+    from streaming_asr.corpora import MINI
 
     n_splits = len(list(MINI.glob("*.jsonl")))
     if not n_splits:

@@ -69,8 +69,8 @@ def about(file: Path) -> str:
 
 def _splits() -> list[str]:
     """Return a line with the size of each split of mini."""
-    from streaming_asr.data.corpora import MINI
-    from streaming_asr.data.manifest import text_lines
+    from streaming_asr.corpora import MINI
+    from streaming_asr.corpora.manifest import text_lines
 
     found = []
     for manifest in sorted(MINI.glob("*.jsonl")):

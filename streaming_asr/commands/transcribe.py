@@ -25,14 +25,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.config.settle import check_options, compose
-from streaming_asr.data import Folder, load_audio
+from streaming_asr.corpora import Folder
+from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
-from streaming_asr.live.stream import stream
 from streaming_asr.method import SAMPLE_RATE, Samples, Update, Word, display_text, revise
 from streaming_asr.models.find import is_english_only
 from streaming_asr.run.cell import method_of
 from streaming_asr.run.obtain import with_model
+from streaming_asr.streaming import stream
 from streaming_asr.terminal import command_parser, exit_status
 from streaming_asr.text.subtitles import cues, srt, vtt
 

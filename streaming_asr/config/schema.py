@@ -1,16 +1,17 @@
-"""The top level of a run's configuration, and the resolvers that conf/ uses."""
+"""The top level of a run's configuration, the name of its cell, the resolvers that conf/ uses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
-from streaming_asr.cells.folder import cell_name
-from streaming_asr.durations import first_chunk_ms, parse_duration
+from streaming_asr.chunking import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.files import CONF_DIR, HERE
 
 
@@ -38,6 +39,29 @@ class RunConfig:
     normaliser: str = "whisper"  # of error rates: whisper or identity
     seed: int = 0
     threads: int | None = None  # of torch; default: torch's own choice
+
+
+def cell_name(
+    method: str, chunk: str, overrides: Sequence[str], pieces: int = 1, piece: int | None = None
+) -> str:
+    """Return the name of a cell's folder: always method and chunk, then the other overrides, in one
+    order; of one of its pieces, the folder in it.
+
+    The same configuration gets the same folder, in a sweep or alone. What cannot change a result
+    (tracker, name, output) does not name it.
+    """
+    parts = {"method": method, "chunk": format_duration(parse_duration(chunk))}
+    rest = {}
+    unnamed = (*parts, "name", "output", "tracker", "experiment", "pieces", "piece")
+    for override in overrides:
+        key, _, value = override.lstrip("+~").partition("=")
+        if key.split(".")[0] not in unnamed or key.startswith("method."):
+            rest[key] = value
+    text = ",".join(f"{k}={v}" for k, v in [*parts.items(), *sorted(rest.items())])
+    text = re.sub(r"[^\w=,.+\-]", "_", text.replace("'", "").replace('"', ""))
+    if len(text.encode()) > 200:
+        text = f"{text[:180]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return text if piece is None else f"{text}/pieces/{piece}-of-{pieces}"
 
 
 def _choices(*groups: str) -> str:

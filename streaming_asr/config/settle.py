@@ -15,13 +15,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
+from streaming_asr.chunking import check_feed, first_chunk_ms, format_duration, parse_duration
 from streaming_asr.config.compose import compose_raw, explain
 from streaming_asr.config.schema import RunConfig
 from streaming_asr.config.weights import find_weights, own_network, weights_folders
-from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError, check_one_of, did_you_mean
 from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
-from streaming_asr.simulate.chunking import check_feed
 from streaming_asr.text.normalise import NORMALISERS
 
 DTYPES = ("float32", "float16", "bfloat16")

@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from streaming_asr.durations import duration_key, format_duration
+from streaming_asr.chunking import duration_key, format_duration
 from streaming_asr.errors import MissingWeights
 from streaming_asr.models.hash import weights_hash
 

@@ -11,6 +11,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from streaming_asr.align.auto import timed_utterances
 from streaming_asr.config.build import build, program
 from streaming_asr.errors import UserError, did_you_mean
 
@@ -37,7 +38,6 @@ class DataConfig:
     """The top level of conf/data_command.yaml. A key that is not here is refused."""
 
     data: Any = MISSING
-    utterances: Any = MISSING  # those of the corpus, with the word times that it asks for
     limit: int | None = None
     decode: bool = True
     workers: int = 4
@@ -63,11 +63,11 @@ def run_check(config: DictConfig) -> int:
 
 def run_shards(config: DictConfig) -> int:
     """Write training shards and print what went into them."""
-    from streaming_asr.data.shards import write_shards
+    from streaming_asr.corpora.shards import write_shards
 
     if config.out is None:
         raise UserError("out: has no default; give out=<the folder of the shards>")
-    utterances = build(config.utterances)
+    utterances = timed_utterances(config.data, config.limit)
     written, without, long = write_shards(utterances, Path(config.out), max_s=config.max_s)
     print(
         f"{written} utterances written to {config.out}; left out: {without} without word times, "
@@ -78,11 +78,11 @@ def run_shards(config: DictConfig) -> int:
 
 def run_manifest(config: DictConfig) -> int:
     """Write a manifest of the corpus and print its number of utterances."""
-    from streaming_asr.data.manifest import write_manifest
+    from streaming_asr.corpora.manifest import write_manifest
 
     if config.out is None:
         raise UserError("out: has no default; give out=<file>.jsonl")
-    written = write_manifest(build(config.utterances), Path(config.out))
+    written = write_manifest(timed_utterances(config.data, config.limit), Path(config.out))
     print(f"{written} utterances written to {config.out}")
     return 0
 

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from streaming_asr import machine
 from streaming_asr.cells.folder import check_writable
-from streaming_asr.durations import parse_duration
+from streaming_asr.chunking import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, UtteranceLog
 from streaming_asr.live.engine import Engine, LiveStep

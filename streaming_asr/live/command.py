@@ -157,7 +157,7 @@ class Heard:
 
 
 def _open_file(path: str, speed: float) -> Callable[[Control], Any]:
-    from streaming_asr.data.audio import load_audio
+    from streaming_asr.corpora.audio import load_audio
 
     samples = load_audio(path)
 
@@ -203,7 +203,7 @@ def _open_microphone() -> Callable[[Control], Any]:
             f"audio=mic: PortAudio is missing ({error}); apt install libportaudio2, or give "
             "audio=FILE"
         ) from error
-    from streaming_asr.data.audio import Resampler
+    from streaming_asr.corpora.audio import Resampler
 
     @contextmanager
     def usable() -> Iterator[None]:

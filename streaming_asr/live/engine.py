@@ -18,10 +18,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from streaming_asr.chunking import Schedule
 from streaming_asr.events.log import Step
 from streaming_asr.live.streams import LiveStream
 from streaming_asr.method import Batched, Method, Samples, Update
-from streaming_asr.simulate.chunking import Schedule
 from streaming_asr.simulate.stepper import Pass, Stepper
 
 log = logging.getLogger(__name__)

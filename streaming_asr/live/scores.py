@@ -145,7 +145,7 @@ def _timed(
     """
     from streaming_asr.align.auto import AutoAligner
     from streaming_asr.config.build import build
-    from streaming_asr.data.audio import load_audio
+    from streaming_asr.corpora.audio import load_audio
 
     said = [each for each in heard if each[1].error is None and committed_words(each[1].steps)]
     if reference is None and not said:

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from streaming_asr.chunking import Schedule
 from streaming_asr.events.log import UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, Samples
-from streaming_asr.simulate.chunking import Schedule
 from streaming_asr.simulate.stepper import StreamRecord
 
 MAX_STEP_S = 10.0

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streaming_asr import clocks
 from streaming_asr.method import FRAME_S
+from streaming_asr.metrics import clocks
 from streaming_asr.metrics.trace import Trace, arrays, mean, pooled, ratio
 
 MIB = 2**20

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import Levenshtein
 
-from streaming_asr import clocks
 from streaming_asr.errors import UserError
+from streaming_asr.metrics import clocks
 from streaming_asr.metrics.accuracy import Errors
 from streaming_asr.metrics.latency import (
     commit_steps,

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from streaming_asr import clocks
 from streaming_asr.events.log import Log, Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, revise
+from streaming_asr.metrics import clocks
 from streaming_asr.text.normalise import Normaliser, normaliser
 from streaming_asr.utterance import TimedWord
 

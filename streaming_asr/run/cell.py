@@ -16,10 +16,10 @@ from streaming_asr.align.auto import give_times
 from streaming_asr.cells.folder import folder as folders
 from streaming_asr.cells.folder import pieces
 from streaming_asr.cells.hashes import code_hash, config_hash
+from streaming_asr.chunking import parse_duration
 from streaming_asr.config.build import build
 from streaming_asr.config.settle import check_known
 from streaming_asr.config.weights import own_network
-from streaming_asr.durations import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, LongForm, Paced
 from streaming_asr.models.find import find_here
@@ -92,7 +92,7 @@ def run_cell(
         if whole != folder and (joined := _join(plain, whole, hashes, say)) is not None:
             folder, result = whole, joined
         if (folders.header_of(folder) or {}).get("longform"):  # not only a measurement
-            from streaming_asr.text.subtitles import write_segments
+            from streaming_asr.run.segments import write_segments
 
             write_segments(folder)
         with suppress(FileNotFoundError):  # of a process that gave up on it meanwhile
@@ -268,7 +268,7 @@ def _join(
 
 def _track(plain: dict[str, Any], folder: Path, result: Mapping[str, Any], cell: str) -> None:
     if (plain["tracker"] or {}).get("name", "none") != "none":
-        from streaming_asr.data.manifest import text_lines
+        from streaming_asr.corpora.manifest import text_lines
         from streaming_asr.track.tracker import tracker
 
         with tracker(plain, folder=folder, experiment=plain["name"], cell=cell) as track:

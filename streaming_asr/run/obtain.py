@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from streaming_asr.config.settle import check_options
-from streaming_asr.data.lists import list_names, speech_list, whole_list
-from streaming_asr.data.obtain import fetch_speech
-from streaming_asr.data.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
+from streaming_asr.corpora.lists import list_names, speech_list, whole_list
+from streaming_asr.corpora.obtain import fetch_speech
+from streaming_asr.corpora.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
 from streaming_asr.errors import UserError
 from streaming_asr.files import kept
 from streaming_asr.machine import let_waiting_threads_sleep

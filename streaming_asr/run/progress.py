@@ -83,8 +83,8 @@ def show(folder: Path) -> None:
 
 def show_segments(folder: Path) -> None:
     """Print the first lines of a transcription with times, and the place of all of it."""
-    from streaming_asr.data.manifest import text_lines
-    from streaming_asr.text.subtitles import FILE
+    from streaming_asr.corpora.manifest import text_lines
+    from streaming_asr.run.segments import FILE
 
     path = folder / FILE
     if path.exists():

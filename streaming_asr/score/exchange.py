@@ -162,7 +162,7 @@ def references(path: Path) -> list[Utterance]:
             reference(u.utt, u.text, u.duration_s, **{name: getattr(u, name) for name in known})
             for u in read_log(log).utterances
         ]
-    from streaming_asr.data import read_manifest
+    from streaming_asr.corpora.manifest import read_manifest
 
     return read_manifest(path)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.data.rows import write_lines
+from streaming_asr.corpora.rows import write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.metrics import Trace, traces

@@ -30,7 +30,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
-from streaming_asr.data.audio import SUFFIXES, load_audio
+from streaming_asr.corpora.audio import SUFFIXES, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.live.cells import Cell
 from streaming_asr.method import Samples, display_text

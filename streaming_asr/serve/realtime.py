@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from streaming_asr.data.audio import Resampler
+from streaming_asr.corpora.audio import Resampler
 from streaming_asr.live.cells import Cell
 from streaming_asr.method import SAMPLE_RATE, Samples, display_text
 from streaming_asr.serve.service import Refused, Service

@@ -21,12 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from streaming_asr.chunking import Schedule, check_feed
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step
 from streaming_asr.method import NS_PER_SAMPLE, Batched, LongForm, Method, Paced
-from streaming_asr.simulate.chunking import Schedule, check_feed, groups, groups_within
 from streaming_asr.simulate.logbook import Logbook, Row
 from streaming_asr.simulate.queue import Queue
+from streaming_asr.simulate.recordings import groups, groups_within
 from streaming_asr.simulate.stepper import Stepper
 from streaming_asr.utterance import Utterance
 

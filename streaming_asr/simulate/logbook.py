@@ -14,7 +14,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import SLIP_S, EventWriter, Step, UtteranceLog
 from streaming_asr.machine import MemoryMeter, ran_out_of_memory
 from streaming_asr.method import SAMPLE_RATE, Samples
-from streaming_asr.simulate.chunking import InMemory, OnDisk
+from streaming_asr.simulate.recordings import InMemory, OnDisk
 from streaming_asr.simulate.stepper import StreamRecord
 from streaming_asr.utterance import Utterance
 

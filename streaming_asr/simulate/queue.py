@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from streaming_asr.chunking import Schedule
 from streaming_asr.errors import UserError
 from streaming_asr.method import NS_PER_SAMPLE
-from streaming_asr.simulate.chunking import Schedule
 from streaming_asr.simulate.logbook import Logbook, Row
 from streaming_asr.simulate.stepper import Stepper
 from streaming_asr.utterance import Utterance

@@ -11,10 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
-from streaming_asr.events.log import committed_words, read_log
-from streaming_asr.files import write_text
 from streaming_asr.method import Word
 
 SILENCE_S = 0.5  # a gap of this length between two words ends a segment
@@ -23,8 +20,6 @@ LINE_CHARACTERS = 42
 CUE_S = 7.0
 SENTENCE_ENDS = tuple(".?!…。？！")
 PUNCTUATION = (*SENTENCE_ENDS, *",;:—，、；：")
-FILE = "segments.tsv"
-HEADER = "utterance\tstart_s\tend_s\ttext"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +128,3 @@ def clock(seconds: float, point: str = ".") -> str:
     """Return a time as `00:01:02.345`."""
     ms = round(seconds * 1000)
     return f"{ms // 3600000:02}:{ms // 60000 % 60:02}:{ms // 1000 % 60:02}{point}{ms % 1000:03}"
-
-
-def write_segments(folder: Path) -> Path:
-    """Write the segments of a cell's log to `segments.tsv` beside it, seconds with two decimals.
-
-    A recording that failed has none. Raises ValueError where words have no times.
-    """
-    lines = [HEADER]
-    for log in read_log(folder / "events.jsonl").utterances:
-        words = [Word(text, *times) for text, times in committed_words(log.steps)]
-        lines += [f"{log.utt}\t{s.start:.2f}\t{s.end:.2f}\t{s.text}" for s in segments(words)]
-    return write_text(folder / FILE, "\n".join(lines) + "\n")

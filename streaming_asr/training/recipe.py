@@ -21,18 +21,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from streaming_asr.chunking import Schedule, first_chunk_ms
 from streaming_asr.config.build import new_method
-from streaming_asr.data import read_manifest
-from streaming_asr.data.lists import refuse_listed
-from streaming_asr.data.shards import Item, by_voice, read_shards, read_timed_shards
-from streaming_asr.durations import first_chunk_ms
+from streaming_asr.corpora.lists import refuse_listed
+from streaming_asr.corpora.manifest import read_manifest
+from streaming_asr.corpora.shards import Item, by_voice, read_shards, read_timed_shards
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE, Batched, Method, display_text
 from streaming_asr.models.hash import weights_hash
-from streaming_asr.simulate.chunking import InMemory, Schedule, groups
 from streaming_asr.simulate.feeds import in_phase
 from streaming_asr.simulate.logbook import Row
+from streaming_asr.simulate.recordings import InMemory, groups
 from streaming_asr.simulate.stepper import Stepper
 from streaming_asr.text.normalise import normaliser
 from streaming_asr.training.windows import (

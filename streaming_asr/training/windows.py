@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from streaming_asr.data.noise import KINDS, in_room, telephone_band
-from streaming_asr.data.shards import Item
+from streaming_asr.corpora.noise import KINDS, in_room, telephone_band
+from streaming_asr.corpora.shards import Item
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import SAMPLE_RATE
 

@@ -21,9 +21,9 @@ from streaming_asr.align.quality import lines, measure
 from streaming_asr.align.result import Aligned, loud_frames, words_of
 from streaming_asr.align.whisper import TOKEN_FRAMES, WhisperAligner, cut, trim_pauses
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.data import Manifest, TimedWord, Utterance
-from streaming_asr.data.corpora import MINI
+from streaming_asr.corpora import MINI, Manifest
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import TimedWord, Utterance
 
 
 def utterance(

@@ -14,8 +14,8 @@ from tiny import noise, tiny_folder
 from streaming_asr.align import ctc
 from streaming_asr.align.ctc import CtcAligner, Spelled, TransformersCtc, U2Head, grow
 from streaming_asr.align.viterbi import ANYTHING, align
-from streaming_asr.data import Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import Utterance
 
 BLANK = 0
 

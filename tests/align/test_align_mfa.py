@@ -19,8 +19,8 @@ from tiny import noise
 from streaming_asr.align.command import align
 from streaming_asr.align.mfa import MfaAligner, find_mfa
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.data import TimedWord, Utterance
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import TimedWord, Utterance
 
 # As `mfa align`: reads <corpus>/<speaker>/<name>.wav and .lab, writes <name>.TextGrid below the
 # same speaker with tiers words and phones, blank intervals included; words lower-cased without

@@ -15,9 +15,9 @@ from tiny import tiny_folder
 from streaming_asr import train
 from streaming_asr.align import teacher
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.data import read_manifest
-from streaming_asr.data.corpora import MINI
-from streaming_asr.data.shards import read_shards
+from streaming_asr.corpora import MINI
+from streaming_asr.corpora.manifest import read_manifest
+from streaming_asr.corpora.shards import read_shards
 from streaming_asr.text.normalise import normaliser
 
 

@@ -74,7 +74,7 @@ def test_the_card_tells_configuration_data_and_metrics(adapter, tmp_path) -> Non
             "schema": 1,
             "config": {
                 "method": {"_target_": "streaming_asr.methods.whisperrt.Any", "weights": used},
-                "data": {"_target_": "streaming_asr.data.Mini", "split": "clean"},
+                "data": {"_target_": "streaming_asr.corpora.Mini", "split": "clean"},
                 "chunk": "300ms",
             },
             "metrics": {"wer": wer},

@@ -16,7 +16,7 @@ import pytest
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.config.settle import compose
-from streaming_asr.data import prompts
+from streaming_asr.corpora import prompts
 from streaming_asr.data.check import check, lines
 from streaming_asr.errors import UserError
 

@@ -11,7 +11,7 @@ import pytest
 from containers import write_container
 
 from streaming_asr.commands import compare, transcribe
-from streaming_asr.data import Mini
+from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
 from streaming_asr.live.command import command as live
 from streaming_asr.method import Update, Word

@@ -13,13 +13,13 @@ from omegaconf import OmegaConf
 from run_fakes import arguments
 from safetensors.numpy import save_file
 
+from streaming_asr.chunking import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.config.settle import compose
 from streaming_asr.config.types import check_arguments
 from streaming_asr.config.weights import find_weights, weights_folders
-from streaming_asr.data.corpora import MINI
-from streaming_asr.durations import first_chunk_ms, format_duration, parse_duration
+from streaming_asr.corpora import MINI
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR
 from streaming_asr.models.hash import weights_hash

@@ -14,9 +14,9 @@ import pytest
 import soundfile
 from corpora_layouts import sound, write
 
-from streaming_asr.data import Folder, Manifest
-from streaming_asr.data.audio import Composed, Reader, load_audio
-from streaming_asr.data.manifest import read_manifest
+from streaming_asr.corpora import Folder, Manifest
+from streaming_asr.corpora.audio import Composed, Reader, load_audio
+from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, read_log
 from streaming_asr.simulate.feeds import simulate

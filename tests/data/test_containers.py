@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from containers import write_container
 
-from streaming_asr.data import Folder, load_audio
-from streaming_asr.data.audio import Reader, duration_s
+from streaming_asr.corpora import Folder
+from streaming_asr.corpora.audio import Reader, duration_s, load_audio
 from streaming_asr.errors import UserError
 
 T = np.arange(3 * 16_000) / 16_000

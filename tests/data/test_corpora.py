@@ -14,18 +14,19 @@ from places import ROOT
 
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.data import Folder, Manifest, TimedWord
+from streaming_asr.corpora import Folder, Manifest
+from streaming_asr.corpora.kaldi import Kaldi
+from streaming_asr.corpora.lhotse import LhotseCuts
+from streaming_asr.corpora.librispeech import LibriSpeech, LibriSpeechPC
+from streaming_asr.corpora.manifest import read_manifest, write_manifest
+from streaming_asr.corpora.shards import Shards
+from streaming_asr.corpora.tedlium import plain
 from streaming_asr.data.check import check, lines
-from streaming_asr.data.corpora.kaldi import Kaldi
-from streaming_asr.data.corpora.lhotse import LhotseCuts
-from streaming_asr.data.corpora.librispeech import LibriSpeech, LibriSpeechPC
-from streaming_asr.data.corpora.shards import Shards
-from streaming_asr.data.corpora.tedlium import plain
-from streaming_asr.data.manifest import read_manifest, write_manifest
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR
+from streaming_asr.utterance import TimedWord
 
-MY_CORPUS = "streaming_asr.data.corpora.my_corpus"
+MY_CORPUS = "streaming_asr.corpora.my_corpus"
 
 
 def corpus(name: str, path: Path, *settings: str) -> Any:
@@ -272,7 +273,7 @@ def test_hugging_faces_data_sets_are_decoded_by_soundfile(
 
 
 def test_shards_are_a_corpus_and_a_corpus_becomes_shards(tmp_path: Path) -> None:
-    from streaming_asr.data.shards import read_shards, write_shards
+    from streaming_asr.corpora.shards import read_shards, write_shards
 
     layouts.kaldi(tmp_path)
     spoken = corpus("kaldi", tmp_path / "data/test").utterances()

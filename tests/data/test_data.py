@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 import soundfile
 
-from streaming_asr.data import Folder, Manifest, Mini, TimedWord, corpora, load_audio, read_manifest
+from streaming_asr import corpora
+from streaming_asr.corpora import Folder, Manifest, Mini
+from streaming_asr.corpora.audio import load_audio
+from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, read_log
 from streaming_asr.simulate.feeds import simulate
+from streaming_asr.utterance import TimedWord
 
 
 def tone(rate: int, seconds: float = 1.0, hz: float = 440.0) -> np.ndarray[Any, Any]:
@@ -150,7 +154,7 @@ def test_noise_is_mixed_in_when_the_audio_is_loaded(
         asked.append((kind, snr_db, seed))
         return samples * 0.5
 
-    monkeypatch.setattr("streaming_asr.data.noise.mix", mix)
+    monkeypatch.setattr("streaming_asr.corpora.noise.mix", mix)
     write_audio(tmp_path / "a.wav", np.full(100, 0.5))
     row = {"audio_filepath": "a.wav", "text": "x"}
     path = write_manifest(tmp_path, {**row, "noise": {"kind": "pink", "snr_db": 7.5, "seed": 3}})

@@ -15,10 +15,10 @@ from experiments.real.sentences import reserved, said_as_written, split, words_o
 from experiments.real.speech import HELD_OUT
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.data import Utterance
 from streaming_asr.data.check import check
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.utterance import Utterance
 
 NAMES = [first + rest for first in ("T", "B", "R", "M") for rest in ("om", "en", "ob", "ay")]
 

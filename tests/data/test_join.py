@@ -16,10 +16,11 @@ from tiny import tiny_folder
 from streaming_asr.align import auto
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.data import Manifest, TimedWord, Utterance
-from streaming_asr.data.corpora.speechocean762 import Speechocean762, frozen_speakers
-from streaming_asr.data.manifest import read_manifest, write_manifest
+from streaming_asr.corpora import Manifest
+from streaming_asr.corpora.manifest import read_manifest, write_manifest
+from streaming_asr.corpora.speechocean762 import Speechocean762, frozen_speakers
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import TimedWord, Utterance
 
 TEST, OTHER_TEST = "so0003", "so0044"  # frozen for test
 DEV, TRAIN = "so0006", "so0001"

@@ -12,8 +12,8 @@ import soundfile
 from streaming_asr.cells.folder import folder as cells
 from streaming_asr.config.build import build
 from streaming_asr.config.settle import compose
-from streaming_asr.data import Folder
-from streaming_asr.data.noise import _recordings, in_room, mix, telephone_band
+from streaming_asr.corpora import Folder
+from streaming_asr.corpora.noise import _recordings, in_room, mix, telephone_band
 from streaming_asr.errors import UserError
 
 

@@ -22,7 +22,7 @@ from places import ROOT
 from streaming_asr.commands import cli
 from streaming_asr.commands.cli import COMMANDS as PROGRAMS
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.data import Mini
+from streaming_asr.corpora import Mini
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += sorted((ROOT / "experiments").rglob("README.md"))

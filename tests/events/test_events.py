@@ -9,7 +9,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from streaming_asr.data import TimedWord
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import SCHEMA_FILE, InvalidLog, step_of
 from streaming_asr.events.log import (
@@ -21,6 +20,7 @@ from streaming_asr.events.log import (
     resume,
 )
 from streaming_asr.method import COUNTS
+from streaming_asr.utterance import TimedWord
 
 HEADER: dict[str, Any] = {
     "config": {"chunk": "300ms"},

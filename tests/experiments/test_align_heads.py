@@ -23,7 +23,7 @@ from experiments.mini.align_heads import (
     write_heads,
 )
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.data import read_manifest
+from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.alignment import alignment_map
 from streaming_asr.whisper.decoder import Decoder, DecoderCache

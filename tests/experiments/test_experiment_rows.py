@@ -12,8 +12,8 @@ from table_cells import empty_page, figures, labelled, row
 from experiments import rows
 from experiments.simul_whisper import tables as simul_whisper
 from experiments.ufal import tables as ufal
+from streaming_asr.chunking import parse_duration
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.durations import parse_duration
 from streaming_asr.run.plan import plan
 
 

@@ -96,7 +96,7 @@ def manifest(tmp_path: Path) -> Path:
 
 
 def test_the_same_seed_gives_the_same_cuts(manifest: Path) -> None:
-    from streaming_asr.data import read_manifest
+    from streaming_asr.corpora.manifest import read_manifest
 
     utterances = read_manifest(manifest)
     lengths = [[len(c.audio) for c in behaviour.cuts_of(utterances, 5, seed)] for seed in (1, 1, 2)]

@@ -12,9 +12,9 @@ import soundfile
 from places import ROOT
 
 from experiments.mini import corpus, text, voices
-from streaming_asr.data import read_manifest
-from streaming_asr.data.noise import KINDS, mix
-from streaming_asr.data.shards import read_shards
+from streaming_asr.corpora.manifest import read_manifest
+from streaming_asr.corpora.noise import KINDS, mix
+from streaming_asr.corpora.shards import read_shards
 from streaming_asr.errors import UserError
 
 MINI = ROOT / "streaming_asr/data/mini"

@@ -201,7 +201,7 @@ def test_in_form_model_and_data_may_be_others_and_no_difference_is_stated(tmp_pa
     cell(
         tmp_path,
         model={"name": "mini", "path": "mini"},
-        data={"_target_": "streaming_asr.data.Mini", "split": "clean"},
+        data={"_target_": "streaming_asr.corpora.Mini", "split": "clean"},
         method={"weights": "any_chunk"},
     )
     assert not [line for line in lines(tmp_path) if line.cell]

@@ -14,7 +14,7 @@ import soundfile
 from experiments.real import dialogue
 from experiments.real.dialogue import cut, join, kept_for_dev, utterances
 from experiments.real.games import RATE, Line, amazon_queen, steel_sky
-from streaming_asr.data.manifest import read_manifest
+from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.errors import UserError
 
 # Writes what it reads without the four bytes of a packed file's name.

@@ -15,7 +15,7 @@ from experiments.simul_whisper import parity as simul_whisper
 from experiments.ufal import real_parity as ufal
 from experiments.ufal.parity import Run, run_ours
 from experiments.whisperrt import parity as whisperrt
-from streaming_asr.data import prompts
+from streaming_asr.corpora import prompts
 from streaming_asr.models.find import find_here
 
 N_CLIPS = 3

@@ -38,7 +38,7 @@ from experiments.real.synthesis import (
     with_output,
     word_times,
 )
-from streaming_asr.data import read_manifest
+from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.errors import UserError
 
 

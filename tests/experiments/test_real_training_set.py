@@ -16,8 +16,8 @@ from experiments.real.dev import people, surroundings
 from experiments.real.packages import AUSTEN, DICKENS
 from experiments.real.readers import readers
 from experiments.real.training_set import as_sentence, main, voices_of, well_aligned
-from streaming_asr.data.corpora.speechocean762 import frozen_speakers
-from streaming_asr.data.shards import read_shards
+from streaming_asr.corpora.shards import read_shards
+from streaming_asr.corpora.speechocean762 import frozen_speakers
 from streaming_asr.utterance import TimedWord, Utterance
 
 

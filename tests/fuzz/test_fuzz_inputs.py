@@ -22,8 +22,8 @@ from places import FIXTURES
 
 from streaming_asr.config.compose import CONF_DIR
 from streaming_asr.config.settle import compose
-from streaming_asr.data import Manifest
-from streaming_asr.data.audio import duration_s, load_audio
+from streaming_asr.corpora import Manifest
+from streaming_asr.corpora.audio import duration_s, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter
 from streaming_asr.run.command import command as run

@@ -15,7 +15,7 @@ from fakes import BatchedTicker, FailsOn, Ticker, noise, utterance
 from run_fakes import Parrot, arguments
 from served import until
 
-from streaming_asr.data.audio import Resampler
+from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step, read_log
 from streaming_asr.live.command import command as live

@@ -15,7 +15,7 @@ from contract import CHECKS, Setting
 from tiny import noise
 
 from streaming_asr.config.build import new_method
-from streaming_asr.data.audio import File, load_audio
+from streaming_asr.corpora.audio import File, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.method import Word, display_text

@@ -88,7 +88,7 @@ def test_audio_that_a_method_cannot_take_is_found(
 @functools.cache
 def _speech() -> tuple[Any, Any]:
     """Two recordings of mini, or noise where mini is absent."""
-    from streaming_asr.data import corpora
+    from streaming_asr import corpora
 
     if not (corpora.MINI / "clean.jsonl").is_file():
         return fakes.noise(3.0, seed=1), fakes.noise(1.7, seed=2)
@@ -114,10 +114,10 @@ def _with_real_weights(model: str, method: str) -> tuple[Method[Any], Setting]:
 @functools.cache
 def _configured(method: str) -> tuple[Method[Any], Setting]:
     """The method as its YAML describes it, on mini's model or a small random one in its place."""
+    from streaming_asr.chunking import first_chunk_ms
     from streaming_asr.config.build import build
     from streaming_asr.config.settle import compose
-    from streaming_asr.data.corpora import MINI
-    from streaming_asr.durations import first_chunk_ms
+    from streaming_asr.corpora import MINI
 
     overrides = [f"method={method}", "chunk=300ms", "tracker=none"]
     options = (CONF / f"{method}.yaml").read_text()

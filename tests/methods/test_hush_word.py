@@ -18,7 +18,7 @@ from transformers import WhisperForConditionalGeneration
 
 from experiments.bench.profile import measure, splits
 from streaming_asr.config.build import new_method
-from streaming_asr.data.corpora import MINI, Mini
+from streaming_asr.corpora import MINI, Mini
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
 from streaming_asr.methods.hush_word.padding import (

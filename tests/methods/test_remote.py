@@ -16,10 +16,10 @@ from fakes import FailsOn, Ticker, utterance
 from served import served
 from websockets.sync.server import ServerConnection, serve
 
-from streaming_asr import clocks
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, UtteranceLog, committed_words, read_log
 from streaming_asr.methods.remote import Remote
+from streaming_asr.metrics import clocks
 from streaming_asr.simulate.feeds import simulate
 
 CHUNK = 1600  # 100 ms

@@ -18,14 +18,14 @@ from places import FIXTURES
 from tiny import noise, tiny_folder
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
+from streaming_asr.chunking import deliveries
 from streaming_asr.config.build import new_method
-from streaming_asr.data.corpora import MINI
+from streaming_asr.corpora import MINI
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal import Ufal, convert, stream
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
 from streaming_asr.methods.ufal.vad import BLOCK_SAMPLES, Gate, Silero
-from streaming_asr.simulate.chunking import deliveries
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.online import OnlineBuffer, Policy

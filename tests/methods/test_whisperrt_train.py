@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
-from streaming_asr.data.manifest import write_manifest
-from streaming_asr.data.shards import by_voice, read_shards, write_shards
+from streaming_asr.corpora.manifest import write_manifest
+from streaming_asr.corpora.shards import by_voice, read_shards, write_shards
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.train import U2Recipe
 from streaming_asr.methods.whisperrt.prefixes import pack

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 import soundfile
 
-from streaming_asr.data import Utterance, audio, corpora
-from streaming_asr.data.audio import File, Reader, load_audio
+from streaming_asr import corpora
+from streaming_asr.corpora import audio
+from streaming_asr.corpora.audio import File, Reader, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Log, read_log
 from streaming_asr.method import Samples, Update
 from streaming_asr.simulate.feeds import simulate
+from streaming_asr.utterance import Utterance
 
 
 class Together(fakes.BatchedTicker):

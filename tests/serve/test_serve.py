@@ -30,7 +30,7 @@ from run_fakes import arguments, environment
 from served import append, client, events, pcm, send, served, set_up, until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from streaming_asr.data.audio import Resampler, load_audio
+from streaming_asr.corpora.audio import Resampler, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import committed_words, read_log
 from streaming_asr.live.command import command as live

@@ -10,15 +10,15 @@ import jsonschema
 import numpy as np
 import pytest
 
-from streaming_asr import clocks
-from streaming_asr.data import Utterance
+from streaming_asr.chunking import deliveries
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import SCHEMA_FILE
 from streaming_asr.events.log import EventWriter, Log, committed_words, read_log
 from streaming_asr.method import NULL, Method, Recorder, Samples, Update, Word
-from streaming_asr.simulate.chunking import deliveries
+from streaming_asr.metrics import clocks
 from streaming_asr.simulate.feeds import feeds, recorder, stepper
 from streaming_asr.simulate.recorder import StepRecorder
+from streaming_asr.utterance import Utterance
 
 CHUNK, FIRST_CHUNK = 4800, 9600
 

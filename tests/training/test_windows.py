@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from toy_corpus import toy_corpus
 
-from streaming_asr.data.shards import by_voice, read_shards
+from streaming_asr.corpora.shards import by_voice, read_shards
 from streaming_asr.errors import UserError
 from streaming_asr.training.windows import (
     WindowOptions,

@@ -294,8 +294,8 @@ def tiny_en():
 
 
 def test_the_packages_tiny_en_computes_what_ctranslate2_computes(tiny_en):
-    from streaming_asr.data.audio import load_audio
-    from streaming_asr.data.corpora import MINI
+    from streaming_asr.corpora import MINI
+    from streaming_asr.corpora.audio import load_audio
 
     files = sorted((MINI / "audio" / "dev").glob("*.ogg"))[:2]
     clips = [load_audio(file, 0, 10) for file in files]

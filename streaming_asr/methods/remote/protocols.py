@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from streaming_asr.data.audio import Resampler
+from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples, revise
 from streaming_asr.text.normalise import common_prefix, pieces

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.data import read_manifest
+from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES, Samples
 from streaming_asr.methods.simul_whisper.truncation import (

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from streaming_asr.data.shards import Item
+from streaming_asr.corpora.shards import Item
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import NULL
 from streaming_asr.methods.u2.head import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from streaming_asr.data.nist import ctm_words, segments
-from streaming_asr.data.rows import names_of, write_lines
+from streaming_asr.corpora.nist import ctm_words, segments
+from streaming_asr.corpora.rows import names_of, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log, UtteranceLog, committed_words
 from streaming_asr.score.formats.stream import Emission, Stream, reference

@@ -18,11 +18,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from streaming_asr import clocks
-from streaming_asr.data.rows import json_rows, names_of, numbers, write_lines
+from streaming_asr.corpora.rows import json_rows, names_of, numbers, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
-from streaming_asr.metrics import trace
+from streaming_asr.metrics import clocks, trace
 from streaming_asr.metrics.latency import commit_steps
 from streaming_asr.score.formats.stream import CA, COMMITS, CU, Emission, Stream, known_of
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streaming_asr.data.rows import json_rows, names_of, numbers, write_lines
+from streaming_asr.corpora.rows import json_rows, names_of, numbers, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
 from streaming_asr.metrics import trace

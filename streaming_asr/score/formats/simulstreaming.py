@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.data.rows import files, json_rows, numbers
+from streaming_asr.corpora.rows import files, json_rows, numbers
 from streaming_asr.errors import UserError
 from streaming_asr.score.formats.stream import CA, COMMITS, CU, Emission, Stream, file_name
 from streaming_asr.text.normalise import pieces

@@ -13,10 +13,10 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
-from streaming_asr import clocks
-from streaming_asr.data.rows import files, numbers, text_rows, write_lines
+from streaming_asr.corpora.rows import files, numbers, text_rows, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
+from streaming_asr.metrics import clocks
 from streaming_asr.score.formats.stream import (
     CA,
     COMMITS,

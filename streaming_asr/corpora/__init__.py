@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from streaming_asr.data.audio import SUFFIXES, File, duration_s
-from streaming_asr.data.corpora.loader import Loader, choose
-from streaming_asr.data.manifest import audio_files, manifest_text, scan_manifest
+from streaming_asr.corpora.audio import SUFFIXES, File, duration_s
+from streaming_asr.corpora.loader import Loader, choose
+from streaming_asr.corpora.manifest import audio_files, manifest_text, scan_manifest
 from streaming_asr.errors import UserError
+from streaming_asr.files import HERE
 from streaming_asr.utterance import Utterance
 
 __all__ = ["MINI", "Corpus", "Folder", "Manifest", "Mini", "choose", "hash_of"]
 
-MINI = Path(__file__).parent.parent / "mini"
+MINI = HERE / "data" / "mini"
 
 
 class Corpus(Protocol):

@@ -16,12 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streaming_asr.data.alignments import Alignments, with_words
-from streaming_asr.data.audio import File, duration_s
-from streaming_asr.data.join import clips_of, join, joined_as
-from streaming_asr.data.lists import obtained, of_ids
-from streaming_asr.data.manifest import scan_manifest
-from streaming_asr.data.noise import noise_files, with_noise
+from streaming_asr.corpora.alignments import Alignments, with_words
+from streaming_asr.corpora.audio import File, duration_s
+from streaming_asr.corpora.join import clips_of, join, joined_as
+from streaming_asr.corpora.lists import obtained, of_ids
+from streaming_asr.corpora.manifest import scan_manifest
+from streaming_asr.corpora.noise import noise_files, with_noise
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.data.audio import File, to_mono_16k
-from streaming_asr.data.corpora.loader import Loader, is_there, missing
+from streaming_asr.corpora.audio import File, to_mono_16k
+from streaming_asr.corpora.loader import Loader, is_there, missing
 from streaming_asr.errors import UserError
 from streaming_asr.method import Samples
 from streaming_asr.utterance import Utterance

@@ -1,6 +1,6 @@
 """The frozen lists of utterances: test sets, which no training hears, and dev sets.
 
-Each is a table of data/corpora/lists. Its head says where the speech is from, under which licence,
+Each is a table of corpora/lists. Its head says where the speech is from, under which licence,
 and in which forms its recordings are known. A row has
 - `id`, `speaker` (of Common Voice the first 12 digits of the sha256 of the client id),
 - `seconds` (of the copy at hand; compression adds up to a tenth of a second),
@@ -21,14 +21,14 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from streaming_asr.data.audio import duration_s
-from streaming_asr.data.manifest import numbered
+from streaming_asr.corpora.audio import duration_s
+from streaming_asr.corpora.manifest import numbered
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import cache_root
 from streaming_asr.text.normalise import normaliser
 from streaming_asr.utterance import Utterance
 
-FOLDER = Path(__file__).parent / "corpora" / "lists"
+FOLDER = Path(__file__).parent / "lists"
 PARTS = {"clean-10-150": ("clean-10", 15)}
 """Lists that are so many utterances of each speaker of another, those with the smallest hashes."""
 

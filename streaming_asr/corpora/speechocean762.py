@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from streaming_asr.data.corpora.huggingface import HuggingFace
-from streaming_asr.data.corpora.kaldi import Kaldi, pairs
-from streaming_asr.data.corpora.loader import Loader, need_split
-from streaming_asr.data.manifest import scan_manifest
+from streaming_asr.corpora.huggingface import HuggingFace
+from streaming_asr.corpora.kaldi import Kaldi, pairs
+from streaming_asr.corpora.loader import Loader, need_split
+from streaming_asr.corpora.manifest import scan_manifest
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 

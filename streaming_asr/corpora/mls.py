@@ -11,15 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streaming_asr.data.corpora.loader import (
-    Loader,
-    Split,
-    is_there,
-    need_folder,
-    need_split,
-    recorded,
-)
-from streaming_asr.data.manifest import numbered
+from streaming_asr.corpora.loader import Loader, Split, is_there, need_folder, need_split, recorded
+from streaming_asr.corpora.manifest import numbered
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming_asr.data.audio import SUFFIXES, load_audio
+from streaming_asr.corpora.audio import SUFFIXES, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import Utterance

@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streaming_asr.chunking import Schedule, first_chunk_ms, parse_duration
 from streaming_asr.config.build import build
 from streaming_asr.config.settle import compose
-from streaming_asr.data.audio import RATES_HZ, Resampler, to_mono_16k
-from streaming_asr.durations import first_chunk_ms, parse_duration
+from streaming_asr.corpora.audio import RATES_HZ, Resampler, to_mono_16k
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Method, Samples, Update
-from streaming_asr.simulate.chunking import Schedule
 from streaming_asr.simulate.stepper import Stepper
 
 MAX_CHANNELS = 64

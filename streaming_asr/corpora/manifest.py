@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.data.audio import MAX_S, Composed, File, duration_s
-from streaming_asr.data.noise import Noisy
+from streaming_asr.corpora.audio import MAX_S, Composed, File, duration_s
+from streaming_asr.corpora.noise import Noisy
 from streaming_asr.errors import UserError
 from streaming_asr.files import validator, write_text
 from streaming_asr.method import SAMPLE_RATE

@@ -9,17 +9,19 @@ processes share its pages.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from streaming_asr.data.lists import without_listed
-from streaming_asr.data.manifest import text_lines
+from streaming_asr.corpora.lists import without_listed
+from streaming_asr.corpora.loader import Loader
+from streaming_asr.corpora.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside, write_text
-from streaming_asr.utterance import Utterance
+from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.utterance import TimedWord, Utterance
 
 PER_SHARD = 2000  # utterances
 
@@ -151,3 +153,41 @@ def write_shards(
             f"({n_long} longer); align it: python -m streaming_asr.align data=..."
         )
     return n_written, n_without, n_long
+
+
+# -- shards as a corpus: to align them, to check them, to run on them ---------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The samples of one item."""
+
+    item: Item
+
+    def __call__(self) -> Samples:
+        return self.item.samples()
+
+
+@dataclass(kw_only=True, eq=False)
+class Shards(Loader):
+    """The utterances of a folder of shards, with the word times they carry; ids by position."""
+
+    kind = "shards"
+
+    language: str | None = "en"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.split = self.split or self.path.name
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        for i, item in enumerate(read_shards(self.path)):
+            yield Utterance(
+                id=f"{self.split}-{i:06d}",
+                text=item.text,
+                audio=Stretch(item),
+                duration_s=item.n_samples / SAMPLE_RATE,
+                speaker=item.speaker,
+                language=self.language,
+                words=tuple(TimedWord(*word) for word in item.words) or None,
+            )

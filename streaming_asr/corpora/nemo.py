@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from streaming_asr.data.audio import Cut, File
-from streaming_asr.data.corpora.loader import Loader, is_there, missing
-from streaming_asr.data.manifest import numbered
+from streaming_asr.corpora.audio import Cut, File
+from streaming_asr.corpora.loader import Loader, is_there, missing
+from streaming_asr.corpora.manifest import numbered
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 

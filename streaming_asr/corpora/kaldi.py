@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from streaming_asr.data.audio import SUFFIXES, Cut
-from streaming_asr.data.corpora.loader import Loader, need_folder, recorded
-from streaming_asr.data.manifest import text_lines
+from streaming_asr.corpora.audio import SUFFIXES, Cut
+from streaming_asr.corpora.loader import Loader, need_folder, recorded
+from streaming_asr.corpora.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from streaming_asr.data.rows import numbers, text_rows
+from streaming_asr.corpora.rows import numbers, text_rows
 from streaming_asr.errors import UserError
 
 IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"

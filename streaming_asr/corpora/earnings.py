@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from streaming_asr.data.audio import File
-from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
-from streaming_asr.data.manifest import text_lines
+from streaming_asr.corpora.audio import File
+from streaming_asr.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.corpora.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import TimedWord, Utterance
 

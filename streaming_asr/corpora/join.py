@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streaming_asr.data.noise import Noisy
+from streaming_asr.corpora.noise import Noisy
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import TimedWord, Utterance

@@ -1,13 +1,16 @@
-"""The chunk schedule's durations: how they are written, and how long the first chunk is."""
+"""How audio is cut into chunks: durations as they are written, the first chunk, each delivery."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 
+FEEDS = ("fixed", "best_effort", "realtime", "realtime_queue")
 FRAME_MS = FRAME_SAMPLES * 1000 // SAMPLE_RATE  # every duration is a multiple of it
 FIRST_CHUNK_FRAMES = 30  # 600 ms: the first chunk is at least this long
 
@@ -66,3 +69,49 @@ def duration_key(name: str) -> str:
     if match is None:
         return name
     return f"{int(Decimal(match[1]) * (1000 if match[2] == 's' else 1))}ms"
+
+
+def check_feed(feed: str, batch: int, streams: int | None = None) -> None:
+    """Raise UserError for an unknown feed, a batch below 1, a batch of streams that wait, and
+    streams that are below 1, fewer than the batch or not of the feed `realtime_queue`."""
+    check_one_of(FEEDS, feed=feed)
+    if batch < 1:
+        raise UserError(f"batch={batch}: must be 1 or more; leave batch out for its default")
+    if streams is not None:
+        if feed != "realtime_queue":
+            raise UserError(f"streams={streams}: many streams need feed=realtime_queue")
+        if streams < batch:
+            raise UserError(
+                f"streams={streams}: must be at least batch={batch}, which shares a step"
+            )
+    if feed in ("best_effort", "realtime") and batch > 1:
+        raise UserError(
+            f"batch={batch} feed={feed}: such a stream waits for its own steps, "
+            "so streams cannot share one; use batch=1"
+        )
+
+
+def deliveries(n_samples: int, chunk: int, first_chunk: int, lookahead: int) -> Iterator[int]:
+    """Yield the samples received after each delivery of the feed `fixed`, ending with `n_samples`.
+
+    The first delivery is longer by the look-ahead and the last is whatever is left: audio that
+    ends on a boundary ends with a full delivery, never with an empty one after it.
+    """
+    end = first_chunk + lookahead
+    while end < n_samples:
+        yield end
+        end += chunk
+    yield n_samples
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a recording is cut, in samples: its chunks, the first one, the look-ahead behind it."""
+
+    chunk: int
+    first_chunk: int
+    lookahead: int
+
+    def ends(self, n_samples: int) -> Iterator[int]:
+        """Yield the samples received after each delivery of a recording of `n_samples`."""
+        return deliveries(n_samples, self.chunk, self.first_chunk, self.lookahead)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streaming_asr.data.corpora.loader import Loader, need_folder, need_split, recorded
-from streaming_asr.data.manifest import numbered
+from streaming_asr.corpora.loader import Loader, need_folder, need_split, recorded
+from streaming_asr.corpora.manifest import numbered
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import Utterance

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streaming_asr.data.audio import Cut
-from streaming_asr.data.corpora.loader import Loader, is_there, missing, need_folder, need_split
-from streaming_asr.data.nist import Segment, segments
+from streaming_asr.corpora.audio import Cut
+from streaming_asr.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.corpora.nist import Segment, segments
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.utterance import Utterance
 

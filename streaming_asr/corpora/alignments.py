@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from streaming_asr.data.audio import Cut
-from streaming_asr.data.manifest import numbered
-from streaming_asr.data.nist import ctm_words
-from streaming_asr.data.rows import names_of
+from streaming_asr.corpora.audio import Cut
+from streaming_asr.corpora.manifest import numbered
+from streaming_asr.corpora.nist import ctm_words
+from streaming_asr.corpora.rows import names_of
 from streaming_asr.errors import UserError
 from streaming_asr.text.normalise import light_key
 from streaming_asr.utterance import TimedWord, Utterance

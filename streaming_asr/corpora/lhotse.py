@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from streaming_asr.data.audio import Cut, to_mono_16k
-from streaming_asr.data.corpora.loader import Loader, is_there, missing
+from streaming_asr.corpora.audio import Cut, to_mono_16k
+from streaming_asr.corpora.loader import Loader, is_there, missing
 from streaming_asr.errors import UserError
 from streaming_asr.method import Samples
 from streaming_asr.utterance import TimedWord, Utterance

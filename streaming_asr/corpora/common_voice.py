@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streaming_asr.data.corpora.loader import (
+from streaming_asr.corpora.loader import (
     Loader,
     Split,
     need_folder,
@@ -26,7 +26,7 @@ from streaming_asr.data.corpora.loader import (
     recorded,
     scan_manifests,
 )
-from streaming_asr.data.manifest import text_lines
+from streaming_asr.corpora.manifest import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 

@@ -1,63 +1,13 @@
-"""What is fed when: the chunks of a recording, the groups that share a step, the samples."""
+"""The recordings of a simulation: which of them share a step, and their samples."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import Utterance
-
-FEEDS = ("fixed", "best_effort", "realtime", "realtime_queue")
-
-
-def check_feed(feed: str, batch: int, streams: int | None = None) -> None:
-    """Raise UserError for an unknown feed, a batch below 1, a batch of streams that wait, and
-    streams that are below 1, fewer than the batch or not of the feed `realtime_queue`."""
-    check_one_of(FEEDS, feed=feed)
-    if batch < 1:
-        raise UserError(f"batch={batch}: must be 1 or more; leave batch out for its default")
-    if streams is not None:
-        if feed != "realtime_queue":
-            raise UserError(f"streams={streams}: many streams need feed=realtime_queue")
-        if streams < batch:
-            raise UserError(
-                f"streams={streams}: must be at least batch={batch}, which shares a step"
-            )
-    if feed in ("best_effort", "realtime") and batch > 1:
-        raise UserError(
-            f"batch={batch} feed={feed}: such a stream waits for its own steps, "
-            "so streams cannot share one; use batch=1"
-        )
-
-
-def deliveries(n_samples: int, chunk: int, first_chunk: int, lookahead: int) -> Iterator[int]:
-    """Yield the samples received after each delivery of the feed `fixed`, ending with `n_samples`.
-
-    The first delivery is longer by the look-ahead and the last is whatever is left: audio that
-    ends on a boundary ends with a full delivery, never with an empty one after it.
-    """
-    end = first_chunk + lookahead
-    while end < n_samples:
-        yield end
-        end += chunk
-    yield n_samples
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How a recording is cut, in samples: its chunks, the first one, the look-ahead behind it."""
-
-    chunk: int
-    first_chunk: int
-    lookahead: int
-
-    def ends(self, n_samples: int) -> Iterator[int]:
-        """Yield the samples received after each delivery of a recording of `n_samples`."""
-        return deliveries(n_samples, self.chunk, self.first_chunk, self.lookahead)
 
 
 def groups(utterances: Sequence[Utterance], size: int) -> Iterator[list[Utterance]]:

@@ -19,15 +19,19 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from streaming_asr.corpora import Manifest, hash_of
+from streaming_asr.corpora.manifest import manifest_text
 from streaming_asr.errors import UserError
 from streaming_asr.files import cache_root, kept
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.utterance import Utterance
 
 LANGUAGES = ("en", "es", "fr", "it", "ru")
 VERSION = "1.6.1-1"
@@ -210,3 +214,35 @@ def licence(copyright_file: Path, language: str) -> str:
         f"{own.get('License', 'see the copyright file')}, copyright "
         f"{own.get('Copyright', 'of its authors')} (Debian package {packages(language)[0]})"
     )
+
+
+@dataclass(kw_only=True, eq=False)
+class Prompts(Manifest):
+    """The prompts of one language, obtained on first use."""
+
+    path: Path = field(default=Path(), init=False)
+    language: str | None = None
+    """One of `LANGUAGES`; None and `detect` take English."""
+
+    def __post_init__(self) -> None:
+        self.split = "en" if self.language in (None, "detect") else str(self.language)
+        packages(self.split)
+        self.path = place_of(self.split) / MANIFEST
+        self.name = self.name or "prompts"
+        super().__post_init__()
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        self._folder()
+        yield from super().scan()
+
+    def data_hash(self) -> str:
+        """Of what was read of the packages, and of noise and alignments where they are given."""
+        source = json.loads(manifest_text(self._folder() / SOURCE))
+        return hash_of(str(source["sha256"]), self._beside())
+
+    def licence(self) -> str:
+        """Licence and attribution, as the package states them."""
+        return licence(self._folder() / COPYRIGHT, self.split)
+
+    def _folder(self) -> Path:
+        return fetch_prompts(self.split)
