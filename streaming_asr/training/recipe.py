@@ -297,9 +297,25 @@ def stream_dev_wer(
     if language is not None:
         dev = [replace(utterance, language=language) for utterance in dev]
     dev = sorted(dev, key=lambda utterance: utterance.language or "")
-    alike = [list(group) for _, group in itertools.groupby(dev, lambda u: u.language)]
+    return dev_wer(dev, stream_texts(method, dev, chunk, first_chunk, recorder=recorder))
+
+
+def stream_texts(
+    method: Method[Any],
+    utterances: Sequence[Utterance],
+    chunk: int,
+    first_chunk: int,
+    *,
+    recorder: Recorder = NULL,
+) -> list[str]:
+    """What `method` commits of each utterance, fed as the simulator feeds it.
+
+    chunk, first_chunk: samples. A batched method hears those in phase that stand in a row in one
+    language. recorder: counts over all streams.
+    """
+    alike = [list(group) for _, group in itertools.groupby(utterances, lambda u: u.language)]
     texts: list[str] = []
-    for group in alike if isinstance(method, Batched) else [[one] for one in dev]:
+    for group in alike if isinstance(method, Batched) else [[one] for one in utterances]:
         audio = [utterance.load() for utterance in group]
         spoken = group[0].language
         if isinstance(method, Batched):
@@ -322,7 +338,7 @@ def stream_dev_wer(
                 kept = len(words[i]) - update.retracted
                 words[i] = [*words[i][:kept], *update.committed]
         texts += map(display_text, words)
-    return dev_wer(dev, texts)
+    return texts
 
 
 def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None = None) -> float:
