@@ -28,7 +28,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
-from streaming_asr.cells.folder import folder as cells
+from streaming_asr.cells import folder as cells
 from streaming_asr.chunking import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.config.build import build, program
 from streaming_asr.config.settle import check_attention

@@ -24,7 +24,7 @@ from omegaconf import DictConfig
 
 from streaming_asr.align.auto import AutoAligner
 from streaming_asr.align.command import safe
-from streaming_asr.cells.folder import folder as cells
+from streaming_asr.cells import folder as cells
 from streaming_asr.config.build import build
 from streaming_asr.corpora.audio import Cut, File
 from streaming_asr.corpora.manifest import text_lines, write_manifest

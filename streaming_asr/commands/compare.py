@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _compare(argv: list[str]) -> int:
-    from streaming_asr.run.command import command as run
+    from streaming_asr.run import command as run
 
     named = [each.partition("=")[2] for each in argv if each.startswith("audio=")]
     if len(named) != 1:

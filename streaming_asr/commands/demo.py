@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if {"-h", "--help"} & set(given):
         print(__doc__)
         return 0
-    from streaming_asr.run.command import command as run
+    from streaming_asr.run import command as run
     from streaming_asr.run.obtain import table
 
     known = table()

@@ -29,7 +29,11 @@ from streaming_asr.text.normalise import normaliser
 from streaming_asr.utterance import Utterance
 
 FOLDER = Path(__file__).parent / "lists"
-PARTS = {"clean-10-150": ("clean-10", 15)}
+PARTS = {
+    "clean-10-150": ("clean-10", 15),
+    "clean-dev-100": ("clean-dev", 10),
+    "cv-dev-2": ("cv-dev", 2),
+}
 """Lists that are so many utterances of each speaker of another, those with the smallest hashes."""
 
 DIGITS_OF_SPEAKER = 12

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.align.auto import give_times
-from streaming_asr.cells.folder import folder as folders
-from streaming_asr.cells.folder import pieces
+from streaming_asr.cells import folder as folders
+from streaming_asr.cells import pieces
 from streaming_asr.cells.hashes import code_hash, config_hash
 from streaming_asr.chunking import parse_duration
 from streaming_asr.config.build import build

@@ -29,8 +29,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from streaming_asr import machine
-from streaming_asr.cells.folder import folder as folders
-from streaming_asr.cells.folder import pieces
+from streaming_asr.cells import folder as folders
+from streaming_asr.cells import pieces
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import check_name
 from streaming_asr.config.settle import check_options, settle

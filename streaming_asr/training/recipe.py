@@ -291,12 +291,25 @@ def stream_dev_wer(
     if language is not None:
         dev = [replace(utterance, language=language) for utterance in dev]
     dev = sorted(dev, key=lambda utterance: utterance.language or "")
+    texts, counts = stream_texts(method, dev, chunk, first_chunk)
+    return dev_wer(dev, texts), counts
+
+
+def stream_texts(
+    method: Method[Any], utterances: Sequence[Utterance], chunk: int, first_chunk: int
+) -> tuple[list[str], Counter[str]]:
+    """Return what `method` commits of each utterance, fed as the simulator feeds it, and the sums
+    of the counts of all steps.
+
+    chunk, first_chunk: samples. A batched method hears those in phase that stand in a row in one
+    language.
+    """
     together = isinstance(method, Batched)
     stepper = Stepper(method, together=together)
     schedule = Schedule(chunk, first_chunk, method.lookahead_samples)
     texts: list[str] = []
     counts: Counter[str] = Counter()
-    for group in groups(dev, len(dev) if together else 1):
+    for group in groups(utterances, len(utterances) if together else 1):
         rows = [
             Row(utterance, InMemory(utterance.load()), "fixed", len(group), schedule.lookahead)
             for utterance in group
@@ -304,7 +317,7 @@ def stream_dev_wer(
         for _, step in in_phase(stepper, rows, schedule):
             counts.update(step.counts)
         texts += [display_text(row.committed) for row in rows]
-    return dev_wer(dev, texts), counts
+    return texts, counts
 
 
 def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None = None) -> float:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from run_fakes import RUN, arguments, cu_scores, program, texts
 
-from streaming_asr.cells.folder import hashes
+from streaming_asr.cells import hashes
 from streaming_asr.events.log import read_log
-from streaming_asr.run.command import cell as cell_module
-from streaming_asr.run.command import command as run
+from streaming_asr.run import cell as cell_module
+from streaming_asr.run import command as run
 from streaming_asr.score import find_cells
 from streaming_asr.score.command import main
 from streaming_asr.score.results import read_cells

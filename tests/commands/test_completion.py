@@ -49,7 +49,7 @@ def test_bash_completes_choices_and_settings(line: str, offered: set[str], tmp_p
 
 @pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
 def test_each_shell_has_its_script(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
-    from streaming_asr.run.command import command as run
+    from streaming_asr.run import command as run
 
     assert run.main(["-sc", f"install={shell}"]) == 0
     assert "streaming-asr" in capfd.readouterr().out

@@ -20,7 +20,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.models import find, packages
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.models.packages import Packaged, Wheel, packaged
-from streaming_asr.run.command import obtain as get
+from streaming_asr.run import obtain as get
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.load import load_whisper
 

@@ -13,10 +13,10 @@ from containers import write_container
 from streaming_asr.commands import compare, transcribe
 from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
-from streaming_asr.live.command import command as live
+from streaming_asr.live import command as live
 from streaming_asr.method import Update, Word
-from streaming_asr.run.command import command as run
-from streaming_asr.run.command import obtain as get
+from streaming_asr.run import command as run
+from streaming_asr.run import obtain as get
 from streaming_asr.text.subtitles import Segment, cues, lines, srt, vtt
 
 MINI = ("model=mini", "chunk=1s")

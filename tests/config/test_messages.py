@@ -14,7 +14,7 @@ from run_fakes import Phrases, arguments
 from streaming_asr import align, train
 from streaming_asr.corpora import Folder
 from streaming_asr.errors import UserError
-from streaming_asr.run.command import command as run
+from streaming_asr.run import command as run
 from streaming_asr.utterance import Utterance
 
 

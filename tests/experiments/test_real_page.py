@@ -15,7 +15,7 @@ from experiments.papers import compare as papers
 from streaming_asr import train
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.data import command as data_command
-from streaming_asr.run.command import command as run
+from streaming_asr.run import command as run
 
 PAGE = ROOT / "docs" / "real.md"
 COMMANDS = re.findall(

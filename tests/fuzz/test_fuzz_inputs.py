@@ -26,7 +26,7 @@ from streaming_asr.corpora import Manifest
 from streaming_asr.corpora.audio import duration_s, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter
-from streaming_asr.run.command import command as run
+from streaming_asr.run import command as run
 from streaming_asr.score import score_folder
 from streaming_asr.score.command import main as score
 from streaming_asr.score.formats import FORMATS

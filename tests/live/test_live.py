@@ -18,7 +18,7 @@ from served import until
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step, read_log
-from streaming_asr.live.command import command as live
+from streaming_asr.live import command as live
 from streaming_asr.live.engine import Engine, LiveStep
 from streaming_asr.live.scores import _pieces
 from streaming_asr.live.streams import LiveStream

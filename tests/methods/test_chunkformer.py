@@ -24,7 +24,7 @@ from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import Greedy, best_path
 from streaming_asr.methods.chunkformer.features import fbank
 from streaming_asr.methods.chunkformer.load import load
-from streaming_asr.run.command import command as run
+from streaming_asr.run import command as run
 from streaming_asr.simulate.recorder import StepRecorder
 
 SHORT = {"mode": "longform", "chunk_frames": 4, "left_frames": 8, "right_frames": 5}

@@ -11,10 +11,10 @@ from run_fakes import RUN, arguments, cu_scores, program, texts
 
 from experiments import slurm
 from streaming_asr import machine as memory
-from streaming_asr.cells.folder import folder as cells
+from streaming_asr.cells import folder as cells
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
-from streaming_asr.run.command import command as run
+from streaming_asr.run import command as run
 from streaming_asr.score.results import read_cells
 from streaming_asr.terminal import exit_status
 

@@ -10,12 +10,12 @@ import pytest
 import run_fakes
 from run_fakes import RUN, arguments, cu_scores, program, texts
 
-from streaming_asr.cells.folder import folder as cells
-from streaming_asr.cells.folder import hashes
+from streaming_asr.cells import folder as cells
+from streaming_asr.cells import hashes
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
-from streaming_asr.run.command import cell as run_cell
-from streaming_asr.run.command import command as run
+from streaming_asr.run import cell as run_cell
+from streaming_asr.run import command as run
 
 CELL = "method=parrot,chunk=300ms,data=phrases,model=none"
 

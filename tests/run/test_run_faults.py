@@ -14,10 +14,10 @@ import pytest
 import run_fakes
 from run_fakes import RUN, arguments, cu_scores, environment, program, texts
 
-from streaming_asr.cells.folder import folder as cells
+from streaming_asr.cells import folder as cells
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
-from streaming_asr.run.command import command as run
+from streaming_asr.run import command as run
 
 AXES = ("chunk=100ms,300ms", "seed=1,2")
 

@@ -14,7 +14,7 @@ from tiny import tiny_folder
 from streaming_asr.align import auto
 from streaming_asr.corpora import Manifest
 from streaming_asr.errors import UserError
-from streaming_asr.run.command import command as run
+from streaming_asr.run import command as run
 from streaming_asr.train import _choose_data
 
 

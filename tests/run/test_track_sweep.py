@@ -19,8 +19,8 @@ from wandb_server import records, stand_in
 
 from streaming_asr.commands import sync
 from streaming_asr.score.table import HEADLINE
+from streaming_asr.track import workspace as track_layout
 from streaming_asr.track.tracker import tracker
-from streaming_asr.track.tracker import workspace as track_layout
 
 SWEEP = ROOT / "docs" / "wandb_sweep.yaml"
 WANDB = Path(sys.executable).with_name("wandb")

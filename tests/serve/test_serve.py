@@ -33,7 +33,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from streaming_asr.corpora.audio import Resampler, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import committed_words, read_log
-from streaming_asr.live.command import command as live
+from streaming_asr.live import command as live
 from streaming_asr.method import Samples
 from streaming_asr.score import score_folder
 from streaming_asr.serve import main

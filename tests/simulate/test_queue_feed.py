@@ -14,7 +14,8 @@ from streaming_asr.events.log import EventWriter, Log, UtteranceLog, read_log
 from streaming_asr.method import Samples, Update
 from streaming_asr.metrics import compute, traces
 from streaming_asr.score.streams import beside, lags, recordings
-from streaming_asr.simulate.feeds import queue, recorder, simulate, stepper
+from streaming_asr.simulate import queue, recorder, stepper
+from streaming_asr.simulate.feeds import simulate
 from streaming_asr.simulate.queue import assign
 
 CHUNK, FIRST_CHUNK = 4800, 9600

@@ -16,7 +16,7 @@ from streaming_asr.events.check import SCHEMA_FILE
 from streaming_asr.events.log import EventWriter, Log, committed_words, read_log
 from streaming_asr.method import NULL, Method, Recorder, Samples, Update, Word
 from streaming_asr.metrics import clocks
-from streaming_asr.simulate.feeds import feeds, recorder, stepper
+from streaming_asr.simulate import feeds, recorder, stepper
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.utterance import Utterance
 

@@ -519,7 +519,7 @@ def test_a_training_without_any_score_says_so(tmp_path, monkeypatch, capsys):
 def test_a_second_training_of_the_same_entry_is_refused_and_leaves_the_first_alone(
     tmp_path, monkeypatch, capsys
 ):
-    from streaming_asr.cells.folder import folder as cells
+    from streaming_asr.cells import folder as cells
 
     work = tmp_path / "training" / "mini" / "whisperrt" / "300ms"
     work.mkdir(parents=True)

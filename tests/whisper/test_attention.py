@@ -15,7 +15,7 @@ from streaming_asr.cells.hashes import config_hash
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.methods.offline.stream import Offline
-from streaming_asr.run.command import command as run
+from streaming_asr.run import command as run
 from streaming_asr.whisper.attention import attention
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.load import load_whisper

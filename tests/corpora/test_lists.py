@@ -16,13 +16,15 @@ import corpora_layouts as layouts
 import pytest
 from corpora_layouts import sound, write
 
-from streaming_asr import get
-from streaming_asr.config import build, compose_raw
-from streaming_asr.data import TimedWord, Utterance, lists, obtain
-from streaming_asr.data.audio import File
-from streaming_asr.data.lists import held_by, speaker_hash, speech_list, text_hash
-from streaming_asr.data.shards import read_shards, write_shards
+from streaming_asr.config.build import build
+from streaming_asr.config.compose import compose_raw
+from streaming_asr.corpora import lists, obtain
+from streaming_asr.corpora.audio import File
+from streaming_asr.corpora.lists import held_by, speaker_hash, speech_list, text_hash
+from streaming_asr.corpora.shards import read_shards, write_shards
 from streaming_asr.errors import UserError
+from streaming_asr.run import obtain as get
+from streaming_asr.utterance import TimedWord, Utterance
 
 IDS = ("1089-134686-0001", "121-121726-0000")
 CLIENT = "02205b57e427c6ec" * 8

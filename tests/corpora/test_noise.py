@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from streaming_asr.cells.folder import folder as cells
+from streaming_asr.cells import folder as cells
 from streaming_asr.config.build import build
 from streaming_asr.config.settle import compose
 from streaming_asr.corpora import Folder

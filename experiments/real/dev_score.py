@@ -1,0 +1,168 @@
+"""How far a WhisperRT adapter stands from the offline model on the dev sets.
+
+Recipes, checkpoints and settings are chosen by it:
+
+    python -m experiments.real.dev_score --weights FOLDER [--model tiny.en]
+        [--sets clean-dev-100=FOLDER/manifest.jsonl ...] [--chunks 300ms 1s]
+
+A set is a manifest under a name. Of a name that is a frozen list only its utterances are scored,
+and without a manifest it is read where `python -m streaming_asr get` keeps that list. Each set is
+streamed greedily, some streams in phase. Printed are its word errors beside those of the offline
+model, which --offline keeps so that they are computed once, and at the end the geometric mean over
+the sets of WER over offline's WER. A set without an error counts as half an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.chunking import first_chunk_ms, parse_duration
+from streaming_asr.config.build import new_method
+from streaming_asr.corpora.lists import list_names, of_ids, place_of, whole_list
+from streaming_asr.corpora.manifest import read_manifest
+from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
+from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.run.obtain import table
+from streaming_asr.terminal import exit_status
+from streaming_asr.text.normalise import normaliser
+from streaming_asr.utterance import Utterance
+
+SETS = (
+    "clean-dev-100",
+    "cv-dev-2",
+    "readers=outputs/real/readers.jsonl",
+    "dev=outputs/real/dev/dev.jsonl",
+)
+TOGETHER = 25  # streams in phase
+
+
+@dataclass(frozen=True)
+class DevSet:
+    """Utterances to choose on; `n_words` of their normalised texts."""
+
+    name: str
+    utterances: Sequence[Utterance]
+    n_words: int
+
+    @property
+    def key(self) -> str:
+        """What tells its utterances and their texts from others."""
+        said = [[u.id, u.text] for u in self.utterances]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+
+def dev_set(given: str) -> DevSet:
+    """The set of `NAME=MANIFEST`, or of a frozen list's NAME alone.
+
+    Raises UserError for a name alone that is no list, and for speech that is not the list's."""
+    name, _, manifest = given.partition("=")
+    if not manifest and name not in list_names():
+        raise UserError(f"--sets {given}: no frozen list of this name; write NAME=MANIFEST")
+    path = Path(manifest) if manifest else place_of(name) / "manifest.jsonl"
+    if not path.is_file():
+        raise UserError(
+            f"--sets {given}: {path} is not there; name its manifest with NAME=MANIFEST"
+            + (
+                f", or get it: python -m streaming_asr get {whole_list(name)}"
+                if not manifest
+                else ""
+            )
+        )
+    utterances = read_manifest(path)
+    if name in list_names():
+        found = of_ids(utterances, name)
+        if problem := next((each for each in found if isinstance(each, UserError)), None):
+            raise problem
+        utterances = [each for each in found if isinstance(each, Utterance)]
+    utterances.sort(key=lambda u: u.duration_s)  # streams in phase end together
+    words = normaliser("en").words
+    return DevSet(name, utterances, sum(len(words(u.text)) for u in utterances))
+
+
+def word_errors(method: Any, one: DevSet, chunk_ms: int, first_ms: int) -> int:
+    """The errors in what `method` commits of the set."""
+    from streaming_asr.training.recipe import dev_wer, stream_texts
+
+    chunk, first = (ms * SAMPLE_RATE // 1000 for ms in (chunk_ms, first_ms))
+    texts: list[str] = []
+    for at in range(0, len(one.utterances), TOGETHER):
+        texts += stream_texts(method, one.utterances[at : at + TOGETHER], chunk, first)[0]
+    return round(dev_wer(one.utterances, texts) * one.n_words / 100)
+
+
+def offline_errors(model: Path, sets: Sequence[DevSet], kept: Path) -> list[int]:
+    """The offline model's errors in each set; `kept` holds those of earlier calls."""
+    from streaming_asr.models.hash import weights_hash
+
+    known: dict[str, int] = json.loads(kept.read_text("utf-8")) if kept.is_file() else {}
+    base = weights_hash(model)
+    method = None
+    for one in sets:
+        if f"{base} {one.key}" not in known:
+            method = method or new_method("offline", model)
+            known[f"{base} {one.key}"] = word_errors(method, one, 1000, 1000)
+            write_text(kept, json.dumps(known, indent=1, sort_keys=True) + "\n")
+    return [known[f"{base} {one.key}"] for one in sets]
+
+
+def geometric_mean(errors: Sequence[int], offline: Sequence[int]) -> float:
+    """The mean over sets of errors over offline's errors; none counts as half of one."""
+    ratios = [max(a, 0.5) / max(b, 0.5) for a, b in zip(errors, offline, strict=True)]
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def program(argv: Sequence[str] | None) -> None:
+    """The command, without its exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--weights", required=True, help="the adapter's folder")
+    parser.add_argument("--model", default="tiny.en", choices=("tiny.en", "base"))
+    parser.add_argument("--sets", nargs="+", default=SETS, metavar="NAME[=MANIFEST]")
+    parser.add_argument("--chunks", nargs="+", default=["300ms", "1s"])
+    parser.add_argument("--offline", type=Path, default=Path("outputs/real/dev_offline.json"))
+    given = parser.parse_args(argv)
+    lengths = {chunk: (parse_duration(chunk), first_chunk_ms(chunk)) for chunk in given.chunks}
+    sets = [dev_set(each) for each in given.sets]
+    model = table()[given.model]().folder
+    given.offline.parent.mkdir(parents=True, exist_ok=True)
+    offline = offline_errors(model, sets, given.offline)
+    print(f"{'set':<14} chunk   words  WER % offline  ratio  CPU s")
+    for chunk, (chunk_ms, first_ms) in lengths.items():
+        method = new_method(
+            "whisperrt",
+            model,
+            weights=given.weights,
+            chunk_s=chunk_ms / 1000,
+            first_chunk_s=first_ms / 1000,
+        )
+        errors = []
+        for one, least in zip(sets, offline, strict=True):
+            begun = time.process_time()
+            errors.append(word_errors(method, one, chunk_ms, first_ms))
+            wer, base = (100 * n / one.n_words for n in (errors[-1], least))
+            ratio, took = geometric_mean(errors[-1:], [least]), time.process_time() - begun
+            print(
+                f"{one.name:<14} {chunk:<6} {one.n_words:>6} {wer:>6.1f} {base:>7.1f} "
+                f"{ratio:>6.2f} {took:>6.0f}",
+                flush=True,
+            )
+        print(f"{'geometric mean':<14} {chunk:<6} {geometric_mean(errors, offline):>29.3f}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    return exit_status(partial(program, argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
