@@ -144,14 +144,7 @@ def _what_is(folder: Path, spec: str | None) -> str:
         return f"it is a CTranslate2 model of another kind ({spec})"
     if (kind := _model_type(folder)) is not None:
         return f"it is a Hugging Face model of type {kind}"
-    if (folder / "adapter_config.json").is_file():
-        return "it is an adapter of peft, not a model"
-    if (folder / "config.json").is_file():
-        return "its config.json names no model_type, and there is no model.bin of CTranslate2"
-    if (folder / "config.yaml").is_file():
-        return "it is a folder of a ChunkFormer, which only method=chunkformer takes"
-    names = sorted(entry.name for entry in folder.iterdir())
-    return f"it holds {', '.join(names[:4])}{' ...' * (len(names) > 4)}" if names else "it is empty"
+    return "it has no config.json that names a model_type, and no model.bin of CTranslate2"
 
 
 def is_local(path: str) -> bool:

@@ -146,8 +146,8 @@ def load_whisper(
     adapter: str | Path | None = None,
     tokenizer_path: str | Path | None = None,
 ) -> Whisper:
-    """Load `path` (folder, hub name, name@revision) and merge `adapter` (peft folder, published
-    checkpoint). tokenizer_path: the model whose tokenizer it shares, by default its own.
+    """Load `path` (folder, hub name, name@revision) and merge `adapter` (peft folder).
+    tokenizer_path: the model whose tokenizer it shares, by default its own.
 
     dtype: float32, float16, bfloat16, or int8 on a CPU: the linear layers of encoder and decoder in
     8 bits, the adapter merged before; the output layer, which is the embedding too, in float32.

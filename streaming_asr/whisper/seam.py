@@ -31,21 +31,11 @@ class Seam:
     """Newest audio that is kept where no such word is."""
 
     @classmethod
-    def of(
-        cls,
-        context_frames: int,
-        chunk_frames: int,
-        first_chunk_frames: int,
-        margin_s: float | None = None,
-    ) -> Seam:
-        """Return a stream's rule; `margin_s` stands in for the two seconds before a full context.
-
-        Raises UserError where the chunk leaves no room.
-        """
+    def of(cls, context_frames: int, chunk_frames: int, first_chunk_frames: int) -> Seam:
+        """Return a stream's rule. Raises UserError where the chunk leaves no room."""
         share = min(1.0, context_frames / (15 * FRAMES_PER_S))
-        margin = round((2 * share if margin_s is None else margin_s) * FRAMES_PER_S)
         seam = cls(
-            limit=context_frames - margin,
+            limit=context_frames - round(2 * share * FRAMES_PER_S),
             age=round(FRAMES_PER_S * share),
             keep=round(5 * FRAMES_PER_S * share),
         )

@@ -72,10 +72,6 @@ class Guide:
         """Return for each hypothesis the verdict on its next token and the token's frame."""
         return [(Verdict.TAKE, None)] * len(live)
 
-    def rejoin(self, tokens: Sequence[int]) -> bool:
-        """Return whether to go on with the best hypothesis alone, which now has these tokens."""
-        return False
-
     def reorder(self, parents: Sequence[int]) -> None:
         """Hypothesis i goes on from hypothesis parents[i]."""
 
@@ -131,8 +127,6 @@ class BeamSearch:
                 if len(live) == 1 and guide.narrow(tokens[0][0]):
                     tokens, log_probs = [tokens[0][:1]], [log_probs[0][:1]]
                 parents, live = self._grow(live, ended, guide.judge(live), tokens, log_probs)
-                if live and guide.rejoin(live[0].tokens):
-                    parents, live = parents[:1], live[:1]
             if len(ended) >= self.beam or not live:
                 break
             if len(live[0].tokens) >= max_new:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_S, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
@@ -196,15 +195,6 @@ def emit_window(
         )
         for word, (start, end) in zip(window.words[:n_words], times, strict=False)
     ]
-
-
-def check_search(beam: int, max_tokens: int | None) -> None:
-    """Raises UserError for settings of a search that are out of range."""
-    if beam < 0 or (max_tokens is not None and max_tokens < 1):
-        raise UserError(
-            f"beam={beam}, max_tokens={max_tokens}: beam is 0 (greedy) or more, max_tokens at "
-            "least 1 or null"
-        )
 
 
 DecodeWindow = Callable[[Samples, list[int]], Passes[Window]]

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import BLANK, FRAME_S, Greedy, best_path
@@ -133,15 +133,12 @@ class ChunkFormerRecipe(CorpusRecipe):
 
     def __post_init__(self) -> None:
         chunks, lefts, rights = self.chunks, self.lefts, self.rights
-        if not 0.0 < self.ctc_weight <= 1.0 or not chunks or not lefts or not rights:
+        check_range(0, 1, above=True, ctc_weight=self.ctc_weight)
+        whole = not any(c == 0 or c < -1 for c in chunks) and min(*lefts, *rights, 0) >= 0
+        if not whole or not (chunks and lefts and rights):
             raise UserError(
-                f"ctc_weight={self.ctc_weight}: above 0 and at most 1; chunks, lefts and rights "
-                "name at least one number each"
-            )
-        if any(c == 0 or c < -1 for c in chunks) or min(*lefts, *rights, 0) < 0:
-            raise UserError(
-                f"chunks={list(chunks)}, lefts={list(lefts)}, rights={list(rights)}: frames; -1 in "
-                "chunks is the full context"
+                f"chunks={list(chunks)}, lefts={list(lefts)}, rights={list(rights)}: at least one "
+                "number of frames each; -1 in chunks is the full context"
             )
         super().__post_init__()
         self.train_on(sorted(self.items, key=lambda item: item.n_samples))

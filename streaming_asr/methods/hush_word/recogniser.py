@@ -48,13 +48,12 @@ class Transcriber(WindowDecoder):
         *,
         beam: int,
         prune: bool,
-        reenter: bool,
         max_tokens: int | None,
     ) -> None:
         super().__init__(whisper, beam, max_tokens or whisper.max_tokens // 2)
         self.encoder = encoder
         self.limit_samples = encoder.limit_samples
-        self._prune, self._reenter = prune, reenter
+        self._prune = prune
         self._skips = punctuation(whisper)
 
     @property
@@ -100,7 +99,7 @@ class Transcriber(WindowDecoder):
             self.decoder.append_frames(cache, encoded.hidden, 0)
         guide = None
         if self._prune and reference:
-            guide = Reference(reference, self._skips, reenter=self._reenter)
+            guide = Reference(reference, self._skips)
         n_frames, n_heard = encoded.hidden.shape[1], encoded.n_heard
         return (
             yield from self.search_window(

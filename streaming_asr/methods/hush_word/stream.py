@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
 from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split
@@ -21,7 +21,6 @@ from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
 from streaming_asr.whisper.quantise import check_device
 from streaming_asr.whisper.settings import Chunked
 from streaming_asr.whisper.together import Passes, SharedPasses
-from streaming_asr.whisper.transcribe import check_search
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,12 +36,11 @@ class HushWord(SharedPasses, Chunked):
 
     weights: folder of the hush word. padding: full, none, zeros, noise or hush; padding_s: of
     zeros and noise, default 0.5 s. beam: 0 or 1 is greedy. prune: follow the last round's text at
-    width 1; reenter: again after a fallback. n: hypotheses that must agree. trim_s: buffer length
-    in seconds beyond which it is trimmed, default 15 or half the model's context. max_tokens: of a
-    round's text, default half the decoder's positions. pipeline: none, or threads of encoder and
-    decoder as in 1:1, or profiled (`python -m experiments.bench.profile`); the encoder then runs in
-    a process of its own, on encoder_device, and the text comes a round later. Raises UserError on
-    settings out of range and on a model or hush word that cannot be loaded.
+    width 1. n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is
+    trimmed, default 15 or half the model's context. max_tokens: of a round's text, default half the
+    decoder's positions. pipeline: none, or threads of encoder and decoder as in 1:1; the encoder
+    then runs in a process of its own, on encoder_device, and the text comes a round later. Raises
+    UserError on settings out of range and on a model or hush word that cannot be loaded.
     """
 
     weights: str | None
@@ -50,7 +48,6 @@ class HushWord(SharedPasses, Chunked):
     padding_s: float | None
     beam: int
     prune: bool
-    reenter: bool
     n: int
     trim_s: float | None
     max_tokens: int | None
@@ -61,8 +58,9 @@ class HushWord(SharedPasses, Chunked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_search(self.beam, self.max_tokens)
-        split = parse_split(self.pipeline, self.model_path)
+        check_range(0, beam=self.beam)
+        check_range(1, max_tokens=self.max_tokens)
+        split = parse_split(self.pipeline)
         if split is None and self.encoder_device is not None:
             raise UserError(
                 f"encoder_device={self.encoder_device} with pipeline=none: the encoder has a "
@@ -76,7 +74,6 @@ class HushWord(SharedPasses, Chunked):
             PaddedEncoder(whisper, tail),
             beam=self.beam,
             prune=self.prune,
-            reenter=self.reenter,
             max_tokens=self.max_tokens,
         )
         self._policy = Policy.of(

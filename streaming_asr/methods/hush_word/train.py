@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.hush_word.padding import (
     FILE_NAME,
@@ -40,7 +40,6 @@ from streaming_asr.whisper.encoder import encode_short
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper, load_whisper
 
-LEVELS = ("raw", "mel")
 PREVIOUS_TOKENS = 100
 
 
@@ -121,17 +120,14 @@ class HushWordRecipe(CorpusRecipe):
 
     def __post_init__(self) -> None:
         bounds = [_bound(clamp) for clamp in self.clamps]
-        if self.level not in LEVELS or (self.level == "mel" and bounds != [float("inf")]):
+        check_one_of(("raw", "mel"), level=self.level)
+        if not bounds or (self.level == "mel" and bounds != [float("inf")]):
             raise UserError(
-                f"level={self.level}, clamps={list(self.clamps)}: level is raw or mel, and mel has "
+                f"level={self.level}, clamps={list(self.clamps)}: one clamp or more; with mel "
                 "clamps=[none]"
             )
-        if not bounds or min(self.batch, self.average) < 1 or self.length_s <= 0:
-            raise UserError(
-                f"clamps={list(self.clamps)}, batch={self.batch}, average={self.average}, "
-                f"length_s={self.length_s:g}: one clamp or more, batch and average 1 or more, a "
-                "positive length"
-            )
+        check_range(1, batch=self.batch, average=self.average)
+        check_range(0, above=True, length_s=self.length_s)
         super().__post_init__()
         self.whisper = load_whisper(self.model_path)
         context_s = self.whisper.context_s - self.length_s

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streaming_asr.errors import check_range
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.whisper.settings import Chunked, OnWhisper
 from streaming_asr.whisper.together import Passes, SharedPasses
-from streaming_asr.whisper.transcribe import Times, Window, WindowDecoder, check_search, emit_window
+from streaming_asr.whisper.transcribe import Times, Window, WindowDecoder, emit_window
 from streaming_asr.whisper.window import Heard
 
 
@@ -50,7 +51,8 @@ class _Whole(SharedPasses, OnWhisper):
     _timestamps = False
 
     def _load_decoder(self, beam: int) -> None:
-        check_search(beam, self.max_tokens)
+        check_range(0, beam=beam)
+        check_range(1, max_tokens=self.max_tokens)
         self._decoder = WindowDecoder(self.load(self.weights), beam, self.max_tokens)
 
     def _close_full_windows(self, state: WholeAudio) -> Passes[list[Word]]:

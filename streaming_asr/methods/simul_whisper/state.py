@@ -26,8 +26,6 @@ class StreamState(Heard):
 
     detokenizer: Detokenizer
     cache: DecoderCache
-    prompt: tuple[int, ...]
-    """Text tokens that stay before all context."""
     window: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     window_start: int = 0
     """Frame at which the window begins."""
@@ -94,7 +92,7 @@ class StreamState(Heard):
         return self.forget(sum(word.start < too_many for word in words))
 
     def previous(self, n_tokens: int) -> list[int]:
-        """Prompt and the last whole words of the context, at most `n_tokens` of these.
+        """Return the last whole words of the context, at most `n_tokens` tokens.
 
         Older words are dropped for good.
         """
@@ -103,7 +101,7 @@ class StreamState(Heard):
             first -= 1
             n_kept += len(self.context[first])
         del self.context[:first]
-        return [*self.prompt, *(token for word in self.context for token in word)]
+        return [token for word in self.context for token in word]
 
     def n_kept_without_last_word(self, tokens: Sequence[int]) -> int:
         """Return how many of the new `tokens` stay when the last word of the text is dropped.

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streaming_asr.corpora.manifest import read_manifest
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES, Samples
 from streaming_asr.methods.simul_whisper.truncation import (
     FILE_NAME,
@@ -67,13 +67,9 @@ class TruncationRecipe(CorpusRecipe):
     model: TruncationDetector = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        shares_fit = 0 <= self.at_word_end <= 1 and 0 <= self.late_start <= 1
-        if self.batch < 1 or self.boundary_weight < 0 or not shares_fit:
-            raise UserError(
-                f"batch={self.batch}, boundary_weight={self.boundary_weight}, "
-                f"at_word_end={self.at_word_end}, late_start={self.late_start}: batch is 1 or "
-                "more, the weight 0 or more, the shares lie in [0, 1]"
-            )
+        check_range(1, batch=self.batch)
+        check_range(0, boundary_weight=self.boundary_weight)
+        check_range(0, 1, at_word_end=self.at_word_end, late_start=self.late_start)
         super().__post_init__()
         timed = [each for each in read_manifest(Path(self.dev_manifest)) if each.words]
         self.dev = timed[: self.n_dev]

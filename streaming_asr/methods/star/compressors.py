@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from streaming_asr.methods.star.anchors import accumulate, check_rate, fixed, rescale, top_k
+from streaming_asr.methods.star.anchors import accumulate, fixed, rescale, top_k
 from streaming_asr.methods.star.semantic import SemanticCache, SemanticEncoder
 
 COMPRESSORS = ("star", "cif", "cnn", "none")
@@ -121,12 +121,10 @@ class Compressor(nn.Module):
 class Scored(Compressor):
     """A compressor with a segmenter."""
 
-    def __init__(
-        self, encoder: SemanticEncoder, d: int, *, carry: bool = False, threshold: float = 1.0
-    ) -> None:
+    def __init__(self, encoder: SemanticEncoder, d: int, *, carry: bool = False) -> None:
         super().__init__(encoder)
         self.segmenter = Segmenter(d)
-        self.carry, self.threshold = carry, threshold
+        self.carry = carry
 
     def length_error(self, alpha: Tensor, n: float) -> Tensor:
         """Equation 10."""
@@ -146,9 +144,7 @@ class Anchors(Scored):
         """Anchors among the next frames, by scores or stride; updates the running sum."""
         if self.stride is not None:
             return fixed(len(alphas), self.stride, state.n_frames)
-        anchors, state.total = accumulate(
-            alphas, state.total, threshold=self.threshold, carry=self.carry
-        )
+        anchors, state.total = accumulate(alphas, state.total, carry=self.carry)
         return anchors
 
     def compress(
@@ -160,15 +156,10 @@ class Anchors(Scored):
         if rate is not None and self.select == "top_k":
             at = top_k(scores, rate)
         elif rate is not None:
-            check_rate(rate)
-            used = rescale(alpha, x.shape[0] / rate, threshold=self.threshold)
-            at, _ = accumulate(used.detach().tolist(), threshold=self.threshold, carry=True)
+            used = rescale(alpha, x.shape[0] / rate)
+            at, _ = accumulate(used.detach().tolist(), carry=True)
         else:
-            used = (
-                self.alphas(scores)
-                if n_tokens is None
-                else rescale(alpha, n_tokens, threshold=self.threshold)
-            )
+            used = self.alphas(scores) if n_tokens is None else rescale(alpha, n_tokens)
             at = self._segments(used.detach().tolist(), CompressorState(self.encoder.start()))
         flags = self._no_anchors(x)
         flags[at] = True
@@ -180,13 +171,8 @@ class Anchors(Scored):
         error = None if wanted is None else self.length_error(alpha, wanted)
         if self.keep_all:
             return Compressed(h, scores, [i + 1 for i in ends], [i + 1 for i in ends], error)
-        return Compressed(
-            h[ends],
-            scores[ends],
-            list(range(1, len(ends) + 1)),
-            [i + 1 for i in ends],
-            error,
-        )
+        ready = list(range(1, len(ends) + 1))
+        return Compressed(h[ends], scores[ends], ready, [i + 1 for i in ends], error)
 
     def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
         scores = self.segmenter(x)
@@ -219,9 +205,9 @@ class Anchors(Scored):
 class Cif(Scored):
     """CIF: every segment is the average of its frames, weighted by their scores (equation 7).
 
-    The encoder sees no anchors, so that its mask is `history`. A frame whose score overshoots the
-    threshold is shared between two segments. What is left at the end is fired if it is above half
-    a threshold or nothing was fired yet, at full weight.
+    The encoder sees no anchors, so that its mask is `history`. A frame with which the sum goes past
+    1 is shared between two segments. What is left at the end is fired if it is above a half or
+    nothing was fired yet, at full weight.
     """
 
     name = "cif"
@@ -230,10 +216,10 @@ class Cif(Scored):
         """(segments, T) shares of the frames, the last row the open segment's; frames that fire."""
         upper = total + alpha.cumsum(0)
         lower = torch.cat([upper.new_full((1,), total), upper])[: len(upper)]
-        reached = ((upper.detach() + 1e-5) / self.threshold).floor().long()
+        reached = (upper.detach() + 1e-5).floor().long()
         n_fired = int(reached[-1]) if len(reached) else 0
-        edges = torch.arange(n_fired + 1, device=alpha.device)[:, None] * self.threshold
-        weights = torch.minimum(upper, edges + self.threshold) - torch.maximum(lower, edges)
+        edges = torch.arange(n_fired + 1.0, device=alpha.device)[:, None]
+        weights = torch.minimum(upper, edges + 1.0) - torch.maximum(lower, edges)
         fires = [int((reached > i).nonzero()[0]) for i in range(n_fired)]
         return weights.clamp(min=0.0), fires
 
@@ -245,7 +231,7 @@ class Cif(Scored):
         alpha = self.alphas(scores) if wanted is None else scores.float().sigmoid()
         error = None if wanted is None else self.length_error(alpha, wanted)
         if wanted is not None and self.stride is None:
-            alpha = rescale(alpha, max(1.0, float(round(wanted))), threshold=self.threshold)
+            alpha = rescale(alpha, max(1.0, float(round(wanted))))
         state = self.start()
         return self._integrate(state, self.encoder(x, self._no_anchors(x)), alpha, True, error)
 
@@ -279,7 +265,7 @@ class Cif(Scored):
         ends = [before + i + 1 for i in at]
         if n:
             state.open = not at or at[-1] != n - 1
-        left = state.weight > 0.5 * self.threshold or (state.n_vectors == 0 and not at)
+        left = state.weight > 0.5 or (state.n_vectors == 0 and not at)
         left = state.open if self.stride is not None else left and state.weight > 1e-6
         if last and state.n_frames and left:
             fired = torch.cat([fired, (rows[-1] / held[-1].clamp(min=1e-6).to(h.dtype))[None]])

@@ -64,11 +64,6 @@ class AnchorCache:
     def n_anchors(self) -> int:
         return self.scores.n
 
-    def truncate(self, n_tokens: int) -> None:
-        """Forget the tokens from position `n_tokens` on."""
-        for cache in (*self.keys, *self.values):
-            cache.n = min(cache.n, n_tokens)
-
     @property
     def n_bytes(self) -> int:
         """Bytes of all keys, values and scores."""

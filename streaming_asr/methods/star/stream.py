@@ -26,9 +26,8 @@ from functools import partial
 
 import torch
 
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
-from streaming_asr.methods.star.anchors import check_rate
 from streaming_asr.methods.star.compressors import Compressed
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
 from streaming_asr.methods.star.network import load_star
@@ -40,7 +39,6 @@ from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
 from streaming_asr.whisper.window import FRAME_S, frames_of
 from streaming_asr.whisper.words import TokenWord, probability_of
 
-EARLY_ENDS = ("suppress", "wait")
 TOKENS_PER_SEGMENT, TOKENS_PER_FRAME, SPARE_TOKENS = 1.25, 0.25, 10
 """A window has at most 10 tokens more than 1.25 for each segment, which is good for one, and which
 algorithm 1 loses a sixth of: a text that goes on repeats itself. Audio heard as a whole: 12.5 a
@@ -52,36 +50,22 @@ class Star(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
     weights: a folder of the network; None: untrained, for trials. wait_k: anchors before the first
-    token. compressor: star | cif | cnn | none, checked against the network's. mask (compact |
-    history), carry, select (accumulate | top_k): as trained where None; see `StarConfig`.
-    stride_s: segments of this length in place of the learned ones (fixed decision). keep_all: the
-    decoder attends to all frames (STAR-ALL, CIF-ALL). rate: not streaming, frames per anchor of
-    the audio as a whole; everything is committed at the end. early_end: what is done where the end
-    of the text is predicted before that of the audio, suppress (the next best token) or wait (for
-    one more anchor; of this project).
-    Raises UserError on settings out of range and where the network does not fit.
+    token. compressor: star | cif | cnn | none, checked against the network's. stride_s: segments of
+    this length in place of the learned ones (fixed decision). keep_all: the decoder attends to all
+    frames (STAR-ALL, CIF-ALL). rate: not streaming, frames per anchor of the audio as a whole;
+    everything is committed at the end. Raises UserError on settings out of range
+    and where the network does not fit.
     """
 
     weights: str | None
     wait_k: int
     compressor: str | None
-    mask: str | None
-    carry: bool | None
-    select: str | None
     stride_s: float | None
     keep_all: bool
     rate: float | None
-    early_end: str
-    window_margin_s: float | None
 
     def __post_init__(self) -> None:
-        if self.wait_k < 1:
-            raise UserError(
-                f"wait_k={self.wait_k}: at least 1 anchor must stand before the first token"
-            )
-        check_one_of(EARLY_ENDS, early_end=self.early_end)
-        if self.rate is not None:
-            check_rate(self.rate)
+        check_range(1, wait_k=self.wait_k, rate=self.rate)
         if self.rate is not None and (self.stride_s is not None or self.keep_all):
             raise UserError(
                 f"rate={self.rate}: chooses anchors among all frames at the end; leave out "
@@ -95,9 +79,6 @@ class Star(SharedPasses, Chunked):
             device=self.device,
             dtype=self.dtype,
             wanted=self.compressor,
-            mask=self.mask,
-            carry=self.carry,
-            select=self.select,
         )
         self._compressor, self._extractor = network.compressor, network.extractor
         if (stride is not None or self.keep_all) and self._compressor.name == "cnn":
@@ -109,12 +90,7 @@ class Star(SharedPasses, Chunked):
         self._compressor.keep_all = self.keep_all
         self.lookahead_samples = self._extractor.lookahead_samples
         self._decoder = AnchorDecoder(self._whisper.model)
-        self._seam = Seam.of(
-            self._extractor.context_frames,
-            self._chunk_frames,
-            self._first_frames,
-            self.window_margin_s,
-        )
+        self._seam = Seam.of(self._extractor.context_frames, self._chunk_frames, self._first_frames)
 
     # ---- the protocol -----------------------------------------------------------------------
 
@@ -205,7 +181,7 @@ class Star(SharedPasses, Chunked):
 
     def _decode(self, state: StreamState, *, ended: bool = False) -> None:
         """One token for every segment due; all of them once the audio (or window) has ended."""
-        wait_k = None if self.rate is not None else self.wait_k + state.n_held
+        wait_k = None if self.rate is not None else self.wait_k
         n_prompt = len(state.prompt)
         due = TOKENS_PER_SEGMENT * len(state.ready)
         if self.rate is not None:
@@ -229,14 +205,8 @@ class Star(SharedPasses, Chunked):
                 if best == self._whisper.eot and ended:
                     state.finished = True
                     return
-                if best == self._whisper.eot and self.early_end == "wait":
-                    state.n_held += 1
-                    wait_k = self.wait_k + state.n_held
-                    state.n_fed -= 1  # the same position again, with one more anchor
-                    state.cache.truncate(state.n_fed)
-                    continue
                 log_probs = log_probs.log_softmax(-1)
-                if best == self._whisper.eot:
+                if best == self._whisper.eot:  # an anchor stands for a token: the next best
                     log_probs[best] = -torch.inf
                     best = int(log_probs.argmax())
                 state.tokens.append(best)
@@ -294,7 +264,7 @@ class Star(SharedPasses, Chunked):
             ends = state.begin_window(start, self._chunk_frames)
             state.compressor = self._compressor.start()
             state.cache = AnchorCache(self._decoder)
-            state.ready, state.ends, state.n_fed, state.n_held = [], [], 0, 0
+            state.ready, state.ends, state.n_fed = [], [], 0
             state.tokens = state.tokens[first_token:]
             state.log_probs = state.log_probs[first_token:]
             state.n_committed = 0 if self.rate is not None else state.n_committed - n_before

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.methods.star.compressors import Scored
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
 from streaming_asr.methods.star.features import EXTRACTORS
@@ -172,11 +172,7 @@ class StarRecipe(BlockRecipe):
                 "tokens; leave it out, or take stage=frozen"
             )
         self.waits, self.strides = list(self.waits), list(self.strides)
-        if min(self.rank, self.batch, *(self.waits or [0]), *(self.strides or [0])) < 1:
-            raise UserError(
-                f"rank={self.rank}, batch={self.batch}, waits={self.waits}, "
-                f"strides={self.strides}: all are 1 or more"
-            )
+        check_range(1, rank=self.rank, batch=self.batch, waits=self.waits, strides=self.strides)
         super().__post_init__()
         begun = self.begun
         config = StarConfig(

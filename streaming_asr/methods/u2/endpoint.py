@@ -12,7 +12,7 @@ from enum import Enum
 
 import torch
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 
 FRAMES_PER_S = 50
 OVERLAP_FRAMES = 25
@@ -56,12 +56,9 @@ class EndpointRules:
         """
         share = min(1.0, context_frames / (30 * FRAMES_PER_S))
         delay = round((12 * share if max_delay_s is None else max_delay_s) * FRAMES_PER_S)
-        if not 0 < blank_threshold < 1 or trailing_silence_s <= 0 or no_speech_s <= 0 or delay < 1:
-            raise UserError(
-                f"trailing_silence_s={trailing_silence_s}, no_speech_s={no_speech_s}, "
-                f"max_delay_s={delay / FRAMES_PER_S:g}, blank_threshold={blank_threshold}: times "
-                "are positive and the threshold lies between 0 and 1"
-            )
+        check_range(0, 1, above=True, blank_threshold=blank_threshold)
+        times_s = {"trailing_silence_s": trailing_silence_s, "no_speech_s": no_speech_s}
+        check_range(0, above=True, **times_s, max_delay_s=delay / FRAMES_PER_S)
         # A segment is looked at after each chunk: before it, it may have been one frame short.
         if max(delay - 1, OVERLAP_FRAMES) + longest_chunk > context_frames:
             raise UserError(

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from streaming_asr.corpora.shards import Item
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import check_one_of, check_range
 from streaming_asr.method import NULL
 from streaming_asr.methods.u2.head import (
     HEAD_FILE,
@@ -78,13 +78,10 @@ class U2Recipe(BlockRecipe):
     def __post_init__(self) -> None:
         check_one_of(STAGES, stage=self.stage)
         check_one_of(("random", "embedding"), head_init=self.head_init)
-        in_range = 0 < self.ctc_weight <= 1 and self.rank >= 0 and self.batch >= 1
-        if not in_range or (self.hours is not None and self.hours <= 0):
-            raise UserError(
-                f"ctc_weight={self.ctc_weight}, rank={self.rank}, batch={self.batch}, "
-                f"hours={self.hours}: the weight is above 0 and 1 at most, rank is 0 or more, "
-                "batch 1 or more, hours positive or null"
-            )
+        check_range(0, 1, above=True, ctc_weight=self.ctc_weight)
+        check_range(0, above=True, hours=self.hours)
+        check_range(0, rank=self.rank)
+        check_range(1, batch=self.batch)
         super().__post_init__()
         begun = self.begun
         self.head_alone = self.stage == "ctc"

@@ -27,17 +27,6 @@ from streaming_asr.whisper.words import refuse_other_than_english
 NO_SPEECH = 0.9
 """Segments whose probability of no speech is higher are left out, as the reference does."""
 
-CONTROL_TOKENS = (
-    ("<|endoftext|>",),
-    ("<|startoftranscript|>",),
-    ("<|translate|>",),
-    ("<|transcribe|>",),
-    ("<|startoflm|>",),
-    ("<|startofprev|>",),
-    ("<|nospeech|>", "<|nocaptions|>"),
-    ("<|notimestamps|>",),
-)
-
 
 class _Multilingual:
     """A CTranslate2 model that says it is multilingual, whatever the size of its vocabulary."""
@@ -90,7 +79,6 @@ class Model(WhisperModel):  # type: ignore[misc]
 
     def __init__(self, folder: Path, settings_folder: Path, **options: Any) -> None:
         super().__init__(str(folder), local_files_only=True, **options)
-        self._check_tokens()
         self.config = AutoConfig.from_pretrained(settings_folder)
         self.max_length = self.config.max_target_positions
         no_timestamps = self.hf_tokenizer.token_to_id("<|notimestamps|>")
@@ -104,18 +92,6 @@ class Model(WhisperModel):  # type: ignore[misc]
         self.suppressed: list[int] = [-1] if suppressed is None else list(suppressed)
         if getattr(settings, "is_multilingual", False) and not self.model.is_multilingual:
             self.model = _Multilingual(self.model)
-
-    def _check_tokens(self) -> None:
-        lacking = [
-            " or ".join(names)
-            for names in CONTROL_TOKENS
-            if all(self.hf_tokenizer.token_to_id(name) is None for name in names)
-        ]
-        if lacking:
-            raise UserError(
-                f"the tokenizer lacks {', '.join(lacking)}, which faster-whisper needs; "
-                "use method.backend=torch"
-            )
 
     def transcribe(self, *args: Any, **options: Any) -> Any:
         """As faster-whisper, with the tokens suppressed that the model's generation config names.
@@ -194,8 +170,6 @@ class FasterWhisper:
                 compute_type=compute_type,
                 cpu_threads=threads,
             )
-        except UserError:
-            raise
         except (ValueError, RuntimeError) as error:
             raise UserError(
                 f"device={device!r}, compute_type={compute_type!r}: CTranslate2 answers: {error}"

@@ -156,8 +156,6 @@ def _verify(
         takes.append([n_prompt + i - 1 - start for i in range(low, len(hypothesis.tokens) + 1)])
     hidden = decoder.run(cache, sequences, starts, n_frames, stream=0, take=takes)
     log_probs = decoder.log_probs(hidden)
-    if settings.ban_first_eot and low == 0:
-        log_probs[:, 0, settings.eot] = -torch.inf
     top = log_probs.topk(settings.beam)
     top_tokens, top_log_probs = top.indices.tolist(), top.values.tolist()
     branches = []

@@ -113,10 +113,6 @@ def _judge(
     eot = settings.eot
     n_wanted = log_probs.shape[1]
     wanted = [[*row.hypothesis.tokens[low:], eot] for row, low in zip(rows, lows, strict=True)]
-    if settings.ban_first_eot:
-        for r, low in enumerate(lows):
-            if low == 0:
-                log_probs[r, 0, eot] = -torch.inf
     ids = torch.tensor(
         [[*w, *[eot] * (n_wanted - len(w))] for w in wanted], device=log_probs.device
     )

@@ -36,7 +36,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, Teaching, pack
 from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, published_name
 from streaming_asr.training.windows import Window, length_buckets
@@ -86,17 +86,10 @@ class WhisperRTRecipe(BlockRecipe):
         check_one_of(MODULES, modules=self.modules)
         if self.distil not in TEACHER_OF:
             raise UserError(f"distil={self.distil!r}: one of frames, logits, both, or null")
-        if self.distil_weight <= 0:
-            raise UserError(
-                f"distil_weight={self.distil_weight}: more than 0; distil=null is without"
-            )
-        numbers = (self.points_per_window, self.batch, self.buckets, self.rank)
-        if not 0 < self.point_fraction <= 1 or min(numbers) < 1:
-            raise UserError(
-                f"point_fraction={self.point_fraction}, points_per_window="
-                f"{self.points_per_window}, batch={self.batch}, buckets={self.buckets}, "
-                f"rank={self.rank}: the fraction lies in (0, 1], the others are 1 or more"
-            )
+        check_range(0, above=True, distil_weight=self.distil_weight)
+        check_range(0, 1, above=True, point_fraction=self.point_fraction)
+        check_range(1, batch=self.batch, buckets=self.buckets, rank=self.rank)
+        check_range(1, points_per_window=self.points_per_window)
         super().__post_init__()
         self.chunk = round(self.chunk_s / FRAME_S)
         self.first_chunk = round(self.first_chunk_s / FRAME_S)
