@@ -20,7 +20,7 @@ END_BYTES = 2**20
 
 
 def weights_hash(path: str | Path) -> str | None:
-    """Returns the hash of a Whisper's tensors, rounded to float16; None where there are none here.
+    """Return the hash of a Whisper's tensors, rounded to float16; None where there are none here.
 
     path: a folder or a hub name. Hugging Face's and CTranslate2's forms of one model, in any
     floating-point type, have one hash. Raises UserError on damaged files.
@@ -37,7 +37,7 @@ def weights_hash(path: str | Path) -> str | None:
 
 
 def hash_of(named: Iterable[tuple[str, np.ndarray]]) -> str:
-    """A hash of tensors rounded to float16, whatever their order and precision were."""
+    """Return a hash of tensors rounded to float16, whatever their order and precision were."""
     digest = hashlib.sha256()
     each = {}
     for name, values in named:
@@ -50,8 +50,9 @@ def hash_of(named: Iterable[tuple[str, np.ndarray]]) -> str:
 
 
 def _of_folder(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """(name, values) of every weight in a Hugging Face folder, names as Whisper's whole model has
-    them; the output layer, which is the embeddings, is left out."""
+    """Yield (name, values) of every weight in a Hugging Face folder, names as Whisper's whole model
+    has them; the output layer, which is the embeddings, is left out.
+    """
     for file in _weight_files(folder):
         for name, values in _tensors(file):
             if name != "proj_out.weight":
@@ -59,7 +60,7 @@ def _of_folder(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The files of weights in a Hugging Face folder, of the first form there is."""
+    """Return the files of weights in a Hugging Face folder, of the first form there is."""
     return next((files for kind in WEIGHTS if (files := sorted(folder.glob(kind)))), [])
 
 

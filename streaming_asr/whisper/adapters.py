@@ -30,7 +30,8 @@ def with_lora(
     init: str = "peft",
     start: Path | None = None,
 ) -> Any:
-    """`model` wrapped by peft, only the low-rank matrices trainable; B = 0, scale alpha / r = 1.
+    """Return `model` wrapped by peft, only the low-rank matrices trainable; B = 0, scale alpha / r
+    = 1.
 
     init: `peft` draws A from U(±1/sqrt(d)); `paper`, as WhisperRT's code does with A stored
     transposed, from U(±1/sqrt(rank)), which is sqrt(d / rank) times wider. start: a folder whose
@@ -88,7 +89,7 @@ def save_lora(wrapped: Any, folder: Path, base: str) -> None:
 
 
 def merge_adapter(model: Any, adapter: str | Path) -> Any:
-    """`model` with the adapter's low-rank updates added to its weights."""
+    """Return `model` with the adapter's low-rank updates added to its weights. Raises UserError."""
     path = Path(adapter)
     if not (path / "adapter_config.json").is_file():
         raise UserError(

@@ -62,7 +62,7 @@ class LocalAgreement:
     """Commits the longest prefix that the last `n` hypotheses share."""
 
     def __init__(self, n: int = 2) -> None:
-        """n: hypotheses that must agree; 1 commits every hypothesis whole."""
+        """Begin without words. n: hypotheses that must agree; 1 commits every hypothesis whole."""
         self.n = n
         self.committed: list[Word] = []
         """Final words whose audio is still in the buffer."""
@@ -71,7 +71,7 @@ class LocalAgreement:
 
     @property
     def partial(self) -> tuple[Word, ...]:
-        """The newest hypothesis after the final words."""
+        """Return the newest hypothesis after the final words."""
         return tuple(self._tails[-1]) if self._tails else ()
 
     def observe(self, hypothesis: Sequence[Word]) -> list[Word]:

@@ -90,7 +90,7 @@ class HeadRows:
             self._queries[layer] = queries[:, self._by_layer[layer]]
 
     def rows(self) -> torch.Tensor:
-        """(hypotheses, alignment heads, queries, n_keys) float32 of the last pass."""
+        """Return (hypotheses, alignment heads, queries, n_keys) float32 of the last pass."""
         weights = []
         for layer, queries in self._queries.items():
             keys = self._cache.cross_keys[layer][self._stream, self._by_layer[layer]]

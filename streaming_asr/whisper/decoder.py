@@ -58,7 +58,7 @@ class DecoderCache:
         self.cross_values = allocate(streams, decoder.context_frames)
 
     def reorder(self, parents: Sequence[int], n_tokens: int) -> None:
-        """Row i takes over the first `n_tokens` positions of row parents[i] (beams)."""
+        """Let row i take over the first `n_tokens` positions of row parents[i] (beams)."""
         if list(parents) == list(range(len(parents))):
             return
         index = torch.tensor(parents, device=self.keys[0].device)
@@ -238,11 +238,11 @@ class TokenPart:
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether fewer outputs are wanted than tokens are fed."""
+        """Return whether fewer outputs are wanted than tokens are fed."""
         return self.picks.shape[1] < self.x.shape[1]
 
     def take(self, x: torch.Tensor) -> torch.Tensor:
-        """(rows, n, d) -> (rows, wanted, d)."""
+        """Return the wanted positions (rows, wanted, d) of (rows, n, d)."""
         if self.x.shape[1] == 1:
             return x
         return x.gather(1, self.picks[..., None].expand(-1, -1, x.shape[-1]))

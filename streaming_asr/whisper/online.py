@@ -48,7 +48,7 @@ class Policy:
 
     @property
     def limit_s(self) -> float:
-        """The longest buffer that a round may leave."""
+        """Return the longest buffer that a round may leave, in seconds."""
         return max(self.trim_s, CONTEXT_SHARE * self.context_s)
 
 
@@ -76,12 +76,12 @@ class OnlineBuffer:
 
     @property
     def partial(self) -> tuple[Word, ...]:
-        """The unconfirmed end of the newest hypothesis."""
+        """Return the unconfirmed end of the newest hypothesis."""
         return self._agreement.partial
 
     @property
     def has_unheard(self) -> bool:
-        """Whether audio has come that no round has heard."""
+        """Return whether audio has come that no round has heard."""
         return self._n_new > 0
 
     def insert(self, audio: Samples) -> None:
@@ -173,7 +173,7 @@ class OnlineBuffer:
         return cut_s if cut_s > self.start_s else None
 
     def _force(self) -> list[Word]:
-        """Nothing agreed to cut after: keep half of the limit, commit what was heard before."""
+        """Keep half of the limit where there is no word to cut after; commit what was heard before."""
         border_s = self.end_s - self._policy.limit_s / 2
         committed = self._agreement.commit_until(border_s)
         self._said += committed
@@ -195,7 +195,7 @@ class OnlineBuffer:
         self._forget_old_text()
 
     def _forget_old_text(self) -> None:
-        """A word counts at least one character of the prompt and a space."""
+        """Drop words too old for a prompt: each counts at least one character of it and a space."""
         del self._said[: max(0, self._n_trimmed(self._said) - PROMPT_CHARACTERS)]
 
 

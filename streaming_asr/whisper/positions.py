@@ -55,14 +55,14 @@ class KeyPositions:
         return table[self._start : self._stop]
 
     def write(self, cache: torch.Tensor, new: torch.Tensor) -> None:
-        """new: (rows, heads, n_new, size) into cache (all rows, heads, positions, size)."""
+        """Write `new` (rows, heads, n_new, size) into cache (all rows, heads, positions, size)."""
         if self._ragged:
             cache[self._row_index, :, self._at] = new.transpose(1, 2)
         else:
             cache[self._rows, :, self._start : self._stop] = new
 
     def narrow(self, picks: torch.Tensor) -> None:
-        """From now on only the queries at `picks` (rows, wanted) are computed."""
+        """Compute from now on only the queries at `picks` (rows, wanted)."""
         keys = torch.arange(self._stop, device=picks.device)
         at = self._at.expand(picks.shape[0], -1).gather(1, picks)
         self._mask = (keys <= at[..., None])[:, None]

@@ -59,7 +59,7 @@ class Recogniser(Protocol):
     """The model's window in seconds."""
 
     def check_language(self, language: str | None) -> None:
-        """Raises UserError where the model does not know it."""
+        """Raise UserError where the model does not know the language."""
 
     def transcribe(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder

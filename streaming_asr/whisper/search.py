@@ -73,7 +73,7 @@ class Guide:
         return [(Verdict.TAKE, None)] * len(live)
 
     def reorder(self, parents: Sequence[int]) -> None:
-        """Hypothesis i goes on from hypothesis parents[i]."""
+        """Let hypothesis i go on from hypothesis parents[i]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class Heard:
 
     @property
     def heard_s(self) -> float:
-        """Audio received, in seconds."""
+        """Return the audio received, in seconds."""
         return self.n_samples / SAMPLE_RATE
 
     def take_in(self, audio: Samples) -> None:
@@ -87,7 +87,7 @@ class BlockAudio(Heard):
 
     @property
     def n_real(self) -> int:
-        """Frames of the window that carry audio, as far as is known."""
+        """Return the frames of the window that carry audio, as far as is known."""
         return -(-self.n_samples // FRAME_SAMPLES) - self.window_start
 
     def arrive(self, audio: Samples, last: bool) -> None:
@@ -103,7 +103,7 @@ class BlockAudio(Heard):
         return self.n_samples >= self.next_end * FRAME_SAMPLES + self.lookahead
 
     def take_samples(self) -> torch.Tensor:
-        """(n,) new samples up to the last that the next block needs, zeros past the end."""
+        """Return (n,) new samples up to the last that the next block needs, zeros past the end."""
         wanted = self.next_end * FRAME_SAMPLES + self.lookahead - self.n_taken
         audio = np.concatenate(self.pending) if self.pending else np.zeros(0, np.float32)
         taken, rest = audio[:wanted], audio[wanted:]
@@ -162,7 +162,7 @@ class BlockWindow(BlockAudio):
         return end
 
     def shift(self, start: int, shortest: int) -> list[int]:
-        """As `begin_window`, with the mel frames moved."""
+        """Move the mel frames too, else as `begin_window`."""
         n_mel = self.n_mel - 2 * start
         self.mel[:, :n_mel] = self.mel[:, 2 * start : self.n_mel].clone()
         self.n_mel = n_mel

@@ -19,7 +19,7 @@ from streaming_asr.text.normalise import UNSPACED
 
 
 def refuse_other_than_english(language: str | None) -> None:
-    """UserError for a language that an English-only model is asked for."""
+    """Raise UserError for a language that an English-only model is asked for."""
     if language not in (None, "en"):
         raise UserError(
             f"language {language!r}: this model is English-only; leave the language out, or "
@@ -48,7 +48,7 @@ class Detokenizer:
         self._bytes = [bytes(table[c] for c in token) for token in tokens]
 
     def token_bytes(self, token: int) -> bytes:
-        """UTF-8 bytes of one token, possibly a part of a character."""
+        """Return the UTF-8 bytes of one token, possibly a part of a character."""
         return self._bytes[token] if token < len(self._bytes) else b""
 
     def words(self, ids: Sequence[int], *, language: str | None = None) -> list[TokenWord]:

@@ -6,7 +6,7 @@ import pytest
 
 from streaming_asr.method import Word
 from streaming_asr.methods.ufal.reference import ReferenceAgreement
-from streaming_asr.whisper.agreement import Agreement, LocalAgreement, key, n_said
+from streaming_asr.whisper.agreement import LocalAgreement, key, n_said
 
 
 def say(text: str, start_s: float = 0.0, word_s: float = 1.0) -> list[Word]:
@@ -21,7 +21,7 @@ def text(words: list[Word] | tuple[Word, ...]) -> str:
     return "".join(word.text for word in words).strip()
 
 
-def hear(agreement: Agreement, *hypotheses: list[Word]) -> list[str]:
+def hear(agreement: LocalAgreement, *hypotheses: list[Word]) -> list[str]:
     """What each hypothesis made final."""
     return [text(agreement.observe(hypothesis)) for hypothesis in hypotheses]
 

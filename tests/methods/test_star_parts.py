@@ -179,8 +179,6 @@ KINDS = {
     "star, fixed, means": {"name": "star", "stride": 7, "pool": "mean"},
     "star, all, means": {"name": "star", "keep_all": True, "pool": "mean"},
     "cif": {"name": "cif"},
-    "cif, fixed": {"name": "cif", "stride": 7},
-    "cif, all": {"name": "cif", "stride": 7, "keep_all": True},
     "cnn": {"name": "cnn", "rate": 12},
     "none": {"name": "none", "stride": 9},
 }

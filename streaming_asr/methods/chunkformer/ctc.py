@@ -32,7 +32,9 @@ class Greedy:
     _stop: int = 0
 
     def push(self, best: Sequence[int], log_probs: Sequence[float]) -> list[Word]:
-        """The best token of each new frame and its log-probability -> the words now complete."""
+        """Take in the best token of each new frame and its log-probability; return words now
+        complete.
+        """
         complete: list[Word] = []
         for frame, (token, log_prob) in enumerate(
             zip(best, log_probs, strict=True), start=self.n_frames
@@ -77,6 +79,6 @@ class Greedy:
 
 
 def best_path(logits: Tensor) -> tuple[list[int], list[float]]:
-    """(n, vocabulary) -> the best token of each frame and its log-probability."""
+    """Return the best token of each frame of (n, vocabulary) logits, and its log-probability."""
     log_probs, tokens = logits.float().log_softmax(-1).max(-1)
     return tokens.tolist(), log_probs.tolist()

@@ -25,7 +25,9 @@ class AttentionDecoder(nn.Module):
         self.out = nn.Linear(d, vocabulary)
 
     def forward(self, encoded: Sequence[Tensor], tokens: Tensor) -> Tensor:
-        """(n_i, d) frames of each row, (B, L) tokens -> (B, L, vocabulary) logits of the next."""
+        """Return logits (B, L, vocabulary) of the token after each of (B, L); row i hears (n_i, d)
+        frames.
+        """
         memory = pad_sequence(list(encoded), batch_first=True)
         lengths = torch.tensor([len(part) for part in encoded], device=memory.device)
         absent = torch.arange(memory.shape[1], device=memory.device) >= lengths[:, None]

@@ -89,7 +89,8 @@ def advance(
     frames: Sequence[Tensor],
     last: Sequence[bool],
 ) -> list[Tensor]:
-    """New subsampled frames of each audio, (n_i, d), n_i >= 0 -> encoded ones that are complete.
+    """Take in new subsampled frames of each audio, (n_i, d), n_i >= 0; return the encoded ones that
+    are complete.
 
     All that is given out is equal to `encoder(...)` of the whole audio. last: which audios end.
     """

@@ -84,8 +84,9 @@ class _Trained(nn.Module):
     def forward(
         self, mels: Sequence[Tensor], tokens: Tensor, context: Context | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Logits of CTC (N, V), of the next tokens (B, L, V), of the frames' tokens (N, V), and the
-        teacher's frames as they are thought to be."""
+        """Return logits of CTC (N, V), of the next tokens (B, L, V), of the frames' tokens (N, V),
+        and the teacher's frames as they are thought to be.
+        """
         encoder = self.network.encoder
         # With mixed precision, too, in fp32: bf16 convolutions are slower on CPUs, and the sums of
         # the layers' outputs begin here.
@@ -211,8 +212,9 @@ class ChunkFormerRecipe(CorpusRecipe):
         )
 
     def _augment(self, mel: Tensor, rng: random.Random) -> Tensor:
-        """Two bands of up to 10 mels, and a span of up to 20 frames for every second or so, at the
-        mean (SpecAugment)."""
+        """Return the mel frames (T, n_mels) with two bands of up to 10 mels, and a span of up to 20
+        frames for every second or so, at the mean (SpecAugment).
+        """
         if not self.spec_augment:
             return mel
         mel, mean = mel.clone(), self.network.encoder.global_cmvn.mean.to(mel.device)
@@ -226,7 +228,9 @@ class ChunkFormerRecipe(CorpusRecipe):
         return mel
 
     def _spoken(self, window: Window, n: int) -> Tensor:
-        """(n,): the token spoken at each frame's centre; a word's time is shared by its tokens."""
+        """Return (n,), the token spoken at each frame's centre; a word's time is shared by its
+        tokens.
+        """
         labels = torch.full((n,), BLANK)
         for word, start, end, _ in window.words:
             tokens = self.tokenizer.encode(word)
@@ -239,10 +243,11 @@ class ChunkFormerRecipe(CorpusRecipe):
     @staticmethod
     @torch.no_grad()
     def _taught(teacher: Whisper, audio: np.ndarray, n: int) -> Tensor:
-        """(n, TAUGHT * d): what the teacher's encoder makes of the audio.
+        """Return (n, TAUGHT * d), what the teacher's encoder makes of the audio (samples,).
 
-        Half a second of silence in place of padding to the context: on mini's model the frames'
-        cosine to those of the padded input is 0.998 on average."""
+        Half a second of silence stands in place of padding to the context: on mini's model the
+        frames' cosine to those of the padded input is 0.998 on average.
+        """
         n_heard = min(len(audio) // WHISPER_FRAME_SAMPLES + 25, teacher.context_frames)
         mel = log_mel(torch.from_numpy(audio), teacher.n_mels, n_frames=2 * n_heard + 1)
         mel = mel[None].to(teacher.device)
@@ -293,7 +298,7 @@ class ChunkFormerRecipe(CorpusRecipe):
     # ---- the results ------------------------------------------------------------------------
 
     def evaluate(self) -> dict[str, float]:
-        """WER in percent of greedy CTC on dev, in each of `dev_contexts`."""
+        """Return the WER in percent of greedy CTC on dev, in each of `dev_contexts`."""
         began = time.perf_counter()
         device = self.network.encoder.device
         mels = [fbank(torch.from_numpy(u.load())).to(device) for u in self.dev]
@@ -311,8 +316,9 @@ class ChunkFormerRecipe(CorpusRecipe):
         return "".join(word.text for word in words).strip()
 
     def save(self, folder: Path) -> None:
-        """A folder that `load` reads, the tokenizer, training.json, and what a training that goes
-        on from here needs beside: the attention decoder and the frames' head."""
+        """Write a folder that `load` reads, the tokenizer, training.json, and what a training that
+        goes on from here needs beside: the attention decoder and the frames' head.
+        """
         save(folder, self.network, self.tokenizer.tokens, self.statistics)
         parts = self.model.state_dict().items()
         save_half({n: p for n, p in parts if n.startswith(HEADS)}, folder / HEADS_FILE)
@@ -327,8 +333,9 @@ class ChunkFormerRecipe(CorpusRecipe):
 
 
 def _restore_heads(model: _Trained, folder: Path) -> None:
-    """Takes over the attention decoder and the frames' head that a training left in `folder`, if
-    it did. Raises UserError where they are of another size."""
+    """Take over the attention decoder and the frames' head that a training left in `folder`, if it
+    did. Raises UserError where they are of another size.
+    """
     from safetensors.torch import load_file
 
     if not (folder / HEADS_FILE).is_file():

@@ -46,7 +46,7 @@ class Padding:
 
     @property
     def n_frames(self) -> int:
-        """Encoder frames that are not available to audio."""
+        """Return the encoder frames that are not available to audio."""
         if self.mel is not None:
             return self.mel.shape[-1] // 2
         return 0 if self.samples is None else -(-self.samples.numel() // FRAME_SAMPLES)
@@ -117,7 +117,7 @@ def load_hush(path: str | Path, whisper: Whisper) -> Padding:
 
 
 def padded_mel(audio: torch.Tensor, padding: Padding, n_mels: int, context: int) -> torch.Tensor:
-    """Log-mel of (batch, n) audio and what follows it, (batch, n_mels, 2 frames).
+    """Return the log-mel of (batch, n) audio and what follows it, (batch, n_mels, 2 frames).
 
     Zeros fill the last frame up. The padding's tail may have a batch axis of its own and a
     gradient. Whisper's clamp goes by the loudest frame of all, the tail included: a loud tail would
@@ -143,19 +143,19 @@ class PaddedEncoder:
 
     @property
     def limit_samples(self) -> int:
-        """The longest audio that fits into the context before the padding."""
+        """Return the longest audio that fits into the context before the padding, in samples."""
         return (self.whisper.context_frames - self.padding.n_frames) * FRAME_SAMPLES
 
     @torch.inference_mode()
     def mel(self, audio: Samples) -> torch.Tensor:
-        """(n,) samples -> (1, n_mels, 2 frames)."""
+        """Return (1, n_mels, 2 frames) of (n,) samples and the padding."""
         samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
         on_device = samples.to(self.whisper.device)[None]
         return padded_mel(on_device, self.padding, self.whisper.n_mels, self.whisper.context_frames)
 
     @torch.inference_mode()
     def encode(self, mel: torch.Tensor) -> torch.Tensor:
-        """(1, n_mels, 2 frames) -> (1, frames, d); all frames are for the decoder to look at."""
+        """Encode (1, n_mels, 2 frames): (1, frames, d), all of them for the decoder to look at."""
         return self.encode_parts([self.part(mel)])[0]
 
     @torch.inference_mode()
@@ -171,9 +171,12 @@ class PaddedEncoder:
 
     @contextmanager
     def _uncompiled(self) -> Iterator[None]:
-        """oneDNN keeps a compiled convolution for every length it has met, about a megabyte each,
-        and every round has another length: memory would grow with the stream. Without it the
-        convolutions in float32 take no longer."""
+        """Keep oneDNN away from convolutions in float32.
+
+        It keeps a compiled convolution for every length it has met, about a megabyte each, and
+        every round has another length: memory would grow with the stream. Without it they take no
+        longer.
+        """
         onednn: Any = torch.backends.mkldnn  # its own context manager warns of Intel's GPUs
         before = onednn.enabled
         onednn.enabled = before and self.whisper.model.dtype != torch.float32

@@ -34,7 +34,7 @@ class Encoded:
 
     @property
     def n_heard(self) -> int:
-        """Frames that hold audio."""
+        """Return the frames that hold audio."""
         return -(-self.n_samples // FRAME_SAMPLES)
 
 
@@ -58,11 +58,11 @@ class Transcriber(WindowDecoder):
 
     @property
     def context_s(self) -> float:
-        """The longest audio that is transcribed at once, in seconds."""
+        """Return the longest audio that is transcribed at once, in seconds."""
         return self.limit_samples / SAMPLE_RATE
 
     def encoding(self, audio: Samples, recorder: Recorder) -> Passes[Encoded]:
-        """(n,) samples, at least one frame and at most the context."""
+        """Encode (n,) samples, at least one frame and at most the context."""
         with recorder.part("feature"):
             mel = self.encoder.mel(audio)
         with recorder.part("encode"):
@@ -128,7 +128,7 @@ class StreamRecogniser:
 
     @property
     def pending_samples(self) -> int:
-        """Length of the audio that is encoded and not yet decoded, 0 for none."""
+        """Return the length of the audio that is encoded and not yet decoded, 0 for none."""
         return 0 if self._pending is None else self._pending.n_samples
 
     def check_language(self, language: str | None) -> None:

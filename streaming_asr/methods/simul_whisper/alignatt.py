@@ -35,9 +35,10 @@ class Policy:
     def judge(
         self, frame: int, n_frames: int, last_attended: int | None, *, after_text: bool, last: bool
     ) -> Verdict:
-        """`frame` of `n_frames` heard; `after_text`: text stands before the token, be it forced.
+        """Return the verdict on a token taken from `frame` of `n_frames` heard.
 
-        The first token of a window follows control tokens, which look anywhere: it never rewinds.
+        after_text: text stands before the token, be it forced. The first token of a window follows
+        control tokens, which look anywhere: it never rewinds.
         """
         if (
             after_text
@@ -75,7 +76,7 @@ class RunningRows:
         self._last = rows[:, :, -1]
 
     def add(self, row: torch.Tensor) -> None:
-        """One more row of each hypothesis, (hypotheses, heads, 1, frames)."""
+        """Add one more row of each hypothesis, (hypotheses, heads, 1, frames)."""
         self._last = row[:, :, 0]
         self._n += 1
         difference = self._last - self._mean
@@ -83,7 +84,7 @@ class RunningRows:
         self._squares = self._squares + difference * (self._last - self._mean)
 
     def reorder(self, parents: Sequence[int]) -> None:
-        """Hypothesis i goes on from hypothesis parents[i]."""
+        """Let hypothesis i go on from hypothesis parents[i]."""
         if list(parents) != list(range(len(self._last))):
             index = torch.tensor(parents, device=self._last.device)
             self._mean, self._squares, self._last = (
@@ -123,7 +124,7 @@ class AlignAtt(Guide):
         last_attended: int | None,
         last: bool,
     ) -> None:
-        """after_text: the search follows text, not control tokens. last: of the stream."""
+        """Begin one search. after_text: it follows text, not control tokens. last: of the stream."""
         self.on_cross = self._head_rows = head_rows
         self._policy, self._n_frames = policy, n_frames
         self._after_text, self.last_attended, self._last = after_text, last_attended, last
@@ -153,6 +154,6 @@ class AlignAtt(Guide):
         ]
 
     def reorder(self, parents: Sequence[int]) -> None:
-        """Hypothesis i goes on from hypothesis parents[i], its rows too."""
+        """Let hypothesis i go on from hypothesis parents[i], its rows too."""
         if self._running is not None:
             self._running.reorder(parents)

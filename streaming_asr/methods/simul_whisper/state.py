@@ -42,12 +42,12 @@ class StreamState(Heard):
 
     @property
     def n_pending(self) -> int:
-        """Samples received that no window has held yet."""
+        """Return the samples received that no window has held yet."""
         return sum(piece.size for piece in self.pending)
 
     @property
     def n_frames(self) -> int:
-        """Whole frames in the window."""
+        """Return the whole frames in the window."""
         return self.window.size // FRAME_SAMPLES
 
     def slide(self, n_new: int, buffer_samples: int) -> list[Word]:
@@ -130,7 +130,7 @@ class StreamState(Heard):
         )
 
     def partial(self) -> tuple[Word, ...]:
-        """Said, but not yet a whole word."""
+        """Return what is said, but not yet a whole word."""
         return self.emitter.shown(
             word.text for word in self._words() if word.start >= self.n_committed
         )

@@ -69,16 +69,16 @@ class Segmenter(nn.Module):
         nn.init.constant_(self.score.bias, -torch.log(torch.tensor(FRAMES_PER_TOKEN - 1.0)).item())
 
     def forward(self, x: Tensor) -> Tensor:
-        """(T, d) -> (T,), before the sigmoid."""
+        """Return scores (T,) of frames (T, d), before the sigmoid."""
         return self.score(torch.relu(self.hidden(x)))[:, 0]
 
 
 class Compressor(nn.Module):
     """What the four have in common.
 
-    stride: frames of a segment, in place of the learned segmentation (figures 6 and 9).
-    keep_all: the decoder attends to every frame, not to the compressed ones alone (figure 9,
-    STAR-ALL and CIF-ALL); the segments stay.
+    stride: of star and none, frames of a segment in place of the learned ones (figures 6 and 9).
+    keep_all: of star, the decoder attends to every frame, not to the compressed ones alone (figure
+    9, STAR-ALL); the segments stay.
     select: of `star` with a rate, how the anchors are chosen: accumulate, where the scores, scaled
     to T / rate in all, sum up to one; top_k, the best ones (equation 3), which lie side by side
     where scores of neighbours are alike.
@@ -127,11 +127,11 @@ class Scored(Compressor):
         self.carry = carry
 
     def length_error(self, alpha: Tensor, n: float) -> Tensor:
-        """Equation 10."""
+        """Return (sum of alpha (T,) - n)^2, a scalar (equation 10)."""
         return (alpha.sum() - n).square()
 
     def alphas(self, scores: Tensor) -> Tensor:
-        """(T,) alphas of a stream."""
+        """Return a stream's alphas (T,) of scores (T,)."""
         return (scores.float() + self.shift).sigmoid()
 
 
@@ -141,7 +141,7 @@ class Anchors(Scored):
     name = "star"
 
     def _segments(self, alphas: Sequence[float], state: CompressorState) -> list[int]:
-        """Anchors among the next frames, by scores or stride; updates the running sum."""
+        """Return the anchors among the next frames, by scores or stride; update the running sum."""
         if self.stride is not None:
             return fixed(len(alphas), self.stride, state.n_frames)
         anchors, state.total = accumulate(alphas, state.total, carry=self.carry)
@@ -213,7 +213,9 @@ class Cif(Scored):
     name = "cif"
 
     def _weights(self, alpha: Tensor, total: float) -> tuple[Tensor, list[int]]:
-        """(segments, T) shares of the frames, the last row the open segment's; frames that fire."""
+        """Return shares of the frames (segments, T), the last row the open segment's, and the
+        frames that fire (equation 7).
+        """
         upper = total + alpha.cumsum(0)
         lower = torch.cat([upper.new_full((1,), total), upper])[: len(upper)]
         reached = (upper.detach() + 1e-5).floor().long()
@@ -230,7 +232,7 @@ class Cif(Scored):
         wanted = x.shape[0] / rate if rate is not None else n_tokens
         alpha = self.alphas(scores) if wanted is None else scores.float().sigmoid()
         error = None if wanted is None else self.length_error(alpha, wanted)
-        if wanted is not None and self.stride is None:
+        if wanted is not None:
             alpha = rescale(alpha, max(1.0, float(round(wanted))))
         state = self.start()
         return self._integrate(state, self.encoder(x, self._no_anchors(x)), alpha, True, error)
@@ -245,35 +247,20 @@ class Cif(Scored):
         before, n = state.n_frames, h.shape[0]
         state.n_frames += n
         partial = h.new_zeros(h.shape[1]) if state.partial is None else state.partial
-        if self.stride is not None:
-            at = fixed(n, self.stride, before)
-            starts = torch.zeros(n, dtype=torch.long, device=h.device)
-            starts[[i + 1 for i in at if i + 1 < n]] = 1
-            segment = starts.cumsum(0)
-            n_rows = len(at) + 1
-            weights = (segment[None] == torch.arange(n_rows, device=h.device)[:, None]) * alpha
-        else:
-            weights, at = self._weights(alpha, state.weight)
+        weights, at = self._weights(alpha, state.weight)
         sums = weights.to(h.dtype) @ h
         rows = torch.cat([(sums[0] + partial)[None], sums[1:]])
         held = weights.sum(1)
         held = torch.cat([held[:1] + state.weight, held[1:]])
         fired = rows[: len(at)]
-        if self.stride is not None:
-            fired = fired / held[: len(at), None].clamp(min=1e-6).to(h.dtype)
         state.partial, state.weight = rows[-1].detach(), float(held[-1].detach())
         ends = [before + i + 1 for i in at]
-        if n:
-            state.open = not at or at[-1] != n - 1
         left = state.weight > 0.5 or (state.n_vectors == 0 and not at)
-        left = state.open if self.stride is not None else left and state.weight > 1e-6
-        if last and state.n_frames and left:
+        if last and state.n_frames and left and state.weight > 1e-6:
             fired = torch.cat([fired, (rows[-1] / held[-1].clamp(min=1e-6).to(h.dtype))[None]])
             ends = [*ends, state.n_frames]
             state.weight, state.partial = 0.0, None
         first, state.n_vectors = state.n_vectors, state.n_vectors + len(ends)
-        if self.keep_all:
-            return Compressed(h, h.new_zeros(n), ends, ends, error)
         ready = [first + i + 1 for i in range(len(ends))]
         return Compressed(fired, fired.new_zeros(len(ends)), ready, ends, error)
 

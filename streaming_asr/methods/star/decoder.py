@@ -27,12 +27,12 @@ class Growing:
 
     @property
     def rows(self) -> Tensor:
-        """(heads, n, size), a view."""
+        """Return the rows in use, (heads, n, size), a view."""
         return self._rows[:, : self.n]
 
     @property
     def n_bytes(self) -> int:
-        """Of the rows that are in use."""
+        """Return the bytes of the rows that are in use."""
         return self.rows.numel() * self._rows.element_size()
 
     def append(self, rows: Tensor) -> None:
@@ -66,7 +66,7 @@ class AnchorCache:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all keys, values and scores."""
+        """Return the bytes of all keys, values and scores."""
         parts = (*self.keys, *self.values, *self.cross_keys, *self.cross_values, self.scores)
         return sum(part.n_bytes for part in parts)
 
@@ -88,7 +88,7 @@ class AnchorDecoder:
         return weight
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(n, d) -> (n, vocabulary)."""
+        """Return logits (n, vocabulary) of hidden states (n, d)."""
         logits: Tensor = self._head(hidden)
         return logits
 
@@ -122,8 +122,9 @@ class AnchorDecoder:
 
     @torch.inference_mode()
     def step(self, cache: AnchorCache, tokens: Sequence[int], visible: Sequence[int]) -> Tensor:
-        """Tokens at the positions that follow the cached ones, each with the number of anchors it
-        sees: hidden state (d,) of the last."""
+        """Feed tokens at the positions that follow the cached ones, each with the number of anchors
+        it sees; return the hidden state (d,) of the last.
+        """
         most = max(visible)
         cross = [
             (k.rows[:, :most], v.rows[:, :most])
@@ -202,7 +203,7 @@ class AnchorDecoder:
 
 
 def _bias(scores: Tensor, visible: Sequence[int]) -> Tensor:
-    """(positions, anchors): the anchors' scores, -inf where a position does not see one."""
+    """Return (positions, anchors): the anchors' scores (anchors,), -inf where a position sees none."""
     if min(visible) < 1:
         raise ValueError("a position that sees no anchor: wait for the first one")
     index = torch.arange(scores.shape[0], device=scores.device)

@@ -88,15 +88,9 @@ class StarNetwork(nn.Module):
         super().__init__()
         self.config = config
         sizes = whisper.config
-        encoder = SemanticEncoder(
-            sizes.d_model,
-            sizes.encoder_attention_heads,
-            sizes.encoder_ffn_dim,
-            config.layers,
-            config.mask,
-            config.types,
-            config.pool,
-        )
+        heads, hidden = sizes.encoder_attention_heads, sizes.encoder_ffn_dim
+        kinds = {"mask": config.mask, "types": config.types, "pool": config.pool}
+        encoder = SemanticEncoder(sizes.d_model, heads, hidden, config.layers, **kinds)
         self.compressor = compressor(
             config.compressor, sizes.d_model, encoder, carry=config.carry, rate=config.rate
         )
@@ -141,7 +135,7 @@ def read_config(folder: Path) -> StarConfig:
 
 
 def save_network(network: StarNetwork, folder: Path) -> None:
-    """star.json and star.safetensors (fp16), and the extractor where it has weights."""
+    """Write star.json and star.safetensors (fp16), and the extractor where it has weights."""
     save_half(network.parts(), folder / WEIGHTS_FILE)
     text = json.dumps(asdict(network.config), indent=2, sort_keys=True)
     (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")

@@ -52,7 +52,7 @@ class Star(SharedPasses, Chunked):
     weights: a folder of the network; None: untrained, for trials. wait_k: anchors before the first
     token. compressor: star | cif | cnn | none, checked against the network's. stride_s: segments of
     this length in place of the learned ones (fixed decision). keep_all: the decoder attends to all
-    frames (STAR-ALL, CIF-ALL). rate: not streaming, frames per anchor of the audio as a whole;
+    frames (STAR-ALL). rate: not streaming, frames per anchor of the audio as a whole;
     everything is committed at the end. Raises UserError on settings out of range
     and where the network does not fit.
     """
@@ -81,10 +81,9 @@ class Star(SharedPasses, Chunked):
             wanted=self.compressor,
         )
         self._compressor, self._extractor = network.compressor, network.extractor
-        if (stride is not None or self.keep_all) and self._compressor.name == "cnn":
-            raise UserError(
-                "compressor=cnn: its segments are its strides; leave out stride_s, keep_all"
-            )
+        name = self._compressor.name
+        if (stride is not None or self.keep_all) and name in ("cif", "cnn"):
+            raise UserError(f"compressor={name}: leave out stride_s, keep_all, which are for star")
         if stride is not None:
             self._compressor.stride = stride
         self._compressor.keep_all = self.keep_all
@@ -137,7 +136,7 @@ class Star(SharedPasses, Chunked):
     # ---- hearing ----------------------------------------------------------------------------
 
     def _encode(self, state: StreamState, ends: Sequence[int]) -> Passes[None]:
-        """Features of the window's blocks that end at `ends`, and the anchors among them."""
+        """Encode the window's blocks that end at `ends`, and compress their frames into anchors."""
         start, stop = state.position, ends[-1]
         with state.recorder.part("encode"):
             x = self._extractor.encode(state.features, ends)
@@ -148,7 +147,9 @@ class Star(SharedPasses, Chunked):
         self._compress(state, x[:n_real] if state.ended else x, last=False)
 
     def _compress(self, state: StreamState, x: torch.Tensor | None, *, last: bool) -> None:
-        """The next frames (None: no new ones) into anchors, and these to the decoder."""
+        """Compress the next frames (n, d) (None: no new ones) into anchors, and hand these to the
+        decoder.
+        """
         if self.rate is not None:
             self._compress_whole(state, x, last=last)
             return
@@ -180,7 +181,7 @@ class Star(SharedPasses, Chunked):
     # ---- decoding ---------------------------------------------------------------------------
 
     def _decode(self, state: StreamState, *, ended: bool = False) -> None:
-        """One token for every segment due; all of them once the audio (or window) has ended."""
+        """Decode one token for every segment due; all of them once the audio (or window) has ended."""
         wait_k = None if self.rate is not None else self.wait_k
         n_prompt = len(state.prompt)
         due = TOKENS_PER_SEGMENT * len(state.ready)
@@ -275,7 +276,7 @@ class Star(SharedPasses, Chunked):
         return committed
 
     def _ends_of(self, state: StreamState, at: Sequence[int]) -> list[int]:
-        """Frame at which each token ends: where the anchor before the next token's ends."""
+        """Return the frame at which each token ends: where the anchor before the next token's ends."""
         ends = []
         for i in range(len(at)):
             last = at[i + 1] - 1 if i + 1 < len(at) else state.ready[-1] - 1

@@ -49,10 +49,11 @@ class EndpointRules:
         max_delay_s: float | None,
         blank_threshold: float,
     ) -> EndpointRules:
-        """longest_chunk: of first and later chunks, in frames.
+        """Return the rules for a model's context. longest_chunk: of first and later chunks, in
+        frames.
 
-        max_delay_s: default 12 s, in proportion where the context is not 30 s.
-        Raises UserError where a setting is out of range or a segment would outgrow the context.
+        max_delay_s: default 12 s, in proportion where the context is not 30 s. Raises UserError
+        where a setting is out of range or a segment would outgrow the context.
         """
         share = min(1.0, context_frames / (30 * FRAMES_PER_S))
         delay = round((12 * share if max_delay_s is None else max_delay_s) * FRAMES_PER_S)

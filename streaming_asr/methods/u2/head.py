@@ -38,7 +38,7 @@ def embedding_head(whisper: Whisper, n_tokens: int) -> nn.Linear:
 
 
 def save_head(head: nn.Linear, folder: Path) -> None:
-    """Writes the head in fp16."""
+    """Write the head in fp16."""
     save_half(dict(head.named_parameters()), folder / HEAD_FILE)
 
 

@@ -35,8 +35,11 @@ class CtcTokenizer:
     """Text -> CTC classes -> decoder tokens, for the first `n_tokens` of a Whisper tokenizer."""
 
     def __init__(self, whisper: Whisper, n_tokens: int | None = None) -> None:
-        """n_tokens: default all text tokens (the single tokenizer). Raises UserError where they
-        are more than there are, or too few to spell any text."""
+        """Build both tokenizers of the model. n_tokens: default all text tokens (the single
+        tokenizer).
+
+        Raises UserError where they are more than there are, or too few to spell any text.
+        """
         from tokenizers import Tokenizer
 
         n_text = whisper.eot
@@ -71,7 +74,7 @@ class CtcTokenizer:
         self._full_bpe = Tokenizer.from_str(json.dumps(full))
 
     def encode(self, text: str) -> list[int]:
-        """CTC classes that spell `text`, none of them the blank."""
+        """Return the CTC classes that spell `text`, none of them the blank."""
         ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
         return ids
 

@@ -119,7 +119,7 @@ class U2Recipe(BlockRecipe):
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
-        """Pure in (seed, step, rank)."""
+        """Return a batch of windows of one chunk length; pure in (seed, step, rank)."""
         # one chunk for all ranks: equal work
         chunk, first = random_chunk(self.rng(step))
         windows = self.windows(self.rng(step, rank), self.batch)
@@ -133,8 +133,9 @@ class U2Recipe(BlockRecipe):
         )
 
     def _spoken(self, window: Window, n_frames: int) -> Tensor:
-        """(n_frames,) class spoken in each frame, a word's time shared by its tokens; the blank
-        where nothing is said."""
+        """Return (n_frames,) int64, the class spoken in each frame, a word's time shared by its
+        tokens; the blank where nothing is said.
+        """
         labels = np.full(n_frames, self.tokenizer.blank, np.int64)
         for word, start, end, _ in window.words:
             units = self.tokenizer.encode(f" {word}")
@@ -142,8 +143,9 @@ class U2Recipe(BlockRecipe):
         return torch.from_numpy(labels)
 
     def precompute(self, batch: Batch) -> Batch:
-        """In the stages where only the head is trained, the frozen encoder's output in the place
-        of the log-mel: what `fit.cached_batches` keeps."""
+        """Put the encoder's output in the place of the log-mel in the stages where the head alone
+        is trained: what `fit.cached_batches` keeps.
+        """
         if not self.head_alone:
             return batch
         with torch.no_grad():
@@ -153,7 +155,7 @@ class U2Recipe(BlockRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """The stage's loss, per token."""
+        """Return the stage's loss, per token (equation 1 in the stage hybrid)."""
         wanted = LOSSES.get(self.stage, (self.stage,))
         if self.ctc_weight == 1:
             wanted = wanted[:1]
@@ -167,8 +169,9 @@ class U2Recipe(BlockRecipe):
         return a * of_head + (1 - a) * losses["attention"], logs
 
     def evaluate(self) -> dict[str, float]:
-        """WER in percent on dev: of both passes, streaming; before there is a head, of the decoder
-        on the causal encoding."""
+        """Return the WER in percent on dev: of both passes, streaming; before there is a head, of
+        the decoder on the causal encoding.
+        """
         if self.stage != "attention":
             return self.stream_dev("u2")[0]
         wer = dev_wer(self.dev, self._decoded(), self.language)
@@ -196,7 +199,9 @@ class U2Recipe(BlockRecipe):
         return texts
 
     def save(self, folder: Path) -> None:
-        """A folder that `method.weights` takes: head, adapter or model in fp16, training.json."""
+        """Write a folder that `method.weights` takes: head, adapter or model in fp16,
+        training.json.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         if self.stage != "attention":
             save_head(self.model.head, folder)
@@ -217,7 +222,7 @@ class U2Recipe(BlockRecipe):
 
 
 def _subset(items: list[Item], hours: float, seed: int) -> list[Item]:
-    """`hours` of the items, in an order of their own."""
+    """Return `hours` of the items, in an order of their own."""
     drawn = list(items)
     random.Random(f"subset-{seed}").shuffle(drawn)
     wanted, taken = hours * 3600 * SAMPLE_RATE, 0

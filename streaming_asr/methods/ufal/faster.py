@@ -94,7 +94,8 @@ class Model(WhisperModel):  # type: ignore[misc]
             self.model = _Multilingual(self.model)
 
     def transcribe(self, *args: Any, **options: Any) -> Any:
-        """As faster-whisper, with the tokens suppressed that the model's generation config names.
+        """Transcribe as faster-whisper, with the tokens suppressed that the generation config
+        names.
 
         OpenAI's name those that faster-whisper suppresses by itself. A model that writes 12:23 is
         not to be kept from its colon: what stands after it would be lost.
@@ -152,9 +153,11 @@ class FasterWhisper:
         cache: str | None = None,
         skip_blank: bool = True,
     ) -> None:
-        """temperatures: those after the first are tried in turn where a text looks wrong; above 0
-        they draw at random, and the same audio need not give the same text twice. threads: 0 leaves
-        them to CTranslate2. cache: where converted models are kept (see `convert`). skip_blank: see
+        """Load the model, converted on first use.
+
+        temperatures: those after the first are tried in turn where a text looks wrong; above 0 they
+        draw at random, and the same audio need not give the same text twice. threads: 0 leaves them
+        to CTranslate2. cache: where converted models are kept (see `convert`). skip_blank: see
         `Model`; False decodes silence as faster-whisper does.
 
         Raises UserError on a missing model, or a device or type that CTranslate2 lacks here.

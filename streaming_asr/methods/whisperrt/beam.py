@@ -38,7 +38,7 @@ class _Branch:
 
     @property
     def total(self) -> float:
-        """The score with this token's."""
+        """Return the score with this token's."""
         return self.score + self.log_prob
 
 

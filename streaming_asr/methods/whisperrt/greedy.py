@@ -80,7 +80,7 @@ def _may_grow(row: Row, settings: Settings) -> bool:
 def _verify(
     settings: Settings, cache: DecoderCache, rows: Sequence[Row], n_frames: int, recorder: Recorder
 ) -> Passes[None]:
-    """The one teacher-forced pass of a chunk: crop each row at its first unstable token.
+    """Run the one teacher-forced pass of a chunk: crop each row at its first unstable token.
 
     Evaluates up to 2n tokens, so that after a crop those that are last then have a probability
     under this audio to be compared with.

@@ -58,7 +58,9 @@ class Batch:
 
 
 def pack(examples: Sequence[Example], eot: int) -> Batch:
-    """Every prefix becomes the row prompt + tokens with labels tokens + <|endoftext|>."""
+    """Return the batch: every prefix becomes the row prompt + tokens, with labels tokens +
+    <|endoftext|>.
+    """
     columns: dict[str, list[Tensor]] = {}
     for example in examples:
         prompt = example.prompt
@@ -111,9 +113,10 @@ class PrefixModel(nn.Module):
     def forward(
         self, batch: Batch, teacher_tokens: int | None = None
     ) -> tuple[Tensor, Tensor, Teaching | None]:
-        """Logits (n, V) of the positions that have a label, in the order of labels[labels >= 0],
-        encoder frames (B, F, d), of which row b has ends[b][-1], and what the offline model says,
-        its frames and so many of its likeliest tokens; None: it is not asked."""
+        """Return logits (n, V) of the positions that have a label, in the order of labels[labels >=
+        0], encoder frames (B, F, d), of which row b has ends[b][-1], and what the offline model
+        says, its frames and so many of its likeliest tokens; None: it is not asked.
+        """
         taught = None if teacher_tokens is None else self._teach(batch, teacher_tokens)
         z = encode_together(self.whisper, batch.mels, batch.ends)
         n = batch.tokens.shape[1]
@@ -125,7 +128,9 @@ class PrefixModel(nn.Module):
 
     @torch.no_grad()
     def _teach(self, batch: Batch, k: int) -> Teaching:
-        """The offline model is the same network without its adapter."""
+        """Ask the offline model, the same network without its adapter, for its `k` likeliest
+        tokens.
+        """
         assert batch.offline is not None and batch.text is not None
         with self.whisper.disable_adapter():  # type: ignore[operator]
             z = encode_padded(self.whisper, batch.offline)

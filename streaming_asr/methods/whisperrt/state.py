@@ -49,7 +49,7 @@ class StreamState(BlockWindow):
 
     @property
     def more_to_come(self) -> bool:
-        """Whether another block will be encoded."""
+        """Return whether another block will be encoded."""
         return not self.ended or self.block_is_there()
 
     def hear(self, audio: Samples, last: bool, limit: int) -> None:

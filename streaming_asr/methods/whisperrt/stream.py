@@ -86,7 +86,8 @@ class WhisperRT(SharedPasses, Chunked):
     def start_many(
         self, n: int, *, language: str | None = None, recorder: Recorder = NULL
     ) -> list[StreamState]:
-        """`n` streams of one pool; when greedy and in phase they share their attention calls.
+        """Return `n` streams of one pool; when greedy and in phase they share their attention
+        calls.
 
         In int8 they share nothing, see `whisper.quantise`.
         """
@@ -245,7 +246,7 @@ class WhisperRT(SharedPasses, Chunked):
 
 
 def _in_phase(states: list[StreamState]) -> list[list[StreamState]]:
-    """States that can share a pass: one pool, one place in the window, the same new blocks."""
+    """Group states that can share a pass: one pool, one place in the window, the same new blocks."""
     groups: dict[tuple[int, int, tuple[int, ...]], list[StreamState]] = {}
     for state in states:
         key = (id(state.pool), state.position, tuple(state.ready))

@@ -111,7 +111,9 @@ class WhisperRTRecipe(BlockRecipe):
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
-        """Pure in (seed, step, rank). In paper mode windows last for `steps_per_batch` steps."""
+        """Return a batch; pure in (seed, step, rank). In paper mode windows last for
+        `steps_per_batch` steps.
+        """
         index, point = divmod(step, self.steps_per_batch)
         shared = self.rng(index)  # one chunk for all ranks: equal work
         own = self.rng(index, rank, "points")
@@ -130,7 +132,7 @@ class WhisperRTRecipe(BlockRecipe):
         return pack(examples, self.whisper.eot)
 
     def _schedule(self, rng: random.Random) -> tuple[int, int]:
-        """Frames of a chunk and of the first chunk."""
+        """Return the frames of a chunk and of the first chunk."""
         if not self.random_chunks:
             return self.chunk, self.first_chunk
         chunk = rng.choice(RANDOM_CHUNK_FRAMES)
@@ -140,8 +142,10 @@ class WhisperRTRecipe(BlockRecipe):
         return min(n_blocks, self.points_per_window, int(self.point_fraction * n_blocks) + 1)
 
     def _windows(self, index: int, rank: int) -> list[Window]:
-        """Windows of batch `index`; the last are kept, since paper mode asks for them again, and
-        `buckets` batches of alike lengths are drawn together."""
+        """Return the windows of batch `index`; `buckets` batches of alike lengths are drawn together.
+
+        The last are kept, since paper mode asks for them again.
+        """
         pool, place = divmod(index, self.buckets)
         if self._drawn is None or self._drawn[0] != (pool, rank):
             n_windows = self.batch * self.buckets
@@ -152,7 +156,7 @@ class WhisperRTRecipe(BlockRecipe):
         return self._drawn[1][place]
 
     def _example(self, window: Window, ends: list[int], points: Sequence[int]) -> Example:
-        """The window as far as the blocks that end at `ends` reach, asked for at `points`."""
+        """Return the window as far as the blocks that end at `ends` reach, asked for at `points`."""
         tokens, token_ends_s = self._timed_tokens(window)
         prompt = self.prompt_of[window.language]
         room = self.whisper.max_tokens - len(prompt)
@@ -176,7 +180,7 @@ class WhisperRTRecipe(BlockRecipe):
         return Example(mel, ends, prompt, prefixes, offline, tokens[:room])
 
     def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
-        """Text tokens and when each has ended, never before the one in front of it."""
+        """Return the text tokens and when each has ended, never before the one in front of it."""
         tokens: list[int] = []
         ended_s: list[float] = []
         for word, start, end, _ in window.words:
@@ -190,8 +194,9 @@ class WhisperRTRecipe(BlockRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Cross-entropy, the mean over the tokens and the <|endoftext|> of all rows, and the
-        teacher's terms."""
+        """Return the cross-entropy, the mean over the tokens and the <|endoftext|> of all rows, and
+        the teacher's terms.
+        """
         batch = batch.to(self.device)
         logits, frames, taught = model(batch, TEACHER_OF[self.distil])
         labels = batch.labels[batch.labels >= 0]
@@ -214,8 +219,10 @@ class WhisperRTRecipe(BlockRecipe):
     def _distil(
         self, batch: Batch, log_chances: Tensor, frames: Tensor, taught: Teaching
     ) -> dict[str, Tensor]:
-        """The teacher's terms: of the frames, their squared distance over the teacher's variance;
-        of the tokens that have ended, the cross-entropy with the teacher's likeliest ones."""
+        """Return the teacher's terms: of the frames, their squared distance over the teacher's
+        variance; of the tokens that have ended, the cross-entropy with the teacher's likeliest
+        ones.
+        """
         terms: dict[str, Tensor] = {}
         if self.distil != "logits":
             n = torch.tensor([ends[-1] for ends in batch.ends], device=frames.device)
@@ -232,11 +239,13 @@ class WhisperRTRecipe(BlockRecipe):
         return terms
 
     def evaluate(self) -> dict[str, float]:
-        """WER in percent of greedy streaming on dev, with the adapter as `save` leaves it."""
+        """Return the WER in percent of greedy streaming on dev, with the adapter as `save` leaves
+        it.
+        """
         return self.stream_dev("whisperrt")[0]
 
     def save(self, folder: Path) -> None:
-        """A peft adapter in fp16, and training.json: how it came about."""
+        """Write a peft adapter in fp16, and training.json: how it came about."""
         save_lora(self.peft, folder, published_name(self.model_path))
         self.write_card(
             folder,
