@@ -45,9 +45,7 @@ class _Damaged(ValueError):
 
 
 def spec_of(folder: Path) -> str | None:
-    """Return the model that a CTranslate2 folder holds, `WhisperSpec` for a Whisper; None for
-    another folder.
-    """
+    """Return what a CTranslate2 folder holds, `WhisperSpec` for a Whisper; else None."""
     try:
         with (folder / "model.bin").open("rb") as stream:
             version, length = struct.unpack("<IH", stream.read(6))
@@ -120,9 +118,7 @@ class Variables(dict[str, np.ndarray]):
         raise UserError(f"{self._file}: no variable {key}; it is not a whole Whisper")
 
     def weight(self, key: str) -> np.ndarray:
-        """Return a floating-point tensor; integers are divided by their scale, one a row or one in
-        all.
-        """
+        """Return a floating-point tensor; integers are divided by their scale, one or one a row."""
         values = self[key]
         if values.dtype.kind == "f":
             return values

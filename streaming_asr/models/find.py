@@ -73,9 +73,7 @@ def find_here(path: str | Path) -> Found | None:
 
 
 def _checked(path: str | Path, folder: Path, where: str) -> Found:
-    """Return `folder` as a Whisper. Raises UserError that says what it is where it is something
-    else.
-    """
+    """Return `folder` as a Whisper. Raises UserError that says what else it is."""
     if (spec := spec_of(folder)) == "WhisperSpec":
         return Found(folder, True, where)
     if spec is None and _model_type(folder) == "whisper":

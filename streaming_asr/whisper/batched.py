@@ -55,9 +55,7 @@ def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[
 def decode_windows(
     model: Any, texts: Sequence[Sequence[int]], encoded: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Return logits (L_i, V) after each token of each text; text i hears the frames (F_i, d) of its
-    own, all texts in one pass.
-    """
+    """Return logits (L_i, V) after each token; text i hears the frames (F_i, d) of its own."""
     frames = pad_sequence(list(encoded), batch_first=True)
     n_frames = torch.tensor([len(rows) for rows in encoded], device=frames.device)
     base = model.get_base_model() if hasattr(model, "get_base_model") else model

@@ -45,9 +45,7 @@ def _window(device: torch.device) -> torch.Tensor:
 
 
 def _log10_mel(windowed: torch.Tensor, n_mels: int) -> torch.Tensor:
-    """Return log10 power (..., n_mels, frames) of samples (..., n), frame m starting at sample 160
-    m.
-    """
+    """Return log10 power (..., n_mels, frames) of (..., n) samples, frame m from 160 m on."""
     spectrum = torch.stft(
         windowed,
         N_FFT,
@@ -104,9 +102,7 @@ def clamp_running(
 
 
 def mel_block_ends(encoder_block_ends: Sequence[int], n_mel_frames: int) -> list[int]:
-    """Return the mel frames known when each encoder block is complete: 2 e + 1 for one that ends at
-    e.
-    """
+    """Return the mel frames known when each encoder block, that ends at e, is complete: 2 e + 1."""
     return [min(2 * end + 1, n_mel_frames) for end in encoder_block_ends[:-1]] + [n_mel_frames]
 
 
@@ -141,9 +137,7 @@ class StreamingLogMel:
         self._started = False
 
     def push(self, samples: torch.Tensor) -> torch.Tensor:
-        """Take in (batch, n) new samples; return the (batch, n_mels, k) frames complete now, k >=
-        0.
-        """
+        """Take in (batch, n) new samples; return frames (batch, n_mels, k) complete now."""
         pending = torch.cat([self._pending, samples.to(self._pending)], dim=-1)
         if not self._started:
             if pending.shape[-1] <= N_FFT // 2:

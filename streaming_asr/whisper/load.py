@@ -75,9 +75,7 @@ class Whisper:
 
     @cached_property
     def first_timestamp(self) -> int | None:
-        """Return the token <|0.00|>, one of which follows for every frame; None: the model has
-        none.
-        """
+        """Return the token <|0.00|>, which those of all frames follow; None: the model has none."""
         first = self._id("<|notimestamps|>") + 1
         return first if first + self.context_frames < self.config.vocab_size else None
 
@@ -116,9 +114,7 @@ class Whisper:
 
     @cached_property
     def suppressed(self) -> torch.Tensor:
-        """Return (vocabulary,) float32: -inf on control, timestamp and configured tokens, 0
-        elsewhere.
-        """
+        """Return (vocabulary,) float32: -inf on control, timestamp, configured tokens, else 0."""
         bias = torch.zeros(self.config.vocab_size, device=self.device)
         bias[self.eot + 1 :] = -torch.inf
         listed = [i for i in (self.generation.suppress_tokens or []) if 0 <= i != self.eot]
@@ -245,9 +241,7 @@ def _check_weights(path: str | Path, model: Any, loaded: Mapping[str, Any]) -> N
 
 
 def _add_timestamps(config: Any, tokenizer: Any) -> None:
-    """Add the timestamps to an older tokenizer, which ends with <|notimestamps|> though the model
-    has the tokens after it.
-    """
+    """Add the timestamps that older tokenizers lack, though the model has these tokens."""
     last = tokenizer.convert_tokens_to_ids("<|notimestamps|>")
     n_stamps = config.max_source_positions
     if last == len(tokenizer) - 1 and last + 1 + n_stamps < config.vocab_size:

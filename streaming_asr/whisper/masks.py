@@ -43,6 +43,6 @@ def visible_until(ends: Sequence[int], device: torch.device | str = "cpu") -> to
 
 
 def mask_from_ends(ends: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
-    """Return a bool mask (n_frames, n_frames) of blocks that end at `ends`; True where i may see j."""
+    """Return bool (n_frames, n_frames) of blocks that end at `ends`; True where i may see j."""
     until = visible_until(ends, device)
     return torch.arange(until.numel(), device=device)[None, :] < until[:, None]

@@ -173,7 +173,7 @@ class OnlineBuffer:
         return cut_s if cut_s > self.start_s else None
 
     def _force(self) -> list[Word]:
-        """Keep half of the limit where there is no word to cut after; commit what was heard before."""
+        """Keep half of the limit where no word ends to cut after; commit what was before."""
         border_s = self.end_s - self._policy.limit_s / 2
         committed = self._agreement.commit_until(border_s)
         self._said += committed

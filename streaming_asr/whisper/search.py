@@ -23,7 +23,7 @@ TOKENS_PER_SECOND = 28
 
 
 class Verdict(Enum):
-    """What becomes of a hypothesis's next token."""
+    """The fate of a hypothesis's next token."""
 
     TAKE = "take"
     WAIT = "wait"  # the hypothesis ends before the token, which may change when more is heard

@@ -29,7 +29,7 @@ class Timestamps(Guide):
         self.bias[self._first : self._first + whisper.context_frames + 1] = 0.0
 
     def revise(self, live: Sequence[Hypothesis], log_probs: torch.Tensor) -> torch.Tensor:
-        """Return (hypotheses, vocabulary): none for what the rules forbid, the rest sums up to one."""
+        """Return (hypotheses, vocabulary): none for what the rules forbid, the rest sums to one."""
         revised = log_probs.clone()
         for row, hypothesis in zip(revised, live, strict=True):
             self._forbid(row, hypothesis.tokens)

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class Wanted(NamedTuple):
-    """What a step waits for: the result for `part` of `run`, called with all that are wanted."""
+    """A step's request: the result for `part` of `run`, called with all that are wanted."""
 
     what: str
     """`encode` or `decode`, under which the time is reported; `run` is the same for each."""

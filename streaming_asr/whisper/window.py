@@ -37,7 +37,7 @@ def samples_of(duration_s: float, name: str) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Heard:
-    """What a method's state of one stream begins with: samples that came, and words given out."""
+    """The base of a method's state of one stream: samples that came, and words given out."""
 
     recorder: Recorder
     language: str | None
@@ -144,7 +144,7 @@ class BlockAudio(Heard):
 
 @dataclass(slots=True, kw_only=True)
 class BlockWindow(BlockAudio):
-    """What a method's state of one stream begins with where the features are Whisper's."""
+    """The base of a method's state of one stream where the features are Whisper's."""
 
     mel: torch.Tensor
     """(n_mels, 2 * context + 1), normalised frames of the window, kept to encode them anew."""

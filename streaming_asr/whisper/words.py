@@ -84,7 +84,7 @@ def probability_of(word: TokenWord, log_probs: Sequence[float]) -> float:
 
 @dataclass(slots=True)
 class Emitter:
-    """What one stream has committed, as far as its next word depends on it."""
+    """The committed text of one stream, as far as its next word depends on it."""
 
     language: str | None
     has_text: bool = False

@@ -96,9 +96,7 @@ def rows_of(queries: Table) -> Tensor:
 
 
 def whole(lengths: Sequence[int], context: Context, device: torch.device | str = "cpu") -> Tables:
-    """Return the tables of a masked batch: every chunk of audios of `lengths` frames, joined
-    (II-B).
-    """
+    """Return the tables of a masked batch: all chunks of audios of `lengths` frames (II-B)."""
     spans, base = [], 0
     for n in lengths:
         spans.append(Span(base, 0, n, range(0, n, context.chunk)))

@@ -32,9 +32,7 @@ class Greedy:
     _stop: int = 0
 
     def push(self, best: Sequence[int], log_probs: Sequence[float]) -> list[Word]:
-        """Take in the best token of each new frame and its log-probability; return words now
-        complete.
-        """
+        """Take in each new frame's best token and its log-probability; return completed words."""
         complete: list[Word] = []
         for frame, (token, log_prob) in enumerate(
             zip(best, log_probs, strict=True), start=self.n_frames

@@ -25,9 +25,7 @@ class AttentionDecoder(nn.Module):
         self.out = nn.Linear(d, vocabulary)
 
     def forward(self, encoded: Sequence[Tensor], tokens: Tensor) -> Tensor:
-        """Return logits (B, L, vocabulary) of the token after each of (B, L); row i hears (n_i, d)
-        frames.
-        """
+        """Return logits (B, L, vocabulary) of the tokens after (B, L); row i hears (n_i, d)."""
         memory = pad_sequence(list(encoded), batch_first=True)
         lengths = torch.tensor([len(part) for part in encoded], device=memory.device)
         absent = torch.arange(memory.shape[1], device=memory.device) >= lengths[:, None]

@@ -56,9 +56,7 @@ class Encoder(nn.Module):
         return self.after_norm.weight.device
 
     def subsample(self, mels: Sequence[Tensor]) -> list[Tensor]:
-        """Return (n_i, d) frames of each audio's (T_i, n_mels) mel frames; n_i = 1 + (T_i - 15) //
-        8.
-        """
+        """Return (n_i, d) of each audio's (T_i, n_mels) frames; n_i = 1 + (T_i - 15) // 8."""
         joined = self.embed([self.global_cmvn(mel.to(self.after_norm.weight)) for mel in mels])
         return list(joined.split([n_frames(len(mel)) for mel in mels]))
 

@@ -55,7 +55,7 @@ class Held:
 
 @dataclass(slots=True)
 class LayerCache:
-    """What one layer keeps of one audio."""
+    """The frames that one layer keeps of one audio."""
 
     waiting: Held  # frames that have not attended yet
     keys_values: Held
@@ -65,7 +65,7 @@ class LayerCache:
 
 @dataclass(slots=True)
 class Cache:
-    """What the encoder keeps of one audio between windows."""
+    """The layers' caches of one audio between windows."""
 
     layers: list[LayerCache] = field(default_factory=list)
 
@@ -152,7 +152,7 @@ def _convolve(
 
 
 class _Ready(NamedTuple):
-    """Of each audio the chunks that are complete, the frames to their right included."""
+    """The complete chunks of each audio, the frames to their right included."""
 
     ends: list[int]
     lengths: list[int]
@@ -189,7 +189,7 @@ def _spans(
 
 @dataclass(slots=True)
 class LookAheadCache:
-    """What a stream keeps: keys, values and gated frames of each layer, up to frame `stop`."""
+    """Keys, values and gated frames of each layer, up to frame `stop` of one stream."""
 
     keys_values: list[Tensor]  # (at most left, 2 d) each
     gated: list[Tensor]  # (at most 7, d) each

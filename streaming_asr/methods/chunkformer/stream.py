@@ -184,9 +184,7 @@ class ChunkFormer(SharedPasses):
         return True
 
     def _advance(self, states: Sequence[StreamState], last: Sequence[bool]) -> bool:
-        """Run one pass over at most `total_duration_s` of what has come in; False where nothing is
-        left.
-        """
+        """Run a pass over at most `total_duration_s` of what came in; False where none is left."""
         room, active, frames, closes = self._pass_frames, [], [], []
         for state, ends in zip(states, last, strict=True):
             n = min(room, len(state.frames))

@@ -29,9 +29,7 @@ class Tokenizer:
 
     @staticmethod
     def train(texts: Sequence[str], size: int) -> Tokenizer:
-        """Return at most `size` tokens that spell `texts`. Raises UserError where `size` is too
-        small.
-        """
+        """Learn at most `size` tokens that spell `texts`. Raises UserError for a size too small."""
         from tokenizers import Tokenizer as Pieces
         from tokenizers import models, pre_tokenizers, trainers
 

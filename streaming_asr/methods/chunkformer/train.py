@@ -228,9 +228,7 @@ class ChunkFormerRecipe(CorpusRecipe):
         return mel
 
     def _spoken(self, window: Window, n: int) -> Tensor:
-        """Return (n,), the token spoken at each frame's centre; a word's time is shared by its
-        tokens.
-        """
+        """Return (n,), the token at each frame's centre; a word's time is shared by its tokens."""
         labels = torch.full((n,), BLANK)
         for word, start, end, _ in window.words:
             tokens = self.tokenizer.encode(word)

@@ -35,7 +35,7 @@ NOISE_SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """What is appended: `samples` (n,) to the audio, or `mel` (n_mels, 2 frames) to its log-mel.
+    """A tail: `samples` (n,) to the audio, or `mel` (n_mels, 2 frames) to its log-mel.
 
     `full` has neither: zeros up to the context.
     """

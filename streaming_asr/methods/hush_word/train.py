@@ -58,7 +58,7 @@ class HushWords(nn.Module):
     bounds: Tensor
 
     def __init__(self, whisper: Whisper, tails: Tensor, bounds: Tensor) -> None:
-        """Take tails (words, n) samples or (words, n_mels, 2 frames) log-mel, and bounds (words,)."""
+        """Take tails (words, n) samples or (words, n_mels, 2 frames), and bounds (words,)."""
         super().__init__()
         self.tails = nn.Parameter(tails)
         self.register_buffer("bounds", bounds.reshape(-1, *[1] * (tails.ndim - 1)))
@@ -89,7 +89,7 @@ class HushWords(nn.Module):
 
 
 def encode(whisper: Whisper, audio: Tensor, tails: Tensor) -> Tensor:
-    """Return the encoder's output (words, frames, d) of (n,) audio with each of the tails after it."""
+    """Return encoder output (words, frames, d) of (n,) audio with each of the tails after it."""
     if whisper.model.device != tails.device:
         whisper.model.to(tails.device)
     padding = Padding("hush", samples=tails) if tails.ndim == 2 else Padding("hush", mel=tails)

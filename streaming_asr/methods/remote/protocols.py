@@ -37,7 +37,7 @@ LINE = re.compile(r"(-?\d+) (-?\d+) ?(.*)")
 
 
 class Change(NamedTuple):
-    """What a message changes: words now final, the guess after them, final words taken back."""
+    """A message's effect: words now final, the guess after them, final words taken back."""
 
     committed: tuple[str, ...] = ()  # as appended to the text, blanks included
     partial: tuple[str, ...] = ()

@@ -124,7 +124,9 @@ class AlignAtt(Guide):
         last_attended: int | None,
         last: bool,
     ) -> None:
-        """Begin one search. after_text: it follows text, not control tokens. last: of the stream."""
+        """Begin one search, of the stream's `last` text or not; after_text: not after control
+        tokens.
+        """
         self.on_cross = self._head_rows = head_rows
         self._policy, self._n_frames = policy, n_frames
         self._after_text, self.last_attended, self._last = after_text, last_attended, last

@@ -141,9 +141,7 @@ class TruncationRecipe(CorpusRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
-        """Return the root mean square error of the summed weights in words, plus the boundary's
-        term.
-        """
+        """Return the RMS error of the summed weights in words, plus the boundary's term."""
         weights = self._weights(model, batch, bf16=self.encoder_bf16)
         batch = {key: value.to(weights.device) for key, value in batch.items()}
         error = weights.sum(-1) - batch["n_words"]

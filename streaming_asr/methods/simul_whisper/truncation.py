@@ -62,9 +62,7 @@ def fires_at_the_end(weights: torch.Tensor) -> bool:
 
 
 def end_weight(weights: torch.Tensor) -> torch.Tensor:
-    """Return the weight () of a clip's last two frames, (n,): the more, the likelier a word ends
-    there.
-    """
+    """Return the weight () of a clip's last two frames, (n,): high where a word ends there."""
     return weights[-2:].sum()
 
 

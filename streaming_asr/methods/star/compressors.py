@@ -42,7 +42,7 @@ class Compressed:
 
 @dataclass(slots=True)
 class CompressorState:
-    """What a stream's window keeps between two chunks."""
+    """The state of a stream's window between two chunks."""
 
     cache: SemanticCache
     n_frames: int = 0
@@ -74,16 +74,15 @@ class Segmenter(nn.Module):
 
 
 class Compressor(nn.Module):
-    """What the four have in common.
+    """The interface of the four.
 
     stride: of star and none, frames of a segment in place of the learned ones (figures 6 and 9).
     keep_all: of star, the decoder attends to every frame, not to the compressed ones alone (figure
-    9, STAR-ALL); the segments stay.
-    select: of `star` with a rate, how the anchors are chosen: accumulate, where the scores, scaled
-    to T / rate in all, sum up to one; top_k, the best ones (equation 3), which lie side by side
-    where scores of neighbours are alike.
-    shift: added to the scores of a stream before the sigmoid, so that they sum up to the number of
-    tokens, to which they are scaled in training.
+    9, STAR-ALL); the segments stay. select: of `star` with a rate, how the anchors are chosen:
+    accumulate, where the scores, scaled to T / rate in all, sum up to one; top_k, the best ones
+    (equation 3), which lie side by side where scores of neighbours are alike. shift: added to the
+    scores of a stream before the sigmoid, so that they sum up to the number of tokens, to which
+    they are scaled in training.
     """
 
     name = ""
@@ -213,9 +212,7 @@ class Cif(Scored):
     name = "cif"
 
     def _weights(self, alpha: Tensor, total: float) -> tuple[Tensor, list[int]]:
-        """Return shares of the frames (segments, T), the last row the open segment's, and the
-        frames that fire (equation 7).
-        """
+        """Return shares (segments, T), the last row the open segment's; the frames that fire."""
         upper = total + alpha.cumsum(0)
         lower = torch.cat([upper.new_full((1,), total), upper])[: len(upper)]
         reached = (upper.detach() + 1e-5).floor().long()

@@ -29,9 +29,7 @@ class CausalConv(nn.Module):
         self.past = kernel - stride
 
     def forward(self, x: Tensor, held: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the outputs of x (1, d, n) after what the last call left (None at the start), and
-        what is left now.
-        """
+        """Return the outputs of x (1, d, n) after `held`, None at the start; and what is left."""
         x = F.pad(x, (self.past, 0)) if held is None else torch.cat([held, x], dim=-1)
         kernel, stride = self.conv.kernel_size[0], self.conv.stride[0]
         n_out = max(0, (x.shape[-1] - kernel) // stride + 1)

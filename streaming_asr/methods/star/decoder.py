@@ -203,7 +203,7 @@ class AnchorDecoder:
 
 
 def _bias(scores: Tensor, visible: Sequence[int]) -> Tensor:
-    """Return (positions, anchors): the anchors' scores (anchors,), -inf where a position sees none."""
+    """Return (positions, anchors): the scores (anchors,), -inf where a position sees none."""
     if min(visible) < 1:
         raise ValueError("a position that sees no anchor: wait for the first one")
     index = torch.arange(scores.shape[0], device=scores.device)

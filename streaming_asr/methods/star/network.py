@@ -40,15 +40,15 @@ TRAIN = "`python -m streaming_asr.train method=star`"
 
 @dataclass(frozen=True)
 class StarConfig:
-    """What a network is.
+    """The settings of a network.
 
     compressor: star | cif | cnn | none. layers: of the semantic encoder. mask: compact (algorithm
     1) | history (code, and equation 4 for audio heard as a whole). types: which frames have a type
     embedding, anchors (footnote 2) | all (code). pool: what an anchor comes in as, frame | mean
-    (`semantic`). carry: the sum of scores after an anchor keeps its
-    residual (code; cif always does), or is set to 0 (algorithm 1), which loses anchors: 0.84 a
-    token where training has one. rate: frames per vector it was trained for, where it was not one
-    segment per token. select, shift: see `Compressor`. features: whisper | one of `EXTRACTORS`.
+    (`semantic`). carry: the sum of scores after an anchor keeps its residual (code; cif always
+    does), or is set to 0 (algorithm 1), which loses anchors: 0.84 a token where training has one.
+    rate: frames per vector it was trained for, where it was not one segment per token. select,
+    shift: see `Compressor`. features: whisper | one of `EXTRACTORS`.
     """
 
     compressor: str = "star"

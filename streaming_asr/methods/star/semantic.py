@@ -29,7 +29,7 @@ POOLS = ("frame", "mean")
 
 
 def visible(anchors: Tensor, mask: str) -> Tensor:
-    """Return (T, T) bool, True where frame i sees frame j, of (T,) bool: which frames are anchors."""
+    """Return (T, T) bool, True where frame i sees frame j, for anchors (T,) bool."""
     n = anchors.shape[0]
     index = torch.arange(n, device=anchors.device)
     past = index[None, :] <= index[:, None]
@@ -117,9 +117,7 @@ class SemanticEncoder(nn.Module):
         return h[0]
 
     def _pooled(self, x: Tensor, anchors: Tensor, cache: SemanticCache | None = None) -> Tensor:
-        """Return the frames (T, d), an anchor as the mean of its block; the cache has what is open
-        of it.
-        """
+        """Return frames (T, d), an anchor as its block's mean; the cache keeps the open block."""
         if self.pool == "frame" or not len(x):
             return x
         n_before, n = 0, len(x)

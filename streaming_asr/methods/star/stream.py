@@ -147,9 +147,7 @@ class Star(SharedPasses, Chunked):
         self._compress(state, x[:n_real] if state.ended else x, last=False)
 
     def _compress(self, state: StreamState, x: torch.Tensor | None, *, last: bool) -> None:
-        """Compress the next frames (n, d) (None: no new ones) into anchors, and hand these to the
-        decoder.
-        """
+        """Compress the next frames (n, d), None for no new ones, into anchors for the decoder."""
         if self.rate is not None:
             self._compress_whole(state, x, last=last)
             return
@@ -181,7 +179,7 @@ class Star(SharedPasses, Chunked):
     # ---- decoding ---------------------------------------------------------------------------
 
     def _decode(self, state: StreamState, *, ended: bool = False) -> None:
-        """Decode one token for every segment due; all of them once the audio (or window) has ended."""
+        """Decode a token for every segment due; all once the audio (or window) has ended."""
         wait_k = None if self.rate is not None else self.wait_k
         n_prompt = len(state.prompt)
         due = TOKENS_PER_SEGMENT * len(state.ready)
@@ -276,7 +274,7 @@ class Star(SharedPasses, Chunked):
         return committed
 
     def _ends_of(self, state: StreamState, at: Sequence[int]) -> list[int]:
-        """Return the frame at which each token ends: where the anchor before the next token's ends."""
+        """Return the frame at which each token ends: the end of the anchor before the next's."""
         ends = []
         for i in range(len(at)):
             last = at[i + 1] - 1 if i + 1 < len(at) else state.ready[-1] - 1

@@ -270,9 +270,7 @@ class StarRecipe(BlockRecipe):
 
     @staticmethod
     def _filled_up(samples: np.ndarray, ends: Sequence[int]) -> Tensor:
-        """Return as much of the samples (n,) as whole blocks and the look-ahead need, zeros behind
-        it.
-        """
+        """Return the samples (n,) that whole blocks and the look-ahead need, zeros behind them."""
         wanted = ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
         heard = torch.from_numpy(samples[:wanted])
         return F.pad(heard, (0, wanted - len(heard)))

@@ -89,9 +89,7 @@ class PrefixBeamSearch:
         return self._spell(int(self._prefix[0]))
 
     def _frame(self, tokens: Ints, log_probs: Floats) -> None:
-        """Take in one frame: `tokens` (top,) are tried, with `log_probs` (top,). The beam stays
-        sorted.
-        """
+        """Take in a frame: `tokens` (top,) are tried, with `log_probs` (top,); sort the beam."""
         frame = self.n_frames
         self.n_frames += 1
         is_blank = tokens == self.blank

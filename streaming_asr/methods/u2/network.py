@@ -35,7 +35,7 @@ class TwoPassModel(nn.Module):
         self._prompt, self._eot = list(prompt), eot
 
     def forward(self, batch: Batch, *, label_smoothing: float, **wanted: bool) -> dict[str, Tensor]:
-        """Return the losses that are wanted: `ctc` and `attention` per token, `frames` per frame."""
+        """Return the losses wanted: `ctc` and `attention` per token, `frames` per frame."""
         encoded = self.encode(batch)
         losses: dict[str, Tensor] = {}
         if wanted.get("frames"):

@@ -199,9 +199,7 @@ class U2Recipe(BlockRecipe):
         return texts
 
     def save(self, folder: Path) -> None:
-        """Write a folder that `method.weights` takes: head, adapter or model in fp16,
-        training.json.
-        """
+        """Write a folder that `method.weights` takes: head, adapter or model, training.json."""
         folder.mkdir(parents=True, exist_ok=True)
         if self.stage != "attention":
             save_head(self.model.head, folder)

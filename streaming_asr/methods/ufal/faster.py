@@ -57,7 +57,7 @@ class _Features(FeatureExtractor):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class _NoText:
-    """What faster-whisper reads of a window's decoding, with no token in it."""
+    """A window's decoding, as far as faster-whisper reads it, with no token in it."""
 
     no_speech_prob: float
     sequences_ids: tuple[tuple[int, ...], ...] = ((),)

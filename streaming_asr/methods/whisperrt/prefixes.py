@@ -58,9 +58,7 @@ class Batch:
 
 
 def pack(examples: Sequence[Example], eot: int) -> Batch:
-    """Return the batch: every prefix becomes the row prompt + tokens, with labels tokens +
-    <|endoftext|>.
-    """
+    """Return the batch: each prefix a row prompt + tokens, its labels tokens + <|endoftext|>."""
     columns: dict[str, list[Tensor]] = {}
     for example in examples:
         prompt = example.prompt
@@ -96,7 +94,7 @@ def pack(examples: Sequence[Example], eot: int) -> Batch:
 
 @dataclass(frozen=True)
 class Teaching:
-    """What the offline model, which hears whole windows, says of a batch."""
+    """The offline model's answer to a batch; it hears whole windows."""
 
     frames: Tensor  # (B, context, d), its encoder's
     chances: Tensor | None  # (B, L, k): of the k likeliest next tokens after each of `Batch.text`
@@ -128,9 +126,7 @@ class PrefixModel(nn.Module):
 
     @torch.no_grad()
     def _teach(self, batch: Batch, k: int) -> Teaching:
-        """Ask the offline model, the same network without its adapter, for its `k` likeliest
-        tokens.
-        """
+        """Ask the offline model, the network without its adapter, for its `k` likeliest tokens."""
         assert batch.offline is not None and batch.text is not None
         with self.whisper.disable_adapter():  # type: ignore[operator]
             z = encode_padded(self.whisper, batch.offline)

@@ -246,7 +246,7 @@ class WhisperRT(SharedPasses, Chunked):
 
 
 def _in_phase(states: list[StreamState]) -> list[list[StreamState]]:
-    """Group states that can share a pass: one pool, one place in the window, the same new blocks."""
+    """Group states that can share a pass: of one pool, one place, the same new blocks."""
     groups: dict[tuple[int, int, tuple[int, ...]], list[StreamState]] = {}
     for state in states:
         key = (id(state.pool), state.position, tuple(state.ready))

@@ -111,8 +111,9 @@ class WhisperRTRecipe(BlockRecipe):
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
-        """Return a batch; pure in (seed, step, rank). In paper mode windows last for
-        `steps_per_batch` steps.
+        """Return a batch; pure in (seed, step, rank).
+
+        In paper mode windows last for `steps_per_batch` steps.
         """
         index, point = divmod(step, self.steps_per_batch)
         shared = self.rng(index)  # one chunk for all ranks: equal work
@@ -142,7 +143,7 @@ class WhisperRTRecipe(BlockRecipe):
         return min(n_blocks, self.points_per_window, int(self.point_fraction * n_blocks) + 1)
 
     def _windows(self, index: int, rank: int) -> list[Window]:
-        """Return the windows of batch `index`; `buckets` batches of alike lengths are drawn together.
+        """Return the windows of batch `index`, of `buckets` batches drawn together by length.
 
         The last are kept, since paper mode asks for them again.
         """
@@ -156,7 +157,7 @@ class WhisperRTRecipe(BlockRecipe):
         return self._drawn[1][place]
 
     def _example(self, window: Window, ends: list[int], points: Sequence[int]) -> Example:
-        """Return the window as far as the blocks that end at `ends` reach, asked for at `points`."""
+        """Return the window as far as the blocks at `ends` reach, asked for at `points`."""
         tokens, token_ends_s = self._timed_tokens(window)
         prompt = self.prompt_of[window.language]
         room = self.whisper.max_tokens - len(prompt)
@@ -194,9 +195,7 @@ class WhisperRTRecipe(BlockRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Return the cross-entropy, the mean over the tokens and the <|endoftext|> of all rows, and
-        the teacher's terms.
-        """
+        """Return the mean cross-entropy of all rows' tokens and ends, and the teacher's terms."""
         batch = batch.to(self.device)
         logits, frames, taught = model(batch, TEACHER_OF[self.distil])
         labels = batch.labels[batch.labels >= 0]
@@ -239,9 +238,7 @@ class WhisperRTRecipe(BlockRecipe):
         return terms
 
     def evaluate(self) -> dict[str, float]:
-        """Return the WER in percent of greedy streaming on dev, with the adapter as `save` leaves
-        it.
-        """
+        """Return the WER in percent of greedy streaming on dev, the adapter as `save` leaves it."""
         return self.stream_dev("whisperrt")[0]
 
     def save(self, folder: Path) -> None:
