@@ -106,11 +106,13 @@ class Variables(dict[str, np.ndarray]):
         count = int(np.prod(shape, dtype=np.int64))
         if n_bytes != count * stored.itemsize:
             raise _Damaged(f"{key} of shape {shape} has {n_bytes} bytes")
+        # A view of the mapped file: nothing is read before it is used.
         values = np.frombuffer(self._data, stored, count, self._at).reshape(shape)
         self._at += n_bytes
         if shape:
             self.types.add(kind)
         if kind == "bfloat16":
+            # bfloat16 is the upper half of a float32.
             values = (values.astype("<u4") << 16).view("<f4")
         return values
 

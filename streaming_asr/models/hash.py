@@ -41,9 +41,11 @@ def hash_of(named: Iterable[tuple[str, np.ndarray]]) -> str:
     digest = hashlib.sha256()
     each = {}
     for name, values in named:
+        # Rounded, so that float16 copies of a model count as the model.
         with np.errstate(over="ignore"):
             half = np.ascontiguousarray(values, dtype="<f2")
         each[name] = hashlib.sha256(f"{half.shape}".encode() + half.tobytes()).hexdigest()
+    # The two forms store their tensors in orders of their own.
     for name in sorted(each):
         digest.update(f"{name}\0{each[name]}\0".encode())
     return digest.hexdigest()[:16]

@@ -99,6 +99,7 @@ def find_packaged(model: Packaged) -> tuple[Path, str] | None:
             f"in {len(model.wheels)} packages ({model.title}); {model.remedy}"
         )
     where = f"the installed {model.title}"
+    # Files that lie whole in a package are used where they are; parts are joined in the cache.
     if len(folders) == 1:
         check(model, folders[0])
         return folders[0], where

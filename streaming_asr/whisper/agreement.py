@@ -33,8 +33,10 @@ def n_said(hypothesis: Sequence[Word], committed: Sequence[Word]) -> int:
     word, then the one that leaves the least time of words on the wrong side of where that ended.
     """
     said, new = [key(w.text) for w in committed], [key(w.text) for w in hypothesis]
+    # Nearly always; the edit distance is for the rest.
     if new[: len(said)] == said:
         return len(said)
+    # The distances of `said` to every prefix of `new`, one row of the table at a time.
     costs = list(range(len(new) + 1))
     for i, word in enumerate(said, start=1):
         diagonal, costs[0] = costs[0], i
@@ -80,6 +82,7 @@ class LocalAgreement:
         Return the words that became final, in their newest spelling.
         """
         new = list(hypothesis[n_said(hypothesis, self.committed) if self.committed else 0 :])
+        # n - 1 earlier ones and the new one.
         tails = [*self._tails, new][-self.n :]
         n_agreed = 0
         if len(tails) == self.n:

@@ -45,6 +45,7 @@ def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[
     What stands behind a window's last frame is padding that no frame of the window sees.
     """
     mel = pad_sequence([m.T for m in mels], batch_first=True).transpose(1, 2)
+    # 1, not 0: a frame of padding sees the first one, so that no softmax is empty.
     until = pad_sequence(
         [visible_until(e, mel.device) for e in ends], batch_first=True, padding_value=1
     )

@@ -55,6 +55,7 @@ class DetectsLanguage:
     def step(self, state: Undecided, audio: Samples, *, last: bool) -> Update:
         """Advance the method's own stream, which begins with the first step that brings audio."""
         if state.inner is None:
+            # (an empty delivery has no language)
             if len(audio) == 0 and not last:
                 return Update()
             if len(audio):

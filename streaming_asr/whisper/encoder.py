@@ -235,6 +235,7 @@ class StreamingEncoder:
 
         def attend(i: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = self.keys[i], self.values[i]
+            # Written before they are read: a block sees itself whole.
             keys[rows, :, start:stop], values[rows, :, start:stop] = k, v
             keys, values = keys[rows, :, :stop], values[rows, :, :stop]
             return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)

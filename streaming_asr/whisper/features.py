@@ -150,6 +150,7 @@ class StreamingLogMel:
             self._pending = pending
             return pending.new_zeros(pending.shape[0], self.n_mels, 0)
         raw = _log10_mel(pending[:, : (n_new - 1) * HOP_SAMPLES + N_FFT], self.n_mels)
+        # The next frame's window begins here and overlaps the last one by 240 samples.
         self._pending = pending[:, n_new * HOP_SAMPLES :]
         frames, self.running_max = clamp_running(raw, [n_new], self.running_max)
         return frames

@@ -100,10 +100,12 @@ def convert(folder: Path, target: Path) -> None:
         **ends,
     )
     try:
+        # No memory for weights that are replaced at once.
         with torch.device("meta"):
             model: Any = WhisperForConditionalGeneration(config)
             model.to(dtype)
         state = {name: value.to(dtype) for name, value in state.items()}
+        # One tensor in CTranslate2's file, tied in transformers too.
         state["proj_out.weight"] = state["model.decoder.embed_tokens.weight"]
         model.load_state_dict(state, assign=True)
         model.tie_weights()

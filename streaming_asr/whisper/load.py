@@ -117,6 +117,7 @@ class Whisper:
         """Return (vocabulary,) float32: -inf on control, timestamp, configured tokens, else 0."""
         bias = torch.zeros(self.config.vocab_size, device=self.device)
         bias[self.eot + 1 :] = -torch.inf
+        # -1 stands for no token; the end must stay possible, or no text ever ends.
         listed = [i for i in (self.generation.suppress_tokens or []) if 0 <= i != self.eot]
         bias[torch.tensor(listed, dtype=torch.long, device=self.device)] = -torch.inf
         return bias
@@ -186,6 +187,7 @@ def load_whisper(
         from streaming_asr.whisper.adapters import merge_adapter
 
         model = merge_adapter(model, adapter)
+    # After the adapter is merged, which then costs no memory there.
     model.to(torch.device(device))  # type: ignore[arg-type]
     if dtype == "int8":
         quantise(model.model.encoder, model.model.decoder)

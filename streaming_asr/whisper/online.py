@@ -93,6 +93,7 @@ class OnlineBuffer:
         """Transcribe the whole buffer; return the words that became final."""
         hypothesis = self._transcribe(self.prompt() or None)
         with self._recorder.part("policy"):
+            # Pieces of a word could agree one by one and leave half of it committed.
             hypothesis = hypothesis.in_whole_words(self._language)
             committed = self._agreement.observe(hypothesis.words)
             self._said += committed
@@ -158,6 +159,7 @@ class OnlineBuffer:
     def _segment_end(self, ends_s: tuple[float, ...]) -> float | None:
         """Return the last segment end but one, or an earlier one, within the committed text."""
         said_until_s = end_of(self._said[-1]) if self._said else -1.0
+        # The last segment may still grow.
         for end_s in reversed(ends_s[:-1]):
             if end_s <= said_until_s:
                 return self._advancing(end_s)
@@ -166,6 +168,7 @@ class OnlineBuffer:
     def _word_end(self) -> float | None:
         """Return a committed word's end: the last in the older half of `trim_s`, or the last."""
         ends_s = [end_of(word) for word in self._agreement.committed]
+        # The newest words' times are the least certain, and context helps the next round.
         older = [end for end in ends_s if end <= self.end_s - self._policy.trim_s / 2]
         return self._advancing(max(older or ends_s)) if ends_s else None
 
@@ -180,6 +183,7 @@ class OnlineBuffer:
         after = self._agreement.partial
         if after and after[0].start is not None and after[0].start < border_s:
             border_s = max(after[0].start, *(end_of(word) for word in committed[-1:]), self.start_s)
+            # Even where a word began long ago: memory is bounded by the context.
             border_s = max(border_s, self.end_s - self._policy.limit_s)
         self._cut(border_s)
         return committed
@@ -219,6 +223,7 @@ class BufferedStream(Heard):
         self.n_samples += n_samples
         if self.n_samples < self.next_decode:
             return False
+        # From now on, not from the last border: a late delivery is heard in one round.
         self.next_decode = self.n_samples + chunk
         return True
 

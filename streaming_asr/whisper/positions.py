@@ -40,10 +40,12 @@ class KeyPositions:
         offsets = torch.arange(n_new, device=device)
         if ragged:
             begin = torch.tensor(starts, device=device)
+            # Padding lies behind a row's tokens, or in the one position beyond the model's: unread.
             self._at = (begin[:, None] + offsets).clamp(max=max_tokens)
             self._row_index = torch.tensor(rows, device=device)[:, None]
             self._mask = (torch.arange(self._stop, device=device) <= self._at[..., None])[:, None]
         elif n_new > 1:
+            # torch has a faster kernel for a plain triangle than for a mask.
             self._causal = self._start == 0
             self._at = (self._start + offsets)[None]
             if not self._causal:

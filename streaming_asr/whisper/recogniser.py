@@ -42,6 +42,7 @@ class Hypothesis:
                 whole.append(word)
                 continue
             before = whole[-1]
+            # (a recogniser need not know probabilities)
             known = [p for p in (before.probability, word.probability) if p is not None]
             whole[-1] = replace(
                 before,

@@ -101,6 +101,7 @@ class BeamSearch:
         Searches of other streams may share the passes.
         """
         guide = guide or Guide()
+        # The decoder has no more positions.
         max_new = min(max_new, self.decoder.max_tokens - len(prompt))
         live, ended = [Hypothesis(last_attended=guide.last_attended)], list[Hypothesis]()
         feed, start = [list(prompt)], 0
@@ -119,9 +120,11 @@ class BeamSearch:
                 )
             next_log_probs = yield Wanted("decode", self.decoder.next_log_probs, part)
             with recorder.part("decode"):
+                # One more than the beam: one of them may be the end, which takes no place in it.
                 top = guide.revise(live, next_log_probs).topk(self.beam + 1)
                 tokens, log_probs = top.indices.tolist(), top.values.tolist()
             recorder.count(decode_steps=1, beam_sum=len(live))
+            # Hypotheses are equally long at all times.
             start += len(feed[0])
             with recorder.part("policy"):
                 if len(live) == 1 and guide.narrow(tokens[0][0]):
@@ -129,6 +132,7 @@ class BeamSearch:
                 parents, live = self._grow(live, ended, guide.judge(live), tokens, log_probs)
             if len(ended) >= self.beam or not live:
                 break
+            # An end that was found counts more than a text that was cut off.
             if len(live[0].tokens) >= max_new:
                 ended = ended or live
                 break

@@ -42,6 +42,7 @@ def load_pickled(file: Path, what: str) -> Any:
     import torch
 
     try:
+        # weights_only: a pickle may otherwise run any code.
         return torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise UserError(

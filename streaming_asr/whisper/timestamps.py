@@ -48,6 +48,7 @@ class Timestamps(Guide):
         elif after_stamp:  # a segment has ended: another starts, or the end
             row[: self._eot] = -torch.inf
         earlier = [token for token in tokens if token >= first]
+        # A segment may begin where the last one ended, but must end later than it began.
         least = earlier[-1] + (0 if after_stamp and not after_two else 1)
         row[first:least] = -torch.inf  # time does not go back, and no segment is empty
         if row[first:].logsumexp(0) > row[:first].max():  # likelier than any one token of text

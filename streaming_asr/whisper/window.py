@@ -98,6 +98,7 @@ class BlockAudio(Heard):
     def block_is_there(self) -> bool:
         """Return whether another block can be encoded; zeros fill up the last of a stream."""
         if self.ended:
+            # The last block counts where it has a sample of its own, look-ahead aside.
             begun = self.next_end - self.chunk_frames if self.n_taken else 0
             return begun * FRAME_SAMPLES < self.n_samples
         return self.n_samples >= self.next_end * FRAME_SAMPLES + self.lookahead
@@ -136,6 +137,7 @@ class BlockAudio(Heard):
         frames long, so that no frame is encoded with less to its left than the model knows.
         """
         kept = self.position - start
+        # Ends below `shortest` are left out, which merges their blocks with the next.
         ends = [e - start for e in self.block_ends if e - start >= min(shortest, kept)]
         self.window_start += start
         self.position, self.block_ends = 0, []

@@ -55,6 +55,7 @@ class Detokenizer:
         """Return the words in order; the last one may still be growing."""
         spaced = language not in UNSPACED
         words: list[TokenWord] = []
+        # Byte-level tokens may end inside a character; the decoder keeps its first bytes.
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text, start = "", 0
         for i, token in enumerate(ids):
@@ -106,6 +107,7 @@ class Emitter:
 
         overlap: the word may start before the last one ends, but not before that one starts.
         """
+        # Attention may look ahead of the audio or back behind the last word; words are in order.
         start_s = min(max(start_s, self.last_start_s if overlap else self.last_end_s), heard_s)
         end_s = min(max(end_s, start_s, self.last_end_s), heard_s)
         self.last_start_s, self.last_end_s = start_s, end_s

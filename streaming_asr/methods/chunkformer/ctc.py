@@ -39,6 +39,7 @@ class Greedy:
         ):
             repeated, self._latest = token == self._latest, token
             text = self.tokens[token]
+            # (<unk> and <sos/eos> spell nothing)
             if token == BLANK or (text.startswith("<") and text.endswith(">")):
                 continue
             if repeated:

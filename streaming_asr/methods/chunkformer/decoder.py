@@ -30,6 +30,7 @@ class AttentionDecoder(nn.Module):
         lengths = torch.tensor([len(part) for part in encoded], device=memory.device)
         absent = torch.arange(memory.shape[1], device=memory.device) >= lengths[:, None]
         n, d = tokens.shape[1], self.embed.embedding_dim
+        # (the encoder's sinusoids, read as places)
         places = distances(Context(n, 0, 0), d, tokens.device)[:n].flip(0)  # 0 .. n - 1
         future = torch.ones(n, n, dtype=torch.bool, device=tokens.device).triu(1)
         x = self.layers(

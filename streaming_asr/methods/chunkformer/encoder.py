@@ -125,7 +125,9 @@ def encoder_flops(shape: Shape, context: Context, n_frames: int, n_chunks: int) 
         + bins[3] * (taps * d + d * d)
         + bins[3] * d * d
     )
+    # Two half feed-forwards; q, k, v and out; the convolution module's three products.
     layer = 4 * d * shape.hidden + 4 * d * d + 3 * d * d + KERNEL * d
+    # Scores and sums over the window, and the products with the distances.
     pairs = context.chunk * (2 * context.window + context.window + context.chunk)
     chunk = pairs * d
     per_frame = subsampling + shape.layers * layer

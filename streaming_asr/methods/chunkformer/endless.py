@@ -94,6 +94,7 @@ def advance(
 
     All that is given out is equal to `encoder(...)` of the whole audio. last: which audios end.
     """
+    # What one layer gives out is the next one's input; a layer may hold all of it back.
     new = list(frames)
     for number, (layer, position) in enumerate(zip(encoder.layers, positions, strict=True)):
         held = [cache.layers[number] for cache in caches]
@@ -130,6 +131,7 @@ def _attend(
         x = layer.attend(x, ready.queries, rows_of(ready.queries), rows, keys, positions)
     for one, end in zip(held, ready.ends, strict=True):
         one.waiting.drop_before(end)
+        # The next chunk begins at `end` and looks back `left` frames.
         one.keys_values.drop_before(end - left)
     return list(x.split(ready.lengths))
 
@@ -231,6 +233,7 @@ def look_ahead(
         ]
         x = layer.leave(x, torch.cat(gated), tables.taps, tables.rows)
         for cache, k, g, n, kept in zip(caches, kv, gated, lengths, keep, strict=True):
+            # Look-ahead frames are computed again with the next chunk, as part of it.
             k, g = k[: len(k) - n + kept], g[: len(g) - n + kept]
             cache.keys_values[number] = k[max(0, len(k) - context.left) :]
             cache.gated[number] = g[-SIDE:]

@@ -63,6 +63,7 @@ def fbank(samples: torch.Tensor, n_mels: int = 80) -> torch.Tensor:
 
 def _log_mel(windows: torch.Tensor, n_mels: int) -> torch.Tensor:
     """Return (frames, n_mels) of windows (frames, 400)."""
+    # Kaldi computes on 16-bit samples, and the logarithm keeps the difference.
     frames = windows * 32768.0
     frames = frames - frames.mean(-1, keepdim=True)
     before = F.pad(frames[:, None], (1, 0), mode="replicate")[:, 0, :-1]

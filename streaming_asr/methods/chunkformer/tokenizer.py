@@ -29,7 +29,7 @@ class Tokenizer:
 
     @staticmethod
     def train(texts: Sequence[str], size: int) -> Tokenizer:
-        """Learn at most `size` tokens that spell `texts`. Raises UserError for a size too small."""
+        """Learn at most `size` tokens that spell `texts`. Raises UserError for too few."""
         from tokenizers import Tokenizer as Pieces
         from tokenizers import models, pre_tokenizers, trainers
 

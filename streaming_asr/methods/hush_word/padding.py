@@ -81,6 +81,7 @@ def make_padding(
         padding = Padding(kind, _plain(kind, n).to(whisper.device))
     else:
         padding = Padding(kind)
+    # At least half of the context is for audio.
     if 2 * padding.n_frames > whisper.context_frames:
         raise UserError(
             f"padding of {padding.n_frames * 0.02:g} s: more than half of the context of "
@@ -128,6 +129,7 @@ def padded_mel(audio: torch.Tensor, padding: Padding, n_mels: int, context: int)
         return log_mel(F.pad(audio, (0, context * FRAME_SAMPLES - audio.shape[-1])), n_mels)
     if padding.samples is not None:
         audio = torch.cat([audio, padding.samples.expand(rows, -1)], dim=-1)
+    # Whole encoder frames, so that a tail of log-mel begins with one.
     mel = log_mel(F.pad(audio, (0, -audio.shape[-1] % FRAME_SAMPLES)), n_mels)
     if padding.mel is not None:
         mel = torch.cat([mel, padding.mel.expand(rows, -1, -1)], dim=-1)

@@ -47,9 +47,11 @@ class EncoderWorker:
     def __init__(
         self, model_path: str, *, device: str, dtype: str, threads: int, padding: Padding
     ) -> None:
+        # Arrays, not tensors: torch would hand those over in shared memory.
         samples, mel = (x if x is None else x.cpu().numpy() for x in (padding.samples, padding.mel))
         self._pool = ProcessPoolExecutor(
             max_workers=1,
+            # Neither torch's threads nor a CUDA context survive a fork.
             mp_context=get_context("spawn"),
             initializer=partial(
                 _load, model_path, device, dtype, threads, padding.kind, samples, mel

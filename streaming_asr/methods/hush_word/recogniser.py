@@ -50,6 +50,7 @@ class Transcriber(WindowDecoder):
         prune: bool,
         max_tokens: int | None,
     ) -> None:
+        # Whisper keeps the other half of the positions for the text before.
         super().__init__(whisper, beam, max_tokens or whisper.max_tokens // 2)
         self.encoder = encoder
         self.limit_samples = encoder.limit_samples
@@ -142,6 +143,7 @@ class StreamRecogniser:
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
     ) -> Passes[None]:
         """Transcribe what `transcribe` is asked for next, in passes that streams may share."""
+        # Asked for ahead, since the online buffer's own call cannot wait for a shared pass.
         self._heard = yield from self._whole(audio, None, prompt, language, recorder)
 
     def drop(self) -> None:
@@ -156,8 +158,11 @@ class StreamRecogniser:
             heard_before, self._heard = self._heard, None
             return heard_before
         pending, self._pending = self._pending, None
+        # At the end of the stream audio may have come that the worker did not encode: all is
+        # decoded at once then.
         if pending is None or (self.draining and pending.n_samples != audio.size):
             return self._alone(audio, None, prompt, language, recorder)
+        # Submitted before the decoding, so that the two run side by side.
         submitted = None if self.draining else self._submit(audio)
         heard = audio[: pending.n_samples]
         hypothesis = self._alone(heard, pending, prompt, language, recorder)
@@ -195,6 +200,7 @@ class StreamRecogniser:
         words, tokens = yield from transcribe_buffer(
             shared, audio, prompt, language, recorder, decode
         )
+        # All of the text, the unconfirmed end too: most of it comes again in the next round.
         self._reference = tokens
         return Hypothesis(tuple(words), sentence_ends_s(words))
 
@@ -210,6 +216,7 @@ class StreamRecogniser:
             return None
         with recorder.part("encode"):
             n_samples, hidden = self._worker.collect(submitted)
+            # The worker answers in float32 on the CPU; the decoder may lie elsewhere.
             encoded = Encoded(n_samples, hidden.to(self._shared.decoder.embedding))
         self._shared.count(encoded, recorder)
         return encoded

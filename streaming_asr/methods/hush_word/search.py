@@ -39,6 +39,7 @@ class Reference(Guide):
 
     def __init__(self, tokens: Sequence[int], skips: Callable[[int], bool]) -> None:
         self._skips = skips
+        # Punctuation comes and goes as the audio grows, and each mark would be a mismatch.
         self._tokens = [token for token in tokens if not skips(token)]
         self._next: int | None = None
         """Index of the token that should come next; None before the first match."""
@@ -52,6 +53,7 @@ class Reference(Guide):
     def _follow(self, token: int) -> bool:
         if self._skips(token):
             return True
+        # The buffer may have been cut since, so the text may begin anywhere in the reference.
         if self._next is None:
             if token not in self._tokens:
                 return False

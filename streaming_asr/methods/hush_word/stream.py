@@ -81,6 +81,7 @@ class HushWord(SharedPasses, Chunked):
         )
         self._worker = None
         if split is not None:
+            # Else both processes take all cores and wait for each other.
             torch.set_num_threads(split[1])
             self._worker = EncoderWorker(
                 self.model_path,
@@ -130,6 +131,7 @@ class HushWord(SharedPasses, Chunked):
                 return []
         start_s = buffer.start_s
         words = buffer.process()
+        # The buffer was cut: what the worker encoded begins where it no longer does.
         if buffer.start_s != start_s:
             recogniser.drop()
         return words
@@ -138,6 +140,7 @@ class HushWord(SharedPasses, Chunked):
         buffer, recogniser = state.buffer, state.recogniser
         words: list[Word] = []
         if self._worker is not None and buffer.audio.size:
+            # The round that is under way first: local agreement counts hypotheses.
             if 0 < recogniser.pending_samples < buffer.audio.size:
                 words += yield from self._round(state)
             recogniser.draining = True

@@ -77,6 +77,8 @@ class _Whole(SharedPasses, OnWhisper):
     def _finish(self, state: WholeAudio) -> Passes[list[Word]]:
         committed = yield from self._close_full_windows(state)
         if state.window().size:
+            # After a first full window timestamps are needed, since the text goes on in mid-
+            # recording.
             timed = state.start or self._timestamps
             decoding = self._decoder.decoding_segments if timed else self._decoder.decoding
             window = yield from decoding(state.window(), state.language, state.recorder)

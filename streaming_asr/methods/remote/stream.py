@@ -110,6 +110,7 @@ class Remote:
         committed: list[str] = []
         retracted = 0
         for change in changes:
+            # Words of this very step are taken back silently; older ones were given out.
             here = min(change.retracted, len(committed))
             revise(committed, here, change.committed)
             retracted += change.retracted - here

@@ -79,6 +79,7 @@ class RunningRows:
         """Add one more row of each hypothesis, (hypotheses, heads, 1, frames)."""
         self._last = row[:, :, 0]
         self._n += 1
+        # Welford's update for one row.
         difference = self._last - self._mean
         self._mean = self._mean + difference / self._n
         self._squares = self._squares + difference * (self._last - self._mean)
@@ -140,6 +141,7 @@ class AlignAtt(Guide):
             self._running = RunningRows(rows)
         else:
             self._running.add(rows)
+        # The last token before the search counts as one of the two places.
         before = () if self.last_attended is None else (self.last_attended,)
         return [
             (

@@ -59,6 +59,7 @@ class StreamState(Heard):
         end = self.window.size + n_new
         rest = joined[end:]
         self.pending = [rest] if rest.size else []
+        # Whole frames, so that frame numbers of the stream stay exact.
         n_dropped = max(0, -(-(end - buffer_samples) // FRAME_SAMPLES))
         self.window = joined[n_dropped * FRAME_SAMPLES : end]
         self.window_start += n_dropped

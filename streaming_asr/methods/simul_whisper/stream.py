@@ -174,6 +174,7 @@ class SimulWhisper(SharedPasses, Chunked):
         said = yield from self._search.passes(
             state.cache, forced, context, max_new, state.recorder, guide
         )
+        # (without a place the next search may look anywhere)
         if said.last_attended is None:  # thrown away
             state.last_attended = None
         elif said.frames:

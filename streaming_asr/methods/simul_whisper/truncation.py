@@ -55,6 +55,7 @@ def fires_at_the_end(weights: torch.Tensor) -> bool:
     total = weights.sum()
     if len(weights) < 2 or total.round() < 1:
         return False
+    # Scaled to sum to a whole number of words.
     summed = smooth(weights * (total.round() / total))[:-1].cumsum(0)
     n_words = (summed[-1] / FULL).floor()
     reached = summed >= n_words

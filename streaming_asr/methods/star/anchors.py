@@ -57,6 +57,7 @@ def top_k(scores: torch.Tensor, rate: float) -> list[int]:
         return []
     k = min(n_frames, math.ceil(n_frames / rate - 1e-9))
     forced = scores.detach().float().clone()
+    # The end of the audio always is an anchor: what follows the last one would be lost.
     forced[-1] = torch.inf
     return sorted(forced.topk(k).indices.tolist())
 

@@ -213,6 +213,8 @@ class Cif(Scored):
 
     def _weights(self, alpha: Tensor, total: float) -> tuple[Tensor, list[int]]:
         """Return shares (segments, T), the last row the open segment's; the frames that fire."""
+        # Frame t fills the stretch lower[t] .. upper[t] of the running sum; segment i is i .. i +
+        # 1.
         upper = total + alpha.cumsum(0)
         lower = torch.cat([upper.new_full((1,), total), upper])[: len(upper)]
         reached = (upper.detach() + 1e-5).floor().long()
@@ -243,6 +245,7 @@ class Cif(Scored):
     ) -> Compressed:
         before, n = state.n_frames, h.shape[0]
         state.n_frames += n
+        # The open segment's sum so far, carried from chunk to chunk.
         partial = h.new_zeros(h.shape[1]) if state.partial is None else state.partial
         weights, at = self._weights(alpha, state.weight)
         sums = weights.to(h.dtype) @ h

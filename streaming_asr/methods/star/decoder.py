@@ -39,6 +39,7 @@ class Growing:
         stop = self.n + rows.shape[1]
         if stop > self._rows.shape[1]:
             heads, room, size = self._rows.shape
+            # Doubled, so that appending costs the same on average however long the stream.
             grown = self._rows.new_empty(heads, max(stop, 2 * room), size)
             grown[:, : self.n] = self.rows
             self._rows = grown
@@ -148,6 +149,7 @@ class AnchorDecoder:
         x = self.embedding[torch.tensor(tokens, device=device)]
         x = x + self._decoder.embed_positions.weight[start : start + n]
         at = torch.arange(start, start + n, device=device)
+        # A single query is the newest position and sees all.
         mask = torch.arange(start + n, device=device)[None] <= at[:, None] if n > 1 else None
         for i, layer in enumerate(self.layers):
             attention = layer.self_attn

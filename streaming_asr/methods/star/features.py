@@ -77,6 +77,7 @@ class _WhisperState:
     def __init__(self, whisper: Whisper) -> None:
         self.encoder = StreamingEncoder(whisper.model)
         self.features = StreamingLogMel(whisper.n_mels, device=whisper.device)
+        # Two mel frames an encoder frame, and the one after, which the last needs.
         room = 2 * whisper.context_frames + 1
         self.mel = torch.zeros(1, whisper.n_mels, room, device=whisper.device)
         self.n_mel = 0

@@ -35,6 +35,7 @@ def visible(anchors: Tensor, mask: str) -> Tensor:
     past = index[None, :] <= index[:, None]
     if mask == "history":
         return past
+    # (an anchor belongs to the block that it closes)
     block = anchors.long().cumsum(0) - anchors.long()  # anchors before the frame
     return past & ((block[None, :] == block[:, None]) | anchors[None, :])
 

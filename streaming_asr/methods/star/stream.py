@@ -191,6 +191,7 @@ class Star(SharedPasses, Chunked):
                 n_wanted = len(state.tokens) + (wait_k or 0)
                 if not ended and (wait_k is None or len(state.ready) < n_wanted):
                     return
+                # The prompt is fed with the first token; later steps feed one token each.
                 sequence = [*state.prompt, *state.tokens]
                 visible = [
                     seen(position, n_prompt, wait_k, state.ready)
@@ -206,6 +207,7 @@ class Star(SharedPasses, Chunked):
                     return
                 log_probs = log_probs.log_softmax(-1)
                 if best == self._whisper.eot:  # an anchor stands for a token: the next best
+                    # (the end of the text cannot come before the end of the audio)
                     log_probs[best] = -torch.inf
                     best = int(log_probs.argmax())
                 state.tokens.append(best)
@@ -267,6 +269,7 @@ class Star(SharedPasses, Chunked):
             state.tokens = state.tokens[first_token:]
             state.log_probs = state.log_probs[first_token:]
             state.n_committed = 0 if self.rate is not None else state.n_committed - n_before
+            # The window's rest may have ended its text; the next window has one of its own.
             state.finished = False
         if kept:
             yield from self._encode(state, ends)

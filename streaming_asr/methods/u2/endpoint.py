@@ -70,6 +70,7 @@ class EndpointRules:
             )
         return cls(
             trailing=round(trailing_silence_s * FRAMES_PER_S),
+            # Silence longer than a segment may be ends with the segment.
             no_speech=min(round(no_speech_s * FRAMES_PER_S), delay),
             max_delay=delay,
             blank_log_prob=math.log(blank_threshold),

@@ -72,6 +72,7 @@ def load_trained(
     folder = Path(folder)
     whole = folder / MODEL_FOLDER
     if (whole / "config.json").is_file():
+        # Weights in the package leave out the tokenizer, which is the base model's.
         shared = None if (whole / "tokenizer.json").is_file() else model_path
         return load_whisper(whole, device=device, dtype=dtype, tokenizer_path=shared)
     adapter = folder if (folder / "adapter_config.json").is_file() else None

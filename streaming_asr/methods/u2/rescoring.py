@@ -56,6 +56,7 @@ def attention_log_probs(
         take=[range(first, len(prompt) + len(text)) for text in texts],
     )
     recorder.count(decode_steps=1, beam_sum=len(texts))
+    # A first-pass text may hold a suppressed token, whose probability would be none.
     nothing = torch.zeros(1, device=hidden.device)
     log_probs = decoder.log_probs(hidden, bias=nothing)
     return [

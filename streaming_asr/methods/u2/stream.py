@@ -247,6 +247,7 @@ class U2(SharedPasses, Chunked):
             if scored is not None:
                 best, log_probs = scored.candidate, scored.log_probs
         spans = best.spans
+        # The alignment is a pass of the decoder: a text with more tokens than positions has none.
         fits = len(state.prompt) + len(best.tokens) <= self._whisper.max_tokens
         if self.word_times == "alignment" and best.tokens and fits:
             times = alignment_times(

@@ -64,6 +64,7 @@ class CtcTokenizer:
         full["model"]["vocab"] = {t: i for t, i in vocabulary.items() if i < self.n_tokens}
         kept = full["model"]["vocab"]
         merges = full["model"]["merges"]
+        # Without the merges whose result is no class, so that every text is spelt by classes.
         full["model"]["merges"] = [pair for pair in merges if "".join(pair) in kept]
         full["model"]["unk_token"] = None
         full["added_tokens"], full["post_processor"] = [], None

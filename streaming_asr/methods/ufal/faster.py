@@ -80,6 +80,7 @@ class Model(WhisperModel):  # type: ignore[misc]
     def __init__(self, folder: Path, settings_folder: Path, **options: Any) -> None:
         super().__init__(str(folder), local_files_only=True, **options)
         self.config = AutoConfig.from_pretrained(settings_folder)
+        # faster-whisper assumes 448.
         self.max_length = self.config.max_target_positions
         no_timestamps = self.hf_tokenizer.token_to_id("<|notimestamps|>")
         self.has_timestamps: bool = self.config.vocab_size > no_timestamps + 1

@@ -61,6 +61,7 @@ class Ufal(Chunked):
         check_range(0, beam=self.beam)
         if not self.temperatures:
             raise UserError("temperatures=[]: at least one; [0] searches by beam alone")
+        # Settings first: loading takes seconds, and a slip is answered before it.
         self._recogniser = self._load_recogniser()
         context_s = self._recogniser.context_s
         self._policy = Policy.of(context_s, context_s, n=self.n, trim_s=self.trim_s)
@@ -105,6 +106,7 @@ class Ufal(Chunked):
         is_due = state.hear(audio.size, self._chunk)
         words, endpoint = self._take_in(state, audio, last)
         if state.gate is None or state.gate.open:
+            # The reference hears its last audio in a round of its own; else `finish` hears it.
             if (is_due and not last) or (last and self.compat and audio.size):
                 words += state.buffer.process()
             if last:

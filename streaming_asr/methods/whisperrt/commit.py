@@ -42,6 +42,7 @@ class Committer:
         hypothesis = state.hypotheses[0]
         n_tokens = len(hypothesis.tokens)
         words = self.spell(state)
+        # With commit=paper a crop may have changed words that were given out.
         n_same = common_prefix([word.text for word in words], state.emitted)
         taken_back = len(state.emitted) - n_same
         del state.emitted[n_same:]

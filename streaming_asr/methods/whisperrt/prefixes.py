@@ -119,6 +119,7 @@ class PrefixModel(nn.Module):
         z = encode_together(self.whisper, batch.mels, batch.ends)
         n = batch.tokens.shape[1]
         causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
+        # A token sees those before it in its own row alone; rows stand end to end.
         own_row = (batch.rows[:, None, :, None] == batch.rows[:, None, None, :]) & causal
         heard = torch.arange(z.shape[1], device=z.device) < batch.heard[:, None, :, None]
         hidden = decode(self._base, z, batch.tokens, batch.positions, own_row, heard)
@@ -128,6 +129,7 @@ class PrefixModel(nn.Module):
     def _teach(self, batch: Batch, k: int) -> Teaching:
         """Ask the offline model, the network without its adapter, for its `k` likeliest tokens."""
         assert batch.offline is not None and batch.text is not None
+        # So the teacher costs no memory of its own.
         with self.whisper.disable_adapter():  # type: ignore[operator]
             z = encode_padded(self.whisper, batch.offline)
             if not k:
@@ -138,6 +140,7 @@ class PrefixModel(nn.Module):
             hidden = decode(self._base, z, batch.text, positions, causal, None)
             logits = self._base.proj_out(hidden)
             chances, tokens = logits.float().softmax(-1).topk(k)
+        # The chances of the rest are given to the likeliest, so that they sum up to one.
         return Teaching(z, chances / chances.sum(-1, keepdim=True), tokens)
 
     @property

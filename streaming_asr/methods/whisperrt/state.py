@@ -63,4 +63,5 @@ class StreamState(BlockWindow):
 
         The first of them is as long as the stream's first.
         """
+        # A first block shorter than in training would hear less than the model ever did.
         return self.shift(start, self.block_ends[0])

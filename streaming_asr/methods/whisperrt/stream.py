@@ -93,6 +93,7 @@ class WhisperRT(SharedPasses, Chunked):
         """
         beam = self._settings.beam
         prompt = self._whisper.prompt(language)
+        # In int8 a row's numbers depend on the rows beside it, and beams need rows of their own.
         if beam == 1 and self.dtype != "int8":
             pool = Pool(self._whisper, self._decoder, n)
             places = [(pool, row) for row in range(n)]
@@ -224,6 +225,7 @@ class WhisperRT(SharedPasses, Chunked):
                 state.position,
                 self._chunk_frames,
             )
+            # A loop of the decoder may fill all positions with words that never age: they go too.
             while n_before < len(words) and self._tokens_are_full(
                 state, words[n_before - 1].stop if n_before else 0
             ):
@@ -241,6 +243,7 @@ class WhisperRT(SharedPasses, Chunked):
                 Word(word.text) for word in self._words.spell(state)[len(state.emitted) :]
             )
             state.ready = ends
+        # Positions are absolute, so what is kept has to be encoded at its new place.
         self._encode([[state]], again=True)
         return committed
 
