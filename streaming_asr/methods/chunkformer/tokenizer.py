@@ -24,7 +24,7 @@ class Tokenizer:
         return len(self.tokens)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of the pieces of `text`; those of a text are those of its words in turn."""
+        """Return the ids of the pieces of `text`: those of its words in turn."""
         return list(self._pieces.encode(text).ids)
 
     @staticmethod
