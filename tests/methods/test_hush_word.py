@@ -343,7 +343,6 @@ def test_the_pipeline_keeps_the_contract(pipelined, check):
         ({"padding": "zeros", "padding_s": 0.0}, "more than 0"),
         ({"padding": "zeros", "padding_s": 2.5}, "more than half of the context"),
         ({"padding": "zeros", "beam": -1}, "beam=-1: 0 or more"),
-        ({"padding": "zeros", "max_tokens": 0}, "max_tokens=0: 1 or more"),
         ({"padding": "zeros", "n": 0}, "n=0: 1 or more"),
         ({"padding": "zeros", "trim_s": 0.0}, "more than 0"),
         ({"padding": "zeros", "chunk_s": 0.01}, "multiple of 0.02 s"),

@@ -48,10 +48,9 @@ class Transcriber(WindowDecoder):
         *,
         beam: int,
         prune: bool,
-        max_tokens: int | None,
     ) -> None:
         # Whisper keeps the other half of the positions for the text before.
-        super().__init__(whisper, beam, max_tokens or whisper.max_tokens // 2)
+        super().__init__(whisper, beam, whisper.max_tokens // 2)
         self.encoder = encoder
         self.limit_samples = encoder.limit_samples
         self._prune = prune

@@ -37,10 +37,10 @@ class HushWord(SharedPasses, Chunked):
     weights: folder of the hush word. padding: full, none, zeros, noise or hush; padding_s: of
     zeros and noise, default 0.5 s. beam: 0 or 1 is greedy. prune: follow the last round's text at
     width 1. n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is
-    trimmed, default 15 or half the model's context. max_tokens: of a round's text, default half the
-    decoder's positions. pipeline: none, or threads of encoder and decoder as in 1:1; the encoder
-    then runs in a process of its own, on encoder_device, and the text comes a round later. Raises
-    UserError on settings out of range and on a model or hush word that cannot be loaded.
+    trimmed, default 15 or half the model's context. pipeline: none, or threads of encoder and
+    decoder as in 1:1; the encoder then runs in a process of its own, on encoder_device, and the
+    text comes a round later. Raises UserError on settings out of range and on a model or hush word
+    that cannot be loaded.
     """
 
     weights: str | None
@@ -50,7 +50,6 @@ class HushWord(SharedPasses, Chunked):
     prune: bool
     n: int
     trim_s: float | None
-    max_tokens: int | None
     pipeline: str
     encoder_device: str | None
 
@@ -59,7 +58,6 @@ class HushWord(SharedPasses, Chunked):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(0, beam=self.beam)
-        check_range(1, max_tokens=self.max_tokens)
         split = parse_split(self.pipeline)
         if split is None and self.encoder_device is not None:
             raise UserError(
@@ -74,7 +72,6 @@ class HushWord(SharedPasses, Chunked):
             PaddedEncoder(whisper, tail),
             beam=self.beam,
             prune=self.prune,
-            max_tokens=self.max_tokens,
         )
         self._policy = Policy.of(
             whisper.context_s, self._shared.context_s, n=self.n, trim_s=self.trim_s
