@@ -105,7 +105,7 @@ class StarNetwork(nn.Module):
 
 
 def compressor(
-    name: str, d: int, encoder: SemanticEncoder, *, carry: bool, rate: float | None = None
+    name: str, d: int, encoder: SemanticEncoder, *, carry: bool = False, rate: float | None = None
 ) -> Compressor:
     """Return the compressor of that name; `carry` is for star and cif, `rate` for cnn."""
     if name == "star":
