@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 
 class UserError(ValueError):
@@ -29,3 +30,24 @@ def check_one_of(known: Iterable[str], **settings: object) -> None:
         if value not in (names := list(known)):
             near = did_you_mean(str(value), names)
             raise UserError(f"{key}={value!r}: one of {', '.join(names)}{near}")
+
+
+def check_range(
+    least: float,
+    most: float = math.inf,
+    *,
+    above: bool = False,
+    **settings: float | Sequence[float] | None,
+) -> None:
+    """Raise UserError for a number, or one of several, that is below `least` or beyond `most`.
+
+    above: `least` itself is out of range too. None is no number and passes.
+    """
+    for key, value in settings.items():
+        numbers = value if isinstance(value, Sequence) else [] if value is None else [value]
+        # A NaN compares with nothing: asked this way round it is refused.
+        if not all(least <= n <= most and not (above and n == least) for n in numbers):
+            rule = f"more than {least:g}" if above else f"{least:g} or more"
+            raise UserError(
+                f"{key}={value}: {rule}{f', {most:g} at most' if most < math.inf else ''}"
+            )

@@ -5,7 +5,7 @@
 WhisperFlow (section 4.3.2) tries the splits of the cores offline and keeps the one of the lowest
 latency per word. This runs the hush word's method with the encoder beside the decoding of the round
 before, `pipeline=a:b` for every split, and without the pipeline, best effort, on a few utterances.
-The best is kept for this machine and model; `method.pipeline=profiled` then takes it.
+The best one is for `method.pipeline`.
 """
 
 from __future__ import annotations
@@ -100,24 +100,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parser = argparse.ArgumentParser(
         prog="python -m experiments.bench.profile",
-        description="Tries how encoder and decoder of method=hush_word share the cores, and keeps "
-        "the best split for this machine.",
+        description="Tries how encoder and decoder of method=hush_word share the cores.",
     )
     parser.add_argument("override", nargs="*", metavar="KEY=VALUE", help="as `run` has it")
     parser.add_argument("--cores", type=int, default=cores or 1, help="default: %(default)s, all")
     parser.add_argument("--limit", type=int, default=4, help="utterances; default: %(default)s")
     arguments = parser.parse_args(argv)
-    return exit_status(lambda: _keep_best(arguments))
+    return exit_status(lambda: _print_best(arguments))
 
 
-def _keep_best(arguments: argparse.Namespace) -> None:
-    """Print a row for every split and keep the fastest."""
+def _print_best(arguments: argparse.Namespace) -> None:
+    """Print a row for every split, and the fastest."""
     if min(arguments.cores, arguments.limit) < 1:
         raise UserError("--cores, --limit: 1 or more")
-    from streaming_asr.config.settle import compose
-    from streaming_asr.methods.hush_word.pipeline import keep_split
-
-    model = str(compose(["method=hush_word", *arguments.override]).method.model_path)
     print(f"{'pipeline':>9} {'word latency':>13} {'RTF':>7} {'WER':>7}", flush=True)
     best: Measured | None = None
     for row in profile(arguments.override, arguments.cores, arguments.limit):
@@ -127,8 +122,7 @@ def _keep_best(arguments: argparse.Namespace) -> None:
         )
         best = row if best is None or row.latency_s < best.latency_s else best
     assert best is not None
-    place = keep_split(model, best.pipeline)
-    print(f"best: method.pipeline={best.pipeline}, kept in {place} for method.pipeline=profiled")
+    print(f"best: method.pipeline={best.pipeline}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from __future__ import annotations
 import multiprocessing
 import statistics
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +191,9 @@ def bench_steps(model: str, at: str, repeats: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         path = str(random_whisper(model, Path(folder))) if not Path(model).is_dir() else model
-        star = new_method("star", path, chunk_s=0.3, first_chunk_s=0.6, window_margin_s=0.0)
+        star = new_method("star", path, chunk_s=0.3, first_chunk_s=0.6)
+        # Measured up to the end of the context, two seconds past where a stream is cut.
+        star._seam = replace(star._seam, limit=star._extractor.context_frames)
     meter = Meter(settings)
     points = settings.points_within(star._whisper.context_frames)
     last = points[-1] + AROUND

@@ -112,7 +112,6 @@ def streaming_ms(
         chunk_s=chunk_ms / 1000,
         first_chunk_s=first_chunk_ms(f"{chunk_ms}ms") / 1000,
         beam=beam,
-        word_times="none",
     )
     schedule = scheduled(method)
     state = method.start()

@@ -72,8 +72,6 @@ def export(
 
 def _check_mergeable(adapter: Path) -> None:
     """Raises UserError for an adapter that is more than low-rank updates of a Whisper."""
-    if adapter.is_file():
-        return  # a published checkpoint: weights and low-rank updates
     more = sorted(
         file.relative_to(adapter).as_posix()
         for file in adapter.rglob("*")

@@ -45,8 +45,7 @@ class _Damaged(ValueError):
 
 
 def spec_of(folder: Path) -> str | None:
-    """The model that a CTranslate2 folder holds, `WhisperSpec` for a Whisper; None for another
-    folder."""
+    """Return what a CTranslate2 folder holds, `WhisperSpec` for a Whisper; else None."""
     try:
         with (folder / "model.bin").open("rb") as stream:
             version, length = struct.unpack("<IH", stream.read(6))
@@ -107,11 +106,13 @@ class Variables(dict[str, np.ndarray]):
         count = int(np.prod(shape, dtype=np.int64))
         if n_bytes != count * stored.itemsize:
             raise _Damaged(f"{key} of shape {shape} has {n_bytes} bytes")
+        # A view of the mapped file: nothing is read before it is used.
         values = np.frombuffer(self._data, stored, count, self._at).reshape(shape)
         self._at += n_bytes
         if shape:
             self.types.add(kind)
         if kind == "bfloat16":
+            # bfloat16 is the upper half of a float32.
             values = (values.astype("<u4") << 16).view("<f4")
         return values
 
@@ -119,7 +120,7 @@ class Variables(dict[str, np.ndarray]):
         raise UserError(f"{self._file}: no variable {key}; it is not a whole Whisper")
 
     def weight(self, key: str) -> np.ndarray:
-        """A floating-point tensor; integers are divided by their scale, one a row or one in all."""
+        """Return a floating-point tensor; integers are divided by their scale, one or one a row."""
         values = self[key]
         if values.dtype.kind == "f":
             return values
@@ -132,14 +133,15 @@ class Variables(dict[str, np.ndarray]):
         return values.astype(np.float32) / scale.reshape(-1, *[1] * (values.ndim - 1))
 
     def layers(self, side: str) -> int:
-        """The number of layers of `encoder` or `decoder`."""
+        """Return the number of layers of `encoder` or `decoder`."""
         parts = (key.split("/")[1] for key in self if key.startswith(f"{side}/layer_"))
         return 1 + max((int(part[6:]) for part in parts if part[6:].isdigit()), default=-1)
 
 
 def tensors(v: Variables) -> Iterator[tuple[str, np.ndarray]]:
-    """(name, values) of every tensor of the model under Hugging Face's names; embeddings, which
-    are the output layer too, once. Raises UserError where one is missing or of a wrong shape."""
+    """Yield (name, values) of every tensor of the model under Hugging Face's names; embeddings,
+    which are the output layer too, once. Raises UserError where one is missing or of a wrong shape.
+    """
     for side in ("encoder", "decoder"):
         ours = f"model.{side}"
         yield f"{ours}.embed_positions.weight", v.weight(f"{side}/position_encodings/encodings")
@@ -159,7 +161,7 @@ def tensors(v: Variables) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def embeddings(v: Variables) -> str:
-    """The name of the token embeddings, (vocabulary, width); older converters number it."""
+    """Return the name of the token embeddings, (vocabulary, width); older converters number it."""
     plain = "decoder/embeddings/weight"
     return plain if plain in v else f"{plain}_0"
 

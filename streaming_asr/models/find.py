@@ -41,7 +41,7 @@ class Found:
 
 
 def find(path: str | Path) -> Found:
-    """The model of `path`, downloaded where it is on the hub alone. Raises UserError."""
+    """Return the model of `path`, downloaded where it is on the hub alone. Raises UserError."""
     found = find_here(path)
     if found is not None:
         return found
@@ -51,7 +51,8 @@ def find(path: str | Path) -> Found:
 
 
 def find_here(path: str | Path) -> Found | None:
-    """The model of `path` on this machine: a folder, else in the hub's cache, else in a package.
+    """Return the model of `path` on this machine: a folder, else in the hub's cache, else in a
+    package.
 
     None where only the hub can have it. Raises UserError where `path` is neither a Whisper's folder
     nor a hub name, or where a package is not the pinned one.
@@ -72,7 +73,7 @@ def find_here(path: str | Path) -> Found | None:
 
 
 def _checked(path: str | Path, folder: Path, where: str) -> Found:
-    """`folder` as a Whisper; raises UserError that says what it is where it is something else."""
+    """Return `folder` as a Whisper. Raises UserError that says what else it is."""
     if (spec := spec_of(folder)) == "WhisperSpec":
         return Found(folder, True, where)
     if spec is None and _model_type(folder) == "whisper":
@@ -85,8 +86,9 @@ def _checked(path: str | Path, folder: Path, where: str) -> Found:
 
 
 def is_english_only(path: str | Path) -> bool:
-    """Whether the Whisper of `path` knows English only: by what its files declare, else by the size
-    of its vocabulary; by its name where it is not on this machine. Raises UserError as `find_here`.
+    """Return whether the Whisper of `path` knows English only: by what its files declare, else by
+    the size of its vocabulary; by its name where it is not on this machine. Raises UserError as
+    `find_here`.
     """
     found = find_here(path)
     if found is None:
@@ -98,9 +100,9 @@ def is_english_only(path: str | Path) -> bool:
 
 
 def unknown_languages(path: str | Path, languages: Set[str]) -> Set[str]:
-    """Those of `languages` that the Whisper of `path` does not know: by what its files declare, or
-    the size of its vocabulary; where it is not on this machine, by OpenAI's names. Raises UserError
-    as `find_here`.
+    """Return those of `languages` that the Whisper of `path` does not know: by what its files
+    declare, or the size of its vocabulary; where it is not on this machine, by OpenAI's names.
+    Raises UserError as `find_here`.
     """
     if is_english_only(path):
         return languages - {"en"}
@@ -115,7 +117,7 @@ def unknown_languages(path: str | Path, languages: Set[str]) -> Set[str]:
 
 
 def _vocabulary(found: Found) -> int:
-    """How many tokens the model has an embedding of."""
+    """Return how many tokens the model has an embedding of."""
     if not found.is_ctranslate2:
         return int(_said(found.folder / "config.json", "vocab_size") or 0)
     variables = Variables(found.folder / "model.bin")
@@ -123,7 +125,7 @@ def _vocabulary(found: Found) -> int:
 
 
 def _said(file: Path, key: str) -> Any:
-    """What a JSON file says of `key`; None where it says nothing or cannot be read."""
+    """Return what a JSON file says of `key`; None where it says nothing or cannot be read."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))[key]
     except (OSError, ValueError, KeyError, TypeError):
@@ -135,7 +137,7 @@ def _model_type(folder: Path) -> str | None:
 
 
 def _what_is(folder: Path, spec: str | None) -> str:
-    """What a folder holds that is not a Whisper's."""
+    """Return what a folder is that is not a Whisper's."""
     if folder.is_file():
         return "it is a file, not a folder"
     if not folder.is_dir():
@@ -144,14 +146,7 @@ def _what_is(folder: Path, spec: str | None) -> str:
         return f"it is a CTranslate2 model of another kind ({spec})"
     if (kind := _model_type(folder)) is not None:
         return f"it is a Hugging Face model of type {kind}"
-    if (folder / "adapter_config.json").is_file():
-        return "it is an adapter of peft, not a model"
-    if (folder / "config.json").is_file():
-        return "its config.json names no model_type, and there is no model.bin of CTranslate2"
-    if (folder / "config.yaml").is_file():
-        return "it is a folder of a ChunkFormer, which only method=chunkformer takes"
-    names = sorted(entry.name for entry in folder.iterdir())
-    return f"it holds {', '.join(names[:4])}{' ...' * (len(names) > 4)}" if names else "it is empty"
+    return "it has no config.json that names a model_type, and no model.bin of CTranslate2"
 
 
 def is_local(path: str) -> bool:
@@ -175,6 +170,7 @@ def _cached(name: str, revision: str | None) -> str | None:
 def _downloaded(name: str, revision: str | None) -> str:
     from huggingface_hub import constants, snapshot_download
 
+    # The hub reads the variable once, at its import; it may have been set since.
     if constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE") == "1":
         raise _unreachable(name, revision, "HF_HUB_OFFLINE is set")
     if problem := _no_way(constants.ENDPOINT):
@@ -192,7 +188,8 @@ def _downloaded(name: str, revision: str | None) -> str:
 
 
 def _no_way(endpoint: str) -> str | None:
-    """Why the hub cannot be reached; the hub's own client would try for most of a minute."""
+    """Return why the hub cannot be reached; its own client would try for most of a minute."""
+    # Behind a proxy no socket of our own would reach it.
     if any(os.environ.get(key) for key in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
         return None
     host = endpoint.partition("://")[2].partition("/")[0]

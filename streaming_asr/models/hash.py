@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import mmap
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,14 +14,13 @@ from streaming_asr.files import remembered
 from streaming_asr.models.ctranslate2 import Variables, tensors
 from streaming_asr.models.find import find_here
 
-TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 WHOLE_BYTES = 64 * 2**20  # files up to this size are hashed whole, larger ones by size and ends
 END_BYTES = 2**20
 
 
 def weights_hash(path: str | Path) -> str | None:
-    """Returns the hash of a Whisper's tensors, rounded to float16; None where there are none here.
+    """Return the hash of a Whisper's tensors, rounded to float16; None where there are none here.
 
     path: a folder or a hub name. Hugging Face's and CTranslate2's forms of one model, in any
     floating-point type, have one hash. Raises UserError on damaged files.
@@ -41,70 +37,59 @@ def weights_hash(path: str | Path) -> str | None:
 
 
 def hash_of(named: Iterable[tuple[str, np.ndarray]]) -> str:
-    """A hash of tensors rounded to float16, whatever their order and precision were."""
+    """Return a hash of tensors rounded to float16, whatever their order and precision were."""
     digest = hashlib.sha256()
     each = {}
     for name, values in named:
+        # Rounded, so that float16 copies of a model count as the model.
         with np.errstate(over="ignore"):
             half = np.ascontiguousarray(values, dtype="<f2")
         each[name] = hashlib.sha256(f"{half.shape}".encode() + half.tobytes()).hexdigest()
+    # The two forms store their tensors in orders of their own.
     for name in sorted(each):
         digest.update(f"{name}\0{each[name]}\0".encode())
     return digest.hexdigest()[:16]
 
 
 def _of_folder(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """(name, values) of every weight in a Hugging Face folder, names as Whisper's whole model has
-    them; the output layer, which is the embeddings, is left out."""
+    """Yield (name, values) of every weight in a Hugging Face folder, names as Whisper's whole model
+    has them; the output layer, which is the embeddings, is left out.
+    """
     for file in _weight_files(folder):
-        reads = _safetensors if file.suffix == ".safetensors" else _pickled
-        for name, values in reads(file):
+        for name, values in _tensors(file):
             if name != "proj_out.weight":
                 yield name if name.startswith("model.") else f"model.{name}", values
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The files of weights in a Hugging Face folder, of the first form there is."""
+    """Return the files of weights in a Hugging Face folder, of the first form there is."""
     return next((files for kind in WEIGHTS if (files := sorted(folder.glob(kind)))), [])
 
 
-def _safetensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """safetensors' own numpy reader has no bfloat16: u64 header length, JSON header, values."""
-    try:
-        with file.open("rb") as stream:
-            data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        (length,) = struct.unpack_from("<Q", data)
-        header: dict[str, Any] = json.loads(data[8 : 8 + length])
-        for name, told in header.items():
-            if name == "__metadata__" or told["dtype"] not in TYPES:
-                continue
-            kind = np.dtype(TYPES[told["dtype"]])
-            start, end = told["data_offsets"]
-            count = (end - start) // kind.itemsize
-            values = np.frombuffer(data, kind, count, 8 + length + start).reshape(told["shape"])
-            if told["dtype"] == "BF16":
-                values = (values.astype("<u4") << 16).view("<f4")
-            yield name, values
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{file}: truncated or damaged ({error}); copy or download it again"
-        ) from error
+def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield (name, float32 values) of the floating-point tensors in a file of weights.
 
-
-def _pickled(file: Path) -> Iterator[tuple[str, np.ndarray]]:
+    By torch, since numpy has no bfloat16. Raises UserError on a damaged file.
+    """
     import pickle
 
     import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
 
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        if file.suffix == ".safetensors":
+            content = load_file(file)
+        else:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError) as error:
         raise UserError(
             f"{file}: truncated or damaged ({str(error).splitlines()[0]}); copy or download it "
             "again"
         ) from error
     for name, value in content.items():
-        yield name, value.float().numpy()
+        if value.is_floating_point():
+            yield name, value.float().numpy()
 
 
 def model_hash(config: Mapping[str, Any]) -> str:

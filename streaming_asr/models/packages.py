@@ -43,17 +43,17 @@ class Packaged:
 
     @property
     def title(self) -> str:
-        """The packages with their versions."""
+        """Return the packages with their versions."""
         return " and ".join(f"{wheel.name} {wheel.version}" for wheel in self.wheels)
 
     @property
     def place(self) -> Path:
-        """The folder of the cache for these very files."""
+        """Return the folder of the cache for these very files."""
         return cache_root() / "models" / f"{self.model}-{self.sha256['model.bin'][:12]}"
 
     @property
     def remedy(self) -> str:
-        """What a user can type to have the model."""
+        """Return what a user can type to have the model."""
         return (
             f'python -m streaming_asr get {self.model}, or pip install "streaming-asr'
             f'[{self.extra}]"'
@@ -62,7 +62,7 @@ class Packaged:
 
 @functools.cache
 def packaged() -> dict[str, Packaged]:
-    """Every model of conf/model that packages carry, by its name on the hub."""
+    """Return every model of conf/model that packages carry, by its name on the hub."""
     found = {}
     for file in sorted((CONF_DIR / "model").glob("*.yaml")):
         content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -75,7 +75,8 @@ def packaged() -> dict[str, Packaged]:
 
 
 def find_packaged(model: Packaged) -> tuple[Path, str] | None:
-    """The CTranslate2 folder of a packaged model on this machine, and a name for where it was.
+    """Return the CTranslate2 folder of a packaged model on this machine, and a name for where it
+    was.
 
     None where none of its packages is installed and `get` did not fetch it. Raises UserError where
     packages are installed that do not make the pinned files.
@@ -98,6 +99,7 @@ def find_packaged(model: Packaged) -> tuple[Path, str] | None:
             f"in {len(model.wheels)} packages ({model.title}); {model.remedy}"
         )
     where = f"the installed {model.title}"
+    # Files that lie whole in a package are used where they are; parts are joined in the cache.
     if len(folders) == 1:
         check(model, folders[0])
         return folders[0], where
@@ -105,7 +107,7 @@ def find_packaged(model: Packaged) -> tuple[Path, str] | None:
 
 
 def assemble(model: Packaged, folders: Sequence[Path]) -> Path:
-    """The model's folder in the cache, made of the files in `folders` on first use.
+    """Return the model's folder in the cache, made of the files in `folders` on first use.
 
     Raises UserError where a file is missing or of another hash; then nothing is left.
     """
@@ -115,7 +117,7 @@ def assemble(model: Packaged, folders: Sequence[Path]) -> Path:
 
 
 def write(model: Packaged, folders: Sequence[Path], target: Path) -> None:
-    """Writes the model's files, found whole or in parts in `folders`, to the new folder `target`.
+    """Write the model's files, found whole or in parts in `folders`, to the new folder `target`.
 
     Raises UserError as `assemble` does.
     """
@@ -129,7 +131,7 @@ def write(model: Packaged, folders: Sequence[Path], target: Path) -> None:
 
 
 def _parts(model: Packaged, name: str, folders: Sequence[Path]) -> list[Path]:
-    """The file itself, or its parts in their order."""
+    """Return the file itself, or its parts in their order."""
     for folder in folders:
         if (folder / name).is_file():
             return [folder / name]
@@ -143,7 +145,7 @@ def _parts(model: Packaged, name: str, folders: Sequence[Path]) -> list[Path]:
 
 
 def check(model: Packaged, folder: Path) -> None:
-    """Raises UserError where a file of `folder` is missing or not the pinned one."""
+    """Raise UserError where a file of `folder` is missing or not the pinned one."""
     for name, wanted in model.sha256.items():
         file = folder / name
         found = file_sha256(file) if file.is_file() else None

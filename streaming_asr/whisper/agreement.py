@@ -13,31 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Protocol
 
-from streaming_asr.errors import UserError
 from streaming_asr.method import Word
 from streaming_asr.text.normalise import common_prefix
-
-
-class Agreement(Protocol):
-    """What a buffer of audio needs of an agreement; word times are in seconds of the stream."""
-
-    committed: list[Word]
-    """Final words whose audio is still in the buffer."""
-
-    @property
-    def partial(self) -> tuple[Word, ...]:
-        """The newest hypothesis after the final words."""
-
-    def observe(self, hypothesis: Sequence[Word]) -> list[Word]:
-        """Take in what the recogniser says of the whole buffer; the words that became final."""
-
-    def finish(self) -> list[Word]:
-        """Make the partial words final."""
-
-    def forget(self, before_s: float) -> None:
-        """The buffer now begins at `before_s`: words that end by then are no longer in it."""
 
 
 def key(text: str) -> str:
@@ -55,8 +33,10 @@ def n_said(hypothesis: Sequence[Word], committed: Sequence[Word]) -> int:
     word, then the one that leaves the least time of words on the wrong side of where that ended.
     """
     said, new = [key(w.text) for w in committed], [key(w.text) for w in hypothesis]
+    # Nearly always; the edit distance is for the rest.
     if new[: len(said)] == said:
         return len(said)
+    # The distances of `said` to every prefix of `new`, one row of the table at a time.
     costs = list(range(len(new) + 1))
     for i, word in enumerate(said, start=1):
         diagonal, costs[0] = costs[0], i
@@ -84,21 +64,25 @@ class LocalAgreement:
     """Commits the longest prefix that the last `n` hypotheses share."""
 
     def __init__(self, n: int = 2) -> None:
-        """n: hypotheses that must agree; 1 commits every hypothesis whole."""
-        if n < 1:
-            raise UserError(f"n={n}: at least 1 hypothesis; LocalAgreement-2 is the usual one")
+        """Begin without words. n: hypotheses that must agree; 1 commits every hypothesis whole."""
         self.n = n
         self.committed: list[Word] = []
+        """Final words whose audio is still in the buffer."""
         self._tails: list[list[Word]] = []
         """Of the last n - 1 hypotheses or fewer: the words after the committed ones."""
 
     @property
     def partial(self) -> tuple[Word, ...]:
+        """Return the newest hypothesis after the final words."""
         return tuple(self._tails[-1]) if self._tails else ()
 
     def observe(self, hypothesis: Sequence[Word]) -> list[Word]:
-        """Return the words that became final, in their newest spelling."""
+        """Take in what is said of the whole buffer, with times in seconds of the stream.
+
+        Return the words that became final, in their newest spelling.
+        """
         new = list(hypothesis[n_said(hypothesis, self.committed) if self.committed else 0 :])
+        # n - 1 earlier ones and the new one.
         tails = [*self._tails, new][-self.n :]
         n_agreed = 0
         if len(tails) == self.n:
@@ -108,6 +92,7 @@ class LocalAgreement:
         return self._commit(n_agreed)
 
     def finish(self) -> list[Word]:
+        """Make the partial words final and return them."""
         return self._commit(len(self.partial))
 
     def commit_until(self, end_s: float) -> list[Word]:
@@ -116,6 +101,7 @@ class LocalAgreement:
         return self._commit(len(list(ended)))
 
     def forget(self, before_s: float) -> None:
+        """Let go of words that end by `before_s`, where the buffer now begins."""
         self.committed = [w for w in self.committed if w.end is None or w.end > before_s]
 
     def _commit(self, n_words: int) -> list[Word]:

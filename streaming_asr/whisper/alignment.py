@@ -42,6 +42,7 @@ def warp(cost: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     best[0] = np.cumsum(cost[0])
     for i in range(1, n_tokens):
         # best[i, j] = cost + min(best[i, j-1], enter[j]): a running minimum of enter - sums.
+        # enter[j]: the cheapest way into (i, j) from the token before, straight or diagonally.
         enter = best[i - 1].copy()
         enter[1:] = np.minimum(enter[1:], best[i - 1, :-1])
         sums = np.cumsum(cost[i])
@@ -90,7 +91,7 @@ class HeadRows:
             self._queries[layer] = queries[:, self._by_layer[layer]]
 
     def rows(self) -> torch.Tensor:
-        """(hypotheses, alignment heads, queries, n_keys) float32 of the last pass."""
+        """Return (hypotheses, alignment heads, queries, n_keys) float32 of the last pass."""
         weights = []
         for layer, queries in self._queries.items():
             keys = self._cache.cross_keys[layer][self._stream, self._by_layer[layer]]
@@ -118,6 +119,7 @@ def alignment_map(
     sequence = [*prompt, *tokens]
     places = {"rows": [row], "stream": stream, "take": [range(len(sequence))]}
     decoder.run(cache, [sequence], [0], n_frames, on_cross=kept, **places)
+    # The query before a token is the one that predicts it.
     weights = kept.rows()[0, :, len(prompt) - 1 :]
     deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
     return median_filter((weights - mean) / deviation.clamp(min=1e-8)).mean(0)

@@ -20,7 +20,7 @@ _chosen: ContextVar[str | None] = ContextVar("attention", default=None)
 
 @contextmanager
 def attention(name: str | None) -> Iterator[None]:
-    """Models loaded and passes run inside attend so; None: as torch and transformers choose.
+    """Let models loaded and passes run inside attend so; None: as torch and transformers choose.
 
     name: checked by `config.check_attention`. The kernels are a setting of the whole process.
     """

@@ -25,7 +25,8 @@ def encode_windows(
     *,
     padded: bool | None = None,
 ) -> list[Tensor]:
-    """Block-causal encodings, (F_i, d) each, of mels (n_mels, 2 F_i + 1) with blocks at `ends`.
+    """Return block-causal encodings, (F_i, d) each, of mels (n_mels, 2 F_i + 1) with blocks at
+    `ends`.
 
     padded: all in one pass. By default everywhere but on a CPU, where the padding costs more than
     the pass saves: a step of U2's training on mini takes 1.45 times as long with it.
@@ -44,6 +45,7 @@ def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[
     What stands behind a window's last frame is padding that no frame of the window sees.
     """
     mel = pad_sequence([m.T for m in mels], batch_first=True).transpose(1, 2)
+    # 1, not 0: a frame of padding sees the first one, so that no softmax is empty.
     until = pad_sequence(
         [visible_until(e, mel.device) for e in ends], batch_first=True, padding_value=1
     )
@@ -54,8 +56,7 @@ def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[
 def decode_windows(
     model: Any, texts: Sequence[Sequence[int]], encoded: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Logits (L_i, V) after each token of each text; text i hears the frames (F_i, d) of its own,
-    all texts in one pass."""
+    """Return logits (L_i, V) after each token; text i hears the frames (F_i, d) of its own."""
     frames = pad_sequence(list(encoded), batch_first=True)
     n_frames = torch.tensor([len(rows) for rows in encoded], device=frames.device)
     base = model.get_base_model() if hasattr(model, "get_base_model") else model

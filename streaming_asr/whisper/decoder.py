@@ -58,7 +58,7 @@ class DecoderCache:
         self.cross_values = allocate(streams, decoder.context_frames)
 
     def reorder(self, parents: Sequence[int], n_tokens: int) -> None:
-        """Row i takes over the first `n_tokens` positions of row parents[i] (beams)."""
+        """Let row i take over the first `n_tokens` positions of row parents[i] (beams)."""
         if list(parents) == list(range(len(parents))):
             return
         index = torch.tensor(parents, device=self.keys[0].device)
@@ -131,11 +131,13 @@ class Decoder:
         rows = list(range(len(tokens))) if rows is None else list(rows)
         take = [[length - 1] for length in lengths] if take is None else take
         n_take = max(len(wanted) for wanted in take)
+        # A tensor needs rows of one length; callers read as many as they asked for.
         if min(len(wanted) for wanted in take) < n_take:
             take = [[*wanted, *[wanted[-1]] * (n_take - len(wanted))] for wanted in take]
         if max(starts[r] + n for r, n in enumerate(lengths)) > self.max_tokens:
             raise ValueError(f"more than {self.max_tokens} tokens: the decoder has no positions")
 
+        # Rows in phase are written and read as slices, which copies nothing.
         ragged = min(lengths) < longest or min(starts) < max(starts)
         if min(lengths) < longest:
             ids = torch.tensor(
@@ -155,6 +157,7 @@ class Decoder:
         As in `encode_parts`, all positions go through the linear layers as one, without padding,
         and each part attends by itself; in int8 the parts go one by one.
         """
+        # Its scale is that of all rows in a call: a stream's numbers would depend on the others.
         if len(parts) > 1 and self.is_quantised:
             return [self.run_parts([part])[0] for part in parts]
         shapes = [part.x.shape[:2] for part in parts]
@@ -238,11 +241,11 @@ class TokenPart:
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether fewer outputs are wanted than tokens are fed."""
+        """Return whether fewer outputs are wanted than tokens are fed."""
         return self.picks.shape[1] < self.x.shape[1]
 
     def take(self, x: torch.Tensor) -> torch.Tensor:
-        """(rows, n, d) -> (rows, wanted, d)."""
+        """Return the wanted positions (rows, wanted, d) of (rows, n, d)."""
         if self.x.shape[1] == 1:
             return x
         return x.gather(1, self.picks[..., None].expand(-1, -1, x.shape[-1]))

@@ -33,7 +33,7 @@ class DetectsLanguage:
     """
 
     def __init__(self, method: Method[Any], whisper: Whisper) -> None:
-        """Raises UserError for an English-only model."""
+        """Wrap `method`. Raises UserError for an English-only model."""
         known = getattr(whisper.generation, "lang_to_id", None) or {}
         if not whisper.multilingual or not known:
             raise UserError(
@@ -53,8 +53,9 @@ class DetectsLanguage:
         return Undecided(recorder)
 
     def step(self, state: Undecided, audio: Samples, *, last: bool) -> Update:
-        """As the method's own; its stream begins with the first step that brings audio."""
+        """Advance the method's own stream, which begins with the first step that brings audio."""
         if state.inner is None:
+            # (an empty delivery has no language)
             if len(audio) == 0 and not last:
                 return Update()
             if len(audio):

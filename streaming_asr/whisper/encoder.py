@@ -38,17 +38,17 @@ def encoder_of(model: Any) -> Any:
 
 
 def split_heads(x: torch.Tensor, n_heads: int) -> torch.Tensor:
-    """(batch, n, d) -> (batch, heads, n, d / heads)."""
+    """Return (batch, heads, n, d / heads) of (batch, n, d), a view."""
     return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
 
 
 def merge_heads(x: torch.Tensor) -> torch.Tensor:
-    """(batch, heads, n, d / heads) -> (batch, n, d)."""
+    """Return (batch, n, d) of (batch, heads, n, d / heads)."""
     return x.transpose(1, 2).flatten(-2)
 
 
 def _convolve(encoder: Any, mel: torch.Tensor, *, at_start: bool) -> torch.Tensor:
-    """Two convolutions, (batch, n_mels, frames) -> (batch, n, d).
+    """Run the two convolutions, (batch, n_mels, frames) to (batch, n, d).
 
     At the start of a window mel begins with frame 0 and zeros stand left of it; later it begins
     with frame 2s - 2 for the first wanted encoder frame s, and nothing is padded.
@@ -112,7 +112,7 @@ class Part:
 
 
 def encode(model: Any, mel: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """The encoder with a mask of one's own: (batch, mel frames // 2, d).
+    """Run the encoder with a mask of one's own: (batch, mel frames // 2, d).
 
     mask: bool, (F, F) or (batch, 1, F, F), True where frame i sees frame j; None: all see all.
     """
@@ -165,12 +165,11 @@ def encode_parts(model: Any, parts: Sequence[Part]) -> list[torch.Tensor]:
 
 
 def encode_masked(model: Any, mel: torch.Tensor, *, ends: Sequence[int]) -> torch.Tensor:
-    """Block-causal encoding in one pass (WhisperRT eq. 8, 37): (batch, F, d).
+    """Encode block-causally in one pass (WhisperRT eq. 8, 37): (batch, F, d).
 
     mel of 2F + 1 frames (or 2F: then the last frame sees a zero to its right, as at the end of the
-    context). ends: of the blocks, the last one = F.
-    Any prefix of the result that ends at a block's end is what a stream has at that moment.
-    Gradients flow; weights wrapped by peft work.
+    context). ends: of the blocks, the last one = F. Any prefix of the result that ends at a block's
+    end is what a stream has at that moment. Gradients flow; weights wrapped by peft work.
     """
     n_frames = mel.shape[-1] // 2
     if not ends or ends[-1] != n_frames:
@@ -236,6 +235,7 @@ class StreamingEncoder:
 
         def attend(i: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = self.keys[i], self.values[i]
+            # Written before they are read: a block sees itself whole.
             keys[rows, :, start:stop], values[rows, :, start:stop] = k, v
             keys, values = keys[rows, :, :stop], values[rows, :, :stop]
             return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)

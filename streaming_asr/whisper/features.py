@@ -31,7 +31,7 @@ LOOKAHEAD_SAMPLES = 200
 @functools.lru_cache(maxsize=8)
 @torch.inference_mode(False)  # kept, and a later use may want a gradient through it
 def _mel_filters(n_mels: int, device: torch.device) -> torch.Tensor:
-    """Slaney filters of transformers' feature extractor, (n_mels, 201) float32."""
+    """Return the Slaney filters of transformers' feature extractor, (n_mels, 201) float32."""
     from transformers import WhisperFeatureExtractor
 
     filters = WhisperFeatureExtractor(feature_size=n_mels).mel_filters
@@ -45,7 +45,7 @@ def _window(device: torch.device) -> torch.Tensor:
 
 
 def _log10_mel(windowed: torch.Tensor, n_mels: int) -> torch.Tensor:
-    """(..., n) samples, frame m starting at sample 160 m -> (..., n_mels, frames) log10 power."""
+    """Return log10 power (..., n_mels, frames) of (..., n) samples, frame m from 160 m on."""
     spectrum = torch.stft(
         windowed,
         N_FFT,
@@ -59,10 +59,10 @@ def _log10_mel(windowed: torch.Tensor, n_mels: int) -> torch.Tensor:
 
 
 def log_mel_raw(audio: torch.Tensor, n_mels: int, n_frames: int | None = None) -> torch.Tensor:
-    """Log10 mel power before the clamp, (..., n) float32 -> (..., n_mels, frames).
+    """Return the log10 mel power before the clamp, (..., n_mels, frames), of (..., n) float32.
 
-    Without `n_frames`: n // 160 frames, reflected at both ends, as transformers computes them.
-    With `n_frames`: exactly so many, the audio continued with zeros where they need more.
+    Without `n_frames`: n // 160 frames, reflected at both ends, as transformers computes them. With
+    `n_frames`: exactly so many, the audio continued with zeros where they need more.
     """
     if n_frames is None:
         n_frames = audio.shape[-1] // HOP_SAMPLES
@@ -102,7 +102,7 @@ def clamp_running(
 
 
 def mel_block_ends(encoder_block_ends: Sequence[int], n_mel_frames: int) -> list[int]:
-    """Mel frames known when each encoder block is complete: 2 e + 1 for a block that ends at e."""
+    """Return the mel frames known when each encoder block, that ends at e, is complete: 2 e + 1."""
     return [min(2 * end + 1, n_mel_frames) for end in encoder_block_ends[:-1]] + [n_mel_frames]
 
 
@@ -113,11 +113,11 @@ def log_mel(
     n_frames: int | None = None,
     block_ends: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """Normalised log-mel, (..., n) -> (..., n_mels, frames).
+    """Return the normalised log-mel (..., n_mels, frames) of (..., n) samples.
 
     Offline (no `block_ends`): clamped at the maximum of the whole input, equal to transformers'
-    WhisperFeatureExtractor on audio padded to the context. With `block_ends` (encoder frames): as
-    a stream of these blocks sees it, n_frames = 2 * block_ends[-1] + 1 unless given.
+    WhisperFeatureExtractor on audio padded to the context. With `block_ends` (encoder frames): as a
+    stream of these blocks sees it, n_frames = 2 * block_ends[-1] + 1 unless given.
     """
     if block_ends is None:
         raw = log_mel_raw(audio, n_mels, n_frames)
@@ -137,7 +137,7 @@ class StreamingLogMel:
         self._started = False
 
     def push(self, samples: torch.Tensor) -> torch.Tensor:
-        """(batch, n) new samples -> (batch, n_mels, k) frames that are complete now, k >= 0."""
+        """Take in (batch, n) new samples; return frames (batch, n_mels, k) complete now."""
         pending = torch.cat([self._pending, samples.to(self._pending)], dim=-1)
         if not self._started:
             if pending.shape[-1] <= N_FFT // 2:
@@ -150,6 +150,7 @@ class StreamingLogMel:
             self._pending = pending
             return pending.new_zeros(pending.shape[0], self.n_mels, 0)
         raw = _log10_mel(pending[:, : (n_new - 1) * HOP_SAMPLES + N_FFT], self.n_mels)
+        # The next frame's window begins here and overlaps the last one by 240 samples.
         self._pending = pending[:, n_new * HOP_SAMPLES :]
         frames, self.running_max = clamp_running(raw, [n_new], self.running_max)
         return frames

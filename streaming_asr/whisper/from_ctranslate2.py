@@ -23,19 +23,19 @@ FILES = ("model.bin", "config.json", "tokenizer.json")
 
 
 def locate(path: str | Path) -> str:
-    """The local folder of `path` in Hugging Face's form.
+    """Return the local folder of `path` in Hugging Face's form.
 
     path: a folder in Hugging Face's or CTranslate2's form, or a hub name, as in
     openai/whisper-base.en or openai/whisper-base.en@<branch, tag or commit>. A CTranslate2 folder
-    is converted once into the cache. Raises UserError where there is no model, with all that can
-    be done about it.
+    is converted once into the cache. Raises UserError where there is no model, with all that can be
+    done about it.
     """
     found = find(path)
     return str(as_hugging_face(found.folder) if found.is_ctranslate2 else found.folder)
 
 
 def as_hugging_face(folder: Path) -> Path:
-    """Returns the Hugging Face folder of a CTranslate2 Whisper folder, made on first use.
+    """Return the Hugging Face folder of a CTranslate2 Whisper folder, made on first use.
 
     float16 and bfloat16 weights keep their type, integer weights become float32. The cache's name
     for it is a hash of the folder's content. Raises UserError where the folder is not whole.
@@ -57,7 +57,7 @@ def as_hugging_face(folder: Path) -> Path:
 
 
 def convert(folder: Path, target: Path) -> None:
-    """Writes the CTranslate2 folder `folder` as the Hugging Face folder `target`.
+    """Write the CTranslate2 folder `folder` as the Hugging Face folder `target`.
 
     Raises UserError.
     """
@@ -100,10 +100,12 @@ def convert(folder: Path, target: Path) -> None:
         **ends,
     )
     try:
+        # No memory for weights that are replaced at once.
         with torch.device("meta"):
             model: Any = WhisperForConditionalGeneration(config)
             model.to(dtype)
         state = {name: value.to(dtype) for name, value in state.items()}
+        # One tensor in CTranslate2's file, tied in transformers too.
         state["proj_out.weight"] = state["model.decoder.embed_tokens.weight"]
         model.load_state_dict(state, assign=True)
         model.tie_weights()
@@ -134,7 +136,7 @@ def _json(file: Path) -> dict[str, Any]:
 def _with_timestamps(
     folder: Path, tokenizer: dict[str, Any], vocabulary: int, frames: int
 ) -> dict[str, int]:
-    """The ids of the added tokens, after adding the timestamps where the tokenizer has none.
+    """Return the ids of the added tokens, after adding the timestamps where the tokenizer has none.
 
     Whisper has one for every frame of 20 ms and one for the window's end. CTranslate2's converter
     leaves them out of tokenizer.json, since transformers' older tokenizers did not hold them.
@@ -161,7 +163,7 @@ def _with_timestamps(
 
 
 def _generation(told: dict[str, Any], ids: dict[str, int], vocabulary: int) -> dict[str, Any]:
-    """What a Whisper's generation_config.json says beside the tokens of every text."""
+    """Return what a generation_config.json of Whisper's says beside the tokens of every text."""
     settings: dict[str, Any] = {
         "suppress_tokens": told.get("suppress_ids"),
         "begin_suppress_tokens": told.get("suppress_ids_begin"),

@@ -50,7 +50,7 @@ class Whisper:
 
     @property
     def context_s(self) -> float:
-        """Length of the model's window in seconds."""
+        """Return the length of the model's window in seconds."""
         return self.context_frames * FRAME_SAMPLES / SAMPLE_RATE
 
     def save(self, folder: Path) -> None:
@@ -75,7 +75,7 @@ class Whisper:
 
     @cached_property
     def first_timestamp(self) -> int | None:
-        """The token <|0.00|>, one of which follows for every frame; None: the model has none."""
+        """Return the token <|0.00|>, which those of all frames follow; None: the model has none."""
         first = self._id("<|notimestamps|>") + 1
         return first if first + self.context_frames < self.config.vocab_size else None
 
@@ -86,10 +86,11 @@ class Whisper:
         *,
         timestamps: bool = False,
     ) -> list[int]:
-        """Control tokens before the text; `previous` token ids stand before them as context.
+        """Return the control tokens before the text; `previous` token ids stand before them as
+        context.
 
-        Multilingual models: sot, language (default en), transcribe; English-only ones: sot.
-        Then <|notimestamps|>, unless the text is to have timestamps.
+        Multilingual models: sot, language (default en), transcribe; English-only ones: sot. Then
+        <|notimestamps|>, unless the text is to have timestamps.
         """
         ids = [self._id("<|startofprev|>"), *previous] if previous else []
         ids.append(self.sot)
@@ -113,16 +114,17 @@ class Whisper:
 
     @cached_property
     def suppressed(self) -> torch.Tensor:
-        """(vocabulary,) float32: -inf on control, timestamp and configured tokens, 0 elsewhere."""
+        """Return (vocabulary,) float32: -inf on control, timestamp, configured tokens, else 0."""
         bias = torch.zeros(self.config.vocab_size, device=self.device)
         bias[self.eot + 1 :] = -torch.inf
+        # -1 stands for no token; the end must stay possible, or no text ever ends.
         listed = [i for i in (self.generation.suppress_tokens or []) if 0 <= i != self.eot]
         bias[torch.tensor(listed, dtype=torch.long, device=self.device)] = -torch.inf
         return bias
 
     @cached_property
     def alignment_heads(self) -> list[tuple[int, int]]:
-        """(decoder layer, head) pairs whose cross-attention follows time.
+        """Return the (decoder layer, head) pairs whose cross-attention follows time.
 
         From the generation config; where it names none, all heads of the last half of the layers.
         """
@@ -134,7 +136,7 @@ class Whisper:
 
     @cached_property
     def detokenizer(self) -> Any:
-        """Turns token ids into words (`words.Detokenizer`)."""
+        """Return what turns token ids into words (`words.Detokenizer`)."""
         return Detokenizer(self.tokenizer, self.eot)
 
 
@@ -146,8 +148,8 @@ def load_whisper(
     adapter: str | Path | None = None,
     tokenizer_path: str | Path | None = None,
 ) -> Whisper:
-    """Load `path` (folder, hub name, name@revision) and merge `adapter` (peft folder, published
-    checkpoint). tokenizer_path: the model whose tokenizer it shares, by default its own.
+    """Load `path` (folder, hub name, name@revision) and merge `adapter` (peft folder).
+    tokenizer_path: the model whose tokenizer it shares, by default its own.
 
     dtype: float32, float16, bfloat16, or int8 on a CPU: the linear layers of encoder and decoder in
     8 bits, the adapter merged before; the output layer, which is the embedding too, in float32.
@@ -185,6 +187,7 @@ def load_whisper(
         from streaming_asr.whisper.adapters import merge_adapter
 
         model = merge_adapter(model, adapter)
+    # After the adapter is merged, which then costs no memory there.
     model.to(torch.device(device))  # type: ignore[arg-type]
     if dtype == "int8":
         quantise(model.model.encoder, model.model.decoder)
@@ -192,7 +195,7 @@ def load_whisper(
 
 
 def _check_sizes(path: str | Path, config: Any) -> None:
-    """Raises UserError where a size is no positive number, or none that a Whisper has."""
+    """Raise UserError where a size is no positive number, or none that a Whisper has."""
     for name, most in LARGEST.items():
         value = getattr(config, name)
         if type(value) is not int or not 0 < value <= most:
@@ -203,7 +206,7 @@ def _check_sizes(path: str | Path, config: Any) -> None:
 
 
 def _check_generation(path: str | Path, generation: Any, config: Any) -> None:
-    """Raises UserError where generation_config.json names tokens or heads that are not there."""
+    """Raise UserError where generation_config.json names tokens or heads that are not there."""
     n_layers, n_heads = config.decoder_layers, config.decoder_attention_heads
     heads = getattr(generation, "alignment_heads", None) or []
     known = getattr(generation, "lang_to_id", None) or {}
@@ -224,8 +227,9 @@ def _check_generation(path: str | Path, generation: Any, config: Any) -> None:
 
 
 def _check_weights(path: str | Path, model: Any, loaded: Mapping[str, Any]) -> None:
-    """Raises UserError where the files lack a tensor that the configuration asks for, hold a layer
-    that it does not have, or hold numbers that are not finite."""
+    """Raise UserError where the files lack a tensor that the configuration asks for, hold a layer
+    that it does not have, or hold numbers that are not finite.
+    """
     missing = sorted(loaded["missing_keys"])
     strange = sorted(key for key in loaded["unexpected_keys"] if ".layers." in key)
     if missing or strange:
@@ -239,7 +243,7 @@ def _check_weights(path: str | Path, model: Any, loaded: Mapping[str, Any]) -> N
 
 
 def _add_timestamps(config: Any, tokenizer: Any) -> None:
-    """Older tokenizers end with <|notimestamps|>, though the model has the tokens after it."""
+    """Add the timestamps that older tokenizers lack, though the model has these tokens."""
     last = tokenizer.convert_tokens_to_ids("<|notimestamps|>")
     n_stamps = config.max_source_positions
     if last == len(tokenizer) - 1 and last + 1 + n_stamps < config.vocab_size:
@@ -247,8 +251,9 @@ def _add_timestamps(config: Any, tokenizer: Any) -> None:
 
 
 def _check_tokenizer(path: str | Path, config: Any, tokenizer: Any) -> None:
-    """Raises UserError where the tokenizer is another model's: `.en` and multilingual ones differ
-    by one token, which would garble every text instead of failing."""
+    """Raise UserError where the tokenizer is another model's: `.en` and multilingual ones differ by
+    one token, which would garble every text instead of failing.
+    """
     vocabulary = tokenizer.get_vocab()
     if config.vocab_size <= vocabulary.get("<|0.00|>", -1):  # a model trained without timestamps
         vocabulary = {t: i for t, i in vocabulary.items() if not re.fullmatch(r"<\|\d+\.\d+\|>", t)}

@@ -37,12 +37,12 @@ def whole_block_ends(
 
 
 def visible_until(ends: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
-    """For every frame the end of its block, (n_frames,) int64, where n_frames = ends[-1]."""
+    """Return for every frame the end of its block, (n_frames,) int64, where n_frames = ends[-1]."""
     edges = torch.tensor([0, *ends], device=device)
     return torch.repeat_interleave(edges[1:], edges[1:] - edges[:-1])
 
 
 def mask_from_ends(ends: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
-    """Boolean mask (n_frames, n_frames) of blocks that end at `ends`; True where i may see j."""
+    """Return bool (n_frames, n_frames) of blocks that end at `ends`; True where i may see j."""
     until = visible_until(ends, device)
     return torch.arange(until.numel(), device=device)[None, :] < until[:, None]

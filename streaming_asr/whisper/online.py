@@ -2,7 +2,7 @@
 
 Each round transcribes the whole buffer, after the last 200 characters of text whose audio is gone,
 and commits what the agreement makes final. Beyond `trim_s` the buffer is cut at the end of a
-segment or sentence whose words are all committed. A buffer without such an end is cut after a
+segment whose words are all committed. A buffer without such an end is cut after a
 committed word, and one in which nothing was ever agreed is cut before it exceeds the model's
 context, its older words committed as they stand: memory is bounded by the context.
 """
@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import check_range
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
-from streaming_asr.whisper.agreement import Agreement, LocalAgreement
-from streaming_asr.whisper.recogniser import Hypothesis, Recogniser, ends_sentence
+from streaming_asr.whisper.agreement import LocalAgreement
+from streaming_asr.whisper.recogniser import Hypothesis, Recogniser
 from streaming_asr.whisper.window import Heard
 
 PROMPT_CHARACTERS = 200
@@ -31,33 +31,24 @@ class Policy:
     """Settings of the online policy."""
 
     n: int
-    trim: str
     trim_s: float
     context_s: float
 
     def __post_init__(self) -> None:
-        check_one_of(("segment", "sentence"), trim=self.trim)
-        if self.trim_s <= 0:
-            raise UserError(f"trim_s={self.trim_s}: seconds, more than 0")
-        LocalAgreement(self.n)  # n out of range is refused here
+        check_range(0, above=True, trim_s=self.trim_s)
+        check_range(1, n=self.n)
 
     @classmethod
     def of(
-        cls,
-        model_context_s: float,
-        context_s: float,
-        *,
-        n: int,
-        trim_s: float | None,
-        trim: str = "segment",
+        cls, model_context_s: float, context_s: float, *, n: int, trim_s: float | None
     ) -> Policy:
         """Return the settings; trim_s is by default 15 s, or half of the model's context."""
         default_s = min(TRIM_S, model_context_s / 2)
-        return cls(n, trim, default_s if trim_s is None else trim_s, context_s)
+        return cls(n, default_s if trim_s is None else trim_s, context_s)
 
     @property
     def limit_s(self) -> float:
-        """The longest buffer that a round may leave."""
+        """Return the longest buffer that a round may leave, in seconds."""
         return max(self.trim_s, CONTEXT_SHARE * self.context_s)
 
 
@@ -85,12 +76,12 @@ class OnlineBuffer:
 
     @property
     def partial(self) -> tuple[Word, ...]:
-        """The unconfirmed end of the newest hypothesis."""
+        """Return the unconfirmed end of the newest hypothesis."""
         return self._agreement.partial
 
     @property
     def has_unheard(self) -> bool:
-        """Whether audio has come that no round has heard."""
+        """Return whether audio has come that no round has heard."""
         return self._n_new > 0
 
     def insert(self, audio: Samples) -> None:
@@ -102,6 +93,7 @@ class OnlineBuffer:
         """Transcribe the whole buffer; return the words that became final."""
         hypothesis = self._transcribe(self.prompt() or None)
         with self._recorder.part("policy"):
+            # Pieces of a word could agree one by one and leave half of it committed.
             hypothesis = hypothesis.in_whole_words(self._language)
             committed = self._agreement.observe(hypothesis.words)
             self._said += committed
@@ -129,7 +121,7 @@ class OnlineBuffer:
         """Return the last words whose audio is gone, until they are 200 characters or more."""
         return self._prompt_of(self._said)
 
-    def _new_agreement(self) -> Agreement:
+    def _new_agreement(self) -> LocalAgreement:
         return LocalAgreement(self._policy.n)
 
     def _transcribe(self, prompt: str | None) -> Hypothesis:
@@ -158,40 +150,25 @@ class OnlineBuffer:
 
     def _trim(self, segment_ends_s: tuple[float, ...]) -> list[Word]:
         """Cut the buffer; the words that had to be made final for it."""
-        cut_s = self._text_end(segment_ends_s)
+        cut_s = self._segment_end(segment_ends_s)
         cut_s = self._word_end() if cut_s is None else cut_s
         if cut_s is not None:
             self._cut(cut_s)
         return self._force() if self.end_s - self.start_s > self._policy.limit_s else []
 
-    def _text_end(self, segment_ends_s: tuple[float, ...]) -> float | None:
-        """Return where a sentence or segment ends after which the buffer may begin."""
-        policy = self._policy
-        cut_s = self._sentence_end() if policy.trim == "sentence" else None
-        if cut_s is None and (
-            policy.trim == "segment" or self.end_s - self.start_s > 2 * policy.trim_s
-        ):
-            cut_s = self._segment_end(segment_ends_s)
-        return cut_s
-
     def _segment_end(self, ends_s: tuple[float, ...]) -> float | None:
         """Return the last segment end but one, or an earlier one, within the committed text."""
         said_until_s = end_of(self._said[-1]) if self._said else -1.0
+        # The last segment may still grow.
         for end_s in reversed(ends_s[:-1]):
             if end_s <= said_until_s:
                 return self._advancing(end_s)
         return None
 
-    def _sentence_end(self) -> float | None:
-        """Return the end of the last committed sentence that committed text follows."""
-        for word in reversed(self._said[:-1]):
-            if ends_sentence(word.text):
-                return self._advancing(end_of(word))
-        return None
-
     def _word_end(self) -> float | None:
         """Return a committed word's end: the last in the older half of `trim_s`, or the last."""
         ends_s = [end_of(word) for word in self._agreement.committed]
+        # The newest words' times are the least certain, and context helps the next round.
         older = [end for end in ends_s if end <= self.end_s - self._policy.trim_s / 2]
         return self._advancing(max(older or ends_s)) if ends_s else None
 
@@ -199,14 +176,14 @@ class OnlineBuffer:
         return cut_s if cut_s > self.start_s else None
 
     def _force(self) -> list[Word]:
-        """Nothing agreed to cut after: keep half of the limit, commit what was heard before."""
-        assert isinstance(self._agreement, LocalAgreement)
+        """Keep half of the limit where no word ends to cut after; commit what was before."""
         border_s = self.end_s - self._policy.limit_s / 2
         committed = self._agreement.commit_until(border_s)
         self._said += committed
         after = self._agreement.partial
         if after and after[0].start is not None and after[0].start < border_s:
             border_s = max(after[0].start, *(end_of(word) for word in committed[-1:]), self.start_s)
+            # Even where a word began long ago: memory is bounded by the context.
             border_s = max(border_s, self.end_s - self._policy.limit_s)
         self._cut(border_s)
         return committed
@@ -222,7 +199,7 @@ class OnlineBuffer:
         self._forget_old_text()
 
     def _forget_old_text(self) -> None:
-        """A word counts at least one character of the prompt and a space."""
+        """Drop words too old for a prompt: each counts at least one character of it and a space."""
         del self._said[: max(0, self._n_trimmed(self._said) - PROMPT_CHARACTERS)]
 
 
@@ -246,6 +223,7 @@ class BufferedStream(Heard):
         self.n_samples += n_samples
         if self.n_samples < self.next_decode:
             return False
+        # From now on, not from the last border: a late delivery is heard in one round.
         self.next_decode = self.n_samples + chunk
         return True
 

@@ -40,10 +40,12 @@ class KeyPositions:
         offsets = torch.arange(n_new, device=device)
         if ragged:
             begin = torch.tensor(starts, device=device)
+            # Padding lies behind a row's tokens, or in the one position beyond the model's: unread.
             self._at = (begin[:, None] + offsets).clamp(max=max_tokens)
             self._row_index = torch.tensor(rows, device=device)[:, None]
             self._mask = (torch.arange(self._stop, device=device) <= self._at[..., None])[:, None]
         elif n_new > 1:
+            # torch has a faster kernel for a plain triangle than for a mask.
             self._causal = self._start == 0
             self._at = (self._start + offsets)[None]
             if not self._causal:
@@ -55,14 +57,14 @@ class KeyPositions:
         return table[self._start : self._stop]
 
     def write(self, cache: torch.Tensor, new: torch.Tensor) -> None:
-        """new: (rows, heads, n_new, size) into cache (all rows, heads, positions, size)."""
+        """Write `new` (rows, heads, n_new, size) into cache (all rows, heads, positions, size)."""
         if self._ragged:
             cache[self._row_index, :, self._at] = new.transpose(1, 2)
         else:
             cache[self._rows, :, self._start : self._stop] = new
 
     def narrow(self, picks: torch.Tensor) -> None:
-        """From now on only the queries at `picks` (rows, wanted) are computed."""
+        """Compute from now on only the queries at `picks` (rows, wanted)."""
         keys = torch.arange(self._stop, device=picks.device)
         at = self._at.expand(picks.shape[0], -1).gather(1, picks)
         self._mask = (keys <= at[..., None])[:, None]

@@ -18,7 +18,7 @@ from streaming_asr.errors import UserError
 
 
 def check_device(dtype: str, device: str | None) -> None:
-    """Raises UserError for int8 away from the CPU."""
+    """Raise UserError for int8 away from the CPU."""
     if dtype == "int8" and device not in (None, "cpu"):
         raise UserError(
             f"dtype=int8 on {device}: dynamic quantisation is for the CPU; give device=cpu, or "

@@ -42,6 +42,7 @@ class Hypothesis:
                 whole.append(word)
                 continue
             before = whole[-1]
+            # (a recogniser need not know probabilities)
             known = [p for p in (before.probability, word.probability) if p is not None]
             whole[-1] = replace(
                 before,
@@ -59,7 +60,7 @@ class Recogniser(Protocol):
     """The model's window in seconds."""
 
     def check_language(self, language: str | None) -> None:
-        """Raises UserError where the model does not know it."""
+        """Raise UserError where the model does not know the language."""
 
     def transcribe(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder

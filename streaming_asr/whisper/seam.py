@@ -31,21 +31,11 @@ class Seam:
     """Newest audio that is kept where no such word is."""
 
     @classmethod
-    def of(
-        cls,
-        context_frames: int,
-        chunk_frames: int,
-        first_chunk_frames: int,
-        margin_s: float | None = None,
-    ) -> Seam:
-        """Return a stream's rule; `margin_s` stands in for the two seconds before a full context.
-
-        Raises UserError where the chunk leaves no room.
-        """
+    def of(cls, context_frames: int, chunk_frames: int, first_chunk_frames: int) -> Seam:
+        """Return a stream's rule. Raises UserError where the chunk leaves no room."""
         share = min(1.0, context_frames / (15 * FRAMES_PER_S))
-        margin = round((2 * share if margin_s is None else margin_s) * FRAMES_PER_S)
         seam = cls(
-            limit=context_frames - margin,
+            limit=context_frames - round(2 * share * FRAMES_PER_S),
             age=round(FRAMES_PER_S * share),
             keep=round(5 * FRAMES_PER_S * share),
         )
@@ -80,10 +70,12 @@ class Seam:
         """
         frames = [round(end * FRAMES_PER_S) for end in word_ends]
         for i in range(n_committed - 1, -1, -1):
+            # The newest words may change when more is heard, and their times even more.
             if 0 < frames[i] <= position - self.age:
                 if position - frames[i] + chunk_frames <= self.limit:
                     return frames[i], i + 1
                 break
+        # No such word: silence, or a loop. The newest audio is heard again whatever was said.
         start = max(position - self.keep, 0)
         if 0 < first_start * FRAMES_PER_S < start:
             start = round(first_start * FRAMES_PER_S)

@@ -23,7 +23,7 @@ TOKENS_PER_SECOND = 28
 
 
 class Verdict(Enum):
-    """What becomes of a hypothesis's next token."""
+    """The fate of a hypothesis's next token."""
 
     TAKE = "take"
     WAIT = "wait"  # the hypothesis ends before the token, which may change when more is heard
@@ -72,12 +72,8 @@ class Guide:
         """Return for each hypothesis the verdict on its next token and the token's frame."""
         return [(Verdict.TAKE, None)] * len(live)
 
-    def rejoin(self, tokens: Sequence[int]) -> bool:
-        """Return whether to go on with the best hypothesis alone, which now has these tokens."""
-        return False
-
     def reorder(self, parents: Sequence[int]) -> None:
-        """Hypothesis i goes on from hypothesis parents[i]."""
+        """Let hypothesis i go on from hypothesis parents[i]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +101,7 @@ class BeamSearch:
         Searches of other streams may share the passes.
         """
         guide = guide or Guide()
+        # The decoder has no more positions.
         max_new = min(max_new, self.decoder.max_tokens - len(prompt))
         live, ended = [Hypothesis(last_attended=guide.last_attended)], list[Hypothesis]()
         feed, start = [list(prompt)], 0
@@ -123,18 +120,19 @@ class BeamSearch:
                 )
             next_log_probs = yield Wanted("decode", self.decoder.next_log_probs, part)
             with recorder.part("decode"):
+                # One more than the beam: one of them may be the end, which takes no place in it.
                 top = guide.revise(live, next_log_probs).topk(self.beam + 1)
                 tokens, log_probs = top.indices.tolist(), top.values.tolist()
             recorder.count(decode_steps=1, beam_sum=len(live))
+            # Hypotheses are equally long at all times.
             start += len(feed[0])
             with recorder.part("policy"):
                 if len(live) == 1 and guide.narrow(tokens[0][0]):
                     tokens, log_probs = [tokens[0][:1]], [log_probs[0][:1]]
                 parents, live = self._grow(live, ended, guide.judge(live), tokens, log_probs)
-                if live and guide.rejoin(live[0].tokens):
-                    parents, live = parents[:1], live[:1]
             if len(ended) >= self.beam or not live:
                 break
+            # An end that was found counts more than a text that was cut off.
             if len(live[0].tokens) >= max_new:
                 ended = ended or live
                 break

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps transformers' progress bars away."""
+    """Keep transformers' progress bars away."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -42,6 +42,7 @@ def load_pickled(file: Path, what: str) -> Any:
     import torch
 
     try:
+        # weights_only: a pickle may otherwise run any code.
         return torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise UserError(
@@ -51,8 +52,9 @@ def load_pickled(file: Path, what: str) -> Any:
 
 
 def load_tensors(file: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file. Raises UserError where it is truncated or damaged, or
-    where a tensor holds a number that is not finite."""
+    """Return the tensors of a safetensors file. Raises UserError where it is truncated or damaged,
+    or where a tensor holds a number that is not finite.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -81,7 +83,7 @@ def weights_at(path: str | Path, name: str, what: str, remedy: str) -> dict[str,
 
 
 def refuse_not_finite(source: object, named: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """Raises UserError that names the tensors with a number that is not finite."""
+    """Raise UserError that names the tensors with a number that is not finite."""
     wrong = [n for n, value in named if value.is_floating_point() and not value.isfinite().all()]
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""

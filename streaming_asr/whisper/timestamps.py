@@ -29,7 +29,7 @@ class Timestamps(Guide):
         self.bias[self._first : self._first + whisper.context_frames + 1] = 0.0
 
     def revise(self, live: Sequence[Hypothesis], log_probs: torch.Tensor) -> torch.Tensor:
-        """(hypotheses, vocabulary): none for what the rules forbid, the rest sums up to one."""
+        """Return (hypotheses, vocabulary): none for what the rules forbid, the rest sums to one."""
         revised = log_probs.clone()
         for row, hypothesis in zip(revised, live, strict=True):
             self._forbid(row, hypothesis.tokens)
@@ -48,6 +48,7 @@ class Timestamps(Guide):
         elif after_stamp:  # a segment has ended: another starts, or the end
             row[: self._eot] = -torch.inf
         earlier = [token for token in tokens if token >= first]
+        # A segment may begin where the last one ended, but must end later than it began.
         least = earlier[-1] + (0 if after_stamp and not after_two else 1)
         row[first:least] = -torch.inf  # time does not go back, and no segment is empty
         if row[first:].logsumexp(0) > row[:first].max():  # likelier than any one token of text

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class Wanted(NamedTuple):
-    """What a step waits for: the result for `part` of `run`, called with all that are wanted."""
+    """A step's request: the result for `part` of `run`, called with all that are wanted."""
 
     what: str
     """`encode` or `decode`, under which the time is reported; `run` is the same for each."""
@@ -48,6 +48,7 @@ def run_together(steps: Sequence[Passes[Result]], recorder: Recorder) -> list[Re
     for i in range(len(steps)):
         resume(i, None)
     while waiting:
+        # Whoever waits longest decides which pass is next, so that none waits for ever.
         what, run, _ = next(iter(waiting.values()))
         alike = [i for i, wanted in waiting.items() if wanted.what == what][:MOST_TOGETHER]
         with recorder.part(what), torch.inference_mode():

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_S, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
@@ -118,6 +117,7 @@ class WindowDecoder:
         at = found.at if end is None else found.at[: found.n_complete]
         tokens, log_probs = [best.tokens[i] for i in at], [best.log_probs[i] for i in at]
         words = self.whisper.detokenizer.words(tokens, language=language)
+        # (the text is aligned without its timestamps, as its tokens were taken)
         prompt = self.whisper.prompt(language)  # the alignment's
         return Window(cache, prompt, tokens, log_probs, words, end or n_frames, end)
 
@@ -198,15 +198,6 @@ def emit_window(
     ]
 
 
-def check_search(beam: int, max_tokens: int | None) -> None:
-    """Raises UserError for settings of a search that are out of range."""
-    if beam < 0 or (max_tokens is not None and max_tokens < 1):
-        raise UserError(
-            f"beam={beam}, max_tokens={max_tokens}: beam is 0 (greedy) or more, max_tokens at "
-            "least 1 or null"
-        )
-
-
 DecodeWindow = Callable[[Samples, list[int]], Passes[Window]]
 """Called with samples of at most a window and the tokens of the text before."""
 
@@ -239,10 +230,12 @@ def transcribe_buffer(
         with recorder.part("decode"):  # the alignment is one more pass of the decoder
             times = windows.times(window)
             step, n_words = audio.size - start, len(times)
+            # More audio follows: its end is left to the next window, which hears it whole.
             if step > windows.limit_samples:
                 step, n_words = windows.seam(times)
             at_s, heard_s = start / SAMPLE_RATE, audio.size / SAMPLE_RATE
             words += emit_window(emitter, window, n_words, times, at_s, heard_s)
             tokens += window.tokens[: window.words[n_words - 1].stop if n_words else 0]
+        # At least a frame, so that audio with no word in it comes to an end.
         start += max(step, FRAME_SAMPLES)
     return words, tokens

@@ -37,7 +37,7 @@ def samples_of(duration_s: float, name: str) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Heard:
-    """What a method's state of one stream begins with: samples that came, and words given out."""
+    """The base of a method's state of one stream: samples that came, and words given out."""
 
     recorder: Recorder
     language: str | None
@@ -51,7 +51,7 @@ class Heard:
 
     @property
     def heard_s(self) -> float:
-        """Audio received, in seconds."""
+        """Return the audio received, in seconds."""
         return self.n_samples / SAMPLE_RATE
 
     def take_in(self, audio: Samples) -> None:
@@ -87,7 +87,7 @@ class BlockAudio(Heard):
 
     @property
     def n_real(self) -> int:
-        """Frames of the window that carry audio, as far as is known."""
+        """Return the frames of the window that carry audio, as far as is known."""
         return -(-self.n_samples // FRAME_SAMPLES) - self.window_start
 
     def arrive(self, audio: Samples, last: bool) -> None:
@@ -98,12 +98,13 @@ class BlockAudio(Heard):
     def block_is_there(self) -> bool:
         """Return whether another block can be encoded; zeros fill up the last of a stream."""
         if self.ended:
+            # The last block counts where it has a sample of its own, look-ahead aside.
             begun = self.next_end - self.chunk_frames if self.n_taken else 0
             return begun * FRAME_SAMPLES < self.n_samples
         return self.n_samples >= self.next_end * FRAME_SAMPLES + self.lookahead
 
     def take_samples(self) -> torch.Tensor:
-        """(n,) new samples up to the last that the next block needs, zeros past the end."""
+        """Return (n,) new samples up to the last that the next block needs, zeros past the end."""
         wanted = self.next_end * FRAME_SAMPLES + self.lookahead - self.n_taken
         audio = np.concatenate(self.pending) if self.pending else np.zeros(0, np.float32)
         taken, rest = audio[:wanted], audio[wanted:]
@@ -136,6 +137,7 @@ class BlockAudio(Heard):
         frames long, so that no frame is encoded with less to its left than the model knows.
         """
         kept = self.position - start
+        # Ends below `shortest` are left out, which merges their blocks with the next.
         ends = [e - start for e in self.block_ends if e - start >= min(shortest, kept)]
         self.window_start += start
         self.position, self.block_ends = 0, []
@@ -144,7 +146,7 @@ class BlockAudio(Heard):
 
 @dataclass(slots=True, kw_only=True)
 class BlockWindow(BlockAudio):
-    """What a method's state of one stream begins with where the features are Whisper's."""
+    """The base of a method's state of one stream where the features are Whisper's."""
 
     mel: torch.Tensor
     """(n_mels, 2 * context + 1), normalised frames of the window, kept to encode them anew."""
@@ -162,7 +164,7 @@ class BlockWindow(BlockAudio):
         return end
 
     def shift(self, start: int, shortest: int) -> list[int]:
-        """As `begin_window`, with the mel frames moved."""
+        """Move the mel frames too, else as `begin_window`."""
         n_mel = self.n_mel - 2 * start
         self.mel[:, :n_mel] = self.mel[:, 2 * start : self.n_mel].clone()
         self.n_mel = n_mel

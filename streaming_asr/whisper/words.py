@@ -19,7 +19,7 @@ from streaming_asr.text.normalise import UNSPACED
 
 
 def refuse_other_than_english(language: str | None) -> None:
-    """UserError for a language that an English-only model is asked for."""
+    """Raise UserError for a language that an English-only model is asked for."""
     if language not in (None, "en"):
         raise UserError(
             f"language {language!r}: this model is English-only; leave the language out, or "
@@ -48,13 +48,14 @@ class Detokenizer:
         self._bytes = [bytes(table[c] for c in token) for token in tokens]
 
     def token_bytes(self, token: int) -> bytes:
-        """UTF-8 bytes of one token, possibly a part of a character."""
+        """Return the UTF-8 bytes of one token, possibly a part of a character."""
         return self._bytes[token] if token < len(self._bytes) else b""
 
     def words(self, ids: Sequence[int], *, language: str | None = None) -> list[TokenWord]:
         """Return the words in order; the last one may still be growing."""
         spaced = language not in UNSPACED
         words: list[TokenWord] = []
+        # Byte-level tokens may end inside a character; the decoder keeps its first bytes.
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text, start = "", 0
         for i, token in enumerate(ids):
@@ -84,7 +85,7 @@ def probability_of(word: TokenWord, log_probs: Sequence[float]) -> float:
 
 @dataclass(slots=True)
 class Emitter:
-    """What one stream has committed, as far as its next word depends on it."""
+    """The committed text of one stream, as far as its next word depends on it."""
 
     language: str | None
     has_text: bool = False
@@ -106,6 +107,7 @@ class Emitter:
 
         overlap: the word may start before the last one ends, but not before that one starts.
         """
+        # Attention may look ahead of the audio or back behind the last word; words are in order.
         start_s = min(max(start_s, self.last_start_s if overlap else self.last_end_s), heard_s)
         end_s = min(max(end_s, start_s, self.last_end_s), heard_s)
         self.last_start_s, self.last_end_s = start_s, end_s

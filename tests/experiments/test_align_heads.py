@@ -25,6 +25,7 @@ from experiments.mini.align_heads import (
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.errors import UserError
+from streaming_asr.whisper.adapters import save_lora, with_lora
 from streaming_asr.whisper.alignment import alignment_map
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.load import load_whisper
@@ -179,15 +180,11 @@ def test_with_an_adapter_the_causal_encoder_is_measured_and_nothing_written(
     model: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whisper = load_whisper(model)
-    torch.save(  # an adapter that changes nothing
-        {
-            "encoder.blocks.0.attn.query.lora_A": torch.zeros(32, 2),
-            "encoder.blocks.0.attn.query.lora_B": torch.zeros(2, 32),
-        },
-        tmp_path / "adapter.pt",
-    )
+    other = load_whisper(model).model  # an adapter that changes nothing: B is zero
+    (tmp_path / "adapter").mkdir()
+    save_lora(with_lora(other, 2, ["q_proj"]), tmp_path / "adapter", str(model))
     before = (model / "generation_config.json").read_text()
-    adapter = f"weights={tmp_path / 'adapter.pt'}"
+    adapter = f"weights={tmp_path / 'adapter'}"
     assert find(settings(model, manifest, adapter, "chunk=300ms"))
     assert (model / "generation_config.json").read_text() == before
     assert "not written" in capsys.readouterr().out

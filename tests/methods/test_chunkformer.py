@@ -210,7 +210,7 @@ def test_streaming_writes_no_segments(tmp_path: Path) -> None:
     ("options", "text"),
     [
         ({"mode": "batch"}, "mode='batch': one of stream, longform"),
-        ({"chunk_frames": 0}, "at least 1 frame"),
+        ({"chunk_frames": 0}, "chunk_frames=0: 1 or more"),
         ({"left_frames": -1}, "left_frames=-1"),
         ({"mode": "longform", "total_duration_s": 5.0}, "less than one chunk of 64 frames, 5.12 s"),
     ],

@@ -118,8 +118,8 @@ def test_a_vocabulary_of_another_size_is_refused(folder: Path) -> None:
     ("lines", "text"),
     [
         ("<blank> 0\n▁the 2\n", "without a gap"),
-        ("<blank> 0\n▁the 0\n", "line 2"),
-        ("<blank>\n", "line 1"),
+        ("<blank> 0\n▁the 0\n", "without a gap"),
+        ("<blank>\n", 'a line is "token id"'),
         ("", "without a gap"),
     ],
 )
@@ -140,9 +140,9 @@ def test_another_architecture_is_refused(folder: Path, option: str, value: Any) 
 @pytest.mark.parametrize(
     ("option", "value", "text"),
     [
-        ("num_blocks", 2, "unknown, such as encoder.encoders.2."),
-        ("num_blocks", 4, "missing, such as encoder.encoders.3."),
-        ("linear_units", 50, "wrong size: encoder.encoders.0."),
+        ("num_blocks", 2, 'Unexpected key(s) in state_dict: "encoder.encoders.2.'),
+        ("num_blocks", 4, 'Missing key(s) in state_dict: "encoder.encoders.3.'),
+        ("linear_units", 50, "size mismatch for encoder.encoders.0."),
         ("output_size", None, "needs output_size"),
     ],
 )

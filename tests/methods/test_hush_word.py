@@ -27,7 +27,6 @@ from streaming_asr.methods.hush_word.padding import (
     PaddedEncoder,
     make_padding,
 )
-from streaming_asr.methods.hush_word.pipeline import parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.agreement import key
@@ -343,9 +342,8 @@ def test_the_pipeline_keeps_the_contract(pipelined, check):
         ({"padding": "full", "padding_s": 1.0}, "leave padding_s out"),
         ({"padding": "zeros", "padding_s": 0.0}, "more than 0"),
         ({"padding": "zeros", "padding_s": 2.5}, "more than half of the context"),
-        ({"padding": "zeros", "beam": -1}, "beam is 0"),
-        ({"padding": "zeros", "max_tokens": 0}, "max_tokens at least 1"),
-        ({"padding": "zeros", "n": 0}, "at least 1 hypothesis"),
+        ({"padding": "zeros", "beam": -1}, "beam=-1: 0 or more"),
+        ({"padding": "zeros", "n": 0}, "n=0: 1 or more"),
         ({"padding": "zeros", "trim_s": 0.0}, "more than 0"),
         ({"padding": "zeros", "chunk_s": 0.01}, "multiple of 0.02 s"),
         ({"padding": "zeros", "pipeline": "2"}, "with a colon"),
@@ -459,13 +457,10 @@ def test_the_splits_of_the_cores():
     assert splits(4) == ["none", "1:1", "1:2", "1:3", "2:1", "2:2", "3:1"]
 
 
-def test_the_profile_keeps_the_split_of_the_lowest_latency(tmp_path, monkeypatch, capsys):
+def test_the_profile_prints_the_split_of_the_lowest_latency(monkeypatch, capsys):
     from experiments.bench import profile
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     options = [f"model.path={FOLDER}", "method.weights=none", "method.padding=zeros"]
-    with pytest.raises(UserError, match="nothing measured for this model"):
-        method_of_folder(FOLDER, pipeline="profiled")
     latency = {"none": 0.5, "1:1": 0.25, "1:2": 0.75, "2:1": 0.25}
     monkeypatch.setattr(
         profile,
@@ -476,7 +471,6 @@ def test_the_profile_keeps_the_split_of_the_lowest_latency(tmp_path, monkeypatch
     )
     assert profile.main([*options, "--cores", "3"]) == 0
     assert "best: method.pipeline=1:1" in capsys.readouterr().out
-    assert parse_split("profiled", FOLDER) == (1, 1)
     assert profile.main([*options, "--limit", "0"]) == 2
     monkeypatch.setattr(profile, "measure", lambda *_: None)
     assert profile.main(options) == 2

@@ -67,10 +67,10 @@ def skips(token):
     return token >= COMMA
 
 
-def decode(table, reference=None, beam=2, reenter=False):
+def decode(table, reference=None, beam=2):
     """(text, width of each pass, the full ones at the end as one)."""
     decoder = Table(table)
-    followed = None if reference is None else Reference(reference, skips, reenter=reenter)
+    followed = None if reference is None else Reference(reference, skips)
     search = BeamSearch(decoder, EOT, beam)
     best = alone(search.passes(Rows(beam), [0], 5, 20, NULL, followed), NULL)
     widths = decoder.widths
@@ -130,20 +130,6 @@ def test_punctuation_is_skipped_on_both_sides():
     assert decode(said, [1, 3])[1] == [1, 1, 1, 2]
 
 
-def test_re_entry_needs_two_tokens_in_a_row_after_the_last_match():
-    text = [1, 2, 3, 4, 5]
-    chain = says(*text)
-    assert decode(chain, [1, 6, 3, 4, 5], reenter=True) == (text, [1, 1, 2, 2, 1, 1])
-    assert decode(chain, [1, 6, 3, 6, 4, 5], reenter=True) == (text, [1, 1, 2, 2, 2, 1])
-    assert decode(chain, [3, 4, 1, 6, 5], reenter=True) == (text, [1, 1, 2])
-
-
-def test_an_end_that_is_set_aside_competes_with_the_narrow_text():
-    table = {(): {1: 0.9}, (1,): {2: 0.5, EOT: 0.49}, (1, 2): {3: 0.5}, (1, 2, 3): {4: 0.02}}
-    table |= {(1, 2, 3, 4): {5: 0.02}}
-    assert decode(table, [1, 6, 2, 3, 4, 5], reenter=True)[0] == [1]
-
-
 def test_empty_text_and_the_limit_of_tokens():
     assert decode({(): {EOT: 0.9}}, [1, 2]) == ([], [1])
     endless = {tuple([1] * n): {1: 0.9} for n in range(50)}
@@ -198,7 +184,7 @@ def search(whisper, windows, window, reference=None, max_tokens=20):
     steps = Steps()
     followed = None
     if reference is not None:
-        followed = Reference(reference, punctuation(whisper), reenter=False)
+        followed = Reference(reference, punctuation(whisper))
     n_frames = whisper.context_frames
     passes = windows.search.passes(cache, window.prompt, n_frames, max_tokens, steps, followed)
     return alone(passes, steps), steps.widths

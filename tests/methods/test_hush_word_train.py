@@ -154,7 +154,7 @@ def test_at_the_log_mel_s_level_the_word_is_half_a_second_of_it(corpus, tmp_path
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"level": "waveform"}, "raw or mel"),
+        ({"level": "waveform"}, "one of raw, mel"),
         ({"level": "mel"}, "clamps=\\[none\\]"),
         ({"clamps": []}, "one clamp or more"),
         ({"clamps": [-0.1]}, "a positive bound"),

@@ -57,17 +57,12 @@ def stream(star, audio, samples=None, recorder=None):
     return [w.text for w in words], state
 
 
-@pytest.mark.parametrize(("early_end", "said"), [("suppress", True), ("wait", False)])
-def test_words_on_silence_are_anchors_that_want_a_token_and_may_not_have_the_end(early_end, said):
-    """An anchor stands for a token. Where the model finds that nothing was said, `suppress` takes
-    its next best token, and `wait` none."""
+def test_words_on_silence_are_anchors_that_want_a_token_and_may_not_have_the_end():
+    """Where the model finds that nothing was said, an anchor has its next best token."""
     folder = tiny_folder(seed=3, eot_logit=60.0)
-    star = new_method(
-        "star", str(folder), chunk_s=0.1, first_chunk_s=0.2, early_end=early_end, wait_k=1
-    )
+    star = new_method("star", str(folder), chunk_s=0.1, first_chunk_s=0.2, wait_k=1)
     words, state = stream(star, np.zeros(48_000, np.float32), 1600)
-    assert state.cache.n_anchors > 5
-    assert bool(words) == said
+    assert state.cache.n_anchors > 5 and words
 
 
 NETWORKS = {
@@ -83,7 +78,6 @@ SETTINGS = {
     "wait 1": {"wait_k": 1},
     "fixed": {"stride_s": 0.2},
     "all": {"stride_s": 0.2, "keep_all": True},
-    "wait for another": {"early_end": "wait", "wait_k": 1},
     "top k": {"rate": 12.0},
 }
 
@@ -175,14 +169,12 @@ def test_short_silent_and_empty_audio():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"wait_k": 0}, "wait_k=0: at least 1"),
-        ({"rate": 0.0}, "rate=0.0: frames per anchor, 1 or more"),
+        ({"wait_k": 0}, "wait_k=0: 1 or more"),
+        ({"rate": 0.0}, "rate=0.0: 1 or more"),
         ({"rate": 12.0, "stride_s": 0.2}, "leave out stride_s"),
-        ({"early_end": "x"}, "suppress, wait"),
         ({"stride_s": 0.03}, "multiple of 0.02"),
         ({"compressor": "lstm"}, "star, cif, cnn, none"),
         ({"compressor": "cnn"}, "needs its rate"),
-        ({"mask": "none"}, "compact, history"),
     ],
 )
 def test_settings_out_of_range_are_refused(options, message):
@@ -197,7 +189,7 @@ def test_a_network_of_another_compressor_or_model_is_refused(tmp_path):
         method(tmp_path)
     with pytest.raises(UserError, match="does not fit this model"):
         new_method("star", str(model_folder(64)), weights=str(star_folder()))
-    with pytest.raises(UserError, match="its segments are its strides"):
+    with pytest.raises(UserError, match="compressor=cnn: leave out stride_s"):
         method(star_folder(compressor="cnn", rate=12.0), keep_all=True)
     (tmp_path / "star.json").write_text(json.dumps({"compressor": "star", "layers": 2}))
     with pytest.raises(UserError, match="not a file of tensors"):

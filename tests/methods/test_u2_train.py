@@ -290,8 +290,8 @@ def test_a_subset_of_the_corpus_is_no_longer_than_asked_for(recipe) -> None:
     [
         ({"stage": "both"}, "stage='both': one of attention, frames, ctc, hybrid"),
         ({"head_init": "zero"}, "head_init='zero': one of random, embedding"),
-        ({"ctc_weight": 1.5}, "above 0 and 1 at most"),
-        ({"hours": -1}, "hours positive or null"),
+        ({"ctc_weight": 1.5}, "ctc_weight=1.5: more than 0, 1 at most"),
+        ({"hours": -1}, "hours=-1: more than 0"),
         ({"start": "nowhere"}, "start=nowhere: no such folder"),
         ({"ctc_tokens": 100}, "cannot spell every text"),
     ],

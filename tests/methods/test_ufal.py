@@ -102,24 +102,22 @@ def committed(updates: Sequence[Update]) -> str:
 
 
 def policy(**options: Any) -> Policy:
-    defaults = {"n": 2, "trim": "segment", "trim_s": 15.0, "context_s": 30.0}
+    defaults = {"n": 2, "trim_s": 15.0, "context_s": 30.0}
     return Policy(**defaults | options)
 
 
 # ---- buffer, trimming, prompt ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trim", ["segment", "sentence"])
 @pytest.mark.parametrize("compat", [False, True])
 @pytest.mark.parametrize("chunk_s", [0.2, 0.6, 3.0])
 def test_all_that_is_said_is_committed_once(
-    monkeypatch: pytest.MonkeyPatch, trim: str, compat: bool, chunk_s: float
+    monkeypatch: pytest.MonkeyPatch, compat: bool, chunk_s: float
 ) -> None:
     words = [*range(1, 30), 0, *range(30, 80)]
     dot: Callable[[int, int], str] = lambda i, _: spell(i) + ("." if i % 7 == 0 else "")  # noqa: E731
-    method = method_of(
-        monkeypatch, Reader(dot), trim=trim, compat=compat, chunk_s=chunk_s, first_chunk_s=chunk_s
-    )
+    settings = {"compat": compat, "chunk_s": chunk_s, "first_chunk_s": chunk_s}
+    method = method_of(monkeypatch, Reader(dot), **settings)
     updates = feed(method, sound(words), chunk_s)
     assert committed(updates).replace(".", "") == sentence(words)
     assert updates[-1].partial == ()
@@ -618,7 +616,6 @@ def test_ten_minutes_in_one_delivery_are_heard_to_the_end(backend: str, cache: s
         ({"chunk_s": 0.01}, "multiple of 0.02"),
         ({"beam": -1}, "beam=-1"),
         ({"temperatures": []}, "temperatures"),
-        ({"trim": "word"}, "trim='word'"),
         ({"trim_s": 0.0}, r"trim_s=0\.0"),
         ({"n": 0}, "n=0"),
         ({"n": 3, "compat": True}, "n=3 with compat"),

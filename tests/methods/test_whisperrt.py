@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -28,8 +29,10 @@ MODELS = [
 
 
 def method(model=MODELS[0], **options):
-    options = {"chunk_s": 0.1, "first_chunk_s": 0.2, "max_tokens_per_chunk": 3, **options}
-    return new_method("whisperrt", str(tiny_folder(**model)), **options)
+    options = {"chunk_s": 0.1, "first_chunk_s": 0.2, **options}
+    streaming = new_method("whisperrt", str(tiny_folder(**model)), **options)
+    streaming._settings = replace(streaming._settings, max_new=3)  # a random model seldom ends
+    return streaming
 
 
 def feed(audio, chunk_s=0.1, first_chunk_s=0.2, lookahead=200):
@@ -220,8 +223,6 @@ def test_the_prompt_is_never_verified_and_silence_may_stay_empty():
     model = {"seed": 7, "eot_logit": 30.0, "max_tokens": 256}
     updates, tokens = run(method(model), np.zeros(16_000, np.float32))
     assert tokens[-1] == [] and committed(updates) == []
-    banned, tokens = run(method(model, ban_first_eot=True), np.zeros(16_000, np.float32))
-    assert len(tokens[0]) == 1 and committed(banned)
 
 
 def test_how_the_samples_are_cut_does_not_matter_but_chunks_do():
@@ -565,19 +566,7 @@ def test_a_delivery_of_many_chunks_encodes_the_same_blocks_and_frames():
     assert counter.sums["frames_real"] == one_by_one.recorder.sums["frames_real"] == 700
 
 
-@pytest.mark.parametrize("decoder_cache", [False, True])
-def test_asking_for_word_times_does_not_change_the_text(decoder_cache):
-    audio = noise(5.0, 1)
-    plain, aligned = (
-        run(method(MODELS[2], decoder_cache=decoder_cache, word_times=times), audio)[1]
-        for times in ("none", "alignment")
-    )
-    assert plain == aligned
-
-
-@pytest.mark.parametrize(
-    "option", [{"commit": "never"}, {"word_times": "magic"}, {"n": -1}, {"tolerance": -1e-5}]
-)
+@pytest.mark.parametrize("option", [{"commit": "never"}, {"n": -1}, {"tolerance": -1e-5}])
 def test_settings_out_of_range_are_refused(option):
     with pytest.raises(UserError):
         method(**option)
@@ -586,16 +575,6 @@ def test_settings_out_of_range_are_refused(option):
 def test_a_chunk_that_is_no_whole_frame_is_refused():
     with pytest.raises(UserError, match=r"chunk_s=0\.03"):
         method(chunk_s=0.03)
-
-
-def test_word_times_by_alignment_are_monotone_and_heard():
-    updates, _ = run(method(word_times="alignment"), noise(6.0, 1))
-    words = [word for update in updates for word in update.committed]
-    edges = [t for word in words for t in (word.start, word.end)]
-    assert len(edges) > 4 and edges == sorted(edges) and edges[0] >= 0 and edges[-1] <= 6.0
-    unknown, _ = run(method(word_times="none"), noise(2.0, 1))
-    assert all(word.start is None for update in unknown for word in update.committed)
-    assert committed(unknown)
 
 
 def test_a_multilingual_model_takes_the_language():

@@ -60,7 +60,8 @@ def table(
     seen: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Table:
-    """Windows of `left` + `chunk` + `right` frames around every chunk of `spans`.
+    """Return the windows of `left` + `chunk` + `right` frames around every chunk of `spans`: M
+    chunks, W places.
 
     seen: of the `right` frames only so many are unmasked; default all.
     """
@@ -90,12 +91,12 @@ class Tables:
 
 
 def rows_of(queries: Table) -> Tensor:
-    """(N,): the places of a (M, chunk) table that hold a frame, in order."""
+    """Return (N,) int64, the places of a (M, chunk) table that hold a frame, in order."""
     return queries.valid.flatten().nonzero()[:, 0]
 
 
 def whole(lengths: Sequence[int], context: Context, device: torch.device | str = "cpu") -> Tables:
-    """Tables of a masked batch: every chunk of audios of `lengths` frames, joined (II-B)."""
+    """Return the tables of a masked batch: all chunks of audios of `lengths` frames (II-B)."""
     spans, base = [], 0
     for n in lengths:
         spans.append(Span(base, 0, n, range(0, n, context.chunk)))

@@ -32,13 +32,14 @@ class Greedy:
     _stop: int = 0
 
     def push(self, best: Sequence[int], log_probs: Sequence[float]) -> list[Word]:
-        """The best token of each new frame and its log-probability -> the words now complete."""
+        """Take in each new frame's best token and its log-probability; return completed words."""
         complete: list[Word] = []
         for frame, (token, log_prob) in enumerate(
             zip(best, log_probs, strict=True), start=self.n_frames
         ):
             repeated, self._latest = token == self._latest, token
             text = self.tokens[token]
+            # (<unk> and <sos/eos> spell nothing)
             if token == BLANK or (text.startswith("<") and text.endswith(">")):
                 continue
             if repeated:
@@ -77,6 +78,6 @@ class Greedy:
 
 
 def best_path(logits: Tensor) -> tuple[list[int], list[float]]:
-    """(n, vocabulary) -> the best token of each frame and its log-probability."""
+    """Return the best token of each frame of (n, vocabulary) logits, and its log-probability."""
     log_probs, tokens = logits.float().log_softmax(-1).max(-1)
     return tokens.tolist(), log_probs.tolist()

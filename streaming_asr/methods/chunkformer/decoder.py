@@ -25,11 +25,12 @@ class AttentionDecoder(nn.Module):
         self.out = nn.Linear(d, vocabulary)
 
     def forward(self, encoded: Sequence[Tensor], tokens: Tensor) -> Tensor:
-        """(n_i, d) frames of each row, (B, L) tokens -> (B, L, vocabulary) logits of the next."""
+        """Return logits (B, L, vocabulary) of the tokens after (B, L); row i hears (n_i, d)."""
         memory = pad_sequence(list(encoded), batch_first=True)
         lengths = torch.tensor([len(part) for part in encoded], device=memory.device)
         absent = torch.arange(memory.shape[1], device=memory.device) >= lengths[:, None]
         n, d = tokens.shape[1], self.embed.embedding_dim
+        # (the encoder's sinusoids, read as places)
         places = distances(Context(n, 0, 0), d, tokens.device)[:n].flip(0)  # 0 .. n - 1
         future = torch.ones(n, n, dtype=torch.bool, device=tokens.device).triu(1)
         x = self.layers(

@@ -56,24 +56,24 @@ class Encoder(nn.Module):
         return self.after_norm.weight.device
 
     def subsample(self, mels: Sequence[Tensor]) -> list[Tensor]:
-        """Mel frames of each audio, (T_i, n_mels) -> its (n_i, d), n_i = 1 + (T_i - 15) // 8."""
+        """Return (n_i, d) of each audio's (T_i, n_mels) frames; n_i = 1 + (T_i - 15) // 8."""
         joined = self.embed([self.global_cmvn(mel.to(self.after_norm.weight)) for mel in mels])
         return list(joined.split([n_frames(len(mel)) for mel in mels]))
 
     def positions(self, context: Context) -> list[Tensor]:
-        """Each layer's projected distances, (heads, d / heads, distances)."""
+        """Return each layer's projected distances, (heads, d / heads, distances)."""
         sinusoids = distances(context, self.d, self.device).to(self.after_norm.weight)
         return [layer.self_attn.positions(sinusoids) for layer in self.layers]
 
     @property
     def layers(self) -> list[Layer]:
-        """`encoders`, typed."""
+        """Return `encoders`, typed."""
         return [layer for layer in self.encoders if isinstance(layer, Layer)]
 
     def forward(
         self, frames: Sequence[Tensor], context: Context, tables: Tables | None = None
     ) -> list[Tensor]:
-        """Subsampled frames of each audio, (n_i, d) -> encoded, (n_i, d), all in one pass.
+        """Encode the subsampled frames of each audio, (n_i, d), in one pass: (n_i, d) of each.
 
         Every frame is computed once. tables: of `whole`, where the caller has them already.
         """
@@ -99,7 +99,7 @@ class Network(nn.Module):
         self.ctc = nn.Sequential(OrderedDict(ctc_lo=nn.Linear(shape.d, shape.vocabulary)))
 
     def forward(self, mels: Sequence[Tensor], context: Context | None = None) -> list[Tensor]:
-        """Mel frames of each audio, (T_i, n_mels) -> logits (n_i, vocabulary).
+        """Return logits (n_i, vocabulary) of each audio's mel frames (T_i, n_mels).
 
         context: None for the full context, every audio one chunk.
         """
@@ -112,7 +112,7 @@ class Network(nn.Module):
 
 
 def encoder_flops(shape: Shape, context: Context, n_frames: int, n_chunks: int) -> float:
-    """FLOPs of the encoder without CTC head: `n_frames` frames in `n_chunks` chunks.
+    """Return the FLOPs of the encoder without CTC head: `n_frames` frames in `n_chunks` chunks.
 
     One multiply-accumulate is two; the projection of the distances, once per pass, is left out.
     """
@@ -125,7 +125,9 @@ def encoder_flops(shape: Shape, context: Context, n_frames: int, n_chunks: int) 
         + bins[3] * (taps * d + d * d)
         + bins[3] * d * d
     )
+    # Two half feed-forwards; q, k, v and out; the convolution module's three products.
     layer = 4 * d * shape.hidden + 4 * d * d + 3 * d * d + KERNEL * d
+    # Scores and sums over the window, and the products with the distances.
     pairs = context.chunk * (2 * context.window + context.window + context.chunk)
     chunk = pairs * d
     per_frame = subsampling + shape.layers * layer

@@ -55,7 +55,7 @@ class Held:
 
 @dataclass(slots=True)
 class LayerCache:
-    """What one layer keeps of one audio."""
+    """The frames that one layer keeps of one audio."""
 
     waiting: Held  # frames that have not attended yet
     keys_values: Held
@@ -65,7 +65,7 @@ class LayerCache:
 
 @dataclass(slots=True)
 class Cache:
-    """What the encoder keeps of one audio between windows."""
+    """The layers' caches of one audio between windows."""
 
     layers: list[LayerCache] = field(default_factory=list)
 
@@ -89,10 +89,12 @@ def advance(
     frames: Sequence[Tensor],
     last: Sequence[bool],
 ) -> list[Tensor]:
-    """New subsampled frames of each audio, (n_i, d), n_i >= 0 -> encoded ones that are complete.
+    """Take in new subsampled frames of each audio, (n_i, d), n_i >= 0; return the encoded ones that
+    are complete.
 
     All that is given out is equal to `encoder(...)` of the whole audio. last: which audios end.
     """
+    # What one layer gives out is the next one's input; a layer may hold all of it back.
     new = list(frames)
     for number, (layer, position) in enumerate(zip(encoder.layers, positions, strict=True)):
         held = [cache.layers[number] for cache in caches]
@@ -129,6 +131,7 @@ def _attend(
         x = layer.attend(x, ready.queries, rows_of(ready.queries), rows, keys, positions)
     for one, end in zip(held, ready.ends, strict=True):
         one.waiting.drop_before(end)
+        # The next chunk begins at `end` and looks back `left` frames.
         one.keys_values.drop_before(end - left)
     return list(x.split(ready.lengths))
 
@@ -151,7 +154,7 @@ def _convolve(
 
 
 class _Ready(NamedTuple):
-    """Of each audio the chunks that are complete, the frames to their right included."""
+    """The complete chunks of each audio, the frames to their right included."""
 
     ends: list[int]
     lengths: list[int]
@@ -188,7 +191,7 @@ def _spans(
 
 @dataclass(slots=True)
 class LookAheadCache:
-    """What a stream keeps: keys, values and gated frames of each layer, up to frame `stop`."""
+    """Keys, values and gated frames of each layer, up to frame `stop` of one stream."""
 
     keys_values: list[Tensor]  # (at most left, 2 d) each
     gated: list[Tensor]  # (at most 7, d) each
@@ -230,6 +233,7 @@ def look_ahead(
         ]
         x = layer.leave(x, torch.cat(gated), tables.taps, tables.rows)
         for cache, k, g, n, kept in zip(caches, kv, gated, lengths, keep, strict=True):
+            # Look-ahead frames are computed again with the next chunk, as part of it.
             k, g = k[: len(k) - n + kept], g[: len(g) - n + kept]
             cache.keys_values[number] = k[max(0, len(k) - context.left) :]
             cache.gated[number] = g[-SIDE:]

@@ -32,7 +32,7 @@ def n_mel_frames(n_samples: int) -> int:
 
 @functools.lru_cache(maxsize=8)
 def _filters(n_mels: int, device: torch.device) -> torch.Tensor:
-    """(257, n_mels): triangles between equally spaced mels."""
+    """Return (257, n_mels): triangles between equally spaced mels."""
     from transformers.audio_utils import mel_filter_bank
 
     weights = mel_filter_bank(
@@ -49,12 +49,12 @@ def _filters(n_mels: int, device: torch.device) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=8)
 def _window(device: torch.device) -> torch.Tensor:
-    """Povey's window: a symmetric Hann window to the power of 0.85."""
+    """Return Povey's window, (400,): a symmetric Hann window to the power of 0.85."""
     return torch.as_tensor(np.hanning(WINDOW_SAMPLES) ** 0.85, dtype=torch.float32, device=device)
 
 
 def fbank(samples: torch.Tensor, n_mels: int = 80) -> torch.Tensor:
-    """(n,) float32 in [-1, 1] -> (frames, n_mels) float32; no frames below 400 samples."""
+    """Return (frames, n_mels) float32 of (n,) float32 in [-1, 1]; no frames below 400 samples."""
     if n_mel_frames(samples.shape[-1]) == 0:
         return samples.new_zeros(0, n_mels)
     windows = samples.unfold(-1, WINDOW_SAMPLES, HOP_SAMPLES)
@@ -62,7 +62,8 @@ def fbank(samples: torch.Tensor, n_mels: int = 80) -> torch.Tensor:
 
 
 def _log_mel(windows: torch.Tensor, n_mels: int) -> torch.Tensor:
-    """(frames, 400) samples -> (frames, n_mels)."""
+    """Return (frames, n_mels) of windows (frames, 400)."""
+    # Kaldi computes on 16-bit samples, and the logarithm keeps the difference.
     frames = windows * 32768.0
     frames = frames - frames.mean(-1, keepdim=True)
     before = F.pad(frames[:, None], (1, 0), mode="replicate")[:, 0, :-1]
@@ -82,7 +83,7 @@ class StreamingFbank:
         self._pending = np.zeros(0, np.float32)
 
     def push(self, audio: Samples) -> torch.Tensor:
-        """(n,) new samples -> (k, n_mels) frames that are complete now, k >= 0."""
+        """Take in (n,) new samples; return the (k, n_mels) frames that are complete now, k >= 0."""
         pending = np.concatenate([self._pending, audio]) if audio.size else self._pending
         used = n_mel_frames(pending.size) * HOP_SAMPLES
         self._pending = pending[used:]

@@ -50,7 +50,7 @@ class Subsampling(nn.Module):
         self.d = d
 
     def forward(self, mels: Sequence[Tensor]) -> Tensor:
-        """Normalised mel frames of each audio, (T_i, n_mels) -> (sum of n_i, d), joined.
+        """Return (sum of n_i, d), joined, of each audio's normalised mel frames (T_i, n_mels).
 
         No convolution is padded, so windows of any width give the same frames: every audio is cut
         into equal windows, which go through in groups.
@@ -77,10 +77,10 @@ class Subsampling(nn.Module):
         return torch.cat([piece[:n] for piece, (n, _) in zip(pieces, kept, strict=True)])
 
     def _convolve(self, windows: Tensor) -> Tensor:
-        """(windows, 1, 8 * width + 7, n_mels) -> (windows, width, d).
+        """Return (windows, width, d) of (windows, 1, 8 * width + 7, n_mels).
 
-        The channels lie last in memory, and the first convolution, of one channel, is a product:
-        on a CPU half the time of `self.conv(windows)`, forward and backward.
+        The channels lie last in memory, and the first convolution, of one channel, is a product: on
+        a CPU half the time of `self.conv(windows)`, forward and backward.
         """
         first = self.conv[0]
         assert isinstance(first, nn.Conv2d)
@@ -93,7 +93,7 @@ class Subsampling(nn.Module):
 
 
 def distances(context: Context, d: int, device: torch.device | str) -> Tensor:
-    """(window + chunk, d): sinusoids of the distances query - key, the largest first.
+    """Return (window + chunk, d) sinusoids of the distances query - key, the largest first.
 
     One row more than there are distances, so that shifting needs no special case for chunk = 1.
     """
@@ -121,18 +121,20 @@ class SelfAttention(nn.Module):
         nn.init.xavier_uniform_(self.pos_bias_v)
 
     def keys_values(self, x: Tensor) -> Tensor:
-        """(N, d) -> (N, 2 d)."""
+        """Return keys and values (N, 2 d) of (N, d)."""
         return torch.cat([self.linear_k(x), self.linear_v(x)], dim=-1)
 
     def positions(self, sinusoids: Tensor) -> Tensor:
-        """(distances, d) -> (heads, d / heads, distances)."""
+        """Return (heads, d / heads, distances) of the sinusoids (distances, d)."""
         return self.linear_pos(sinusoids).unflatten(-1, (self.heads, -1)).permute(1, 2, 0)
 
     def forward(
         self, x: Tensor, queries: Table, keys_values: Tensor, valid: Tensor, positions: Tensor
     ) -> Tensor:
-        """(N, d) frames, (M, window, 2 d) keys and values, valid (M, window) -> (M * chunk, d),
-        masked queries included."""
+        """Return (M * chunk, d), masked queries included, of the frames (N, d).
+
+        keys_values: (M, window, 2 d), valid: (M, window) bool.
+        """
         q = self.linear_q(x)[queries.index].unflatten(-1, (self.heads, -1))  # (M, c, h, dk)
         k, v = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (M, h, w, dk)
@@ -163,12 +165,12 @@ class Convolution(nn.Module):
         self.pointwise_conv2 = nn.Conv1d(d, d, 1)
 
     def gate(self, x: Tensor) -> Tensor:
-        """(N, d) -> (N, d), what the windows are cut from."""
+        """Return the gated frames (N, d), which the windows are cut from, of (N, d)."""
         conv = self.pointwise_conv1
         return F.glu(F.linear(x, conv.weight[..., 0], conv.bias), dim=-1)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """(M, 7 + chunk + 7, d) gated frames, zero where there is none -> (M * chunk, d)."""
+        """Return (M * chunk, d) of gated frames (M, 7 + chunk + 7, d), zero where there is none."""
         conv = self.depthwise_conv  # in two dimensions, as channels may lie last only there
         x = F.conv2d(
             windows.transpose(1, 2)[:, :, None],
@@ -213,7 +215,7 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def enter(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, d) -> the frames after the first half feed-forward, and their keys and values."""
+        """Return the frames (N, d) after the first half feed-forward, and their keys and values."""
         x = x + 0.5 * self.dropout(self.feed_forward_macaron(self.norm_ff_macaron(x)))
         return x, self.self_attn.keys_values(self.norm_mha(x))
 

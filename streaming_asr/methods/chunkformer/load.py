@@ -135,22 +135,21 @@ def save(
 def read_vocabulary(path: Path) -> list[str]:
     """Return the tokens in the order of their ids. Raises UserError for gaps, other forms."""
     try:
-        # not splitlines(): a token may be U+2028
         text = path.read_text(encoding="utf-8").removesuffix("\n")
-        lines = text.split("\n") if text else []
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: not readable ({error}); a checkpoint needs its vocab.txt"
         ) from error
-    tokens: dict[int, str] = {}
-    for number, line in enumerate(lines, start=1):
-        token, _, index = line.rpartition(" ")
-        if not token or not index.isdigit() or int(index) in tokens:
-            raise UserError(f'{path}, line {number}: {line!r}; a line is "token id", ids differ')
-        tokens[int(index)] = token
-    if not tokens or sorted(tokens) != list(range(len(tokens))):
-        raise UserError(f"{path}: ids must run from 0 to {len(tokens) - 1} without a gap")
-    return [tokens[i] for i in range(len(tokens))]
+    # not splitlines(): a token may be U+2028
+    pairs = [line.rpartition(" ") for line in text.split("\n")]
+    tokens = {index: token for token, _, index in pairs if token}
+    ids = [str(i) for i in range(len(pairs))]
+    if tokens.keys() != set(ids):
+        raise UserError(
+            f'{path}: a line is "token id", and the ids run from 0 to {ids[-1]} without a gap; '
+            "take the checkpoint's own file"
+        )
+    return [tokens[i] for i in ids]
 
 
 def normalisation(statistics: Statistics) -> tuple[torch.Tensor, torch.Tensor]:
@@ -211,32 +210,21 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _fill(network: Network, weights: Mapping[str, torch.Tensor], folder: Path) -> None:
-    weights = dict(weights)
-    names = ("encoder.global_cmvn.mean", "encoder.global_cmvn.istd")
-    if names[0] not in weights:
-        path = folder / "global_cmvn"
-        wanted = network.encoder.global_cmvn.mean, network.encoder.global_cmvn.istd
-        pair = normalisation(_statistics(path)) if path.is_file() else wanted
-        weights |= dict(zip(names, pair, strict=True))
-    wrong = [
-        f"{name} {tuple(weights[name].shape)}, not {tuple(value.shape)}"
-        for name, value in network.state_dict().items()
-        if name in weights and weights[name].shape != value.shape
-    ]
-    missing = [name for name in network.state_dict() if name not in weights]
-    unknown = [
-        name
-        for name in weights
-        if name.startswith("encoder.")
-        and not name.startswith("encoder.ctc.")
-        and name not in network.state_dict()
-    ]
-    if wrong or missing or unknown:
-        told = [f"wrong size: {wrong[0]}"] if wrong else []
-        told += [f"{len(missing)} missing, such as {missing[0]}"] if missing else []
-        told += [f"{len(unknown)} unknown, such as {unknown[0]}"] if unknown else []
-        raise UserError(f"{folder}: its weights do not fit its config.yaml ({'; '.join(told)})")
-    network.load_state_dict(weights, strict=False)
+    cmvn = network.encoder.global_cmvn
+    if "encoder.global_cmvn.mean" not in weights and (folder / "global_cmvn").is_file():
+        cmvn.mean, cmvn.istd = normalisation(_statistics(folder / "global_cmvn"))
+    own = network.state_dict()
+    # Without statistics the features are taken as they are: cmvn keeps its mean 0 and deviation 1.
+    kept = {name: own[name] for name in own if "global_cmvn" in name} | {
+        name: value
+        for name, value in weights.items()
+        if name in own or (name.startswith("encoder.") and not name.startswith("encoder.ctc."))
+    }
+    try:
+        network.load_state_dict(kept)
+    except RuntimeError as error:
+        first = str(error).splitlines()[1].strip().split('", "')[0]  # of many names one
+        raise UserError(f"{folder}: its weights do not fit its config.yaml ({first})") from error
 
 
 def _statistics(path: Path) -> Statistics:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import FRAME_S, Greedy, best_path
@@ -97,11 +97,8 @@ class ChunkFormer(SharedPasses):
                 given, (default.chunk, default.left, default.right), strict=True
             )
         )
-        if chunk < 1 or left < 0 or right < 0:
-            raise UserError(
-                f"chunk_frames={chunk}, left_frames={left}, right_frames={right}: a chunk has at "
-                "least 1 frame, its contexts 0 or more"
-            )
+        check_range(1, chunk_frames=chunk)
+        check_range(0, left_frames=left, right_frames=right)
         self._pass_frames = int(total_duration_s / FRAME_S)
         if self._pass_frames < chunk:
             raise UserError(
@@ -187,8 +184,7 @@ class ChunkFormer(SharedPasses):
         return True
 
     def _advance(self, states: Sequence[StreamState], last: Sequence[bool]) -> bool:
-        """One pass over at most `total_duration_s` of what has come in; False where nothing is
-        left to do."""
+        """Run a pass over at most `total_duration_s` of what came in; False where none is left."""
         room, active, frames, closes = self._pass_frames, [], [], []
         for state, ends in zip(states, last, strict=True):
             n = min(room, len(state.frames))

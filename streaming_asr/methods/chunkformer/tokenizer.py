@@ -24,12 +24,12 @@ class Tokenizer:
         return len(self.tokens)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of the pieces of `text`; those of a text are those of its words in turn."""
+        """Return the ids of the pieces of `text`: those of its words in turn."""
         return list(self._pieces.encode(text).ids)
 
     @staticmethod
     def train(texts: Sequence[str], size: int) -> Tokenizer:
-        """At most `size` tokens that spell `texts`. Raises UserError where `size` is too small."""
+        """Learn at most `size` tokens that spell `texts`. Raises UserError for too few."""
         from tokenizers import Tokenizer as Pieces
         from tokenizers import models, pre_tokenizers, trainers
 

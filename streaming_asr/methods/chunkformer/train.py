@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import BLANK, FRAME_S, Greedy, best_path
@@ -84,8 +84,9 @@ class _Trained(nn.Module):
     def forward(
         self, mels: Sequence[Tensor], tokens: Tensor, context: Context | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Logits of CTC (N, V), of the next tokens (B, L, V), of the frames' tokens (N, V), and the
-        teacher's frames as they are thought to be."""
+        """Return logits of CTC (N, V), of the next tokens (B, L, V), of the frames' tokens (N, V),
+        and the teacher's frames as they are thought to be.
+        """
         encoder = self.network.encoder
         # With mixed precision, too, in fp32: bf16 convolutions are slower on CPUs, and the sums of
         # the layers' outputs begin here.
@@ -133,15 +134,12 @@ class ChunkFormerRecipe(CorpusRecipe):
 
     def __post_init__(self) -> None:
         chunks, lefts, rights = self.chunks, self.lefts, self.rights
-        if not 0.0 < self.ctc_weight <= 1.0 or not chunks or not lefts or not rights:
+        check_range(0, 1, above=True, ctc_weight=self.ctc_weight)
+        whole = not any(c == 0 or c < -1 for c in chunks) and min(*lefts, *rights, 0) >= 0
+        if not whole or not (chunks and lefts and rights):
             raise UserError(
-                f"ctc_weight={self.ctc_weight}: above 0 and at most 1; chunks, lefts and rights "
-                "name at least one number each"
-            )
-        if any(c == 0 or c < -1 for c in chunks) or min(*lefts, *rights, 0) < 0:
-            raise UserError(
-                f"chunks={list(chunks)}, lefts={list(lefts)}, rights={list(rights)}: frames; -1 in "
-                "chunks is the full context"
+                f"chunks={list(chunks)}, lefts={list(lefts)}, rights={list(rights)}: at least one "
+                "number of frames each; -1 in chunks is the full context"
             )
         super().__post_init__()
         self.train_on(sorted(self.items, key=lambda item: item.n_samples))
@@ -214,8 +212,9 @@ class ChunkFormerRecipe(CorpusRecipe):
         )
 
     def _augment(self, mel: Tensor, rng: random.Random) -> Tensor:
-        """Two bands of up to 10 mels, and a span of up to 20 frames for every second or so, at the
-        mean (SpecAugment)."""
+        """Return the mel frames (T, n_mels) with two bands of up to 10 mels, and a span of up to 20
+        frames for every second or so, at the mean (SpecAugment).
+        """
         if not self.spec_augment:
             return mel
         mel, mean = mel.clone(), self.network.encoder.global_cmvn.mean.to(mel.device)
@@ -229,7 +228,7 @@ class ChunkFormerRecipe(CorpusRecipe):
         return mel
 
     def _spoken(self, window: Window, n: int) -> Tensor:
-        """(n,): the token spoken at each frame's centre; a word's time is shared by its tokens."""
+        """Return (n,), the token at each frame's centre; a word's time is shared by its tokens."""
         labels = torch.full((n,), BLANK)
         for word, start, end, _ in window.words:
             tokens = self.tokenizer.encode(word)
@@ -242,10 +241,11 @@ class ChunkFormerRecipe(CorpusRecipe):
     @staticmethod
     @torch.no_grad()
     def _taught(teacher: Whisper, audio: np.ndarray, n: int) -> Tensor:
-        """(n, TAUGHT * d): what the teacher's encoder makes of the audio.
+        """Return (n, TAUGHT * d), what the teacher's encoder makes of the audio (samples,).
 
-        Half a second of silence in place of padding to the context: on mini's model the frames'
-        cosine to those of the padded input is 0.998 on average."""
+        Half a second of silence stands in place of padding to the context: on mini's model the
+        frames' cosine to those of the padded input is 0.998 on average.
+        """
         n_heard = min(len(audio) // WHISPER_FRAME_SAMPLES + 25, teacher.context_frames)
         mel = log_mel(torch.from_numpy(audio), teacher.n_mels, n_frames=2 * n_heard + 1)
         mel = mel[None].to(teacher.device)
@@ -296,7 +296,7 @@ class ChunkFormerRecipe(CorpusRecipe):
     # ---- the results ------------------------------------------------------------------------
 
     def evaluate(self) -> dict[str, float]:
-        """WER in percent of greedy CTC on dev, in each of `dev_contexts`."""
+        """Return the WER in percent of greedy CTC on dev, in each of `dev_contexts`."""
         began = time.perf_counter()
         device = self.network.encoder.device
         mels = [fbank(torch.from_numpy(u.load())).to(device) for u in self.dev]
@@ -314,8 +314,9 @@ class ChunkFormerRecipe(CorpusRecipe):
         return "".join(word.text for word in words).strip()
 
     def save(self, folder: Path) -> None:
-        """A folder that `load` reads, the tokenizer, training.json, and what a training that goes
-        on from here needs beside: the attention decoder and the frames' head."""
+        """Write a folder that `load` reads, the tokenizer, training.json, and what a training that
+        goes on from here needs beside: the attention decoder and the frames' head.
+        """
         save(folder, self.network, self.tokenizer.tokens, self.statistics)
         parts = self.model.state_dict().items()
         save_half({n: p for n, p in parts if n.startswith(HEADS)}, folder / HEADS_FILE)
@@ -330,8 +331,9 @@ class ChunkFormerRecipe(CorpusRecipe):
 
 
 def _restore_heads(model: _Trained, folder: Path) -> None:
-    """Takes over the attention decoder and the frames' head that a training left in `folder`, if
-    it did. Raises UserError where they are of another size."""
+    """Take over the attention decoder and the frames' head that a training left in `folder`, if it
+    did. Raises UserError where they are of another size.
+    """
     from safetensors.torch import load_file
 
     if not (folder / HEADS_FILE).is_file():

@@ -35,7 +35,7 @@ NOISE_SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """What is appended: `samples` (n,) to the audio, or `mel` (n_mels, 2 frames) to its log-mel.
+    """A tail: `samples` (n,) to the audio, or `mel` (n_mels, 2 frames) to its log-mel.
 
     `full` has neither: zeros up to the context.
     """
@@ -46,7 +46,7 @@ class Padding:
 
     @property
     def n_frames(self) -> int:
-        """Encoder frames that are not available to audio."""
+        """Return the encoder frames that are not available to audio."""
         if self.mel is not None:
             return self.mel.shape[-1] // 2
         return 0 if self.samples is None else -(-self.samples.numel() // FRAME_SAMPLES)
@@ -81,6 +81,7 @@ def make_padding(
         padding = Padding(kind, _plain(kind, n).to(whisper.device))
     else:
         padding = Padding(kind)
+    # At least half of the context is for audio.
     if 2 * padding.n_frames > whisper.context_frames:
         raise UserError(
             f"padding of {padding.n_frames * 0.02:g} s: more than half of the context of "
@@ -117,7 +118,7 @@ def load_hush(path: str | Path, whisper: Whisper) -> Padding:
 
 
 def padded_mel(audio: torch.Tensor, padding: Padding, n_mels: int, context: int) -> torch.Tensor:
-    """Log-mel of (batch, n) audio and what follows it, (batch, n_mels, 2 frames).
+    """Return the log-mel of (batch, n) audio and what follows it, (batch, n_mels, 2 frames).
 
     Zeros fill the last frame up. The padding's tail may have a batch axis of its own and a
     gradient. Whisper's clamp goes by the loudest frame of all, the tail included: a loud tail would
@@ -128,6 +129,7 @@ def padded_mel(audio: torch.Tensor, padding: Padding, n_mels: int, context: int)
         return log_mel(F.pad(audio, (0, context * FRAME_SAMPLES - audio.shape[-1])), n_mels)
     if padding.samples is not None:
         audio = torch.cat([audio, padding.samples.expand(rows, -1)], dim=-1)
+    # Whole encoder frames, so that a tail of log-mel begins with one.
     mel = log_mel(F.pad(audio, (0, -audio.shape[-1] % FRAME_SAMPLES)), n_mels)
     if padding.mel is not None:
         mel = torch.cat([mel, padding.mel.expand(rows, -1, -1)], dim=-1)
@@ -143,19 +145,19 @@ class PaddedEncoder:
 
     @property
     def limit_samples(self) -> int:
-        """The longest audio that fits into the context before the padding."""
+        """Return the longest audio that fits into the context before the padding, in samples."""
         return (self.whisper.context_frames - self.padding.n_frames) * FRAME_SAMPLES
 
     @torch.inference_mode()
     def mel(self, audio: Samples) -> torch.Tensor:
-        """(n,) samples -> (1, n_mels, 2 frames)."""
+        """Return (1, n_mels, 2 frames) of (n,) samples and the padding."""
         samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
         on_device = samples.to(self.whisper.device)[None]
         return padded_mel(on_device, self.padding, self.whisper.n_mels, self.whisper.context_frames)
 
     @torch.inference_mode()
     def encode(self, mel: torch.Tensor) -> torch.Tensor:
-        """(1, n_mels, 2 frames) -> (1, frames, d); all frames are for the decoder to look at."""
+        """Encode (1, n_mels, 2 frames): (1, frames, d), all of them for the decoder to look at."""
         return self.encode_parts([self.part(mel)])[0]
 
     @torch.inference_mode()
@@ -171,9 +173,12 @@ class PaddedEncoder:
 
     @contextmanager
     def _uncompiled(self) -> Iterator[None]:
-        """oneDNN keeps a compiled convolution for every length it has met, about a megabyte each,
-        and every round has another length: memory would grow with the stream. Without it the
-        convolutions in float32 take no longer."""
+        """Keep oneDNN away from convolutions in float32.
+
+        It keeps a compiled convolution for every length it has met, about a megabyte each, and
+        every round has another length: memory would grow with the stream. Without it they take no
+        longer.
+        """
         onednn: Any = torch.backends.mkldnn  # its own context manager warns of Intel's GPUs
         before = onednn.enabled
         onednn.enabled = before and self.whisper.model.dtype != torch.float32

@@ -8,20 +8,16 @@ their work in the middle of a decoding.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import cache_root, write_text
 from streaming_asr.method import Samples
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, Padding
 
@@ -29,50 +25,20 @@ _encoder: PaddedEncoder | None = None
 """Of a worker process."""
 
 
-def parse_split(text: str, model_path: str = "") -> tuple[int, int] | None:
-    """Threads of the encoder's worker and of the decoding, from `1:1`; None for `none`.
+def parse_split(text: str) -> tuple[int, int] | None:
+    """Return the threads of the encoder's worker and of the decoding, from `1:1`; None for `none`.
 
-    `profiled`: what was kept for this machine and model. Raises UserError.
+    Raises UserError for another text; `python -m experiments.bench.profile` tries the splits.
     """
-    if text == "profiled":
-        text = kept_split(model_path)
     if text == "none":
         return None
     match = re.fullmatch(r"(\d+):(\d+)", text)
     if match is None or "0" in match.groups():
         raise UserError(
-            f"pipeline={text}: none, profiled, or threads of the encoder and of the decoding with "
-            "a colon between them, as in pipeline=1:1"
+            f"pipeline={text}: none, or threads of the encoder and of the decoding with a colon "
+            "between them, as in pipeline=1:1"
         )
     return int(match[1]), int(match[2])
-
-
-def _splits() -> tuple[Path, dict[str, str]]:
-    """Return the file of the splits kept on this machine, and what it holds."""
-    place = cache_root() / "hush_word_splits.json"
-    return place, json.loads(place.read_text("utf-8")) if place.is_file() else {}
-
-
-def keep_split(model_path: str, split: str) -> Path:
-    """Keep the best split of a model on this machine; where."""
-    place, kept = _splits()
-    kept[_key(model_path)] = split
-    return write_text(place, json.dumps(kept, indent=1, sort_keys=True) + "\n")
-
-
-def kept_split(model_path: str) -> str:
-    """Return what `keep_split` kept. Raises UserError where there is nothing."""
-    _, kept = _splits()
-    if _key(model_path) not in kept:
-        raise UserError(
-            "pipeline=profiled: nothing measured for this model with so many cores; run "
-            "`python -m experiments.bench.profile` in a checkout first, or give threads, as in 1:1"
-        )
-    return str(kept[_key(model_path)])
-
-
-def _key(model_path: str) -> str:
-    return f"{model_path}, {os.cpu_count()} cores"
 
 
 class EncoderWorker:
@@ -81,9 +47,11 @@ class EncoderWorker:
     def __init__(
         self, model_path: str, *, device: str, dtype: str, threads: int, padding: Padding
     ) -> None:
+        # Arrays, not tensors: torch would hand those over in shared memory.
         samples, mel = (x if x is None else x.cpu().numpy() for x in (padding.samples, padding.mel))
         self._pool = ProcessPoolExecutor(
             max_workers=1,
+            # Neither torch's threads nor a CUDA context survive a fork.
             mp_context=get_context("spawn"),
             initializer=partial(
                 _load, model_path, device, dtype, threads, padding.kind, samples, mel

@@ -34,7 +34,7 @@ class Encoded:
 
     @property
     def n_heard(self) -> int:
-        """Frames that hold audio."""
+        """Return the frames that hold audio."""
         return -(-self.n_samples // FRAME_SAMPLES)
 
 
@@ -48,22 +48,21 @@ class Transcriber(WindowDecoder):
         *,
         beam: int,
         prune: bool,
-        reenter: bool,
-        max_tokens: int | None,
     ) -> None:
-        super().__init__(whisper, beam, max_tokens or whisper.max_tokens // 2)
+        # Whisper keeps the other half of the positions for the text before.
+        super().__init__(whisper, beam, whisper.max_tokens // 2)
         self.encoder = encoder
         self.limit_samples = encoder.limit_samples
-        self._prune, self._reenter = prune, reenter
+        self._prune = prune
         self._skips = punctuation(whisper)
 
     @property
     def context_s(self) -> float:
-        """The longest audio that is transcribed at once, in seconds."""
+        """Return the longest audio that is transcribed at once, in seconds."""
         return self.limit_samples / SAMPLE_RATE
 
     def encoding(self, audio: Samples, recorder: Recorder) -> Passes[Encoded]:
-        """(n,) samples, at least one frame and at most the context."""
+        """Encode (n,) samples, at least one frame and at most the context."""
         with recorder.part("feature"):
             mel = self.encoder.mel(audio)
         with recorder.part("encode"):
@@ -100,7 +99,7 @@ class Transcriber(WindowDecoder):
             self.decoder.append_frames(cache, encoded.hidden, 0)
         guide = None
         if self._prune and reference:
-            guide = Reference(reference, self._skips, reenter=self._reenter)
+            guide = Reference(reference, self._skips)
         n_frames, n_heard = encoded.hidden.shape[1], encoded.n_heard
         return (
             yield from self.search_window(
@@ -129,7 +128,7 @@ class StreamRecogniser:
 
     @property
     def pending_samples(self) -> int:
-        """Length of the audio that is encoded and not yet decoded, 0 for none."""
+        """Return the length of the audio that is encoded and not yet decoded, 0 for none."""
         return 0 if self._pending is None else self._pending.n_samples
 
     def check_language(self, language: str | None) -> None:
@@ -143,6 +142,7 @@ class StreamRecogniser:
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
     ) -> Passes[None]:
         """Transcribe what `transcribe` is asked for next, in passes that streams may share."""
+        # Asked for ahead, since the online buffer's own call cannot wait for a shared pass.
         self._heard = yield from self._whole(audio, None, prompt, language, recorder)
 
     def drop(self) -> None:
@@ -157,8 +157,11 @@ class StreamRecogniser:
             heard_before, self._heard = self._heard, None
             return heard_before
         pending, self._pending = self._pending, None
+        # At the end of the stream audio may have come that the worker did not encode: all is
+        # decoded at once then.
         if pending is None or (self.draining and pending.n_samples != audio.size):
             return self._alone(audio, None, prompt, language, recorder)
+        # Submitted before the decoding, so that the two run side by side.
         submitted = None if self.draining else self._submit(audio)
         heard = audio[: pending.n_samples]
         hypothesis = self._alone(heard, pending, prompt, language, recorder)
@@ -196,6 +199,7 @@ class StreamRecogniser:
         words, tokens = yield from transcribe_buffer(
             shared, audio, prompt, language, recorder, decode
         )
+        # All of the text, the unconfirmed end too: most of it comes again in the next round.
         self._reference = tokens
         return Hypothesis(tuple(words), sentence_ends_s(words))
 
@@ -211,6 +215,7 @@ class StreamRecogniser:
             return None
         with recorder.part("encode"):
             n_samples, hidden = self._worker.collect(submitted)
+            # The worker answers in float32 on the CPU; the decoder may lie elsewhere.
             encoded = Encoded(n_samples, hidden.to(self._shared.decoder.embedding))
         self._shared.count(encoded, recorder)
         return encoded

@@ -8,8 +8,7 @@ Punctuation and control tokens go on at width 1 and are matched with nothing.
 The paper leaves open, and here it is so: the reference is the whole text of the round before, its
 unconfirmed end included, without its punctuation (with it every skipped mark would be a mismatch);
 its end is a mismatch; the end of the text, a control token, is taken at width 1; after a fallback
-the search stays wide, unless `reenter`: then two tokens in a row that follow the last match in the
-reference bring it back.
+the search stays wide.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from collections.abc import Callable, Sequence
 
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.search import Guide
-
-RE_ENTRY_TOKENS = 2
 
 
 def punctuation(whisper: Whisper) -> Callable[[int], bool]:
@@ -40,15 +37,13 @@ def punctuation(whisper: Whisper) -> Callable[[int], bool]:
 class Reference(Guide):
     """The text that one search follows, how far it has come, and whether it is narrow."""
 
-    def __init__(
-        self, tokens: Sequence[int], skips: Callable[[int], bool], *, reenter: bool
-    ) -> None:
+    def __init__(self, tokens: Sequence[int], skips: Callable[[int], bool]) -> None:
         self._skips = skips
+        # Punctuation comes and goes as the audio grows, and each mark would be a mismatch.
         self._tokens = [token for token in tokens if not skips(token)]
         self._next: int | None = None
         """Index of the token that should come next; None before the first match."""
         self._narrow = True
-        self._reenter = reenter
 
     def narrow(self, best: int) -> bool:
         """Return whether the search stays narrow; if so the best token counts as taken."""
@@ -58,6 +53,7 @@ class Reference(Guide):
     def _follow(self, token: int) -> bool:
         if self._skips(token):
             return True
+        # The buffer may have been cut since, so the text may begin anywhere in the reference.
         if self._next is None:
             if token not in self._tokens:
                 return False
@@ -66,21 +62,4 @@ class Reference(Guide):
         if self._next < len(self._tokens) and self._tokens[self._next] == token:
             self._next += 1
             return True
-        return False
-
-    def rejoin(self, tokens: Sequence[int]) -> bool:
-        """Return whether the last two tokens stand in a row at or after the next one.
-
-        If so the search is narrow again and the reference goes on after them. Marks do not count.
-        """
-        if self._narrow or not self._reenter or self._skips(tokens[-1]):
-            return False
-        said = [token for token in tokens if not self._skips(token)][-RE_ENTRY_TOKENS:]
-        if len(said) < RE_ENTRY_TOKENS:
-            return False
-        for i in range(self._next or 0, len(self._tokens) - RE_ENTRY_TOKENS + 1):
-            if self._tokens[i : i + RE_ENTRY_TOKENS] == said:
-                self._next = i + RE_ENTRY_TOKENS
-                self._narrow = True
-                return True
         return False

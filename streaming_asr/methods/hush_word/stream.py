@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
 from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split
@@ -21,7 +21,6 @@ from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
 from streaming_asr.whisper.quantise import check_device
 from streaming_asr.whisper.settings import Chunked
 from streaming_asr.whisper.together import Passes, SharedPasses
-from streaming_asr.whisper.transcribe import check_search
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,12 +36,11 @@ class HushWord(SharedPasses, Chunked):
 
     weights: folder of the hush word. padding: full, none, zeros, noise or hush; padding_s: of
     zeros and noise, default 0.5 s. beam: 0 or 1 is greedy. prune: follow the last round's text at
-    width 1; reenter: again after a fallback. n: hypotheses that must agree. trim_s: buffer length
-    in seconds beyond which it is trimmed, default 15 or half the model's context. max_tokens: of a
-    round's text, default half the decoder's positions. pipeline: none, or threads of encoder and
-    decoder as in 1:1, or profiled (`python -m experiments.bench.profile`); the encoder then runs in
-    a process of its own, on encoder_device, and the text comes a round later. Raises UserError on
-    settings out of range and on a model or hush word that cannot be loaded.
+    width 1. n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is
+    trimmed, default 15 or half the model's context. pipeline: none, or threads of encoder and
+    decoder as in 1:1; the encoder then runs in a process of its own, on encoder_device, and the
+    text comes a round later. Raises UserError on settings out of range and on a model or hush word
+    that cannot be loaded.
     """
 
     weights: str | None
@@ -50,10 +48,8 @@ class HushWord(SharedPasses, Chunked):
     padding_s: float | None
     beam: int
     prune: bool
-    reenter: bool
     n: int
     trim_s: float | None
-    max_tokens: int | None
     pipeline: str
     encoder_device: str | None
 
@@ -61,8 +57,8 @@ class HushWord(SharedPasses, Chunked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_search(self.beam, self.max_tokens)
-        split = parse_split(self.pipeline, self.model_path)
+        check_range(0, beam=self.beam)
+        split = parse_split(self.pipeline)
         if split is None and self.encoder_device is not None:
             raise UserError(
                 f"encoder_device={self.encoder_device} with pipeline=none: the encoder has a "
@@ -76,14 +72,13 @@ class HushWord(SharedPasses, Chunked):
             PaddedEncoder(whisper, tail),
             beam=self.beam,
             prune=self.prune,
-            reenter=self.reenter,
-            max_tokens=self.max_tokens,
         )
         self._policy = Policy.of(
             whisper.context_s, self._shared.context_s, n=self.n, trim_s=self.trim_s
         )
         self._worker = None
         if split is not None:
+            # Else both processes take all cores and wait for each other.
             torch.set_num_threads(split[1])
             self._worker = EncoderWorker(
                 self.model_path,
@@ -133,6 +128,7 @@ class HushWord(SharedPasses, Chunked):
                 return []
         start_s = buffer.start_s
         words = buffer.process()
+        # The buffer was cut: what the worker encoded begins where it no longer does.
         if buffer.start_s != start_s:
             recogniser.drop()
         return words
@@ -141,6 +137,7 @@ class HushWord(SharedPasses, Chunked):
         buffer, recogniser = state.buffer, state.recogniser
         words: list[Word] = []
         if self._worker is not None and buffer.audio.size:
+            # The round that is under way first: local agreement counts hypotheses.
             if 0 < recogniser.pending_samples < buffer.audio.size:
                 words += yield from self._round(state)
             recogniser.draining = True

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.hush_word.padding import (
     FILE_NAME,
@@ -40,7 +40,6 @@ from streaming_asr.whisper.encoder import encode_short
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper, load_whisper
 
-LEVELS = ("raw", "mel")
 PREVIOUS_TOKENS = 100
 
 
@@ -59,7 +58,7 @@ class HushWords(nn.Module):
     bounds: Tensor
 
     def __init__(self, whisper: Whisper, tails: Tensor, bounds: Tensor) -> None:
-        """tails: (words, n) samples or (words, n_mels, 2 frames) log-mel; bounds: (words,)."""
+        """Take tails (words, n) samples or (words, n_mels, 2 frames), and bounds (words,)."""
         super().__init__()
         self.tails = nn.Parameter(tails)
         self.register_buffer("bounds", bounds.reshape(-1, *[1] * (tails.ndim - 1)))
@@ -71,7 +70,7 @@ class HushWords(nn.Module):
         self.tails.copy_(torch.minimum(torch.maximum(self.tails, -self.bounds), self.bounds))
 
     def forward(self, examples: Sequence[Example]) -> Tensor:
-        """Mean cross-entropy of the transcripts for each word, (words,)."""
+        """Return the mean cross-entropy of the transcripts for each word, (words,)."""
         self.clamp()
         return torch.stack([self._one(example) for example in examples]).mean(0)
 
@@ -90,7 +89,7 @@ class HushWords(nn.Module):
 
 
 def encode(whisper: Whisper, audio: Tensor, tails: Tensor) -> Tensor:
-    """Encoder output (words, frames, d) of (n,) audio with each of the tails after it."""
+    """Return encoder output (words, frames, d) of (n,) audio with each of the tails after it."""
     if whisper.model.device != tails.device:
         whisper.model.to(tails.device)
     padding = Padding("hush", samples=tails) if tails.ndim == 2 else Padding("hush", mel=tails)
@@ -121,17 +120,14 @@ class HushWordRecipe(CorpusRecipe):
 
     def __post_init__(self) -> None:
         bounds = [_bound(clamp) for clamp in self.clamps]
-        if self.level not in LEVELS or (self.level == "mel" and bounds != [float("inf")]):
+        check_one_of(("raw", "mel"), level=self.level)
+        if not bounds or (self.level == "mel" and bounds != [float("inf")]):
             raise UserError(
-                f"level={self.level}, clamps={list(self.clamps)}: level is raw or mel, and mel has "
+                f"level={self.level}, clamps={list(self.clamps)}: one clamp or more; with mel "
                 "clamps=[none]"
             )
-        if not bounds or min(self.batch, self.average) < 1 or self.length_s <= 0:
-            raise UserError(
-                f"clamps={list(self.clamps)}, batch={self.batch}, average={self.average}, "
-                f"length_s={self.length_s:g}: one clamp or more, batch and average 1 or more, a "
-                "positive length"
-            )
+        check_range(1, batch=self.batch, average=self.average)
+        check_range(0, above=True, length_s=self.length_s)
         super().__post_init__()
         self.whisper = load_whisper(self.model_path)
         context_s = self.whisper.context_s - self.length_s
@@ -169,7 +165,7 @@ class HushWordRecipe(CorpusRecipe):
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> list[Example]:
-        """Pure in (seed, step, rank)."""
+        """Return a batch of clips; pure in (seed, step, rank)."""
         rng = self.rng(step, rank)
         return [self._example(rng) for _ in range(self.batch)]
 
@@ -187,7 +183,7 @@ class HushWordRecipe(CorpusRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: list[Example]) -> tuple[Tensor, dict[str, float]]:
-        """The words' losses summed: none of them sees the others' gradients."""
+        """Return the words' losses summed: none of them sees the others' gradients."""
         losses = model(batch)
         logs = {
             f"loss_{_name(clamp)}": float(loss)
@@ -197,8 +193,9 @@ class HushWordRecipe(CorpusRecipe):
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """WER on dev, percent: of each clamp's word as it is and of the mean of its best, and of
-        other paddings. `score` is the best mean's."""
+        """Return the WER on dev, percent, of each clamp's word as it is and of the mean of its
+        best, and of other paddings. `score` is the best mean's.
+        """
         self.model.clamp()
         now = self.model.tails.detach().clone()
         for best, wer, word in zip(self._best, self._wers(now), now, strict=True):
@@ -224,7 +221,9 @@ class HushWordRecipe(CorpusRecipe):
         return torch.stack([torch.stack([w for _, w in best]).mean(0) for best in self._best])
 
     def _wers(self, tails: Tensor) -> list[float]:
-        """Of each row of tails; greedy, a clip with all tails at once."""
+        """Return the WER of each tail, (words, n) or (words, n_mels, 2 frames); a clip is heard
+        with all tails at once, greedily.
+        """
         texts: list[list[str]] = [[] for _ in tails]
         for utterance in self.dev:
             audio = torch.from_numpy(self._clip(utterance))
@@ -242,7 +241,7 @@ class HushWordRecipe(CorpusRecipe):
         return dev_wer(self.dev, texts)
 
     def _clip(self, utterance: Utterance) -> Any:
-        """As much of it as fits before the word."""
+        """Return as much of the utterance, (n,), as fits before the word."""
         return utterance.load()[: int(self.options.context_s * SAMPLE_RATE)]
 
     def _decode(self, hidden: Tensor, language: str | None) -> list[str]:
@@ -251,7 +250,7 @@ class HushWordRecipe(CorpusRecipe):
         return [whisper.tokenizer.decode(tokens).strip() for tokens in found]
 
     def save(self, folder: Path) -> None:
-        """The mean of the best evaluations of the chosen clamp, and training.json."""
+        """Write the mean of the best evaluations of the chosen clamp, and training.json."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)

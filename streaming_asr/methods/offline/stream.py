@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streaming_asr.errors import check_range
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.whisper.settings import Chunked, OnWhisper
 from streaming_asr.whisper.together import Passes, SharedPasses
-from streaming_asr.whisper.transcribe import Times, Window, WindowDecoder, check_search, emit_window
+from streaming_asr.whisper.transcribe import Times, Window, WindowDecoder, emit_window
 from streaming_asr.whisper.window import Heard
 
 
@@ -50,7 +51,8 @@ class _Whole(SharedPasses, OnWhisper):
     _timestamps = False
 
     def _load_decoder(self, beam: int) -> None:
-        check_search(beam, self.max_tokens)
+        check_range(0, beam=beam)
+        check_range(1, max_tokens=self.max_tokens)
         self._decoder = WindowDecoder(self.load(self.weights), beam, self.max_tokens)
 
     def _close_full_windows(self, state: WholeAudio) -> Passes[list[Word]]:
@@ -75,6 +77,8 @@ class _Whole(SharedPasses, OnWhisper):
     def _finish(self, state: WholeAudio) -> Passes[list[Word]]:
         committed = yield from self._close_full_windows(state)
         if state.window().size:
+            # After a first full window timestamps are needed, since the text goes on in mid-
+            # recording.
             timed = state.start or self._timestamps
             decoding = self._decoder.decoding_segments if timed else self._decoder.decoding
             window = yield from decoding(state.window(), state.language, state.recorder)

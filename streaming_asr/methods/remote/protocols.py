@@ -37,7 +37,7 @@ LINE = re.compile(r"(-?\d+) (-?\d+) ?(.*)")
 
 
 class Change(NamedTuple):
-    """What a message changes: words now final, the guess after them, final words taken back."""
+    """A message's effect: words now final, the guess after them, final words taken back."""
 
     committed: tuple[str, ...] = ()  # as appended to the text, blanks included
     partial: tuple[str, ...] = ()
@@ -156,6 +156,7 @@ class OpenAIRealtime:
                 retracted = event["retracted"]
                 revise(self._words, retracted, words)
                 yield Change(words, pieces(event["partial"]), retracted)
+            # A server that tells steps sends deltas too: the words would count twice.
             elif kind == f"{TRANSCRIPTION}delta" and not self._tells_steps:
                 *whole, self._open = pieces(self._open + event["delta"]) or ("",)
                 self._words += whole
@@ -220,6 +221,7 @@ class WhisperOnline:
             )
         except OSError as error:
             raise _unreachable(url, error) from error
+        # The timeout was for connecting; a server may be silent as long as the speaker is.
         self._socket.settimeout(None)
 
     def send(self, samples: Samples) -> None:

@@ -55,9 +55,12 @@ class Remote:
         rate: int,
         patience_s: float,
     ) -> None:
-        """url: the server's address. protocol: one of PROTOCOLS. feed: that of the run. served: the
-        model to ask for (openai_realtime). rate: Hz of what is sent (openai_realtime).
-        patience_s: how long the end of the text is waited for. Raises UserError."""
+        """Check the settings; `start` connects. Raises UserError.
+
+        url: the server's address. protocol: one of PROTOCOLS. feed: that of the run. served: the
+        model to ask for (openai_realtime). rate: Hz of what is sent (openai_realtime). patience_s:
+        how long the end of the text is waited for.
+        """
         check_one_of(PROTOCOLS, **{"method.protocol": protocol})
         check_url(url, protocol)
         if feed != "realtime":
@@ -107,6 +110,7 @@ class Remote:
         committed: list[str] = []
         retracted = 0
         for change in changes:
+            # Words of this very step are taken back silently; older ones were given out.
             here = min(change.retracted, len(committed))
             revise(committed, here, change.committed)
             retracted += change.retracted - here

@@ -35,9 +35,10 @@ class Policy:
     def judge(
         self, frame: int, n_frames: int, last_attended: int | None, *, after_text: bool, last: bool
     ) -> Verdict:
-        """`frame` of `n_frames` heard; `after_text`: text stands before the token, be it forced.
+        """Return the verdict on a token taken from `frame` of `n_frames` heard.
 
-        The first token of a window follows control tokens, which look anywhere: it never rewinds.
+        after_text: text stands before the token, be it forced. The first token of a window follows
+        control tokens, which look anywhere: it never rewinds.
         """
         if (
             after_text
@@ -75,15 +76,16 @@ class RunningRows:
         self._last = rows[:, :, -1]
 
     def add(self, row: torch.Tensor) -> None:
-        """One more row of each hypothesis, (hypotheses, heads, 1, frames)."""
+        """Add one more row of each hypothesis, (hypotheses, heads, 1, frames)."""
         self._last = row[:, :, 0]
         self._n += 1
+        # Welford's update for one row.
         difference = self._last - self._mean
         self._mean = self._mean + difference / self._n
         self._squares = self._squares + difference * (self._last - self._mean)
 
     def reorder(self, parents: Sequence[int]) -> None:
-        """Hypothesis i goes on from hypothesis parents[i]."""
+        """Let hypothesis i go on from hypothesis parents[i]."""
         if list(parents) != list(range(len(self._last))):
             index = torch.tensor(parents, device=self._last.device)
             self._mean, self._squares, self._last = (
@@ -123,7 +125,9 @@ class AlignAtt(Guide):
         last_attended: int | None,
         last: bool,
     ) -> None:
-        """after_text: the search follows text, not control tokens. last: of the stream."""
+        """Begin one search, of the stream's `last` text or not; after_text: not after control
+        tokens.
+        """
         self.on_cross = self._head_rows = head_rows
         self._policy, self._n_frames = policy, n_frames
         self._after_text, self.last_attended, self._last = after_text, last_attended, last
@@ -137,6 +141,7 @@ class AlignAtt(Guide):
             self._running = RunningRows(rows)
         else:
             self._running.add(rows)
+        # The last token before the search counts as one of the two places.
         before = () if self.last_attended is None else (self.last_attended,)
         return [
             (
@@ -153,6 +158,6 @@ class AlignAtt(Guide):
         ]
 
     def reorder(self, parents: Sequence[int]) -> None:
-        """Hypothesis i goes on from hypothesis parents[i], its rows too."""
+        """Let hypothesis i go on from hypothesis parents[i], its rows too."""
         if self._running is not None:
             self._running.reorder(parents)

@@ -26,8 +26,6 @@ class StreamState(Heard):
 
     detokenizer: Detokenizer
     cache: DecoderCache
-    prompt: tuple[int, ...]
-    """Text tokens that stay before all context."""
     window: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     window_start: int = 0
     """Frame at which the window begins."""
@@ -44,12 +42,12 @@ class StreamState(Heard):
 
     @property
     def n_pending(self) -> int:
-        """Samples received that no window has held yet."""
+        """Return the samples received that no window has held yet."""
         return sum(piece.size for piece in self.pending)
 
     @property
     def n_frames(self) -> int:
-        """Whole frames in the window."""
+        """Return the whole frames in the window."""
         return self.window.size // FRAME_SAMPLES
 
     def slide(self, n_new: int, buffer_samples: int) -> list[Word]:
@@ -61,6 +59,7 @@ class StreamState(Heard):
         end = self.window.size + n_new
         rest = joined[end:]
         self.pending = [rest] if rest.size else []
+        # Whole frames, so that frame numbers of the stream stay exact.
         n_dropped = max(0, -(-(end - buffer_samples) // FRAME_SAMPLES))
         self.window = joined[n_dropped * FRAME_SAMPLES : end]
         self.window_start += n_dropped
@@ -94,7 +93,7 @@ class StreamState(Heard):
         return self.forget(sum(word.start < too_many for word in words))
 
     def previous(self, n_tokens: int) -> list[int]:
-        """Prompt and the last whole words of the context, at most `n_tokens` of these.
+        """Return the last whole words of the context, at most `n_tokens` tokens.
 
         Older words are dropped for good.
         """
@@ -103,7 +102,7 @@ class StreamState(Heard):
             first -= 1
             n_kept += len(self.context[first])
         del self.context[:first]
-        return [*self.prompt, *(token for word in self.context for token in word)]
+        return [token for word in self.context for token in word]
 
     def n_kept_without_last_word(self, tokens: Sequence[int]) -> int:
         """Return how many of the new `tokens` stay when the last word of the text is dropped.
@@ -132,7 +131,7 @@ class StreamState(Heard):
         )
 
     def partial(self) -> tuple[Word, ...]:
-        """Said, but not yet a whole word."""
+        """Return what is said, but not yet a whole word."""
         return self.emitter.shown(
             word.text for word in self._words() if word.start >= self.n_committed
         )

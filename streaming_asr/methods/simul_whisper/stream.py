@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import FRAME_S, NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, Policy, place
 from streaming_asr.methods.simul_whisper.state import StreamState
@@ -47,8 +47,7 @@ class SimulWhisper(SharedPasses, Chunked):
     last_frame_threshold: the same at the end of the stream. rewind_frames: looking back further
     drops the step's text (default 4 s of 30 s of context). beam: 0 or 1 greedy. buffer_s: audio in
     the window, default and at most the context. context_tokens: of earlier text before the window,
-    0 none, None half the positions. prompt: text before all of it. Raises UserError on a missing
-    part or a setting out of range.
+    0 none, None half the positions. Raises UserError on a missing part or a setting out of range.
     """
 
     truncation: str | None
@@ -60,7 +59,6 @@ class SimulWhisper(SharedPasses, Chunked):
     beam: int
     buffer_s: float | None
     context_tokens: int | None
-    prompt: str | None
 
     lookahead_samples = 0
 
@@ -71,11 +69,10 @@ class SimulWhisper(SharedPasses, Chunked):
         check_one_of(TRUNCATIONS, truncation=truncation)
         thresholds = self.frame_threshold, self.last_frame_threshold
         rewind_frames = self.rewind_frames
-        if min(*thresholds, self.beam, rewind_frames or 0) < 0:
-            raise UserError(
-                f"frame_threshold={thresholds[0]}, last_frame_threshold={thresholds[1]}, "
-                f"rewind_frames={rewind_frames}, beam={self.beam}: none may be negative"
-            )
+        check_range(0, frame_threshold=thresholds[0], last_frame_threshold=thresholds[1])
+        check_range(
+            0, rewind_frames=rewind_frames, beam=self.beam, context_tokens=self.context_tokens
+        )
         if truncation == "cif" and detector is None:
             raise UserError(
                 "truncation=cif wants a truncation detector, and there is none: train one with "
@@ -93,13 +90,11 @@ class SimulWhisper(SharedPasses, Chunked):
             if self.truncation_threshold is not None:
                 self._threshold = threshold_of(self.truncation_threshold, detector)
         self._buffer_samples = _buffer(self.buffer_s, whisper)
-        self._prompt = _prompt(self.prompt, whisper)
-        half = max(0, whisper.max_tokens // 2 - 1 - len(self._prompt))
-        wanted = half if self.context_tokens is None else self.context_tokens
-        self._context_tokens = min(wanted, half)
-        if self._context_tokens < 0:
-            raise UserError(f"context_tokens={wanted}: 0 or more, null for the most")
-        whisper.prompt(previous=self._prompt or [0] * min(1, self._context_tokens))
+        half = max(0, whisper.max_tokens // 2 - 1)
+        self._context_tokens = half
+        if self.context_tokens is not None:
+            self._context_tokens = min(self.context_tokens, half)
+        whisper.prompt(previous=[0] * min(1, self._context_tokens))
         if rewind_frames is None:
             rewind_frames = round(REWIND_SHARE * whisper.context_frames)
         self._search = BeamSearch(self._decoder, whisper.eot, max(1, self.beam))
@@ -117,7 +112,6 @@ class SimulWhisper(SharedPasses, Chunked):
             recorder=recorder,
             detokenizer=self._whisper.detokenizer,
             cache=cache,
-            prompt=tuple(self._prompt),
         )
 
     def _step(self, state: StreamState, audio: Samples, last: bool) -> Passes[Update]:
@@ -180,6 +174,7 @@ class SimulWhisper(SharedPasses, Chunked):
         said = yield from self._search.passes(
             state.cache, forced, context, max_new, state.recorder, guide
         )
+        # (without a place the next search may look anywhere)
         if said.last_attended is None:  # thrown away
             state.last_attended = None
         elif said.frames:
@@ -197,27 +192,15 @@ class SimulWhisper(SharedPasses, Chunked):
 
     def _make_room(self, state: StreamState) -> list[Word]:
         """Leave a quarter of the decoder's positions free for what is new."""
-        n_control = len(self._whisper.prompt(state.language, previous=state.prompt))
+        n_control = len(self._whisper.prompt(state.language))
         free = self._whisper.max_tokens // 4
         return state.forget_until(max(0, self._whisper.max_tokens - n_control - free))
 
     def _control_tokens(self, state: StreamState) -> list[int]:
-        n_control = len(self._whisper.prompt(state.language, previous=state.prompt)) + 1
+        n_control = len(self._whisper.prompt(state.language)) + 1
         free = self._whisper.max_tokens * 3 // 4 - n_control - len(state.tokens)
         previous = state.previous(max(0, min(self._context_tokens, free)))
         return self._whisper.prompt(state.language, previous=previous)
-
-
-def _prompt(text: str | None, whisper: Whisper) -> list[int]:
-    if not text or not text.strip():
-        return []
-    tokens = whisper.text_tokens(" " + text.strip())
-    most = whisper.max_tokens // 2 - 1
-    if len(tokens) > most:
-        raise UserError(
-            f"prompt of {len(tokens)} tokens: this model has room for {most}; shorten it"
-        )
-    return tokens
 
 
 def _buffer(duration_s: float | None, whisper: Whisper) -> int:

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streaming_asr.corpora.manifest import read_manifest
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES, Samples
 from streaming_asr.methods.simul_whisper.truncation import (
     FILE_NAME,
@@ -67,13 +67,9 @@ class TruncationRecipe(CorpusRecipe):
     model: TruncationDetector = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        shares_fit = 0 <= self.at_word_end <= 1 and 0 <= self.late_start <= 1
-        if self.batch < 1 or self.boundary_weight < 0 or not shares_fit:
-            raise UserError(
-                f"batch={self.batch}, boundary_weight={self.boundary_weight}, "
-                f"at_word_end={self.at_word_end}, late_start={self.late_start}: batch is 1 or "
-                "more, the weight 0 or more, the shares lie in [0, 1]"
-            )
+        check_range(1, batch=self.batch)
+        check_range(0, boundary_weight=self.boundary_weight)
+        check_range(0, 1, at_word_end=self.at_word_end, late_start=self.late_start)
         super().__post_init__()
         timed = [each for each in read_manifest(Path(self.dev_manifest)) if each.words]
         self.dev = timed[: self.n_dev]
@@ -105,7 +101,7 @@ class TruncationRecipe(CorpusRecipe):
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Tensor]:
-        """Pure in (seed, step, rank): clips, their frames and their numbers of words."""
+        """Return clips, their frames and their numbers of words; pure in (seed, step, rank)."""
         rng = self.rng(step, rank)
         clips, n_words, whole = [], [], []
         for _ in range(self.batch):
@@ -121,7 +117,7 @@ class TruncationRecipe(CorpusRecipe):
         }
 
     def _cut(self, rng: random.Random, n_frames: int, spans: list[Span]) -> tuple[int, int]:
-        """First frame and end of a clip."""
+        """Return the first frame and the end of a clip."""
         first = rng.randrange(n_frames) if rng.random() < self.late_start else 0
         first = max(0, min(first, n_frames - LEAST_FRAMES))
         least = min(first + LEAST_FRAMES, n_frames)
@@ -131,7 +127,9 @@ class TruncationRecipe(CorpusRecipe):
         return first, rng.randint(least, n_frames)
 
     def _pack(self, clips: list[Samples]) -> dict[str, Tensor]:
-        """Each clip padded to the context before the features, as a stream's window is."""
+        """Return the clips, (n,) each, padded to the context before the features as a stream's
+        window is: log-mel (batch, n_mels, 2 context) and frames heard (batch,).
+        """
         padded = np.zeros((len(clips), self.whisper.context_frames * FRAME_SAMPLES), np.float32)
         for row, clip in zip(padded, clips, strict=True):
             row[: len(clip)] = clip
@@ -143,7 +141,7 @@ class TruncationRecipe(CorpusRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
-        """Root mean square error of the summed weights in words, and the term at the boundary."""
+        """Return the RMS error of the summed weights in words, plus the boundary's term."""
         weights = self._weights(model, batch, bf16=self.encoder_bf16)
         batch = {key: value.to(weights.device) for key, value in batch.items()}
         error = weights.sum(-1) - batch["n_words"]
@@ -157,8 +155,9 @@ class TruncationRecipe(CorpusRecipe):
         return rmse + self.boundary_weight * boundary, logs
 
     def precompute(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The batch with the frozen encoder's output on the frames heard in the place of its mel:
-        what `fit.cached_batches` keeps."""
+        """Return the batch with the frozen encoder's output on the frames heard in the place of its
+        mel: what `fit.cached_batches` keeps.
+        """
         kept = {key: value for key, value in batch.items() if key != "mel"}
         hidden = self._encode(batch["mel"], bf16=self.encoder_bf16)
         return kept | {"hidden": hidden[:, : int(batch["n_frames"].max())].cpu().clone()}
@@ -171,7 +170,7 @@ class TruncationRecipe(CorpusRecipe):
             return encode_padded(self.whisper.model, mel.to(device))
 
     def _weights(self, model: nn.Module, batch: dict[str, Tensor], *, bf16: bool = False) -> Tensor:
-        """(batch, context) or as far as `precompute` kept it, 0 on padding."""
+        """Return weights (batch, context), or as far as `precompute` kept it, 0 on padding."""
         device = self.device
         kept = batch.get("hidden")
         hidden = self._encode(batch["mel"], bf16=bf16) if kept is None else kept.to(device)
@@ -182,10 +181,11 @@ class TruncationRecipe(CorpusRecipe):
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """The shares of right decisions by the published rule, percent: `whole_words_kept` of the
-        clips that end with a word, `cut_words_dropped` of those that end inside one; `score` is the
-        mean share of wrong ones. And the threshold on the weight of the last two frames that does
-        best on these clips, and what it does; and the RMSE of the sum."""
+        """Return the shares of right decisions by the published rule, percent: `whole_words_kept`
+        of the clips that end with a word, `cut_words_dropped` of those that end inside one; `score`
+        is the mean share of wrong ones. And the threshold on the weight of the last two frames that
+        does best on these clips, and what it does; and the RMSE of the sum.
+        """
         right: dict[bool, list[bool]] = {True: [], False: []}
         at_the_end: dict[bool, list[float]] = {True: [], False: []}
         squares = []
@@ -213,7 +213,7 @@ class TruncationRecipe(CorpusRecipe):
         }
 
     def save(self, folder: Path) -> None:
-        """The linear layer, and training.json: how it came about."""
+        """Write the linear layer, and training.json: how it came about."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -230,12 +230,12 @@ class TruncationRecipe(CorpusRecipe):
 
 
 def last_frame(span: Span) -> int:
-    """Frames of a clip that ends with the word."""
+    """Return the frames of a clip that ends with the word."""
     return math.ceil(span[1] / FRAME_S - 1e-6)
 
 
 def count_words(spans: list[Span], first: int, stop: int) -> int:
-    """Words that lie in frames [first, stop) whole."""
+    """Return how many words lie in frames [first, stop) whole."""
     return sum(
         span[0] >= first * FRAME_S - 1e-6 and last_frame(span) <= stop and span[1] > span[0]
         for span in spans
@@ -243,18 +243,21 @@ def count_words(spans: list[Span], first: int, stop: int) -> int:
 
 
 def cuts_a_word(spans: list[Span], stop: int) -> bool:
-    """Whether a clip of `stop` frames ends inside a word, of which it holds more than a frame.
+    """Return whether a clip of `stop` frames ends inside a word, of which it holds more than a
+    frame.
 
     A clip that ends with a word ends with that word's last frame, in which a word that follows
-    without a pause has begun already."""
+    without a pause has begun already.
+    """
     begun_s = (stop - 1) * FRAME_S - 1e-6
     return any(start < begun_s and last_frame((start, end)) > stop for start, end in spans)
 
 
 def best_threshold(whole: Sequence[float], cut: Sequence[float]) -> tuple[float, float]:
-    """The threshold that tells the two kinds of clips apart best, and its mean share of right
-    decisions: at least so much weight at the end of a whole clip, less at the end of a cut one.
-    A whole word where none tells them apart."""
+    """Return the threshold that tells the two kinds of clips apart best, and its mean share of
+    right decisions: at least so much weight at the end of a whole clip, less at the end of a cut
+    one. A whole word where none tells them apart.
+    """
     found = (1.0, 0.5)
     for threshold in sorted({*whole, *cut}):
         kept = sum(weight >= threshold for weight in whole) / max(1, len(whole))
@@ -265,8 +268,9 @@ def best_threshold(whole: Sequence[float], cut: Sequence[float]) -> tuple[float,
 
 
 def dev_clips(rng: random.Random, spans: list[Span], n_frames: int) -> list[tuple[int, bool]]:
-    """(end in frames, whether no word is cut there): an end of a word, a middle of one, where there
-    is one; labelled as the clips of training are."""
+    """Return (end in frames, whether no word is cut there) of two clips: one ends with a word, one
+    in the middle of one, where there is such a word; labelled as the clips of training are.
+    """
     stops = []
     ends = [e for e in map(last_frame, spans) if LEAST_FRAMES <= e <= n_frames]
     if ends:

@@ -22,7 +22,6 @@ FILE_NAME = "detector.safetensors"
 THRESHOLD = "truncation_threshold"
 FULL = 0.999  # of a word's weight: from here on it counts as one
 MAX_SMOOTHING = 10
-PUBLISHED = {512: "base", 768: "small", 1024: "medium", 1280: "large-v2"}
 
 
 class TruncationDetector(nn.Module):
@@ -56,6 +55,7 @@ def fires_at_the_end(weights: torch.Tensor) -> bool:
     total = weights.sum()
     if len(weights) < 2 or total.round() < 1:
         return False
+    # Scaled to sum to a whole number of words.
     summed = smooth(weights * (total.round() / total))[:-1].cumsum(0)
     n_words = (summed[-1] / FULL).floor()
     reached = summed >= n_words
@@ -63,14 +63,15 @@ def fires_at_the_end(weights: torch.Tensor) -> bool:
 
 
 def end_weight(weights: torch.Tensor) -> torch.Tensor:
-    """Weight () of the last two frames of a clip, (n,): more, the more likely a word ends there."""
+    """Return the weight () of a clip's last two frames, (n,): high where a word ends there."""
     return weights[-2:].sum()
 
 
 def threshold_of(wanted: float | str, path: str | Path) -> float:
-    """`wanted`, or for `dev` what training chose, from training.json beside the detector.
+    """Return `wanted`, or for `dev` what training chose, from training.json beside the detector.
 
-    Raises UserError where there is none, and for another word."""
+    Raises UserError where there is none, and for another word.
+    """
     if not isinstance(wanted, str):
         return float(wanted)
     place = Path(path).expanduser()
@@ -86,7 +87,9 @@ def threshold_of(wanted: float | str, path: str | Path) -> float:
 
 
 def smooth(weights: torch.Tensor) -> torch.Tensor:
-    """No frame holds a whole word: halve the way to the mean, up to ten times, while one does."""
+    """Return the weights (n,) with no frame that holds a whole word: while one does, all go half
+    the way to their mean, up to ten times.
+    """
     for _ in range(MAX_SMOOTHING):
         if not bool((weights > FULL).any()):
             break
@@ -116,12 +119,10 @@ def load_detector(path: str | Path, d_model: int, device: torch.device | str) ->
             "wanted, weight (1, d) and bias (1,)"
         )
     if weight.shape != (1, d_model) or bias.shape != (1,):
-        wide = weight.shape[1]
-        size = f" (Whisper {PUBLISHED[wide]})" if wide in PUBLISHED else ""
         raise UserError(
             f"truncation detector {str(path)!r}: weight {tuple(weight.shape)}, bias "
-            f"{tuple(bias.shape)}, for a model of width {wide}{size}; this one's is {d_model}: "
-            "use the detector of its size, or train one with "
+            f"{tuple(bias.shape)}, for a model of width {weight.shape[1]}; this one's is "
+            f"{d_model}: use the detector of its size, or train one with "
             "`python -m streaming_asr.train method=simul_whisper`"
         )
     detector = TruncationDetector(d_model)

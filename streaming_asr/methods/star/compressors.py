@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from streaming_asr.methods.star.anchors import accumulate, check_rate, fixed, rescale, top_k
+from streaming_asr.methods.star.anchors import accumulate, fixed, rescale, top_k
 from streaming_asr.methods.star.semantic import SemanticCache, SemanticEncoder
 
 COMPRESSORS = ("star", "cif", "cnn", "none")
@@ -42,7 +42,7 @@ class Compressed:
 
 @dataclass(slots=True)
 class CompressorState:
-    """What a stream's window keeps between two chunks."""
+    """The state of a stream's window between two chunks."""
 
     cache: SemanticCache
     n_frames: int = 0
@@ -69,21 +69,20 @@ class Segmenter(nn.Module):
         nn.init.constant_(self.score.bias, -torch.log(torch.tensor(FRAMES_PER_TOKEN - 1.0)).item())
 
     def forward(self, x: Tensor) -> Tensor:
-        """(T, d) -> (T,), before the sigmoid."""
+        """Return scores (T,) of frames (T, d), before the sigmoid."""
         return self.score(torch.relu(self.hidden(x)))[:, 0]
 
 
 class Compressor(nn.Module):
-    """What the four have in common.
+    """The interface of the four.
 
-    stride: frames of a segment, in place of the learned segmentation (figures 6 and 9).
-    keep_all: the decoder attends to every frame, not to the compressed ones alone (figure 9,
-    STAR-ALL and CIF-ALL); the segments stay.
-    select: of `star` with a rate, how the anchors are chosen: accumulate, where the scores, scaled
-    to T / rate in all, sum up to one; top_k, the best ones (equation 3), which lie side by side
-    where scores of neighbours are alike.
-    shift: added to the scores of a stream before the sigmoid, so that they sum up to the number of
-    tokens, to which they are scaled in training.
+    stride: of star and none, frames of a segment in place of the learned ones (figures 6 and 9).
+    keep_all: of star, the decoder attends to every frame, not to the compressed ones alone (figure
+    9, STAR-ALL); the segments stay. select: of `star` with a rate, how the anchors are chosen:
+    accumulate, where the scores, scaled to T / rate in all, sum up to one; top_k, the best ones
+    (equation 3), which lie side by side where scores of neighbours are alike. shift: added to the
+    scores of a stream before the sigmoid, so that they sum up to the number of tokens, to which
+    they are scaled in training.
     """
 
     name = ""
@@ -121,19 +120,17 @@ class Compressor(nn.Module):
 class Scored(Compressor):
     """A compressor with a segmenter."""
 
-    def __init__(
-        self, encoder: SemanticEncoder, d: int, *, carry: bool = False, threshold: float = 1.0
-    ) -> None:
+    def __init__(self, encoder: SemanticEncoder, d: int, *, carry: bool = False) -> None:
         super().__init__(encoder)
         self.segmenter = Segmenter(d)
-        self.carry, self.threshold = carry, threshold
+        self.carry = carry
 
     def length_error(self, alpha: Tensor, n: float) -> Tensor:
-        """Equation 10."""
+        """Return (sum of alpha (T,) - n)^2, a scalar (equation 10)."""
         return (alpha.sum() - n).square()
 
     def alphas(self, scores: Tensor) -> Tensor:
-        """(T,) alphas of a stream."""
+        """Return a stream's alphas (T,) of scores (T,)."""
         return (scores.float() + self.shift).sigmoid()
 
 
@@ -143,12 +140,10 @@ class Anchors(Scored):
     name = "star"
 
     def _segments(self, alphas: Sequence[float], state: CompressorState) -> list[int]:
-        """Anchors among the next frames, by scores or stride; updates the running sum."""
+        """Return the anchors among the next frames, by scores or stride; update the running sum."""
         if self.stride is not None:
             return fixed(len(alphas), self.stride, state.n_frames)
-        anchors, state.total = accumulate(
-            alphas, state.total, threshold=self.threshold, carry=self.carry
-        )
+        anchors, state.total = accumulate(alphas, state.total, carry=self.carry)
         return anchors
 
     def compress(
@@ -160,15 +155,10 @@ class Anchors(Scored):
         if rate is not None and self.select == "top_k":
             at = top_k(scores, rate)
         elif rate is not None:
-            check_rate(rate)
-            used = rescale(alpha, x.shape[0] / rate, threshold=self.threshold)
-            at, _ = accumulate(used.detach().tolist(), threshold=self.threshold, carry=True)
+            used = rescale(alpha, x.shape[0] / rate)
+            at, _ = accumulate(used.detach().tolist(), carry=True)
         else:
-            used = (
-                self.alphas(scores)
-                if n_tokens is None
-                else rescale(alpha, n_tokens, threshold=self.threshold)
-            )
+            used = self.alphas(scores) if n_tokens is None else rescale(alpha, n_tokens)
             at = self._segments(used.detach().tolist(), CompressorState(self.encoder.start()))
         flags = self._no_anchors(x)
         flags[at] = True
@@ -180,13 +170,8 @@ class Anchors(Scored):
         error = None if wanted is None else self.length_error(alpha, wanted)
         if self.keep_all:
             return Compressed(h, scores, [i + 1 for i in ends], [i + 1 for i in ends], error)
-        return Compressed(
-            h[ends],
-            scores[ends],
-            list(range(1, len(ends) + 1)),
-            [i + 1 for i in ends],
-            error,
-        )
+        ready = list(range(1, len(ends) + 1))
+        return Compressed(h[ends], scores[ends], ready, [i + 1 for i in ends], error)
 
     def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
         scores = self.segmenter(x)
@@ -219,21 +204,23 @@ class Anchors(Scored):
 class Cif(Scored):
     """CIF: every segment is the average of its frames, weighted by their scores (equation 7).
 
-    The encoder sees no anchors, so that its mask is `history`. A frame whose score overshoots the
-    threshold is shared between two segments. What is left at the end is fired if it is above half
-    a threshold or nothing was fired yet, at full weight.
+    The encoder sees no anchors, so that its mask is `history`. A frame with which the sum goes past
+    1 is shared between two segments. What is left at the end is fired if it is above a half or
+    nothing was fired yet, at full weight.
     """
 
     name = "cif"
 
     def _weights(self, alpha: Tensor, total: float) -> tuple[Tensor, list[int]]:
-        """(segments, T) shares of the frames, the last row the open segment's; frames that fire."""
+        """Return shares (segments, T), the last row the open segment's; the frames that fire."""
+        # Frame t fills the stretch lower[t] .. upper[t] of the running sum; segment i is i .. i +
+        # 1.
         upper = total + alpha.cumsum(0)
         lower = torch.cat([upper.new_full((1,), total), upper])[: len(upper)]
-        reached = ((upper.detach() + 1e-5) / self.threshold).floor().long()
+        reached = (upper.detach() + 1e-5).floor().long()
         n_fired = int(reached[-1]) if len(reached) else 0
-        edges = torch.arange(n_fired + 1, device=alpha.device)[:, None] * self.threshold
-        weights = torch.minimum(upper, edges + self.threshold) - torch.maximum(lower, edges)
+        edges = torch.arange(n_fired + 1.0, device=alpha.device)[:, None]
+        weights = torch.minimum(upper, edges + 1.0) - torch.maximum(lower, edges)
         fires = [int((reached > i).nonzero()[0]) for i in range(n_fired)]
         return weights.clamp(min=0.0), fires
 
@@ -244,8 +231,8 @@ class Cif(Scored):
         wanted = x.shape[0] / rate if rate is not None else n_tokens
         alpha = self.alphas(scores) if wanted is None else scores.float().sigmoid()
         error = None if wanted is None else self.length_error(alpha, wanted)
-        if wanted is not None and self.stride is None:
-            alpha = rescale(alpha, max(1.0, float(round(wanted))), threshold=self.threshold)
+        if wanted is not None:
+            alpha = rescale(alpha, max(1.0, float(round(wanted))))
         state = self.start()
         return self._integrate(state, self.encoder(x, self._no_anchors(x)), alpha, True, error)
 
@@ -258,36 +245,22 @@ class Cif(Scored):
     ) -> Compressed:
         before, n = state.n_frames, h.shape[0]
         state.n_frames += n
+        # The open segment's sum so far, carried from chunk to chunk.
         partial = h.new_zeros(h.shape[1]) if state.partial is None else state.partial
-        if self.stride is not None:
-            at = fixed(n, self.stride, before)
-            starts = torch.zeros(n, dtype=torch.long, device=h.device)
-            starts[[i + 1 for i in at if i + 1 < n]] = 1
-            segment = starts.cumsum(0)
-            n_rows = len(at) + 1
-            weights = (segment[None] == torch.arange(n_rows, device=h.device)[:, None]) * alpha
-        else:
-            weights, at = self._weights(alpha, state.weight)
+        weights, at = self._weights(alpha, state.weight)
         sums = weights.to(h.dtype) @ h
         rows = torch.cat([(sums[0] + partial)[None], sums[1:]])
         held = weights.sum(1)
         held = torch.cat([held[:1] + state.weight, held[1:]])
         fired = rows[: len(at)]
-        if self.stride is not None:
-            fired = fired / held[: len(at), None].clamp(min=1e-6).to(h.dtype)
         state.partial, state.weight = rows[-1].detach(), float(held[-1].detach())
         ends = [before + i + 1 for i in at]
-        if n:
-            state.open = not at or at[-1] != n - 1
-        left = state.weight > 0.5 * self.threshold or (state.n_vectors == 0 and not at)
-        left = state.open if self.stride is not None else left and state.weight > 1e-6
-        if last and state.n_frames and left:
+        left = state.weight > 0.5 or (state.n_vectors == 0 and not at)
+        if last and state.n_frames and left and state.weight > 1e-6:
             fired = torch.cat([fired, (rows[-1] / held[-1].clamp(min=1e-6).to(h.dtype))[None]])
             ends = [*ends, state.n_frames]
             state.weight, state.partial = 0.0, None
         first, state.n_vectors = state.n_vectors, state.n_vectors + len(ends)
-        if self.keep_all:
-            return Compressed(h, h.new_zeros(n), ends, ends, error)
         ready = [first + i + 1 for i in range(len(ends))]
         return Compressed(fired, fired.new_zeros(len(ends)), ready, ends, error)
 

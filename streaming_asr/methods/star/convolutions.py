@@ -29,7 +29,7 @@ class CausalConv(nn.Module):
         self.past = kernel - stride
 
     def forward(self, x: Tensor, held: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x (1, d, n) and what the last call left (None at the start) -> outputs, what is left."""
+        """Return the outputs of x (1, d, n) after `held`, None at the start; and what is left."""
         x = F.pad(x, (self.past, 0)) if held is None else torch.cat([held, x], dim=-1)
         kernel, stride = self.conv.kernel_size[0], self.conv.stride[0]
         n_out = max(0, (x.shape[-1] - kernel) // stride + 1)
@@ -47,7 +47,7 @@ class Strided(nn.Module):
         self.down = CausalConv(d, 2 * stride + 1, stride)
 
     def forward(self, x: Tensor, held: list[Tensor | None]) -> Tensor:
-        """`held`: two entries, changed in place."""
+        """Return (1, d, n / stride) of (1, d, n); `held`, two entries, is changed in place."""
         y, held[0] = self.wide(F.elu(x), held[0])
         y, _ = self.narrow(F.elu(y), None)
         y, held[1] = self.down(F.elu(x + y), held[1])

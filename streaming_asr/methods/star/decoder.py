@@ -27,18 +27,19 @@ class Growing:
 
     @property
     def rows(self) -> Tensor:
-        """(heads, n, size), a view."""
+        """Return the rows in use, (heads, n, size), a view."""
         return self._rows[:, : self.n]
 
     @property
     def n_bytes(self) -> int:
-        """Of the rows that are in use."""
+        """Return the bytes of the rows that are in use."""
         return self.rows.numel() * self._rows.element_size()
 
     def append(self, rows: Tensor) -> None:
         stop = self.n + rows.shape[1]
         if stop > self._rows.shape[1]:
             heads, room, size = self._rows.shape
+            # Doubled, so that appending costs the same on average however long the stream.
             grown = self._rows.new_empty(heads, max(stop, 2 * room), size)
             grown[:, : self.n] = self.rows
             self._rows = grown
@@ -64,14 +65,9 @@ class AnchorCache:
     def n_anchors(self) -> int:
         return self.scores.n
 
-    def truncate(self, n_tokens: int) -> None:
-        """Forget the tokens from position `n_tokens` on."""
-        for cache in (*self.keys, *self.values):
-            cache.n = min(cache.n, n_tokens)
-
     @property
     def n_bytes(self) -> int:
-        """Bytes of all keys, values and scores."""
+        """Return the bytes of all keys, values and scores."""
         parts = (*self.keys, *self.values, *self.cross_keys, *self.cross_values, self.scores)
         return sum(part.n_bytes for part in parts)
 
@@ -93,7 +89,7 @@ class AnchorDecoder:
         return weight
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(n, d) -> (n, vocabulary)."""
+        """Return logits (n, vocabulary) of hidden states (n, d)."""
         logits: Tensor = self._head(hidden)
         return logits
 
@@ -127,8 +123,9 @@ class AnchorDecoder:
 
     @torch.inference_mode()
     def step(self, cache: AnchorCache, tokens: Sequence[int], visible: Sequence[int]) -> Tensor:
-        """Tokens at the positions that follow the cached ones, each with the number of anchors it
-        sees: hidden state (d,) of the last."""
+        """Feed tokens at the positions that follow the cached ones, each with the number of anchors
+        it sees; return the hidden state (d,) of the last.
+        """
         most = max(visible)
         cross = [
             (k.rows[:, :most], v.rows[:, :most])
@@ -152,6 +149,7 @@ class AnchorDecoder:
         x = self.embedding[torch.tensor(tokens, device=device)]
         x = x + self._decoder.embed_positions.weight[start : start + n]
         at = torch.arange(start, start + n, device=device)
+        # A single query is the newest position and sees all.
         mask = torch.arange(start + n, device=device)[None] <= at[:, None] if n > 1 else None
         for i, layer in enumerate(self.layers):
             attention = layer.self_attn
@@ -207,7 +205,7 @@ class AnchorDecoder:
 
 
 def _bias(scores: Tensor, visible: Sequence[int]) -> Tensor:
-    """(positions, anchors): the anchors' scores, -inf where a position does not see one."""
+    """Return (positions, anchors): the scores (anchors,), -inf where a position sees none."""
     if min(visible) < 1:
         raise ValueError("a position that sees no anchor: wait for the first one")
     index = torch.arange(scores.shape[0], device=scores.device)

@@ -37,7 +37,7 @@ class Extractor(Protocol):
         """Return the state of a new stream."""
 
     def take(self, state: Any, samples: Tensor) -> None:
-        """(n,) new samples of the window: the part of the work that is done sample by sample."""
+        """Take in (n,) new samples of the window: the part of the work done sample by sample."""
 
     def encode(self, state: Any, ends: Sequence[int]) -> Tensor | Part:
         """Return the next frames, as blocks that end at `ends` (frames of the window): (n, d); or
@@ -47,13 +47,13 @@ class Extractor(Protocol):
         """Let the window begin at its frame `start`; all frames after it are to be encoded anew."""
 
     def flops(self, start: int, ends: Sequence[int]) -> float:
-        """Of encoding the blocks from frame `start` on."""
+        """Return the FLOPs of encoding the blocks from frame `start` on."""
 
     def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
         """Return a stream's frames (ends[-1], d) of a window of (n,) samples, in one pass."""
 
     def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Those of several windows, of unequal lengths."""
+        """Return the frames of several windows, of unequal lengths, as `whole` does of one."""
 
 
 class TrainedExtractor(Extractor, Protocol):
@@ -77,6 +77,7 @@ class _WhisperState:
     def __init__(self, whisper: Whisper) -> None:
         self.encoder = StreamingEncoder(whisper.model)
         self.features = StreamingLogMel(whisper.n_mels, device=whisper.device)
+        # Two mel frames an encoder frame, and the one after, which the last needs.
         room = 2 * whisper.context_frames + 1
         self.mel = torch.zeros(1, whisper.n_mels, room, device=whisper.device)
         self.n_mel = 0

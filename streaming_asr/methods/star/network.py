@@ -8,15 +8,13 @@ are not Whisper's, their extractor in a folder of its name.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
-from streaming_asr.errors import UserError, check_one_of
-from streaming_asr.methods.star.anchors import check_rate
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.methods.star.compressors import (
     COMPRESSORS,
     Anchors,
@@ -42,15 +40,15 @@ TRAIN = "`python -m streaming_asr.train method=star`"
 
 @dataclass(frozen=True)
 class StarConfig:
-    """What a network is.
+    """The settings of a network.
 
     compressor: star | cif | cnn | none. layers: of the semantic encoder. mask: compact (algorithm
     1) | history (code, and equation 4 for audio heard as a whole). types: which frames have a type
     embedding, anchors (footnote 2) | all (code). pool: what an anchor comes in as, frame | mean
-    (`semantic`). carry: the sum of scores after an anchor keeps its
-    residual (code; cif always does), or is set to 0 (algorithm 1), which loses anchors: 0.84 a
-    token where training has one. rate: frames per vector it was trained for, where it was not one
-    segment per token. select, shift: see `Compressor`. features: whisper | one of `EXTRACTORS`.
+    (`semantic`). carry: the sum of scores after an anchor keeps its residual (code; cif always
+    does), or is set to 0 (algorithm 1), which loses anchors: 0.84 a token where training has one.
+    rate: frames per vector it was trained for, where it was not one segment per token. select,
+    shift: see `Compressor`. features: whisper | one of `EXTRACTORS`.
     """
 
     compressor: str = "star"
@@ -59,7 +57,6 @@ class StarConfig:
     types: str = "anchors"
     pool: str = "frame"
     carry: bool = True
-    threshold: float = 1.0
     rate: float | None = None
     select: str = "top_k"  # of networks that do not say
     shift: float = 0.0
@@ -76,13 +73,8 @@ class StarConfig:
                 f"features={self.features!r}: {', '.join(('whisper', *EXTRACTORS))}; in a checkout "
                 "of the project `python -m experiments.star.wav2vec2 run` and `train` know wav2vec2"
             )
-        if self.layers < 0 or self.threshold <= 0:
-            raise UserError(
-                f"layers={self.layers}, threshold={self.threshold}: layers are 0 or more, the "
-                "threshold is positive (1 in the paper)"
-            )
-        if self.rate is not None:
-            check_rate(self.rate)
+        check_range(0, layers=self.layers)
+        check_range(1, rate=self.rate)
         if self.compressor == "cnn" and self.rate is None:
             raise UserError("compressor=cnn: needs its rate, frames per vector, such as rate=18")
 
@@ -96,17 +88,12 @@ class StarNetwork(nn.Module):
         super().__init__()
         self.config = config
         sizes = whisper.config
-        encoder = SemanticEncoder(
-            sizes.d_model,
-            sizes.encoder_attention_heads,
-            sizes.encoder_ffn_dim,
-            config.layers,
-            config.mask,
-            config.types,
-            config.pool,
+        heads, hidden = sizes.encoder_attention_heads, sizes.encoder_ffn_dim
+        kinds = {"mask": config.mask, "types": config.types, "pool": config.pool}
+        encoder = SemanticEncoder(sizes.d_model, heads, hidden, config.layers, **kinds)
+        self.compressor = compressor(
+            config.compressor, sizes.d_model, encoder, carry=config.carry, rate=config.rate
         )
-        options = {"carry": config.carry, "threshold": config.threshold, "rate": config.rate}
-        self.compressor = compressor(config.compressor, sizes.d_model, encoder, **options)
         self.compressor.select, self.compressor.shift = config.select, config.shift
         self.trained = trained
         self.extractor: Extractor = trained or WhisperFeatures(whisper)
@@ -117,16 +104,17 @@ class StarNetwork(nn.Module):
         return kept if self.trained is None else kept | self.trained.parts()
 
 
-def compressor(name: str, d: int, encoder: SemanticEncoder, **options: Any) -> Compressor:
-    """Return the compressor of that name. options: carry and threshold (star, cif), rate (cnn)."""
-    scored = {key: options[key] for key in ("carry", "threshold") if key in options}
+def compressor(
+    name: str, d: int, encoder: SemanticEncoder, *, carry: bool = False, rate: float | None = None
+) -> Compressor:
+    """Return the compressor of that name; `carry` is for star and cif, `rate` for cnn."""
     if name == "star":
-        return Anchors(encoder, d, **scored)
-    encoder.mask = "history"
+        return Anchors(encoder, d, carry=carry)
+    encoder.mask = "history"  # without anchors a compact mask would hide everything before
     if name == "cif":
-        return Cif(encoder, d, **scored)
-    if name == "cnn":
-        return Convolutions(encoder, d, options["rate"])
+        return Cif(encoder, d, carry=carry)
+    if name == "cnn" and rate is not None:
+        return Convolutions(encoder, d, rate)
     return Uncompressed(encoder)
 
 
@@ -147,7 +135,7 @@ def read_config(folder: Path) -> StarConfig:
 
 
 def save_network(network: StarNetwork, folder: Path) -> None:
-    """star.json and star.safetensors (fp16), and the extractor where it has weights."""
+    """Write star.json and star.safetensors (fp16), and the extractor where it has weights."""
     save_half(network.parts(), folder / WEIGHTS_FILE)
     text = json.dumps(asdict(network.config), indent=2, sort_keys=True)
     (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
@@ -181,17 +169,14 @@ def load_star(
     device: str = "cpu",
     dtype: str = "float32",
     wanted: str | None = None,
-    **changes: Any,
 ) -> tuple[Whisper, StarNetwork]:
     """Return a network ready for inference: from its folder, or untrained where that is None.
 
-    wanted: the compressor it must have. changes: fields of its configuration to change (mask,
-    carry), None for no change. Raises UserError.
+    wanted: the compressor it must have. Raises UserError.
     """
-    changes = {key: value for key, value in changes.items() if value is not None}
     if folder is None:
-        torch.manual_seed(0)
-        config = StarConfig(compressor=wanted or "star", **changes)
+        torch.manual_seed(0)  # the same untrained network in every process
+        config = StarConfig(compressor=wanted or "star")
     else:
         folder = Path(folder)
         if folder.is_file():
@@ -202,7 +187,6 @@ def load_star(
                 f"compressor={wanted}: {folder} was trained as compressor={config.compressor}; "
                 "name a network of that compressor with method.weights=, or leave compressor out"
             )
-        config = replace(config, **changes)
     adapted = folder is not None and (Path(folder) / "adapter_config.json").is_file()
     whisper = load_whisper(
         model_path, device=device, dtype=dtype, adapter=folder if adapted else None

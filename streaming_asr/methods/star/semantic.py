@@ -29,12 +29,13 @@ POOLS = ("frame", "mean")
 
 
 def visible(anchors: Tensor, mask: str) -> Tensor:
-    """(T,) bool, which frames are anchors -> (T, T) bool, True where frame i sees frame j."""
+    """Return (T, T) bool, True where frame i sees frame j, for anchors (T,) bool."""
     n = anchors.shape[0]
     index = torch.arange(n, device=anchors.device)
     past = index[None, :] <= index[:, None]
     if mask == "history":
         return past
+    # (an anchor belongs to the block that it closes)
     block = anchors.long().cumsum(0) - anchors.long()  # anchors before the frame
     return past & ((block[None, :] == block[:, None]) | anchors[None, :])
 
@@ -69,7 +70,7 @@ class Block(nn.Module):
             nn.init.zeros_(last.bias)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, (1, heads, n, d / heads) each."""
+        """Return queries, keys and values of x (1, n, d), (1, heads, n, d / heads) each."""
         h = self.attention_norm(x)
         q, k, v = (split_heads(project(h), self.heads) for project in (self.q, self.k, self.v))
         return q, k, v
@@ -109,7 +110,7 @@ class SemanticEncoder(nn.Module):
         return x + anchors[:, None] * self.types_embedding[1]
 
     def forward(self, x: Tensor, anchors: Tensor) -> Tensor:
-        """x (T, d), anchors (T,) bool -> (T, d)."""
+        """Return (T, d) of frames x (T, d), of which `anchors` (T,) bool are anchors."""
         mask = visible(anchors, self.mask)
         h = self._typed(self._pooled(x, anchors), anchors)[None]
         for block in self._blocks():
@@ -117,7 +118,7 @@ class SemanticEncoder(nn.Module):
         return h[0]
 
     def _pooled(self, x: Tensor, anchors: Tensor, cache: SemanticCache | None = None) -> Tensor:
-        """The frames, with an anchor the mean of its block; the cache has what is open of it."""
+        """Return frames (T, d), an anchor as its block's mean; the cache keeps the open block."""
         if self.pool == "frame" or not len(x):
             return x
         n_before, n = 0, len(x)

@@ -32,8 +32,6 @@ class StreamState(BlockAudio):
     tokens: list[int] = field(default_factory=list)
     n_fed: int = 0
     """Positions of prompt and tokens that are in the decoder's cache."""
-    n_held: int = 0
-    """Segments at which the end was predicted before the audio had ended."""
     log_probs: list[float] = field(default_factory=list)
     n_committed: int = 0
     """Words of the window that are committed."""

@@ -26,9 +26,8 @@ from functools import partial
 
 import torch
 
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
-from streaming_asr.methods.star.anchors import check_rate
 from streaming_asr.methods.star.compressors import Compressed
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
 from streaming_asr.methods.star.network import load_star
@@ -40,7 +39,6 @@ from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
 from streaming_asr.whisper.window import FRAME_S, frames_of
 from streaming_asr.whisper.words import TokenWord, probability_of
 
-EARLY_ENDS = ("suppress", "wait")
 TOKENS_PER_SEGMENT, TOKENS_PER_FRAME, SPARE_TOKENS = 1.25, 0.25, 10
 """A window has at most 10 tokens more than 1.25 for each segment, which is good for one, and which
 algorithm 1 loses a sixth of: a text that goes on repeats itself. Audio heard as a whole: 12.5 a
@@ -52,36 +50,22 @@ class Star(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
     weights: a folder of the network; None: untrained, for trials. wait_k: anchors before the first
-    token. compressor: star | cif | cnn | none, checked against the network's. mask (compact |
-    history), carry, select (accumulate | top_k): as trained where None; see `StarConfig`.
-    stride_s: segments of this length in place of the learned ones (fixed decision). keep_all: the
-    decoder attends to all frames (STAR-ALL, CIF-ALL). rate: not streaming, frames per anchor of
-    the audio as a whole; everything is committed at the end. early_end: what is done where the end
-    of the text is predicted before that of the audio, suppress (the next best token) or wait (for
-    one more anchor; of this project).
-    Raises UserError on settings out of range and where the network does not fit.
+    token. compressor: star | cif | cnn | none, checked against the network's. stride_s: segments of
+    this length in place of the learned ones (fixed decision). keep_all: the decoder attends to all
+    frames (STAR-ALL). rate: not streaming, frames per anchor of the audio as a whole;
+    everything is committed at the end. Raises UserError on settings out of range
+    and where the network does not fit.
     """
 
     weights: str | None
     wait_k: int
     compressor: str | None
-    mask: str | None
-    carry: bool | None
-    select: str | None
     stride_s: float | None
     keep_all: bool
     rate: float | None
-    early_end: str
-    window_margin_s: float | None
 
     def __post_init__(self) -> None:
-        if self.wait_k < 1:
-            raise UserError(
-                f"wait_k={self.wait_k}: at least 1 anchor must stand before the first token"
-            )
-        check_one_of(EARLY_ENDS, early_end=self.early_end)
-        if self.rate is not None:
-            check_rate(self.rate)
+        check_range(1, wait_k=self.wait_k, rate=self.rate)
         if self.rate is not None and (self.stride_s is not None or self.keep_all):
             raise UserError(
                 f"rate={self.rate}: chooses anchors among all frames at the end; leave out "
@@ -95,26 +79,17 @@ class Star(SharedPasses, Chunked):
             device=self.device,
             dtype=self.dtype,
             wanted=self.compressor,
-            mask=self.mask,
-            carry=self.carry,
-            select=self.select,
         )
         self._compressor, self._extractor = network.compressor, network.extractor
-        if (stride is not None or self.keep_all) and self._compressor.name == "cnn":
-            raise UserError(
-                "compressor=cnn: its segments are its strides; leave out stride_s, keep_all"
-            )
+        name = self._compressor.name
+        if (stride is not None or self.keep_all) and name in ("cif", "cnn"):
+            raise UserError(f"compressor={name}: leave out stride_s, keep_all, which are for star")
         if stride is not None:
             self._compressor.stride = stride
         self._compressor.keep_all = self.keep_all
         self.lookahead_samples = self._extractor.lookahead_samples
         self._decoder = AnchorDecoder(self._whisper.model)
-        self._seam = Seam.of(
-            self._extractor.context_frames,
-            self._chunk_frames,
-            self._first_frames,
-            self.window_margin_s,
-        )
+        self._seam = Seam.of(self._extractor.context_frames, self._chunk_frames, self._first_frames)
 
     # ---- the protocol -----------------------------------------------------------------------
 
@@ -161,7 +136,7 @@ class Star(SharedPasses, Chunked):
     # ---- hearing ----------------------------------------------------------------------------
 
     def _encode(self, state: StreamState, ends: Sequence[int]) -> Passes[None]:
-        """Features of the window's blocks that end at `ends`, and the anchors among them."""
+        """Encode the window's blocks that end at `ends`, and compress their frames into anchors."""
         start, stop = state.position, ends[-1]
         with state.recorder.part("encode"):
             x = self._extractor.encode(state.features, ends)
@@ -172,7 +147,7 @@ class Star(SharedPasses, Chunked):
         self._compress(state, x[:n_real] if state.ended else x, last=False)
 
     def _compress(self, state: StreamState, x: torch.Tensor | None, *, last: bool) -> None:
-        """The next frames (None: no new ones) into anchors, and these to the decoder."""
+        """Compress the next frames (n, d), None for no new ones, into anchors for the decoder."""
         if self.rate is not None:
             self._compress_whole(state, x, last=last)
             return
@@ -204,8 +179,8 @@ class Star(SharedPasses, Chunked):
     # ---- decoding ---------------------------------------------------------------------------
 
     def _decode(self, state: StreamState, *, ended: bool = False) -> None:
-        """One token for every segment due; all of them once the audio (or window) has ended."""
-        wait_k = None if self.rate is not None else self.wait_k + state.n_held
+        """Decode a token for every segment due; all once the audio (or window) has ended."""
+        wait_k = None if self.rate is not None else self.wait_k
         n_prompt = len(state.prompt)
         due = TOKENS_PER_SEGMENT * len(state.ready)
         if self.rate is not None:
@@ -216,6 +191,7 @@ class Star(SharedPasses, Chunked):
                 n_wanted = len(state.tokens) + (wait_k or 0)
                 if not ended and (wait_k is None or len(state.ready) < n_wanted):
                     return
+                # The prompt is fed with the first token; later steps feed one token each.
                 sequence = [*state.prompt, *state.tokens]
                 visible = [
                     seen(position, n_prompt, wait_k, state.ready)
@@ -229,14 +205,9 @@ class Star(SharedPasses, Chunked):
                 if best == self._whisper.eot and ended:
                     state.finished = True
                     return
-                if best == self._whisper.eot and self.early_end == "wait":
-                    state.n_held += 1
-                    wait_k = self.wait_k + state.n_held
-                    state.n_fed -= 1  # the same position again, with one more anchor
-                    state.cache.truncate(state.n_fed)
-                    continue
                 log_probs = log_probs.log_softmax(-1)
-                if best == self._whisper.eot:
+                if best == self._whisper.eot:  # an anchor stands for a token: the next best
+                    # (the end of the text cannot come before the end of the audio)
                     log_probs[best] = -torch.inf
                     best = int(log_probs.argmax())
                 state.tokens.append(best)
@@ -294,10 +265,11 @@ class Star(SharedPasses, Chunked):
             ends = state.begin_window(start, self._chunk_frames)
             state.compressor = self._compressor.start()
             state.cache = AnchorCache(self._decoder)
-            state.ready, state.ends, state.n_fed, state.n_held = [], [], 0, 0
+            state.ready, state.ends, state.n_fed = [], [], 0
             state.tokens = state.tokens[first_token:]
             state.log_probs = state.log_probs[first_token:]
             state.n_committed = 0 if self.rate is not None else state.n_committed - n_before
+            # The window's rest may have ended its text; the next window has one of its own.
             state.finished = False
         if kept:
             yield from self._encode(state, ends)
@@ -305,7 +277,7 @@ class Star(SharedPasses, Chunked):
         return committed
 
     def _ends_of(self, state: StreamState, at: Sequence[int]) -> list[int]:
-        """Frame at which each token ends: where the anchor before the next token's ends."""
+        """Return the frame at which each token ends: the end of the anchor before the next's."""
         ends = []
         for i in range(len(at)):
             last = at[i + 1] - 1 if i + 1 < len(at) else state.ready[-1] - 1

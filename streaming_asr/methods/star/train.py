@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.methods.star.compressors import Scored
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
 from streaming_asr.methods.star.features import EXTRACTORS
@@ -74,7 +74,7 @@ class StarModel(nn.Module):
         self._prompt, self._eot = list(prompt), eot
 
     def features(self, batch: Batch) -> list[Tensor]:
-        """(T, d) of each window, as a stream has them."""
+        """Return (T, d) of each window, as a stream has them."""
         weight = next(self.parameters())
         if batch.features:  # kept in fp16
             return [x.to(weight) for x in batch.features]
@@ -90,10 +90,11 @@ class StarModel(nn.Module):
         train_features: bool,
         boundaries: bool = False,
     ) -> tuple[Any, ...]:
-        """NLL per token, mean squared error of the lengths, frames per vector, and where
+        """Return the NLL per token, mean squared error of the lengths, frames per vector, and where
         `boundaries` is set the cross-entropy of the scores with the tokens' ends, per token.
 
-        rescale: the scores are scaled to the number of tokens, else they are as in a stream."""
+        rescale: the scores are scaled to the number of tokens, else they are as in a stream.
+        """
         decoder = AnchorDecoder(self.whisper)
         compressor = self.network.compressor
         if batch.stride is not None:
@@ -172,11 +173,7 @@ class StarRecipe(BlockRecipe):
                 "tokens; leave it out, or take stage=frozen"
             )
         self.waits, self.strides = list(self.waits), list(self.strides)
-        if min(self.rank, self.batch, *(self.waits or [0]), *(self.strides or [0])) < 1:
-            raise UserError(
-                f"rank={self.rank}, batch={self.batch}, waits={self.waits}, "
-                f"strides={self.strides}: all are 1 or more"
-            )
+        check_range(1, rank=self.rank, batch=self.batch, waits=self.waits, strides=self.strides)
         super().__post_init__()
         begun = self.begun
         config = StarConfig(
@@ -233,7 +230,7 @@ class StarRecipe(BlockRecipe):
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
-        """Pure in (seed, step, rank)."""
+        """Return a batch of windows; pure in (seed, step, rank)."""
         shared = self.rng(step)  # one chunk for all ranks: equal work
         chunk, first = random_chunk(shared)
         wait_k, stride = shared.choice(self.waits), shared.choice(self.strides)
@@ -256,7 +253,7 @@ class StarRecipe(BlockRecipe):
         )
 
     def _bounds(self, window: Window, n_frames: int) -> list[int]:
-        """The frame in which each token ends, a word's time shared evenly by its tokens."""
+        """Return the frame in which each token ends, a word's time shared evenly by its tokens."""
         ends = []
         for word, start, end, _ in window.words:
             n = len(self.whisper.text_tokens(f" {word}"))
@@ -264,7 +261,7 @@ class StarRecipe(BlockRecipe):
         return [min(n_frames - 1, max(0, round(end / FRAME_S) - 1)) for end in ends]
 
     def precompute(self, batch: Batch) -> Batch:
-        """The frozen features in the place of the audio: what `fit.cached_batches` keeps."""
+        """Put the frozen features in the place of the audio: what `fit.cached_batches` keeps."""
         if self.train_features:
             return batch
         with torch.no_grad():
@@ -273,7 +270,7 @@ class StarRecipe(BlockRecipe):
 
     @staticmethod
     def _filled_up(samples: np.ndarray, ends: Sequence[int]) -> Tensor:
-        """As much of the audio as whole blocks and the look-ahead need, zeros behind it."""
+        """Return the samples (n,) that whole blocks and the look-ahead need, zeros behind them."""
         wanted = ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
         heard = torch.from_numpy(samples[:wanted])
         return F.pad(heard, (0, wanted - len(heard)))
@@ -281,7 +278,9 @@ class StarRecipe(BlockRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Equation 11."""
+        """Return the NLL, with a segmenter that learns also the error of the lengths (equation 11)
+        and the boundaries' loss, weighted.
+        """
         learns = self.stage == "segmenter"  # else nothing that could change them is trained
         nll, error, rate, missed = model(
             batch,
@@ -303,10 +302,12 @@ class StarRecipe(BlockRecipe):
         return nll + self.length_weight * error + self.boundary_weight * missed, logs
 
     def evaluate(self) -> dict[str, float]:
-        """WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate); vectors.
+        """Return the WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate);
+        vectors.
 
         A stream is tried with its scores as they are and shifted so that they sum up to the number
-        of tokens; what does better on dev is kept."""
+        of tokens; what does better on dev is kept.
+        """
         shift = self._calibrated()
         tried = {each: self._streamed(each) for each in dict.fromkeys((0.0, shift))}
         self.shift = min(tried, key=lambda each: tried[each]["score"])
@@ -320,8 +321,9 @@ class StarRecipe(BlockRecipe):
 
     @torch.no_grad()
     def _calibrated(self) -> float:
-        """The shift of a stream's scores with which they sum up, over dev, to its numbers of tokens
-        (ends included), as they are scaled to in training."""
+        """Return the shift of a stream's scores with which they sum up, over dev, to its numbers of
+        tokens (ends included), as they are scaled to in training.
+        """
         compressor = self.network.compressor
         if self.rate is not None or not isinstance(compressor, Scored):
             return 0.0
@@ -340,7 +342,7 @@ class StarRecipe(BlockRecipe):
         return shift_to_sum(torch.cat(found), n_tokens) if found else 0.0
 
     def save(self, folder: Path) -> None:
-        """A folder that `method.weights` takes, in fp16, and training.json."""
+        """Write a folder that `method.weights` takes, in fp16, and training.json."""
         folder.mkdir(parents=True, exist_ok=True)
         self.network.config = replace(self.config, shift=self.shift)
         save_network(self.network, folder)
@@ -356,15 +358,18 @@ class StarRecipe(BlockRecipe):
 
 
 def boundary_loss(scores: Tensor, bounds: Sequence[int]) -> Tensor:
-    """Cross-entropy of the scores (T,) with 1 where a token ends and 0 elsewhere, summed up: at its
-    least the alphas sum up to the tokens. Of two tokens that end in one frame one is told."""
+    """Return the cross-entropy of the scores (T,) with 1 where a token ends and 0 elsewhere, summed
+    up.
+
+    At its least the alphas sum up to the tokens. Of two tokens that end in one frame one is told.
+    """
     target = torch.zeros_like(scores, dtype=torch.float32)
     target[list(bounds)] = 1.0
     return F.binary_cross_entropy_with_logits(scores.float(), target, reduction="sum")
 
 
 def shift_to_sum(scores: Tensor, total: float) -> float:
-    """What to add to the scores, (T,), so that their sigmoids sum up to `total` of T."""
+    """Return what to add to the scores (T,) so that their sigmoids sum up to `total` of T."""
     low, high = -30.0, 30.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -89,9 +89,10 @@ class PrefixBeamSearch:
         return self._spell(int(self._prefix[0]))
 
     def _frame(self, tokens: Ints, log_probs: Floats) -> None:
-        """One frame: `tokens` (top,) are tried, with `log_probs` (top,). The beam stays sorted."""
+        """Take in a frame: `tokens` (top,) are tried, with `log_probs` (top,); sort the beam."""
         frame = self.n_frames
         self.n_frames += 1
+        # The blank may not be among the frame's best; prefixes then cannot stay by it.
         is_blank = tokens == self.blank
         blank = log_probs[is_blank][0] if is_blank.any() else -np.inf
         tokens, log_probs = tokens[~is_blank], log_probs[~is_blank]

@@ -12,7 +12,7 @@ from enum import Enum
 
 import torch
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 
 FRAMES_PER_S = 50
 OVERLAP_FRAMES = 25
@@ -49,19 +49,17 @@ class EndpointRules:
         max_delay_s: float | None,
         blank_threshold: float,
     ) -> EndpointRules:
-        """longest_chunk: of first and later chunks, in frames.
+        """Return the rules for a model's context. longest_chunk: of first and later chunks, in
+        frames.
 
-        max_delay_s: default 12 s, in proportion where the context is not 30 s.
-        Raises UserError where a setting is out of range or a segment would outgrow the context.
+        max_delay_s: default 12 s, in proportion where the context is not 30 s. Raises UserError
+        where a setting is out of range or a segment would outgrow the context.
         """
         share = min(1.0, context_frames / (30 * FRAMES_PER_S))
         delay = round((12 * share if max_delay_s is None else max_delay_s) * FRAMES_PER_S)
-        if not 0 < blank_threshold < 1 or trailing_silence_s <= 0 or no_speech_s <= 0 or delay < 1:
-            raise UserError(
-                f"trailing_silence_s={trailing_silence_s}, no_speech_s={no_speech_s}, "
-                f"max_delay_s={delay / FRAMES_PER_S:g}, blank_threshold={blank_threshold}: times "
-                "are positive and the threshold lies between 0 and 1"
-            )
+        check_range(0, 1, above=True, blank_threshold=blank_threshold)
+        times_s = {"trailing_silence_s": trailing_silence_s, "no_speech_s": no_speech_s}
+        check_range(0, above=True, **times_s, max_delay_s=delay / FRAMES_PER_S)
         # A segment is looked at after each chunk: before it, it may have been one frame short.
         if max(delay - 1, OVERLAP_FRAMES) + longest_chunk > context_frames:
             raise UserError(
@@ -72,6 +70,7 @@ class EndpointRules:
             )
         return cls(
             trailing=round(trailing_silence_s * FRAMES_PER_S),
+            # Silence longer than a segment may be ends with the segment.
             no_speech=min(round(no_speech_s * FRAMES_PER_S), delay),
             max_delay=delay,
             blank_log_prob=math.log(blank_threshold),

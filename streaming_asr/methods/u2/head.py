@@ -38,7 +38,7 @@ def embedding_head(whisper: Whisper, n_tokens: int) -> nn.Linear:
 
 
 def save_head(head: nn.Linear, folder: Path) -> None:
-    """Writes the head in fp16."""
+    """Write the head in fp16."""
     save_half(dict(head.named_parameters()), folder / HEAD_FILE)
 
 
@@ -72,6 +72,7 @@ def load_trained(
     folder = Path(folder)
     whole = folder / MODEL_FOLDER
     if (whole / "config.json").is_file():
+        # Weights in the package leave out the tokenizer, which is the base model's.
         shared = None if (whole / "tokenizer.json").is_file() else model_path
         return load_whisper(whole, device=device, dtype=dtype, tokenizer_path=shared)
     adapter = folder if (folder / "adapter_config.json").is_file() else None

@@ -35,7 +35,7 @@ class TwoPassModel(nn.Module):
         self._prompt, self._eot = list(prompt), eot
 
     def forward(self, batch: Batch, *, label_smoothing: float, **wanted: bool) -> dict[str, Tensor]:
-        """The losses that are wanted: `ctc` and `attention` per token, `frames` per frame."""
+        """Return the losses wanted: `ctc` and `attention` per token, `frames` per frame."""
         encoded = self.encode(batch)
         losses: dict[str, Tensor] = {}
         if wanted.get("frames"):
@@ -49,7 +49,7 @@ class TwoPassModel(nn.Module):
         return losses
 
     def encode(self, batch: Batch) -> list[Tensor]:
-        """Each window's frames, (F, d)."""
+        """Return each window's frames, (F, d)."""
         device = self.head.weight.device
         if batch.encoded is not None:
             return [frames.to(device) for frames in batch.encoded]

@@ -19,7 +19,7 @@ from streaming_asr.whisper.decoder import Decoder, DecoderCache
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of the two scores in their sum."""
+    """The weights of the two scores in their sum."""
 
     attention: float = 1.0
     ctc: float = 0.5
@@ -42,7 +42,7 @@ def attention_log_probs(
     n_frames: int,
     recorder: Recorder,
 ) -> list[list[float]]:
-    """log p of every token of each text and of the end behind it, in one pass.
+    """Return log p of every token of each text and of the end behind it, in one pass.
 
     The cache holds the frames in stream row 0 and has a row for each text.
     """
@@ -56,6 +56,7 @@ def attention_log_probs(
         take=[range(first, len(prompt) + len(text)) for text in texts],
     )
     recorder.count(decode_steps=1, beam_sum=len(texts))
+    # A first-pass text may hold a suppressed token, whose probability would be none.
     nothing = torch.zeros(1, device=hidden.device)
     log_probs = decoder.log_probs(hidden, bias=nothing)
     return [

@@ -19,7 +19,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.u2.ctc import PrefixBeamSearch
 from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
@@ -102,10 +102,8 @@ class U2(SharedPasses, Chunked):
     def __post_init__(self) -> None:
         check_one_of(("trained", "embedding"), head=self.head)
         check_one_of(("alignment", "ctc"), word_times=self.word_times)
-        if self.beam < 1 or not 0 <= self.rescore <= self.beam:
-            raise UserError(
-                f"beam={self.beam}, rescore={self.rescore}: the beam is 1 or more, rescore 0..beam"
-            )
+        check_range(1, beam=self.beam)
+        check_range(0, self.beam, rescore=self.rescore)
         super().__post_init__()
         folder, ctc_tokens = trained(self.weights), self.ctc_tokens
         if self.head == "trained" and folder is None:
@@ -249,6 +247,7 @@ class U2(SharedPasses, Chunked):
             if scored is not None:
                 best, log_probs = scored.candidate, scored.log_probs
         spans = best.spans
+        # The alignment is a pass of the decoder: a text with more tokens than positions has none.
         fits = len(state.prompt) + len(best.tokens) <= self._whisper.max_tokens
         if self.word_times == "alignment" and best.tokens and fits:
             times = alignment_times(

@@ -35,8 +35,11 @@ class CtcTokenizer:
     """Text -> CTC classes -> decoder tokens, for the first `n_tokens` of a Whisper tokenizer."""
 
     def __init__(self, whisper: Whisper, n_tokens: int | None = None) -> None:
-        """n_tokens: default all text tokens (the single tokenizer). Raises UserError where they
-        are more than there are, or too few to spell any text."""
+        """Build both tokenizers of the model. n_tokens: default all text tokens (the single
+        tokenizer).
+
+        Raises UserError where they are more than there are, or too few to spell any text.
+        """
         from tokenizers import Tokenizer
 
         n_text = whisper.eot
@@ -61,6 +64,7 @@ class CtcTokenizer:
         full["model"]["vocab"] = {t: i for t, i in vocabulary.items() if i < self.n_tokens}
         kept = full["model"]["vocab"]
         merges = full["model"]["merges"]
+        # Without the merges whose result is no class, so that every text is spelt by classes.
         full["model"]["merges"] = [pair for pair in merges if "".join(pair) in kept]
         full["model"]["unk_token"] = None
         full["added_tokens"], full["post_processor"] = [], None
@@ -71,7 +75,7 @@ class CtcTokenizer:
         self._full_bpe = Tokenizer.from_str(json.dumps(full))
 
     def encode(self, text: str) -> list[int]:
-        """CTC classes that spell `text`, none of them the blank."""
+        """Return the CTC classes that spell `text`, none of them the blank."""
         ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
         return ids
 

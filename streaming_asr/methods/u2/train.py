@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from streaming_asr.corpora.shards import Item
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import check_one_of, check_range
 from streaming_asr.method import NULL
 from streaming_asr.methods.u2.head import (
     HEAD_FILE,
@@ -78,13 +78,10 @@ class U2Recipe(BlockRecipe):
     def __post_init__(self) -> None:
         check_one_of(STAGES, stage=self.stage)
         check_one_of(("random", "embedding"), head_init=self.head_init)
-        in_range = 0 < self.ctc_weight <= 1 and self.rank >= 0 and self.batch >= 1
-        if not in_range or (self.hours is not None and self.hours <= 0):
-            raise UserError(
-                f"ctc_weight={self.ctc_weight}, rank={self.rank}, batch={self.batch}, "
-                f"hours={self.hours}: the weight is above 0 and 1 at most, rank is 0 or more, "
-                "batch 1 or more, hours positive or null"
-            )
+        check_range(0, 1, above=True, ctc_weight=self.ctc_weight)
+        check_range(0, above=True, hours=self.hours)
+        check_range(0, rank=self.rank)
+        check_range(1, batch=self.batch)
         super().__post_init__()
         begun = self.begun
         self.head_alone = self.stage == "ctc"
@@ -122,7 +119,7 @@ class U2Recipe(BlockRecipe):
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
-        """Pure in (seed, step, rank)."""
+        """Return a batch of windows of one chunk length; pure in (seed, step, rank)."""
         # one chunk for all ranks: equal work
         chunk, first = random_chunk(self.rng(step))
         windows = self.windows(self.rng(step, rank), self.batch)
@@ -136,8 +133,9 @@ class U2Recipe(BlockRecipe):
         )
 
     def _spoken(self, window: Window, n_frames: int) -> Tensor:
-        """(n_frames,) class spoken in each frame, a word's time shared by its tokens; the blank
-        where nothing is said."""
+        """Return (n_frames,) int64, the class spoken in each frame, a word's time shared by its
+        tokens; the blank where nothing is said.
+        """
         labels = np.full(n_frames, self.tokenizer.blank, np.int64)
         for word, start, end, _ in window.words:
             units = self.tokenizer.encode(f" {word}")
@@ -145,8 +143,9 @@ class U2Recipe(BlockRecipe):
         return torch.from_numpy(labels)
 
     def precompute(self, batch: Batch) -> Batch:
-        """In the stages where only the head is trained, the frozen encoder's output in the place
-        of the log-mel: what `fit.cached_batches` keeps."""
+        """Put the encoder's output in the place of the log-mel in the stages where the head alone
+        is trained: what `fit.cached_batches` keeps.
+        """
         if not self.head_alone:
             return batch
         with torch.no_grad():
@@ -156,7 +155,7 @@ class U2Recipe(BlockRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """The stage's loss, per token."""
+        """Return the stage's loss, per token (equation 1 in the stage hybrid)."""
         wanted = LOSSES.get(self.stage, (self.stage,))
         if self.ctc_weight == 1:
             wanted = wanted[:1]
@@ -170,8 +169,9 @@ class U2Recipe(BlockRecipe):
         return a * of_head + (1 - a) * losses["attention"], logs
 
     def evaluate(self) -> dict[str, float]:
-        """WER in percent on dev: of both passes, streaming; before there is a head, of the decoder
-        on the causal encoding."""
+        """Return the WER in percent on dev: of both passes, streaming; before there is a head, of
+        the decoder on the causal encoding.
+        """
         if self.stage != "attention":
             return self.stream_dev("u2")[0]
         wer = dev_wer(self.dev, self._decoded(), self.language)
@@ -199,7 +199,7 @@ class U2Recipe(BlockRecipe):
         return texts
 
     def save(self, folder: Path) -> None:
-        """A folder that `method.weights` takes: head, adapter or model in fp16, training.json."""
+        """Write a folder that `method.weights` takes: head, adapter or model, training.json."""
         folder.mkdir(parents=True, exist_ok=True)
         if self.stage != "attention":
             save_head(self.model.head, folder)
@@ -220,7 +220,7 @@ class U2Recipe(BlockRecipe):
 
 
 def _subset(items: list[Item], hours: float, seed: int) -> list[Item]:
-    """`hours` of the items, in an order of their own."""
+    """Return `hours` of the items, in an order of their own."""
     drawn = list(items)
     random.Random(f"subset-{seed}").shuffle(drawn)
     wanted, taken = hours * 3600 * SAMPLE_RATE, 0

@@ -22,7 +22,7 @@ HF = "transformers"
 
 
 def converted(model_path: str | Path, cache: str | Path | None = None) -> tuple[Path, Path]:
-    """The CTranslate2 folder of `model_path` and the folder of its Hugging Face settings.
+    """Return the CTranslate2 folder of `model_path` and the folder of its Hugging Face settings.
 
     A model that comes in CTranslate2's form is taken as it is. Another is converted on first use
     under `cache`, by default in the project's cache; the folder's name holds a hash of the model's
@@ -36,6 +36,7 @@ def converted(model_path: str | Path, cache: str | Path | None = None) -> tuple[
     if there.is_ctranslate2:
         return there.folder, Path(source)
     root = Path(cache).expanduser() if cache else cache_root() / "ctranslate2"
+    # A model of the same name with other weights is converted anew.
     hashed = model_hash({"model": {"path": source}})
     target = root / f"{hashed}-{ctranslate2.__version__}"
     if not target.is_dir():
@@ -45,7 +46,7 @@ def converted(model_path: str | Path, cache: str | Path | None = None) -> tuple[
 
 
 def convert(source: str, target: Path) -> None:
-    """Writes `source`, a local folder, as the CTranslate2 folder `target`. Raises UserError."""
+    """Write `source`, a local folder, as the CTranslate2 folder `target`. Raises UserError."""
     from ctranslate2.converters import TransformersConverter
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 

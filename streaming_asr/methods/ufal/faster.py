@@ -27,17 +27,6 @@ from streaming_asr.whisper.words import refuse_other_than_english
 NO_SPEECH = 0.9
 """Segments whose probability of no speech is higher are left out, as the reference does."""
 
-CONTROL_TOKENS = (
-    ("<|endoftext|>",),
-    ("<|startoftranscript|>",),
-    ("<|translate|>",),
-    ("<|transcribe|>",),
-    ("<|startoflm|>",),
-    ("<|startofprev|>",),
-    ("<|nospeech|>", "<|nocaptions|>"),
-    ("<|notimestamps|>",),
-)
-
 
 class _Multilingual:
     """A CTranslate2 model that says it is multilingual, whatever the size of its vocabulary."""
@@ -68,7 +57,7 @@ class _Features(FeatureExtractor):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class _NoText:
-    """What faster-whisper reads of a window's decoding, with no token in it."""
+    """A window's decoding, as far as faster-whisper reads it, with no token in it."""
 
     no_speech_prob: float
     sequences_ids: tuple[tuple[int, ...], ...] = ((),)
@@ -90,8 +79,8 @@ class Model(WhisperModel):  # type: ignore[misc]
 
     def __init__(self, folder: Path, settings_folder: Path, **options: Any) -> None:
         super().__init__(str(folder), local_files_only=True, **options)
-        self._check_tokens()
         self.config = AutoConfig.from_pretrained(settings_folder)
+        # faster-whisper assumes 448.
         self.max_length = self.config.max_target_positions
         no_timestamps = self.hf_tokenizer.token_to_id("<|notimestamps|>")
         self.has_timestamps: bool = self.config.vocab_size > no_timestamps + 1
@@ -105,20 +94,9 @@ class Model(WhisperModel):  # type: ignore[misc]
         if getattr(settings, "is_multilingual", False) and not self.model.is_multilingual:
             self.model = _Multilingual(self.model)
 
-    def _check_tokens(self) -> None:
-        lacking = [
-            " or ".join(names)
-            for names in CONTROL_TOKENS
-            if all(self.hf_tokenizer.token_to_id(name) is None for name in names)
-        ]
-        if lacking:
-            raise UserError(
-                f"the tokenizer lacks {', '.join(lacking)}, which faster-whisper needs; "
-                "use method.backend=torch"
-            )
-
     def transcribe(self, *args: Any, **options: Any) -> Any:
-        """As faster-whisper, with the tokens suppressed that the model's generation config names.
+        """Transcribe as faster-whisper, with the tokens suppressed that the generation config
+        names.
 
         OpenAI's name those that faster-whisper suppresses by itself. A model that writes 12:23 is
         not to be kept from its colon: what stands after it would be lost.
@@ -176,9 +154,11 @@ class FasterWhisper:
         cache: str | None = None,
         skip_blank: bool = True,
     ) -> None:
-        """temperatures: those after the first are tried in turn where a text looks wrong; above 0
-        they draw at random, and the same audio need not give the same text twice. threads: 0 leaves
-        them to CTranslate2. cache: where converted models are kept (see `convert`). skip_blank: see
+        """Load the model, converted on first use.
+
+        temperatures: those after the first are tried in turn where a text looks wrong; above 0 they
+        draw at random, and the same audio need not give the same text twice. threads: 0 leaves them
+        to CTranslate2. cache: where converted models are kept (see `convert`). skip_blank: see
         `Model`; False decodes silence as faster-whisper does.
 
         Raises UserError on a missing model, or a device or type that CTranslate2 lacks here.
@@ -194,8 +174,6 @@ class FasterWhisper:
                 compute_type=compute_type,
                 cpu_threads=threads,
             )
-        except UserError:
-            raise
         except (ValueError, RuntimeError) as error:
             raise UserError(
                 f"device={device!r}, compute_type={compute_type!r}: CTranslate2 answers: {error}"

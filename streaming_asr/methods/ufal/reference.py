@@ -1,7 +1,7 @@
 """The policy of ufal/whisper_streaming (1f25a1a) as it is, its faults included, for `compat`.
 
 `ReferenceAgreement` goes by times and compares spellings exactly. `ReferenceBuffer` cuts at the end
-of a segment or sentence alone, and never hears what came after the last round.
+of a segment alone, and never hears what came after the last round.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from streaming_asr.method import Word
 from streaming_asr.text.normalise import common_prefix
-from streaming_asr.whisper.agreement import Agreement
+from streaming_asr.whisper.agreement import LocalAgreement
 from streaming_asr.whisper.online import OnlineBuffer, end_of
 
 SLACK_S = 0.1
@@ -18,7 +18,7 @@ NEAR_S = 1.0
 LONGEST_NGRAM = 5
 
 
-class ReferenceAgreement:
+class ReferenceAgreement(LocalAgreement):
     """LocalAgreement-2 as ufal/whisper_streaming (1f25a1a) has it, its faults included.
 
     Words that start more than 0.1 s before the last committed end are taken as said. If the next
@@ -27,7 +27,7 @@ class ReferenceAgreement:
     """
 
     def __init__(self) -> None:
-        self.committed: list[Word] = []
+        super().__init__(n=2)
         self._last_end_s = 0.0
         self._unconfirmed: list[Word] = []
 
@@ -73,7 +73,7 @@ class ReferenceBuffer(OnlineBuffer):
             committed = self._agreement.observe(hypothesis.words)
             self._said += committed
             if self.end_s - self.start_s > self._policy.trim_s:
-                cut_s = self._text_end(hypothesis.segment_ends_s)
+                cut_s = self._segment_end(hypothesis.segment_ends_s)
                 if cut_s is not None:
                     self._cut(cut_s)
         return committed
@@ -94,7 +94,7 @@ class ReferenceBuffer(OnlineBuffer):
         """Return the prompt without the last committed word, which never is in it."""
         return self._prompt_of(self._said[:-1])
 
-    def _new_agreement(self) -> Agreement:
+    def _new_agreement(self) -> LocalAgreement:
         return ReferenceAgreement()
 
     def _advancing(self, cut_s: float) -> float | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
 from streaming_asr.methods.ufal.vad import Gate, Silero
@@ -37,8 +37,8 @@ class Ufal(Chunked):
 
     backend: faster_whisper (converts the model on first use into `cache`) or torch. compute_type:
     CTranslate2's, e.g. int8; default as dtype. temperatures: see `faster.py`; torch decodes at 0.
-    n: hypotheses that must agree. trim: segment or sentence. trim_s: buffer length in seconds
-    beyond which it is trimmed, default 15 or half the model's context. vad: transcribe speech alone
+    n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is trimmed,
+    default 15 or half the model's context. vad: transcribe speech alone
     and end a segment when it pauses. Raises UserError on settings out of range and on models that
     cannot be loaded.
     """
@@ -48,7 +48,6 @@ class Ufal(Chunked):
     beam: int
     temperatures: Sequence[float]
     n: int
-    trim: str
     trim_s: float | None
     compat: bool
     vad: bool
@@ -58,13 +57,14 @@ class Ufal(Chunked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.beam < 0:
-            raise UserError(f"beam={self.beam}: 0 or 1 is greedy, else the beam's width")
+        check_one_of(("faster_whisper", "torch"), backend=self.backend)
+        check_range(0, beam=self.beam)
         if not self.temperatures:
             raise UserError("temperatures=[]: at least one; [0] searches by beam alone")
+        # Settings first: loading takes seconds, and a slip is answered before it.
         self._recogniser = self._load_recogniser()
         context_s = self._recogniser.context_s
-        self._policy = Policy.of(context_s, context_s, n=self.n, trim=self.trim, trim_s=self.trim_s)
+        self._policy = Policy.of(context_s, context_s, n=self.n, trim_s=self.trim_s)
         if self.compat and self.n != 2:
             raise UserError(f"n={self.n} with compat: the reference knows n=2 alone")
         self._silero = Silero() if self.vad else None
@@ -84,11 +84,9 @@ class Ufal(Chunked):
                 cache=self.cache,
                 skip_blank=not self.compat,
             )
-        if self.backend == "torch":
-            from streaming_asr.methods.ufal.backbone import Backbone
+        from streaming_asr.methods.ufal.backbone import Backbone
 
-            return Backbone(self.load(), self.beam)
-        raise UserError(f"backend={self.backend!r}: one of faster_whisper, torch")
+        return Backbone(self.load(), self.beam)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> UfalState:
         """Return the state of a new stream; an unknown language is refused here."""
@@ -108,6 +106,7 @@ class Ufal(Chunked):
         is_due = state.hear(audio.size, self._chunk)
         words, endpoint = self._take_in(state, audio, last)
         if state.gate is None or state.gate.open:
+            # The reference hears its last audio in a round of its own; else `finish` hears it.
             if (is_due and not last) or (last and self.compat and audio.size):
                 words += state.buffer.process()
             if last:

@@ -44,6 +44,7 @@ class Silero:
                 "or use method.vad=false"
             )
         options = onnxruntime.SessionOptions()
+        # A block takes a fraction of a millisecond: threads would cost more than they bring.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         self._session = onnxruntime.InferenceSession(
@@ -120,6 +121,7 @@ class Gate:
             return [Stretch(audio, start, begins=True)]
         if probability >= THRESHOLD:
             self._n_silent = 0
+        # Once a silence has begun, only a block of clear speech ends it.
         elif probability < THRESHOLD - HYSTERESIS or self._n_silent:
             self._n_silent += block.size
         self.open = self._n_silent < MIN_SILENCE_SAMPLES

@@ -38,7 +38,7 @@ class _Branch:
 
     @property
     def total(self) -> float:
-        """The score with this token's."""
+        """Return the score with this token's."""
         return self.score + self.log_prob
 
 
@@ -61,15 +61,18 @@ def decode_beam(
     With `last` the cache is of no more use, and only hypotheses that have ended come back.
     """
     decoder, eot = settings.decoder, settings.eot
+    # One teacher-forced pass over all hypotheses; every later pass adds one token to each.
     branches = _verify(settings, cache, beams, prompt, floor, n_frames)
     recorder.count(decode_steps=1, beam_sum=len(beams))
     n_passes = 1
     ended: list[_Branch] = []
     while True:
+        # Hypotheses that have ended keep their places in the beam.
         kept = _best(branches, settings.beam - len(ended))
         if last:
             ended += [branch for branch in kept if branch.token == eot]
             kept = [branch for branch in kept if branch.token != eot]
+        # The next token needs a position of the decoder.
         room = len(prompt) + max((len(b.prefix.tokens) for b in kept), default=0) + 1
         if (
             not kept
@@ -80,6 +83,7 @@ def decode_beam(
             break
         hypotheses = [_grown(branch, eot, born) for branch in kept]
         longest = len(prompt) + max(len(h.tokens) for h in hypotheses)
+        # Hypotheses of one parent go on from copies of its keys and values.
         cache.reorder([branch.parent for branch in kept], longest)
         hidden = decoder.run(
             cache,
@@ -100,6 +104,7 @@ def decode_beam(
                 branches.append(_Branch(i, hypothesis, kept[i].total, token, log_prob))
     kept = sorted(ended or kept, key=lambda branch: branch.total, reverse=True)
     grown = [_grown(branch, eot, born) for branch in kept]
+    # Words of these tokens are committed after the chunk, so all hypotheses must share them.
     if raise_floor:
         floor = max(floor, len(grown[0].tokens) - settings.n)
         shared = grown[0].tokens[:floor]
@@ -147,17 +152,17 @@ def _verify(
     decoder, n_prompt = settings.decoder, len(prompt)
     n_shared = min(common_prefix(beams[0].tokens, h.tokens) for h in beams)
     shortest = min(len(h.tokens) for h in beams)
+    # Scores count from here on: before it all hypotheses say the same, which changes no order.
     low = max(floor, min(n_shared, shortest - settings.n), 0)
     sequences, starts, takes = [], [], []
     for hypothesis in beams:
+        # Without kept keys all tokens are fed again, since the audio they heard has grown.
         start = min(hypothesis.filled, n_prompt + low - 1) if settings.keep_cache else 0
         sequences.append([*prompt, *hypothesis.tokens][start:])
         starts.append(start)
         takes.append([n_prompt + i - 1 - start for i in range(low, len(hypothesis.tokens) + 1)])
     hidden = decoder.run(cache, sequences, starts, n_frames, stream=0, take=takes)
     log_probs = decoder.log_probs(hidden)
-    if settings.ban_first_eot and low == 0:
-        log_probs[:, 0, settings.eot] = -torch.inf
     top = log_probs.topk(settings.beam)
     top_tokens, top_log_probs = top.indices.tolist(), top.values.tolist()
     branches = []
@@ -174,6 +179,7 @@ def _verify(
         prefix = hypothesis.copy()
         prefix.filled = n_prompt + n_tokens
         prefix.crop(stop, n_prompt)
+        # The next chunk compares with what these tokens have under this audio.
         prefix.log_probs[low:stop] = given[: stop - low]
         score = sum(given[: stop - low])
         for token, log_prob in zip(

@@ -22,14 +22,11 @@ from streaming_asr.whisper.words import TokenWord, probability_of, spaced
 class Committer:
     """Turns tokens of a stream's best hypothesis into committed and partial words."""
 
-    def __init__(
-        self, whisper: Whisper, decoder: Decoder, n: int, *, stable: bool, word_times: str
-    ) -> None:
+    def __init__(self, whisper: Whisper, decoder: Decoder, n: int, *, stable: bool) -> None:
         self._whisper = whisper
         self._decoder = decoder
         self._n = n
         self._stable = stable
-        self._times = word_times
 
     def settle(self, state: StreamState) -> tuple[list[Word], int]:
         """Return, after a chunk, newly committed words and how many were taken back before them."""
@@ -45,6 +42,7 @@ class Committer:
         hypothesis = state.hypotheses[0]
         n_tokens = len(hypothesis.tokens)
         words = self.spell(state)
+        # With commit=paper a crop may have changed words that were given out.
         n_same = common_prefix([word.text for word in words], state.emitted)
         taken_back = len(state.emitted) - n_same
         del state.emitted[n_same:]
@@ -64,31 +62,14 @@ class Committer:
             words[0] = replace(words[0], text=spaced(words[0].text, state.language))
         return words
 
-    def emit(
-        self,
-        state: StreamState,
-        words: list[TokenWord],
-        n_words: int,
-        times: list[tuple[float, float]] | None = None,
-    ) -> list[Word]:
-        """Commit words up to the `n_words`-th of the window; `times` of tokens where known."""
-        new = words[len(state.emitted) : n_words]
-        if not new:
-            return []
+    def emit(self, state: StreamState, words: list[TokenWord], n_words: int) -> list[Word]:
+        """Commit words up to the `n_words`-th of the window."""
         hypothesis = state.hypotheses[0]
-        if self._times == "alignment":
-            times = self.align(state) if times is None else times
         committed = []
-        for word in new:
-            start = end = None
-            if self._times == "emission":
-                # Known only to the chunk: from the first token's appearance to the last one's.
-                start, end = (hypothesis.born[i] * FRAME_S for i in (word.start, word.stop - 1))
-            elif self._times == "alignment" and times is not None:
-                offset = state.window_start * FRAME_S
-                start, end = times[word.start][0] + offset, times[word.stop - 1][1] + offset
-            if start is not None and end is not None:
-                start, end = state.emitter.in_order(start, end, state.heard_s)
+        for word in words[len(state.emitted) : n_words]:
+            # Known only to the chunk: from the first token's appearance to the last one's.
+            start, end = (hypothesis.born[i] * FRAME_S for i in (word.start, word.stop - 1))
+            start, end = state.emitter.in_order(start, end, state.heard_s)
             probability = probability_of(word, hypothesis.log_probs)
             committed.append(Word(word.text, start, end, probability))
             state.emitted.append(word.text)

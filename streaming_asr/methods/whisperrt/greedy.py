@@ -80,7 +80,7 @@ def _may_grow(row: Row, settings: Settings) -> bool:
 def _verify(
     settings: Settings, cache: DecoderCache, rows: Sequence[Row], n_frames: int, recorder: Recorder
 ) -> Passes[None]:
-    """The one teacher-forced pass of a chunk: crop each row at its first unstable token.
+    """Run the one teacher-forced pass of a chunk: crop each row at its first unstable token.
 
     Evaluates up to 2n tokens, so that after a crop those that are last then have a probability
     under this audio to be compared with.
@@ -91,6 +91,7 @@ def _verify(
         for row in rows:
             hypothesis, n_prompt = row.hypothesis, len(row.prompt)
             n_tokens = len(hypothesis.tokens)
+            # 2n and not n: after a crop by n the tokens before it are the last ones.
             low = max(row.floor, n_tokens - 2 * settings.n, 0)
             first = n_prompt + low - 1
             start = min(hypothesis.filled, first) if settings.keep_cache else 0
@@ -113,12 +114,10 @@ def _judge(
     eot = settings.eot
     n_wanted = log_probs.shape[1]
     wanted = [[*row.hypothesis.tokens[low:], eot] for row, low in zip(rows, lows, strict=True)]
-    if settings.ban_first_eot:
-        for r, low in enumerate(lows):
-            if low == 0:
-                log_probs[r, 0, eot] = -torch.inf
     ids = torch.tensor(
-        [[*w, *[eot] * (n_wanted - len(w))] for w in wanted], device=log_probs.device
+        # (rows shorter than the longest are filled up; what is read there is never used)
+        [[*w, *[eot] * (n_wanted - len(w))] for w in wanted],
+        device=log_probs.device,
     )
     given = log_probs.gather(-1, ids[..., None])[..., 0].tolist()
     top_log_probs, top_tokens = (part.tolist() for part in log_probs.max(-1))
@@ -129,11 +128,13 @@ def _judge(
         stop = n_tokens
         for i in range(max(row.floor, n_tokens - settings.n, 0), n_tokens):
             fell = given[r][i - low] < hypothesis.log_probs[i] - settings.tolerance
+            # Definition 1: unstable only where both tests fail.
             if fell and top_tokens[r][i - low] != hypothesis.tokens[i]:
                 stop = i
                 break
         hypothesis.crop(stop, len(row.prompt))
         hypothesis.log_probs[low:stop] = given[r][: stop - low]
         row.next_token, row.next_log_prob = top_tokens[r][stop - low], top_log_probs[r][stop - low]
+        # No position is left: the text ends here until the window is cut.
         if len(row.prompt) + stop >= settings.decoder.max_tokens:
             row.next_token = eot

@@ -20,8 +20,6 @@ class Settings:
     beam: int = 1
     keep_cache: bool = False
     """Keep self-attention keys and values from chunk to chunk (WhisperRT VI-B)."""
-    ban_first_eot: bool = False
-    """Never predict the end before the first token, as the published code."""
     tolerance: float = 0.0
     """A log-probability that fell by no more has not fallen; 0: Definitions 1 and 3 as printed."""
 

@@ -58,7 +58,7 @@ class Batch:
 
 
 def pack(examples: Sequence[Example], eot: int) -> Batch:
-    """Every prefix becomes the row prompt + tokens with labels tokens + <|endoftext|>."""
+    """Return the batch: each prefix a row prompt + tokens, its labels tokens + <|endoftext|>."""
     columns: dict[str, list[Tensor]] = {}
     for example in examples:
         prompt = example.prompt
@@ -94,7 +94,7 @@ def pack(examples: Sequence[Example], eot: int) -> Batch:
 
 @dataclass(frozen=True)
 class Teaching:
-    """What the offline model, which hears whole windows, says of a batch."""
+    """The offline model's answer to a batch; it hears whole windows."""
 
     frames: Tensor  # (B, context, d), its encoder's
     chances: Tensor | None  # (B, L, k): of the k likeliest next tokens after each of `Batch.text`
@@ -111,13 +111,15 @@ class PrefixModel(nn.Module):
     def forward(
         self, batch: Batch, teacher_tokens: int | None = None
     ) -> tuple[Tensor, Tensor, Teaching | None]:
-        """Logits (n, V) of the positions that have a label, in the order of labels[labels >= 0],
-        encoder frames (B, F, d), of which row b has ends[b][-1], and what the offline model says,
-        its frames and so many of its likeliest tokens; None: it is not asked."""
+        """Return logits (n, V) of the positions that have a label, in the order of labels[labels >=
+        0], encoder frames (B, F, d), of which row b has ends[b][-1], and what the offline model
+        says, its frames and so many of its likeliest tokens; None: it is not asked.
+        """
         taught = None if teacher_tokens is None else self._teach(batch, teacher_tokens)
         z = encode_together(self.whisper, batch.mels, batch.ends)
         n = batch.tokens.shape[1]
         causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
+        # A token sees those before it in its own row alone; rows stand end to end.
         own_row = (batch.rows[:, None, :, None] == batch.rows[:, None, None, :]) & causal
         heard = torch.arange(z.shape[1], device=z.device) < batch.heard[:, None, :, None]
         hidden = decode(self._base, z, batch.tokens, batch.positions, own_row, heard)
@@ -125,8 +127,9 @@ class PrefixModel(nn.Module):
 
     @torch.no_grad()
     def _teach(self, batch: Batch, k: int) -> Teaching:
-        """The offline model is the same network without its adapter."""
+        """Ask the offline model, the network without its adapter, for its `k` likeliest tokens."""
         assert batch.offline is not None and batch.text is not None
+        # So the teacher costs no memory of its own.
         with self.whisper.disable_adapter():  # type: ignore[operator]
             z = encode_padded(self.whisper, batch.offline)
             if not k:
@@ -137,6 +140,7 @@ class PrefixModel(nn.Module):
             hidden = decode(self._base, z, batch.text, positions, causal, None)
             logits = self._base.proj_out(hidden)
             chances, tokens = logits.float().softmax(-1).topk(k)
+        # The chances of the rest are given to the likeliest, so that they sum up to one.
         return Teaching(z, chances / chances.sum(-1, keepdim=True), tokens)
 
     @property

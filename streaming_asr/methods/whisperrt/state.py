@@ -49,7 +49,7 @@ class StreamState(BlockWindow):
 
     @property
     def more_to_come(self) -> bool:
-        """Whether another block will be encoded."""
+        """Return whether another block will be encoded."""
         return not self.ended or self.block_is_there()
 
     def hear(self, audio: Samples, last: bool, limit: int) -> None:
@@ -63,4 +63,5 @@ class StreamState(BlockWindow):
 
         The first of them is as long as the stream's first.
         """
+        # A first block shorter than in training would hear less than the model ever did.
         return self.shift(start, self.block_ends[0])

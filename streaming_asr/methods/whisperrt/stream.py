@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import check_one_of, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.whisperrt.beam import decode_beam
 from streaming_asr.methods.whisperrt.commit import Committer
@@ -41,15 +41,11 @@ from streaming_asr.whisper.together import Passes, SharedPasses, run_together
 class WhisperRT(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
-    weights: folder or published checkpoint to merge, or none. beam: 0 or 1 greedy, else the beam's
+    weights: folder of an adapter to merge, or none. beam: 0 or 1 greedy, else the beam's
     width b. n: last tokens verified per chunk. tolerance: a log-probability that fell by no more
     has not fallen; 0 is the paper's definition. commit: see `commit.py`. decoder_cache: keep the
-    decoder's self-attention of tokens older than n (VI-B), an approximation. max_tokens_per_chunk:
-    default 28 per second of chunk begun, at most a quarter of the decoder's positions.
-    ban_first_eot: force a first token, as the published code. word_times: emission (when a word's
-    tokens appeared), alignment (by cross-attention; one more pass per commit) or none.
-    window_margin_s: how long before the context is full the window is cut (default 2 s, see
-    `whisper.seam`). Raises UserError on settings out of range.
+    decoder's self-attention of tokens older than n (VI-B), an approximation. Raises UserError on
+    settings out of range.
     """
 
     weights: str | None
@@ -58,39 +54,26 @@ class WhisperRT(SharedPasses, Chunked):
     tolerance: float
     commit: str
     decoder_cache: bool
-    max_tokens_per_chunk: int | None
-    ban_first_eot: bool
-    word_times: str
-    window_margin_s: float | None
 
     lookahead_samples = LOOKAHEAD_SAMPLES
 
     def __post_init__(self) -> None:
         check_one_of(("stable", "paper"), commit=self.commit)
-        check_one_of(("emission", "alignment", "none"), word_times=self.word_times)
-        if self.n < 0 or self.beam < 0:
-            raise UserError(f"n={self.n}, beam={self.beam}: neither may be negative")
-        if not self.tolerance >= 0:
-            raise UserError(f"tolerance={self.tolerance}: a log-probability's fall, 0 or more")
+        check_range(0, n=self.n, beam=self.beam, tolerance=self.tolerance)
         super().__post_init__()
         whisper = self._whisper = self.load(self.weights)
         self._decoder = Decoder(whisper)
-        self._seam = Seam.of(
-            whisper.context_frames, self._chunk_frames, self._first_frames, self.window_margin_s
-        )
+        self._seam = Seam.of(whisper.context_frames, self._chunk_frames, self._first_frames)
         self._commit_stable = self.commit == "stable"
-        self._words = Committer(
-            whisper, self._decoder, self.n, stable=self._commit_stable, word_times=self.word_times
-        )
-        most = min(TOKENS_PER_SECOND * math.ceil(self.chunk_s), whisper.max_tokens // 4)
+        self._words = Committer(whisper, self._decoder, self.n, stable=self._commit_stable)
         self._settings = Settings(
             self._decoder,
             whisper.eot,
             n=self.n,
-            max_new=self.max_tokens_per_chunk or most,
+            # A quarter of the positions, so that a model that never ends its text leaves room.
+            max_new=min(TOKENS_PER_SECOND * math.ceil(self.chunk_s), whisper.max_tokens // 4),
             beam=max(self.beam, 1),
             keep_cache=self.decoder_cache,
-            ban_first_eot=self.ban_first_eot,
             tolerance=self.tolerance,
         )
 
@@ -103,12 +86,14 @@ class WhisperRT(SharedPasses, Chunked):
     def start_many(
         self, n: int, *, language: str | None = None, recorder: Recorder = NULL
     ) -> list[StreamState]:
-        """`n` streams of one pool; when greedy and in phase they share their attention calls.
+        """Return `n` streams of one pool; when greedy and in phase they share their attention
+        calls.
 
         In int8 they share nothing, see `whisper.quantise`.
         """
         beam = self._settings.beam
         prompt = self._whisper.prompt(language)
+        # In int8 a row's numbers depend on the rows beside it, and beams need rows of their own.
         if beam == 1 and self.dtype != "int8":
             pool = Pool(self._whisper, self._decoder, n)
             places = [(pool, row) for row in range(n)]
@@ -240,11 +225,12 @@ class WhisperRT(SharedPasses, Chunked):
                 state.position,
                 self._chunk_frames,
             )
+            # A loop of the decoder may fill all positions with words that never age: they go too.
             while n_before < len(words) and self._tokens_are_full(
                 state, words[n_before - 1].stop if n_before else 0
             ):
                 n_before += 1
-            committed = self._words.emit(state, words, n_before, times)
+            committed = self._words.emit(state, words, n_before)
             n_dropped = words[n_before - 1].stop if n_before else 0
             del state.hypotheses[1:]  # the other hypotheses may differ in what is dropped
             hypothesis: Hypothesis = state.hypotheses[0]
@@ -257,12 +243,13 @@ class WhisperRT(SharedPasses, Chunked):
                 Word(word.text) for word in self._words.spell(state)[len(state.emitted) :]
             )
             state.ready = ends
+        # Positions are absolute, so what is kept has to be encoded at its new place.
         self._encode([[state]], again=True)
         return committed
 
 
 def _in_phase(states: list[StreamState]) -> list[list[StreamState]]:
-    """States that can share a pass: one pool, one place in the window, the same new blocks."""
+    """Group states that can share a pass: of one pool, one place, the same new blocks."""
     groups: dict[tuple[int, int, tuple[int, ...]], list[StreamState]] = {}
     for state in states:
         key = (id(state.pool), state.position, tuple(state.ready))

@@ -36,7 +36,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, Teaching, pack
 from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, published_name
 from streaming_asr.training.windows import Window, length_buckets
@@ -86,17 +86,10 @@ class WhisperRTRecipe(BlockRecipe):
         check_one_of(MODULES, modules=self.modules)
         if self.distil not in TEACHER_OF:
             raise UserError(f"distil={self.distil!r}: one of frames, logits, both, or null")
-        if self.distil_weight <= 0:
-            raise UserError(
-                f"distil_weight={self.distil_weight}: more than 0; distil=null is without"
-            )
-        numbers = (self.points_per_window, self.batch, self.buckets, self.rank)
-        if not 0 < self.point_fraction <= 1 or min(numbers) < 1:
-            raise UserError(
-                f"point_fraction={self.point_fraction}, points_per_window="
-                f"{self.points_per_window}, batch={self.batch}, buckets={self.buckets}, "
-                f"rank={self.rank}: the fraction lies in (0, 1], the others are 1 or more"
-            )
+        check_range(0, above=True, distil_weight=self.distil_weight)
+        check_range(0, 1, above=True, point_fraction=self.point_fraction)
+        check_range(1, batch=self.batch, buckets=self.buckets, rank=self.rank)
+        check_range(1, points_per_window=self.points_per_window)
         super().__post_init__()
         self.chunk = round(self.chunk_s / FRAME_S)
         self.first_chunk = round(self.first_chunk_s / FRAME_S)
@@ -118,7 +111,10 @@ class WhisperRTRecipe(BlockRecipe):
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
-        """Pure in (seed, step, rank). In paper mode windows last for `steps_per_batch` steps."""
+        """Return a batch; pure in (seed, step, rank).
+
+        In paper mode windows last for `steps_per_batch` steps.
+        """
         index, point = divmod(step, self.steps_per_batch)
         shared = self.rng(index)  # one chunk for all ranks: equal work
         own = self.rng(index, rank, "points")
@@ -137,7 +133,7 @@ class WhisperRTRecipe(BlockRecipe):
         return pack(examples, self.whisper.eot)
 
     def _schedule(self, rng: random.Random) -> tuple[int, int]:
-        """Frames of a chunk and of the first chunk."""
+        """Return the frames of a chunk and of the first chunk."""
         if not self.random_chunks:
             return self.chunk, self.first_chunk
         chunk = rng.choice(RANDOM_CHUNK_FRAMES)
@@ -147,8 +143,10 @@ class WhisperRTRecipe(BlockRecipe):
         return min(n_blocks, self.points_per_window, int(self.point_fraction * n_blocks) + 1)
 
     def _windows(self, index: int, rank: int) -> list[Window]:
-        """Windows of batch `index`; the last are kept, since paper mode asks for them again, and
-        `buckets` batches of alike lengths are drawn together."""
+        """Return the windows of batch `index`, of `buckets` batches drawn together by length.
+
+        The last are kept, since paper mode asks for them again.
+        """
         pool, place = divmod(index, self.buckets)
         if self._drawn is None or self._drawn[0] != (pool, rank):
             n_windows = self.batch * self.buckets
@@ -159,7 +157,7 @@ class WhisperRTRecipe(BlockRecipe):
         return self._drawn[1][place]
 
     def _example(self, window: Window, ends: list[int], points: Sequence[int]) -> Example:
-        """The window as far as the blocks that end at `ends` reach, asked for at `points`."""
+        """Return the window as far as the blocks at `ends` reach, asked for at `points`."""
         tokens, token_ends_s = self._timed_tokens(window)
         prompt = self.prompt_of[window.language]
         room = self.whisper.max_tokens - len(prompt)
@@ -183,7 +181,7 @@ class WhisperRTRecipe(BlockRecipe):
         return Example(mel, ends, prompt, prefixes, offline, tokens[:room])
 
     def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
-        """Text tokens and when each has ended, never before the one in front of it."""
+        """Return the text tokens and when each has ended, never before the one in front of it."""
         tokens: list[int] = []
         ended_s: list[float] = []
         for word, start, end, _ in window.words:
@@ -197,8 +195,7 @@ class WhisperRTRecipe(BlockRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Cross-entropy, the mean over the tokens and the <|endoftext|> of all rows, and the
-        teacher's terms."""
+        """Return the mean cross-entropy of all rows' tokens and ends, and the teacher's terms."""
         batch = batch.to(self.device)
         logits, frames, taught = model(batch, TEACHER_OF[self.distil])
         labels = batch.labels[batch.labels >= 0]
@@ -221,8 +218,10 @@ class WhisperRTRecipe(BlockRecipe):
     def _distil(
         self, batch: Batch, log_chances: Tensor, frames: Tensor, taught: Teaching
     ) -> dict[str, Tensor]:
-        """The teacher's terms: of the frames, their squared distance over the teacher's variance;
-        of the tokens that have ended, the cross-entropy with the teacher's likeliest ones."""
+        """Return the teacher's terms: of the frames, their squared distance over the teacher's
+        variance; of the tokens that have ended, the cross-entropy with the teacher's likeliest
+        ones.
+        """
         terms: dict[str, Tensor] = {}
         if self.distil != "logits":
             n = torch.tensor([ends[-1] for ends in batch.ends], device=frames.device)
@@ -239,11 +238,11 @@ class WhisperRTRecipe(BlockRecipe):
         return terms
 
     def evaluate(self) -> dict[str, float]:
-        """WER in percent of greedy streaming on dev, with the adapter as `save` leaves it."""
+        """Return the WER in percent of greedy streaming on dev, the adapter as `save` leaves it."""
         return self.stream_dev("whisperrt")[0]
 
     def save(self, folder: Path) -> None:
-        """A peft adapter in fp16, and training.json: how it came about."""
+        """Write a peft adapter in fp16, and training.json: how it came about."""
         save_lora(self.peft, folder, published_name(self.model_path))
         self.write_card(
             folder,
