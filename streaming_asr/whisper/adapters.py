@@ -1,25 +1,41 @@
-"""LoRA adapters: make, write and merge peft's.
+"""LoRA adapters: make, write and merge peft's, and read the form WhisperRT's authors publish.
 
-A peft folder holds adapter_config.json and adapter_model.safetensors.
+A peft folder holds adapter_config.json and adapter_model.safetensors. The authors' checkpoints are
+torch files with OpenAI's key names (encoder.blocks.0.attn.query) whose lora_A is (in, rank) and
+lora_B (rank, out), the transpose of peft's, scaled by alpha / rank = 1.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from streaming_asr.errors import UserError, check_one_of
-from streaming_asr.whisper.tensors import load_tensors, save_half
+from streaming_asr.errors import UserError
+from streaming_asr.whisper.tensors import load_pickled, load_tensors, refuse_not_finite, save_half
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")  # of all three attentions
 LINEAR = (*ATTENTION, "fc1", "fc2")
 MODULES = {"attention": ATTENTION, "all": LINEAR}
 WEIGHTS_FILE = "adapter_model.safetensors"
+
+PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
+_ATTENTION = {"attn": "self_attn", "cross_attn": "encoder_attn"}
+_NORMS = {"attn_ln": "self_attn_layer_norm", "cross_attn_ln": "encoder_attn_layer_norm"}
+_PLAIN = {
+    "encoder.positional_embedding": "encoder.embed_positions.weight",
+    "encoder.ln_post": "encoder.layer_norm",
+    "encoder.conv1": "encoder.conv1",
+    "encoder.conv2": "encoder.conv2",
+    "decoder.token_embedding": "decoder.embed_tokens",
+    "decoder.positional_embedding": "decoder.embed_positions.weight",
+    "decoder.ln": "decoder.layer_norm",
+}
 
 
 def with_lora(
@@ -30,8 +46,7 @@ def with_lora(
     init: str = "peft",
     start: Path | None = None,
 ) -> Any:
-    """Return `model` wrapped by peft, only the low-rank matrices trainable; B = 0, scale alpha / r
-    = 1.
+    """`model` wrapped by peft, only the low-rank matrices trainable; B = 0, scale alpha / r = 1.
 
     init: `peft` draws A from U(±1/sqrt(d)); `paper`, as WhisperRT's code does with A stored
     transposed, from U(±1/sqrt(rank)), which is sqrt(d / rank) times wider. start: a folder whose
@@ -40,7 +55,8 @@ def with_lora(
     """
     from peft import LoraConfig, get_peft_model
 
-    check_one_of(("paper", "peft"), init=init)
+    if init not in ("paper", "peft"):
+        raise UserError(f"init={init!r}: the scale of lora_A is that of paper or of peft")
     config = LoraConfig(
         r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=list(target_modules)
     )
@@ -89,12 +105,14 @@ def save_lora(wrapped: Any, folder: Path, base: str) -> None:
 
 
 def merge_adapter(model: Any, adapter: str | Path) -> Any:
-    """Return `model` with the adapter's low-rank updates added to its weights. Raises UserError."""
+    """`model` with the adapter's low-rank updates added to its weights."""
     path = Path(adapter)
+    if path.is_file():
+        return merge_published(model, path)
     if not (path / "adapter_config.json").is_file():
         raise UserError(
             f"adapter {str(path)!r}: no adapter_config.json there; give the folder that peft's "
-            "save_pretrained wrote"
+            "save_pretrained wrote, or a checkpoint file of WhisperRT's authors"
         )
     from peft import PeftModel, get_peft_model_state_dict
 
@@ -122,3 +140,81 @@ def merge_adapter(model: Any, adapter: str | Path) -> Any:
             f"adapter {str(path)!r} does not fit this model: {str(error).splitlines()[0]}; use the "
             "model it was trained on"
         ) from error
+
+
+def merge_published(model: Any, path: Path) -> Any:
+    """Add a published WhisperRT checkpoint (weights and low-rank updates) to `model`."""
+    content = load_pickled(path, f"checkpoint {str(path)!r}")
+    own = model.model.state_dict()
+    low_rank: dict[str, dict[str, torch.Tensor]] = {}
+    changes: dict[str, torch.Tensor] = {}
+    unknown = []
+    for key, tensor in _tensors(content):
+        name, leaf = _our_name(key)
+        if name is None:
+            unknown.append(key)
+        elif leaf in ("lora_A", "lora_B"):
+            low_rank.setdefault(name, {})[leaf] = tensor
+        else:
+            changes[name if leaf == "" else f"{name}.{leaf}"] = tensor
+    if not low_rank:
+        raise UserError(
+            f"checkpoint {str(path)!r} holds no lora_A / lora_B keys; it is not a WhisperRT adapter"
+        )
+    updated = {name: value.to(own[name]) for name, value in changes.items() if name in own}
+    refuse_not_finite(f"checkpoint {str(path)!r}", _tensors(content))
+    for name, pair in low_rank.items():
+        weight = f"{name}.weight"
+        if len(pair) < 2:
+            raise UserError(
+                f"checkpoint {str(path)!r}: update {name} has {next(iter(pair))} alone; lora_A and "
+                "lora_B belong together, so copy the file again"
+            )
+        delta = (pair["lora_A"].float() @ pair["lora_B"].float()).T
+        if weight not in own or delta.shape != own[weight].shape:
+            raise UserError(
+                f"checkpoint {str(path)!r}: update {name} is {tuple(delta.shape)}, this model has "
+                f"{tuple(own[weight].shape) if weight in own else 'no such weight'}; "
+                "load it on the size it was trained on"
+            )
+        base = updated.get(weight, own[weight])
+        updated[weight] = (base.float() + delta.to(base.device)).to(own[weight].dtype)
+    if unknown:
+        raise UserError(f"checkpoint {str(path)!r}: unknown key {unknown[0]!r}")
+    model.model.load_state_dict(updated, strict=False)
+    return model
+
+
+def _tensors(content: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """Model tensors of a checkpoint, whatever dictionary they lie in, without a model. prefix."""
+    if not isinstance(content, Mapping):
+        return
+    for key, value in content.items():
+        if isinstance(value, torch.Tensor):
+            if not key.endswith("mask"):  # buffers, rebuilt from the chunk
+                yield key.removeprefix("model."), value
+        elif isinstance(value, Mapping):
+            yield from _tensors(value)
+
+
+def _our_name(key: str) -> tuple[str | None, str]:
+    """OpenAI's key -> (module path below model.model, leaf); (None, "") for an unknown one."""
+    block = re.fullmatch(r"(encoder|decoder)\.blocks\.(\d+)\.(.+)", key)
+    if block is None:
+        stem, _, leaf = key.rpartition(".")
+        if key in _PLAIN:
+            return _PLAIN[key], ""
+        return (_PLAIN[stem], leaf) if stem in _PLAIN else (None, "")
+    side, index, rest = block.groups()
+    layer = f"{side}.layers.{index}"
+    attention = re.fullmatch(
+        r"(attn|cross_attn)\.(query|key|value|out)\.(?:\w+\.)*?"
+        r"(lora_A|lora_B|weight|bias)(?:\.(?:default\.)?weight)?",
+        rest,
+    )
+    if attention:
+        kind, projection, leaf = attention.groups()
+        return f"{layer}.{_ATTENTION[kind]}.{PROJECTIONS[projection]}", leaf
+    stem, _, leaf = rest.rpartition(".")
+    names = {**_NORMS, "mlp.0": "fc1", "mlp.2": "fc2", "mlp_ln": "final_layer_norm"}
+    return (f"{layer}.{names[stem]}", leaf) if stem in names else (None, "")

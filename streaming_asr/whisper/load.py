@@ -148,7 +148,8 @@ def load_whisper(
     adapter: str | Path | None = None,
     tokenizer_path: str | Path | None = None,
 ) -> Whisper:
-    """Load `path` (folder, hub name, name@revision) and merge `adapter` (peft folder).
+    """Load `path` (folder, hub name, name@revision) and merge `adapter` (peft folder, published
+    checkpoint).
     tokenizer_path: the model whose tokenizer it shares, by default its own.
 
     dtype: float32, float16, bfloat16, or int8 on a CPU: the linear layers of encoder and decoder in

@@ -1,4 +1,4 @@
-"""Loading: prompts, adapters merged exactly, what goes wrong."""
+"""Loading: prompts, adapters merged exactly, published checkpoints, what goes wrong."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.tiny import tiny_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "out_proj"]
+OPENAI = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
 
 
 @pytest.fixture
@@ -53,9 +54,76 @@ def test_a_merged_adapter_equals_the_unmerged_one(adapted):
     assert not any("lora" in name for name, _ in merged.named_parameters())
 
 
-def test_an_adapter_of_another_size_or_of_no_form_is_refused(adapted, tmp_path):
+def published(adapter_model, **extra):
+    """The same updates under OpenAI's names, A (in, rank) and B (rank, out)."""
+    state = {}
+    for name, tensor in peft.get_peft_model_state_dict(adapter_model).items():
+        parts = name.split(".")
+        side, layer, kind, projection, matrix = parts[3], *parts[5:9]
+        attention = {"self_attn": "attn", "encoder_attn": "cross_attn"}[kind]
+        key = f"{side}.blocks.{layer}.{attention}.{OPENAI[projection]}.{matrix}"
+        state[key] = tensor.T.contiguous()
+    return {**state, **extra}
+
+
+@pytest.mark.parametrize("prefix", ["", "model."])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_published_checkpoint_equals_the_peft_adapter_of_the_same_updates(
+    adapted, tmp_path, prefix, nested
+):
+    _, unmerged = adapted
+    state = {prefix + key: value for key, value in published(unmerged).items()}
+    assert len(state) == 2 * 4 * (2 + 2 + 2)
+    assert any(key.endswith("encoder.blocks.0.attn.query.lora_A") for key in state)
+    path = tmp_path / "published.pt"
+    torch.save({"cfg": {"rank": 4, "gran": 15}, "state_dict": state} if nested else state, path)
+    merged = load_whisper(tiny_folder(), adapter=path).model
+    torch.testing.assert_close(outputs(merged), outputs(unmerged), atol=1e-5, rtol=1e-5)
+
+
+def test_full_weights_in_a_published_checkpoint_replace_ours(adapted, tmp_path):
+    _, unmerged = adapted
+    plain = load_whisper(tiny_folder()).model
+    encoder_layer = plain.model.encoder.layers[0]
+    names = {
+        "decoder.blocks.1.attn.query.weight": plain.model.decoder.layers[1].self_attn.q_proj.weight,
+        "encoder.blocks.0.mlp.0.bias": encoder_layer.fc1.bias,
+        "encoder.ln_post.weight": plain.model.encoder.layer_norm.weight,
+        "decoder.positional_embedding": plain.model.decoder.embed_positions.weight,
+        "encoder.blocks.0.attn_ln.weight": encoder_layer.self_attn_layer_norm.weight,
+    }
+    path = tmp_path / "published.pt"
+    extra = {key: weight * 1.5 for key, weight in names.items()}
+    torch.save(published(unmerged, **extra), path)
+    ours = load_whisper(tiny_folder(), adapter=path).model.model
+    assert torch.equal(ours.encoder.layers[0].fc1.bias, extra["encoder.blocks.0.mlp.0.bias"])
+    assert torch.equal(ours.encoder.layer_norm.weight, extra["encoder.ln_post.weight"])
+    assert torch.equal(ours.decoder.embed_positions.weight, extra["decoder.positional_embedding"])
+    pair = unmerged.base_model.model.model.decoder.layers[1].self_attn.q_proj
+    delta = pair.lora_B["default"].weight @ pair.lora_A["default"].weight
+    torch.testing.assert_close(
+        ours.decoder.layers[1].self_attn.q_proj.weight,
+        extra["decoder.blocks.1.attn.query.weight"] + delta,
+    )
+
+
+def test_checkpoints_of_another_form_are_refused(adapted, tmp_path):
+    folder, unmerged = adapted
+    path = tmp_path / "some.pt"
+    torch.save({"encoder.ln_post.weight": torch.ones(32)}, path)
+    with pytest.raises(UserError, match="no lora_A"):
+        load_whisper(tiny_folder(), adapter=path)
+    torch.save(published(unmerged, **{"encoder.rnn.weight": torch.ones(2)}), path)
+    with pytest.raises(UserError, match=r"unknown key 'encoder\.rnn\.weight'"):
+        load_whisper(tiny_folder(), adapter=path)
+    path.write_bytes(b"not a checkpoint")
+    with pytest.raises(UserError, match="not a plain file of tensors"):
+        load_whisper(tiny_folder(), adapter=path)
+    torch.save(published(unmerged), path)
+    with pytest.raises(UserError, match="the size it was trained on"):
+        load_whisper(tiny_folder(d_model=64), adapter=path)
     with pytest.raises(UserError, match="does not fit this model"):
-        load_whisper(tiny_folder(d_model=64), adapter=adapted[0])
+        load_whisper(tiny_folder(d_model=64), adapter=folder)
     with pytest.raises(UserError, match=r"no adapter_config\.json"):
         load_whisper(tiny_folder(), adapter=tmp_path / "nowhere")
 
@@ -236,6 +304,14 @@ def test_an_adapter_that_is_truncated_not_whole_or_not_finite_is_refused(adapted
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(UserError, match="not a file of tensors, or not a whole one"):
         load_whisper(tiny_folder(), adapter=folder)
+
+
+def test_half_an_update_of_a_published_checkpoint_is_refused(adapted, tmp_path):
+    state = published(adapted[1])
+    del state["encoder.blocks.0.attn.query.lora_B"]
+    torch.save(state, tmp_path / "published.pt")
+    with pytest.raises(UserError, match=r"q_proj has lora_A alone"):
+        load_whisper(tiny_folder(), adapter=tmp_path / "published.pt")
 
 
 # -- tokens ---------------------------------------------------------------------------------
