@@ -16,7 +16,7 @@ from pathlib import Path
 from streaming_asr.errors import UserError
 from streaming_asr.report import budget
 from streaming_asr.report.page import build
-from streaming_asr.score.results import read_cells
+from streaming_asr.score.results import read_results
 from streaming_asr.score.table import table
 from streaming_asr.terminal import command_parser, console, exit_status
 
@@ -63,4 +63,4 @@ def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     # print, not rich: rich would break a long path over lines
     print(f"report: {build(arguments.folder, arguments.out, marks=arguments.marks)}")
     if limits:
-        print("\n".join(budget.verdict(read_cells(arguments.folder), limits)))
+        print("\n".join(budget.verdict(read_results(arguments.folder), limits)))

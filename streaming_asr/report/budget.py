@@ -16,7 +16,7 @@ from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics import intervals as statistics
 from streaming_asr.metrics.intervals import LEVEL, Clusters, Counts, Estimate, Values
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
 from streaming_asr.terminal import shown
 
 COMMIT, SHOWN = "word_latency_committed_{}_ca_s", "word_latency_shown_{}_ca_s"
@@ -39,10 +39,10 @@ class Limit:
     metric: str
     value: float
 
-    def excess(self, cell: Cell) -> float:
+    def excess(self, result: Result) -> float:
         """Return by how much of the limit the run misses it, 0 or less within it; infinite for a
         run without the metric."""
-        value = cell.metrics.get(self.metric)
+        value = result.metrics.get(self.metric)
         if value is None:
             return math.inf
         sign = -1 if METRICS[self.metric].better == "higher" else 1
@@ -93,16 +93,16 @@ def _number(text: str, metric: str, value: str) -> float:
     return number * factors[given]
 
 
-def verdict(cells: Sequence[Cell], limits: Sequence[Limit]) -> list[str]:
+def verdict(results: Sequence[Result], limits: Sequence[Limit]) -> list[str]:
     """Return the answer in lines, for each data: the best run within the limits, the runner-up and
     whether they can be told apart; else the nearest run and by what it misses."""
     names = [limit.name for limit in limits if limit.metric != "wer"]
     lines = [f"budget: {', '.join(map(str, limits))}"]
-    for split in dict.fromkeys(cell.split for cell in cells):
-        here = [cell for cell in cells if cell.split == split]
+    for split in dict.fromkeys(result.split for result in results):
+        here = [result for result in results if result.split == split]
         runs = candidates(here)
-        judged = [cell for cell in runs if _miss(cell, limits) < math.inf]
-        within = [cell for cell in judged if _miss(cell, limits) <= 0]
+        judged = [result for result in runs if _miss(result, limits) < math.inf]
+        within = [result for result in judged if _miss(result, limits) <= 0]
         start = f"{split or 'unnamed data'}: "
         if within:
             best = within[0]
@@ -111,7 +111,7 @@ def verdict(cells: Sequence[Cell], limits: Sequence[Limit]) -> list[str]:
             lines += [f"  {text}" for text in _doubts(best, limits)]
             lines.append(f"  {second(within, names)}")
         elif judged:
-            nearest = min(judged, key=lambda cell: _miss(cell, limits))
+            nearest = min(judged, key=lambda result: _miss(result, limits))
             lines.append(f"{start}none of {len(judged)} runs reaches it")
             lines.append(f"  nearest: {describe(nearest, names)}")
             lines.append(f"  it misses {', '.join(_missed(nearest, limits))}")
@@ -123,53 +123,55 @@ def verdict(cells: Sequence[Cell], limits: Sequence[Limit]) -> list[str]:
     return lines
 
 
-def candidates(cells: Sequence[Cell]) -> list[Cell]:
+def candidates(results: Sequence[Result]) -> list[Result]:
     """Return the runs that a budget chooses from, the lowest WER first, then the lowest latency."""
     late = COMMIT.format("p50")
     return sorted(
-        (c for c in cells if not c.error and not c.is_odd and c.metrics.get("wer") is not None),
-        key=lambda cell: [math.inf if (v := cell.metrics.get(n)) is None else v
+        (c for c in results if not c.error and not c.is_odd and c.metrics.get("wer") is not None),
+        key=lambda result: [math.inf if (v := result.metrics.get(n)) is None else v
                           for n in ("wer", late)],
     )  # fmt: skip
 
 
-def _miss(cell: Cell, limits: Sequence[Limit]) -> float:
-    return max(limit.excess(cell) for limit in limits)
+def _miss(result: Result, limits: Sequence[Limit]) -> float:
+    return max(limit.excess(result) for limit in limits)
 
 
-def _missed(cell: Cell, limits: Sequence[Limit]) -> list[str]:
+def _missed(result: Result, limits: Sequence[Limit]) -> list[str]:
     found = []
     for limit in limits:
-        if limit.excess(cell) > 0:
-            over = abs(cell.metrics[limit.metric] - limit.value)  # type: ignore[operator]
+        if limit.excess(result) > 0:
+            over = abs(result.metrics[limit.metric] - limit.value)  # type: ignore[operator]
             found.append(f"{limit.name} by {_shown(limit.metric, over)}")
     return found
 
 
-def _doubts(cell: Cell, limits: Sequence[Limit]) -> list[str]:
+def _doubts(result: Result, limits: Sequence[Limit]) -> list[str]:
     """Return which limits an interval of the run crosses."""
     found = []
     for limit in limits:
-        bounds = cell.interval(limit.metric)
+        bounds = result.interval(limit.metric)
         if bounds and bounds[0] <= limit.value <= bounds[1] and limit.value not in bounds:
             low, high = (_shown(limit.metric, bound) for bound in bounds)
             found.append(f"its 95 % interval of {limit.name}, {low} to {high}, crosses the limit")
     return found
 
 
-def describe(cell: Cell, names: Sequence[str]) -> str:
+def describe(result: Result, names: Sequence[str]) -> str:
     """Return a run with its WER, the interval of that, and the metrics of these short names."""
-    told = f"{cell.label} {cell.chunk}".strip() + f": WER {_shown('wer', cell.metrics['wer'])}"
-    if bounds := cell.interval("wer"):
+    told = (
+        f"{result.label} {result.chunk}".strip() + f": WER {_shown('wer', result.metrics['wer'])}"
+    )
+    if bounds := result.interval("wer"):
         low, high = (shown(bound, 1) for bound in bounds)
         told += f" (95 % interval {low} to {high})"
     for name in names:
         metric = SHORT.get(name, name)
-        told += f", {name} {_shown(metric, cell.metrics.get(metric))}"
+        told += f", {name} {_shown(metric, result.metrics.get(metric))}"
     return told
 
 
-def second(within: Sequence[Cell], names: Sequence[str]) -> str:
+def second(within: Sequence[Result], names: Sequence[str]) -> str:
     """Return the runner-up of the runs within a budget, and whether it differs from the best."""
     if len(within) < 2:
         return "no runner-up: no other run is within it"
@@ -177,10 +179,12 @@ def second(within: Sequence[Cell], names: Sequence[str]) -> str:
     return f"runner-up: {describe(within[1], names)}; {tested}"
 
 
-def apart(cells: Sequence[Cell], pairs: Sequence[tuple[int, int]]) -> dict[tuple[int, int], str]:
+def apart(
+    results: Sequence[Result], pairs: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], str]:
     """Return, for pairs of `cells`, whether the paired test of `score compare` tells the second
     from the first by WER, in words."""
-    rows = {at: _errors(cells[at]) for pair in pairs for at in pair}
+    rows = {at: _errors(results[at]) for pair in pairs for at in pair}
     base = next((row for row in rows.values() if row is not None), None)
     known = [p for p in pairs if base is not None and all(_alike(rows[at], base) for at in p)]
     told = dict.fromkeys(pairs, "they cannot be compared: their utterances differ or are not there")
@@ -234,19 +238,19 @@ def _differences(
     return [found[f"{i} {j}"] for i, j in pairs]
 
 
-def _errors(cell: Cell) -> _Errors | None:
+def _errors(result: Result) -> _Errors | None:
     """Return the errors that utterances.jsonl holds; None where it is not there or unreadable."""
     from streaming_asr.corpora.manifest import text_lines
 
     try:
-        lines = [json.loads(line) for line in text_lines(cell.folder / "utterances.jsonl")]
+        lines = [json.loads(line) for line in text_lines(result.folder / "utterances.jsonl")]
         of = {line["utt"]: (float(line["errors"]), float(line["n_words"])) for line in lines}
         speakers = [line["speaker"] for line in lines]
         recordings: list[str | None] = [None] * len(lines)
-        if (cell.document.get("intervals") or {}).get("drawn") == "recording":
+        if (result.document.get("intervals") or {}).get("drawn") == "recording":
             from streaming_asr.events.log import read_log
 
-            log = read_log(cell.folder / "events.jsonl")
+            log = read_log(result.folder / "events.jsonl")
             paths = {utterance.utt: utterance.audio_path for utterance in log.utterances}
             recordings = [paths.get(line["utt"]) for line in lines]
     except (OSError, ValueError, KeyError, TypeError):
@@ -254,22 +258,22 @@ def _errors(cell: Cell) -> _Errors | None:
     return _Errors(of, statistics.clusters(speakers, recordings)) if of else None
 
 
-def for_page(cells: Sequence[Cell]) -> dict[str, Any]:
+def for_page(results: Sequence[Result]) -> dict[str, Any]:
     """Return what the page's sliders need: their metrics, every run in words, the runs of each data
     in the order of their WER, and every pair that a budget can make best and runner-up."""
-    names = [n for n in SLIDERS if any(c.metrics.get(SHORT[n]) is not None for c in cells)]
-    at = {cell.folder: n for n, cell in enumerate(cells)}
+    names = [n for n in SLIDERS if any(c.metrics.get(SHORT[n]) is not None for c in results)]
+    at = {result.folder: n for n, result in enumerate(results)}
     order: dict[str, list[int]] = {}
     pairs: dict[str, str] = {}
-    for split in dict.fromkeys(cell.split for cell in cells):
-        here = [cell for cell in cells if cell.split == split]
+    for split in dict.fromkeys(result.split for result in results):
+        here = [result for result in results if result.split == split]
         runs = [
-            cell
-            for cell in candidates(here)
-            if all(cell.metrics.get(SHORT[name]) is not None for name in names)
+            result
+            for result in candidates(here)
+            if all(result.metrics.get(SHORT[name]) is not None for name in names)
         ]
-        order[split] = [at[cell.folder] for cell in runs]
-        possible = _neighbours([[cell.metrics[SHORT[n]] for n in names] for cell in runs])
+        order[split] = [at[result.folder] for result in runs]
+        possible = _neighbours([[result.metrics[SHORT[n]] for n in names] for result in runs])
         for (i, j), told in apart(runs, possible).items():
             pairs[f"{order[split][i]},{order[split][j]}"] = told
     return {
@@ -282,7 +286,7 @@ def for_page(cells: Sequence[Cell]) -> dict[str, Any]:
             }
             for name in names
         ],
-        "told": {n: describe(cells[n], names) for each in order.values() for n in each},
+        "told": {n: describe(results[n], names) for each in order.values() for n in each},
         "order": order,
         "pairs": pairs,
     }  # fmt: skip
