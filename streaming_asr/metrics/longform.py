@@ -92,7 +92,7 @@ def resegment(hypothesis: Sequence[str], references: Sequence[str]) -> list[int]
 def stream_laal(
     traces: Sequence[Trace], clock_names: Sequence[str] = ("cu", "ca")
 ) -> dict[str, float | None]:
-    """Return StreamLAAL in milliseconds on each clock, a key of clocks.CLOCKS: the mean over the
+    """Return StreamLAAL in milliseconds on each clock, a key of clocks.RULES: the mean over the
     sentences of all recordings that got any text.
 
     "fbk" gives simulstream's computation-aware figure, which knows no queue. Raises UserError where
@@ -128,7 +128,7 @@ def _over_sentences(
         a, c = arrays(trace.steps)
         of_token = commit_steps(trace)
         for clock in clock_names:
-            times_ms = clocks.CLOCKS[clock](a, c) * 1000.0
+            times_ms = clocks.RULES[clock](a, c) * 1000.0
             delays_ms = [float(times_ms[k]) for k in of_token]
             found[clock] += lagging_ms(delays_ms, parts, trace.derived["resegmented"])
     return {clock: mean(values) for clock, values in found.items()}

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from streaming_asr.errors import UserError
 from streaming_asr.report import budget
 from streaming_asr.report.page import build
 from streaming_asr.score.results import read_results
@@ -21,9 +20,6 @@ from streaming_asr.score.table import table
 from streaming_asr.terminal import command_parser, console, exit_status
 
 __all__ = ["build", "main", "table"]
-
-# What of earlier versions is beside the experiments now.
-MOVED = {"paper": "papers", "--figure": "figures", "--table": "figures", "--metrics": "figures"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,13 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     """Show the table and write the page."""
-    options = [given.partition("=")[0] for given in argv if given.startswith("--")]
-    for name in (*argv[:1], *options):
-        if name in MOVED and not Path(name).is_dir():
-            raise UserError(
-                f"report {name}: this is now `python -m experiments.{MOVED[name]}` in a checkout "
-                "of the project"
-            )
     arguments = parser.parse_args(argv)
     limits = budget.parse_budget(arguments.budget or ())  # before anything is written
     console().print(table(arguments.folder))

@@ -3,10 +3,9 @@ and whether the two can be told apart."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +13,10 @@ import numpy as np
 
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.metrics import METRICS
-from streaming_asr.metrics import intervals as statistics
-from streaming_asr.metrics.intervals import LEVEL, Clusters, Counts, Estimate, Values
+from streaming_asr.metrics.intervals import LEVEL
 from streaming_asr.score.results import Result
+from streaming_asr.score.sample import wer_differences
+from streaming_asr.score.table import heading_of
 from streaming_asr.terminal import shown
 
 COMMIT, SHOWN = "word_latency_committed_{}_ca_s", "word_latency_shown_{}_ca_s"
@@ -57,40 +57,28 @@ def parse_budget(texts: Iterable[str]) -> list[Limit]:
     """Return the limits of `commit_p90=1s rtf=0.3 wer=10%`, times with s or ms, rates with %.
 
     Raises UserError for an unknown metric, one that is neither better high nor low, a value that is
-    not above 0, a unit that is missing or another, and a metric given twice.
+    not above 0, and a unit that is missing or another.
     """
-    limits: list[Limit] = []
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"--budget {text}: not metric=value, as in commit_p90=1s rtf=0.3")
-        metric = SHORT.get(name, name)
-        if metric not in METRICS:
-            near = did_you_mean(name, [*SHORT, *METRICS])
-            raise UserError(
-                f"--budget {text}: no such metric{near or '; score --list shows them all'}"
-            )
-        if METRICS[metric].better is None:
-            raise UserError(f"--budget {text}: {metric} is not better high or low; limit another")
-        if metric in {limit.metric for limit in limits}:
-            raise UserError(f"--budget {text}: {metric} is limited twice; give one limit")
-        limits.append(Limit(name, metric, _number(text, metric, value)))
-    return limits
+    return [_limit(text) for text in texts]
 
 
-def _number(text: str, metric: str, value: str) -> float:
-    found = re.fullmatch(r"([+-]?(?:\d+\.?\d*|\.\d+))\s*(\S*)", value.strip())
-    if found is None:
-        raise UserError(f"--budget {text}: the value is a number and its unit")
-    number, given = float(found[1]), found[2]
-    unit = METRICS[metric].unit
-    factors = FACTORS.get(unit, {"": 1.0, "x": 1.0} if unit in ("", "x") else {unit: 1.0})
-    if given not in factors:
-        said = f"in {' or '.join(filter(None, factors))}" if unit not in ("", "x") else "a number"
-        raise UserError(f"--budget {text}: {metric} is {said}; write {found[1]}{unit.strip('x')}")
-    if not number > 0:
-        raise UserError(f"--budget {text}: must be above 0")
-    return number * factors[given]
+def _limit(text: str) -> Limit:
+    name, _, given = text.partition("=")
+    metric = SHORT.get(name, name)
+    if metric not in METRICS:
+        near = did_you_mean(name, [*SHORT, *METRICS]) or "; score --list shows them all"
+        raise UserError(f"--budget {text}: no such metric{near}")
+    if METRICS[metric].better is None:
+        raise UserError(f"--budget {text}: {metric} is not better high or low; limit another")
+    unit = METRICS[metric].unit.strip("x")  # a number of times needs no sign
+    factors = FACTORS.get(unit, {unit: 1.0})
+    number = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(\S*)", given.strip())
+    if number is None or number[2] not in factors or not float(number[1]):
+        in_unit = f" in {' or '.join(factors)}" if unit else ""
+        raise UserError(
+            f"--budget {text}: {metric} takes a number above 0{in_unit}, as in {name}=1{unit}"
+        )
+    return Limit(name, metric, float(number[1]) * factors[number[2]])
 
 
 def verdict(results: Sequence[Result], limits: Sequence[Limit]) -> list[str]:
@@ -182,80 +170,18 @@ def second(within: Sequence[Result], names: Sequence[str]) -> str:
 def apart(
     results: Sequence[Result], pairs: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], str]:
-    """Return, for pairs of `cells`, whether the paired test of `score compare` tells the second
+    """Return, for pairs of `results`, whether the paired test of `score compare` tells the second
     from the first by WER, in words."""
-    rows = {at: _errors(results[at]) for pair in pairs for at in pair}
-    base = next((row for row in rows.values() if row is not None), None)
-    known = [p for p in pairs if base is not None and all(_alike(rows[at], base) for at in p)]
-    told = dict.fromkeys(pairs, "they cannot be compared: their utterances differ or are not there")
-    if base is None or not known:
-        return told
-    clusters = base.clusters
-    for pair, estimate in zip(known, _differences(rows, known, base, clusters), strict=True):
-        if estimate is None:
-            continue
+    said = dict.fromkeys(pairs, "they cannot be compared: their utterances differ or are not there")
+    tested = wer_differences(results, [(second, first) for first, second in pairs])
+    for (second, first), (clusters, estimate) in tested.items():
         sure = estimate.p_value < 1 - LEVEL
-        told[pair] = (
+        said[first, second] = (
             f"the two {'can' if sure else 'cannot'} be told apart: {estimate.value:+.2f} points, "
             f"95 % interval {estimate.low:+.2f} to {estimate.high:+.2f}, p {estimate.p_value:.4f}, "
             f"paired over {clusters}"
         )
-    return told
-
-
-@dataclass(frozen=True)
-class _Errors:
-    """The word errors of a run: by utterance (errors, words), in the order of its log."""
-
-    of: dict[str, tuple[float, float]]
-    clusters: Clusters
-
-
-def _alike(row: _Errors | None, base: _Errors) -> bool:
-    return row is not None and {u: n for u, (_, n) in row.of.items()} == {
-        u: n for u, (_, n) in base.of.items()
-    }
-
-
-def _differences(
-    rows: Mapping[int, _Errors | None],
-    pairs: Sequence[tuple[int, int]],
-    base: _Errors,
-    clusters: Clusters,
-) -> list[Estimate | None]:
-    sums = {}
-    for at in {at for pair in pairs for at in pair}:
-        row = rows[at]
-        assert row is not None  # of a pair that is alike
-        columns = zip(*(row.of[utt] for utt in base.of), strict=True)
-        sums[at] = [statistics.sums(column, clusters) for column in columns]
-
-    def of_draws(counts: Counts) -> dict[str, Values]:
-        wer = {at: 100.0 * statistics.rate(counts, *each) for at, each in sums.items()}
-        return {f"{i} {j}": wer[j] - wer[i] for i, j in pairs}
-
-    found = statistics.bootstrap(of_draws, clusters.n)
-    return [found[f"{i} {j}"] for i, j in pairs]
-
-
-def _errors(result: Result) -> _Errors | None:
-    """Return the errors that utterances.jsonl holds; None where it is not there or unreadable."""
-    from streaming_asr.corpora.manifest import text_lines
-
-    try:
-        lines = [json.loads(line) for line in text_lines(result.folder / "utterances.jsonl")]
-        of = {line["utt"]: (float(line["errors"]), float(line["n_words"])) for line in lines}
-        speakers = [line["speaker"] for line in lines]
-        recordings: list[str | None] = [None] * len(lines)
-        if (result.document.get("intervals") or {}).get("drawn") == "recording":
-            from streaming_asr.events.log import read_log
-
-            log = read_log(result.folder / "events.jsonl")
-            paths = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-            recordings = [paths.get(line["utt"]) for line in lines]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return _Errors(of, statistics.clusters(speakers, recordings)) if of else None
+    return said
 
 
 def for_page(results: Sequence[Result]) -> dict[str, Any]:
@@ -306,8 +232,6 @@ def _neighbours(values: Sequence[Sequence[Any]]) -> list[tuple[int, int]]:
 
 
 def _digits(metric: str) -> int:
-    from streaming_asr.score.table import heading_of
-
     return (heading_of(metric) or ("", 2 if METRICS[metric].unit == "s" else 3))[1]
 
 

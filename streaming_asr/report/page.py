@@ -15,6 +15,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import UtteranceLog, committed_words
 from streaming_asr.files import write_text
 from streaming_asr.method import Word, display_text
+from streaming_asr.metrics.table import CLOCKS
 from streaming_asr.report.budget import for_page
 from streaming_asr.report.marks import read_marks
 from streaming_asr.report.timelines import choose, timeline
@@ -144,7 +145,6 @@ GROUPS = {
     "Compute": ("rtf", "rtfx", "step", "queue", "headroom"),
     "Stability": ("normalised", "light", "unstable", "commit", "retracted"),
 }
-CLOCKS = {"ca": "with compute", "cu": "audio alone"}
 
 
 def group_of(metric: str) -> str:
@@ -156,7 +156,7 @@ def group_of(metric: str) -> str:
 def words_of(metric: str) -> str:
     """Return a metric's name in words: `al_ca_ms` is "AL, ms, with compute"."""
     parts = metric.split("_")
-    clock = [CLOCKS[part] for part in parts if part in CLOCKS]
+    clock = [CLOCKS[part].label for part in parts if part in CLOCKS]
     units = [parts.pop()] if parts[-1] in ("s", "ms") else []
     acronyms = {*GROUPS["Lagging"], *GROUPS["Accuracy"], "arwer", "rtf", "rtfx"}
     name = " ".join(p.upper() if p in acronyms else p for p in parts if p not in CLOCKS)

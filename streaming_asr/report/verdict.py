@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from streaming_asr.errors import UserError
 from streaming_asr.metrics.intervals import Estimate
 from streaming_asr.score.front import FRONT
 from streaming_asr.score.results import Result
+from streaming_asr.score.sample import wer_differences
 from streaming_asr.terminal import shown
 
 LATENCY, WER = FRONT
@@ -57,37 +57,26 @@ def verdict(results: Sequence[Result]) -> str | None:
     other = other if other is not None and other.folder != best.folder else (*pair[1:], None)[0]
     if other is None:
         return _alone(best)
-    try:
-        found = _differences(best, other)
-    except (UserError, ValueError):  # of other utterances, or their logs are gone
+    found = wer_differences([best, other], [(0, 1)]).get((0, 1))
+    if found is None:  # of other utterances
         return _alone(best)
-    parts = [_worse(found.get(WER), named(other)), _later(found.get(LATENCY))]
-    told = ", ".join(part for part in parts if part)
-    return f"{named(best)}: {told}." if told else _alone(best)
+    _, difference = found
+    ours, theirs = best.metrics.get(LATENCY), other.metrics.get(LATENCY)
+    later = ""
+    if ours is not None and theirs is not None:
+        later = f", {abs(ours - theirs):.1f} s {'later' if ours > theirs else 'earlier'}"
+    return f"{named(best)}: {_worse(difference, named(other))}{later}."
 
 
-def _differences(run: Result, baseline: Result) -> dict[str, Estimate | None]:
-    from streaming_asr.score.compare import compare, read_runs
-
-    return compare(read_runs([str(baseline.folder), str(run.folder)]))[0].differences
-
-
-def _worse(found: Estimate | None, other: str) -> str:
+def _worse(found: Estimate, other: str) -> str:
     """Return the difference in WER in words: whole, with its interval, and whether it is one."""
-    if found is None:
-        return ""
     interval = f"[{shown(found.low, 1)}, {shown(found.high, 1)}]"
     if found.low <= 0 <= found.high:
         return f"not told apart from {other} in WER ({found.value:+.1f} points {interval})"
-    word = "worse" if found.value > 0 else "better"
-    interval = interval if found.value > 0 else f"[{shown(-found.high, 1)}, {shown(-found.low, 1)}]"
-    return f"{abs(found.value):.1f} points {word} than {other} {interval}"
-
-
-def _later(found: Estimate | None) -> str:
-    if found is None:
-        return ""
-    return f"{abs(found.value):.1f} s {'later' if found.value > 0 else 'earlier'}"
+    if found.value > 0:
+        return f"{found.value:.1f} points worse than {other} {interval}"
+    turned = f"[{shown(-found.high, 1)}, {shown(-found.low, 1)}]"
+    return f"{-found.value:.1f} points better than {other} {turned}"
 
 
 def _alone(result: Result) -> str:

@@ -98,12 +98,12 @@ def test_an_interval_that_crosses_the_limit_is_said(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("comit_p90=1s", "no such metric; did you mean commit_p90?"),
-        ("commit_p90=1", "is in s or ms; write 1s"),
-        ("commit_p90=-1s", "must be above 0"),
-        ("commit_p90=nan", "a number and its unit"),
-        ("commit_p90", "not metric=value"),
-        ("rtf=0.3s", "is a number; write 0.3"),
-        ("wer=0.1", "is in %; write 0.1%"),
+        ("commit_p90=1", "takes a number above 0 in s or ms, as in commit_p90=1s"),
+        ("commit_p90=0s", "a number above 0"),
+        ("commit_p90=nan", "a number above 0"),
+        ("commit_p90", "a number above 0"),
+        ("rtf=0.3s", "takes a number above 0, as in rtf=1"),
+        ("wer=0.1", "above 0 in %, as in wer=1%"),
         ("mean_beam=2", "not better high or low"),
     ],
 )
@@ -118,9 +118,7 @@ def test_a_wrong_budget_is_refused_before_anything_is_written(
     capsys.readouterr()
 
 
-def test_a_metric_is_limited_once_and_higher_ones_from_below() -> None:
-    with pytest.raises(UserError, match="limited twice"):
-        parse_budget(["rtf=1", "rtf_total=2"])
+def test_a_metric_that_is_better_high_is_limited_from_below() -> None:
     (limit,) = parse_budget(["headroom=3"])
     assert str(limit) == "headroom at least 3"
     (limit,) = parse_budget(["commit_p90=800ms"])

@@ -608,5 +608,5 @@ def test_the_verdict_tells_the_difference_from_offline_with_its_interval(tmp_pat
     (told,) = page_data(tmp_path)["verdicts"]
     assert told.startswith("whisperrt at 300 ms: 50.0 points worse than offline [50.0, 50.0], ")
     assert re.search(r", \d\.\d s earlier\.$", told)
-    (tmp_path / "method=offline,chunk=300ms" / "events.jsonl").unlink()  # as in a copied table
+    (tmp_path / "method=offline,chunk=300ms" / "utterances.jsonl").unlink()  # as in a copied table
     assert page_data(tmp_path)["verdicts"][0].startswith("whisperrt at 300 ms: WER 50.0 %")

@@ -16,10 +16,11 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log, Step, UtteranceLog, read_log
 from streaming_asr.metrics import METRICS, compute, trace
 from streaming_asr.metrics.longform import long_yaal, stream_laal
+from streaming_asr.metrics.table import EVERYTHING, unmeasured
 from streaming_asr.score.command import main
 from streaming_asr.score.formats import FORMATS, nist, simuleval, simulstream, simulstreaming
 from streaming_asr.score.formats import whisper_online as lines
-from streaming_asr.score.formats.stream import EVERYTHING, Stream, meet, reference, unmeasured
+from streaming_asr.score.formats.foreign import ForeignRecording, meet, reference
 from streaming_asr.utterance import Utterance
 
 FIXTURES = FIXTURES / "formats"
@@ -46,7 +47,9 @@ def parity() -> dict[str, Any]:
     return found
 
 
-def figures(streams: list[Stream], given: list[Utterance] | None) -> dict[str, float | None]:
+def figures(
+    streams: list[ForeignRecording], given: list[Utterance] | None
+) -> dict[str, float | None]:
     imported = meet(streams, given, Path("theirs"))
     return compute([trace(utterance) for utterance in imported.utterances])
 

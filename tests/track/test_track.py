@@ -14,7 +14,6 @@ from wandb_server import records, stand_in
 
 from streaming_asr.errors import UserError
 from streaming_asr.track.tracker import Tracker, TrackerWarning, tracker
-from streaming_asr.track.tracker import tracker as track_module
 
 CONFIG = {"name": "grid", "chunk": "300ms", "tracker": {"name": "wandb", "mode": "offline"}}
 
@@ -148,7 +147,7 @@ def test_a_server_that_is_away_or_fails_costs_the_run_nothing(
     answer: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("wandb")
-    monkeypatch.setattr(track_module, "INIT_TIMEOUT_S", 1)
+    monkeypatch.setattr("streaming_asr.track.tracker.INIT_TIMEOUT_S", 1)
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     with stand_in(lambda query, variables: answer) as address:

@@ -23,7 +23,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
 from streaming_asr.metrics import clocks, trace
 from streaming_asr.metrics.latency import commit_steps
-from streaming_asr.score.formats.stream import CA, COMMITS, CU, Emission, Stream, known_of
+from streaming_asr.metrics.table import CA, COMMITS, CU, known_of
+from streaming_asr.score.formats.foreign import Emission, ForeignRecording
 
 FILE = "instances.log"
 
@@ -31,7 +32,7 @@ FILE = "instances.log"
 def write(log: Log, folder: Path) -> list[Path]:
     """Write folder/instances.log. A failed utterance has an empty prediction.
 
-    Raises UserError for a log without audio times. `elapsed` is left out where streams shared
+    Raises UserError for a log without audio times. `elapsed` is left out where recordings shared
     their compute or it was never known.
     """
     known = known_of(log.header)
@@ -67,9 +68,9 @@ def write(log: Log, folder: Path) -> list[Path]:
     return [write_lines(folder / FILE, lines)]
 
 
-def read(path: Path) -> tuple[list[Stream], set[str]]:
-    """Return the recordings of an instances.log, and what it knows (of stream.EVERYTHING)."""
-    streams: list[Stream] = []
+def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
+    """Return the recordings of an instances.log, and what it knows (of table.EVERYTHING)."""
+    recordings: list[ForeignRecording] = []
     with_compute = True
     for where, row in json_rows(path):
         prediction, delays = row.get("prediction"), row.get("delays")
@@ -97,15 +98,15 @@ def read(path: Path) -> tuple[list[Stream], set[str]]:
         source = row.get("source")
         name = source[0] if isinstance(source, list) and source else source
         length_ms = row.get("source_length")
-        streams.append(
-            Stream(
-                (*names_of(str(name or row.get("index", len(streams)))),),
+        recordings.append(
+            ForeignRecording(
+                (*names_of(str(name or row.get("index", len(recordings)))),),
                 _emissions(words, delays_ms, times_ms, queued=key == "elapsed_fifo"),
                 said,
                 None if length_ms is None else numbers([length_ms], where)[0] / 1000.0,
             )
         )
-    return streams, {CU, CA, COMMITS} if with_compute else {CU, COMMITS}
+    return recordings, {CU, CA, COMMITS} if with_compute else {CU, COMMITS}
 
 
 def _emissions(

@@ -23,16 +23,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
 from streaming_asr.metrics import trace
 from streaming_asr.metrics.longform import Sentence, sentences
-from streaming_asr.score.formats.stream import (
-    CA,
-    COMMITS,
-    CU,
-    DISPLAY,
-    STEPS,
-    Emission,
-    Stream,
-    known_of,
-)
+from streaming_asr.metrics.table import CA, COMMITS, CU, DISPLAY, STEPS, known_of
+from streaming_asr.score.formats.foreign import Emission, ForeignRecording
 from streaming_asr.text.normalise import common_prefix
 
 FILE = "metrics.jsonl"
@@ -111,7 +103,7 @@ class Chunk(NamedTuple):
     n_committed: int | None
 
 
-def read(path: Path) -> tuple[list[Stream], set[str]]:
+def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     """Return the recordings of a simulstream log, which knows both clocks, every step and what was
     displayed.
 
@@ -146,15 +138,15 @@ def read(path: Path) -> tuple[list[Stream], set[str]]:
         for chunk in chunks
         if name not in failed
     )
-    streams = [
-        Stream(
+    recordings = [
+        ForeignRecording(
             names_of(name),
             () if name in failed else _emissions(chunks, path, name, tells_commits=tells_commits),
             error=failed.get(name),
         )
         for name, chunks in found.items()
     ]
-    return streams, {CU, CA, STEPS, DISPLAY} | ({COMMITS} if tells_commits else set())
+    return recordings, {CU, CA, STEPS, DISPLAY} | ({COMMITS} if tells_commits else set())
 
 
 def _chunk(row: dict[str, Any], where: str) -> Chunk:

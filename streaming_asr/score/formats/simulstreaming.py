@@ -14,16 +14,17 @@ from typing import Any
 
 from streaming_asr.corpora.rows import files, json_rows, numbers
 from streaming_asr.errors import UserError
-from streaming_asr.score.formats.stream import CA, COMMITS, CU, Emission, Stream, file_name
+from streaming_asr.metrics.table import CA, COMMITS, CU
+from streaming_asr.score.formats.foreign import Emission, ForeignRecording, file_name
 from streaming_asr.text.normalise import pieces
 
 
-def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[Stream], set[str]]:
+def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[ForeignRecording], set[str]]:
     """Return the recording of a file, or the recordings of a folder of *.jsonl, by file name.
 
     It knows one clock: the audio clock where `comp_unaware`, else the compute clock.
     """
-    streams = []
+    recordings = []
     for file in files(path, (".jsonl", ".json")):
         emissions = []
         for where, row in json_rows(file):
@@ -42,8 +43,8 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[Stream], set[s
                     words=times,
                 )
             )
-        streams.append(Stream((file_name(file),), tuple(emissions)))
-    return streams, {CU if comp_unaware else CA, COMMITS}
+        recordings.append(ForeignRecording((file_name(file),), tuple(emissions)))
+    return recordings, {CU if comp_unaware else CA, COMMITS}
 
 
 def _words(
