@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import UtteranceLog, committed_words
@@ -116,7 +117,7 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
             for split in {result.split for result in results}
         },
         "licences": _licences(results),
-        "marks": [asdict(mark) for mark in read_marks(folder, marks)],
+        "marks": [structs.asdict(mark) for mark in read_marks(folder, marks)],
     }
 
 
@@ -185,28 +186,12 @@ def _row(result: Result, on_front: bool | None, digits: Mapping[str, int]) -> di
         "notes": list(result.notes),
         "odd": result.is_odd,
         "front": on_front,  # null where it has no place among the others
-        "metrics": {name: _number(value) for name, value in result.metrics.items()},
+        "metrics": dict(result.metrics),
         # As the terminal shows them: a number that two programs round is not always one number.
         "texts": {name: shown(result.metrics.get(name), n) for name, n in digits.items()},
-        **_intervals(result),
+        "intervals": result.intervals,
+        "drawn": result.drawn,
         "details": document,
-    }
-
-
-def _intervals(result: Result) -> dict[str, Any]:
-    """Return the 95 % intervals by metric and what was drawn for them; results scored before there
-    were any have none."""
-    found = result.document.get("intervals") if result.metrics else None
-    if not isinstance(found, Mapping):
-        return {"intervals": {}, "drawn": ""}
-    note = f" ({found['note']})" if found.get("note") else ""
-    return {
-        "intervals": {
-            str(name): [_number(bound) for bound in bounds]
-            for name, bounds in (found.get("metrics") or {}).items()
-            if bounds is not None
-        },
-        "drawn": f"{found.get('n_drawn')} {found.get('drawn')}s{note}",
     }
 
 
@@ -285,11 +270,6 @@ def _audio(path: Path, folder: Path, room: int) -> tuple[str | None, str]:
 
 def _definition(metric: Any, name: str) -> str:
     return f"{name} ({metric.unit}): {metric.definition}" if metric else name
-
-
-def _number(value: Any) -> float | None:
-    """Return `value`; None where it is no finite number, as JSON has no NaN."""
-    return value if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def _script_safe(data: Any) -> str:

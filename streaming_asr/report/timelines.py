@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
-from streaming_asr.corpora.manifest import text_lines
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics.latency import WordTimes
 from streaming_asr.score.results import Result
@@ -28,7 +26,7 @@ def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
     each adds its own worst and its own slowest. The others follow in their order, the same in all
     cells, as far as `MAX_TIMELINES` allows.
     """
-    rows = {result.folder: _results(result) for result in results if result.metrics}
+    rows = {result.folder: _scores(result) for result in results if result.metrics}
     chosen: dict[Path, dict[str, str]] = {folder: {} for folder in rows}
     for split in {result.split for result in results}:
         folders = [
@@ -70,19 +68,13 @@ def _extremes(
     return picked
 
 
-def _results(result: Result) -> dict[str, tuple[float, float]]:
-    """Return (WER, p90 of its commit latency in s, 0 where unknown) of each line of
-    utterances.jsonl."""
-    path = result.folder / "utterances.jsonl"
-    if not path.is_file():
-        return {}
-    results = {}
-    for line in text_lines(path):
-        row = json.loads(line)
-        if row["audio_s"] <= MAX_DURATION_S:
-            late_s = row["latency"].get("committed_p90_ca_s") or 0.0
-            results[row["utt"]] = (row["wer"] or 0.0, late_s)
-    return results
+def _scores(result: Result) -> dict[str, tuple[float, float]]:
+    """Return (WER, p90 of its commit latency in s, 0 where unknown) of each utterance."""
+    return {
+        row["utt"]: (row["wer"] or 0.0, row["latency"].get("committed_p90_ca_s") or 0.0)
+        for row in result.utterances()
+        if row["audio_s"] <= MAX_DURATION_S
+    }
 
 
 def timeline(trace: Trace) -> dict[str, Any]:

@@ -56,10 +56,29 @@ class Result:
     def label(self) -> str:
         return f"{self.method} {self.variant}".strip()
 
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 95 % intervals by metric; none of results scored before there were any."""
+        found = (self.document.get("intervals") or {}).get("metrics") or {}
+        return {name: (low_high[0], low_high[1]) for name, low_high in found.items() if low_high}
+
     def interval(self, metric: str) -> tuple[float, float] | None:
-        """Return the 95 % interval of a metric; None for results scored before there were any."""
-        found = (self.document.get("intervals") or {}).get("metrics", {}).get(metric)
-        return (found[0], found[1]) if found else None
+        """Return the 95 % interval of a metric, None where it has none."""
+        return self.intervals.get(metric)
+
+    @property
+    def drawn(self) -> str:
+        """What the intervals were drawn over, in words."""
+        found = self.document.get("intervals") or {}
+        note = f" ({found['note']})" if found.get("note") else ""
+        return f"{found['n_drawn']} {found['drawn']}s{note}" if "n_drawn" in found else ""
+
+    def utterances(self) -> list[dict[str, Any]]:
+        """Return the lines of utterances.jsonl, none where it is not there or damaged."""
+        try:
+            return [json.loads(line) for line in text_lines(self.folder / "utterances.jsonl")]
+        except (OSError, ValueError):
+            return []
 
     @property
     def model(self) -> str:
@@ -358,16 +377,11 @@ def _says_the_same(result: Result, offline: Result) -> bool:
         result.metrics.get(name) != offline.metrics.get(name) for name in same
     ):
         return False
-    ours, theirs = _texts(result), _texts(offline)
-    return ours == theirs and ours is not None and any(ours.values())
-
-
-def _texts(result: Result) -> dict[str, str] | None:
-    try:
-        lines = [json.loads(line) for line in text_lines(result.folder / "utterances.jsonl")]
-        return {line["utt"]: line["hypothesis"] for line in lines}
-    except (OSError, ValueError, KeyError, TypeError):  # a result without it is shown unmarked
-        return None
+    ours, theirs = (
+        {line.get("utt"): line.get("hypothesis") for line in each.utterances()}
+        for each in (result, offline)
+    )
+    return ours == theirs and any(ours.values())
 
 
 def _commits_only_at_the_end(result: Result) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics import intervals as statistics
@@ -186,7 +185,7 @@ def wer_differences(
     Pairs whose utterances differ, or are not there, are left out.
     """
     samples = {at: _saved(results[at]) for pair in pairs for at in pair}
-    base = next((sample for sample in samples.values() if sample), None)
+    base = next((sample for sample in samples.values() if sample and sample.utts), None)
     if base is None:
         return {}
     words = {utt: count.words for utt, count in zip(base.utts, base.errors, strict=True)}
@@ -210,7 +209,7 @@ def wer_differences(
 def _saved(result: Result) -> Sample | None:
     """Return the word errors that utterances.jsonl holds; None where it is damaged or missing."""
     try:
-        lines = [json.loads(line) for line in text_lines(result.folder / "utterances.jsonl")]
+        lines = result.utterances()
         recordings: dict[str, str | None] = {}
         if (result.document.get("intervals") or {}).get("drawn") == "recording":
             log = read_log(result.folder / "events.jsonl")
@@ -221,5 +220,5 @@ def _saved(result: Result) -> Sample | None:
             recordings=[recordings.get(line["utt"]) for line in lines],
             errors=[Errors(line["errors"], line["n_words"]) for line in lines],
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (UserError, KeyError, TypeError):
         return None

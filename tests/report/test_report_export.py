@@ -192,7 +192,7 @@ def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
         (["--figure", "cost=x.svg"], "no such figure; there are pareto, arwer, rtf, parts"),
         (["--table", "x.csv"], "the suffix is .md or .tex"),
         (["--table", "x.md", "--metrics", "wr"], "--metrics wr: no such metric"),
-        (["--figure", "x.svg", "--marks", "none.yaml"], "none.yaml: not readable as YAML"),
+        (["--figure", "x.svg", "--marks", "none.yaml"], "none.yaml: no YAML with a list `marks`"),
     ],
 )
 def test_wrong_wishes_are_refused(
@@ -231,12 +231,12 @@ def test_published_numbers_are_read_where_the_folder_has_them(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[1, 2]", "has no list `marks`"),
-        ("marks: [{label: a, x: 1, y: 2}]", "mark 1: is .* it needs label, x, y, source"),
-        ("marks: [{label: a, x: 1, y: 2, source: b, colour: red}]", "mark 1: is"),
-        ("marks: [{label: a, x: 1, y: .nan, source: b}]", "mark 1: y is nan; write a number"),
-        ("marks: [{label: a, x: 1, y: 2, source: b, figure: c}]", "figure is c; it is pareto,"),
-        ("marks: [", "not readable as YAML"),
+        ("[1, 2]", "a list `marks`"),
+        ("marks: [{label: a, x: 1, y: 2}]", "missing required field `source`"),
+        ("marks: [{label: a, x: 1, y: 2, source: b, colour: red}]", "unknown field `colour`"),
+        ("marks: [{label: a, x: 1, y: .nan, source: b}]", "at `.*marks.*y`"),
+        ("marks: [{label: a, x: 1, y: 2, source: b, figure: c}]", "Invalid enum value 'c'"),
+        ("marks: [", "no YAML with a list `marks`"),
     ],
 )
 def test_wrong_marks_are_refused(text: str, told: str, tmp_path: Path) -> None:

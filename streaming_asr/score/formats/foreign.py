@@ -7,16 +7,22 @@ a file does not tell is listed in the log's header as `unmeasured`: metrics that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote
 
+import msgspec
+
+from streaming_asr.corpora.rows import MOST, json_rows
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import Utterance
+
+T = TypeVar("T")
+Time = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,18 @@ class Imported:
 
     utterances: list[UtteranceLog]
     absent: list[str] = field(default_factory=list)  # references the file says nothing about
+
+
+def typed_rows(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
+    """Yield ("file, line n", row) of a file of one JSON object per line, each as `kind`, a struct
+    of msgspec. Raises UserError for a line whose fields are of other types."""
+    for where, row in json_rows(path):
+        try:
+            yield where, msgspec.convert(row, kind)
+        except msgspec.ValidationError as error:
+            raise UserError(
+                f"{where}: {error}; is the file in the format that was named?"
+            ) from error
 
 
 def reference(utt: str, text: str, duration_s: float, **fields: Any) -> Utterance:
