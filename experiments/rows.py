@@ -22,7 +22,7 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
 
 CHUNKS_MS = (100, 200, 300, 500, 1000)
 SPLITS = ("clean", "other")
@@ -41,13 +41,13 @@ LEGEND = (
     "included; in brackets the 95 % interval.\nErasure is words rewritten per final word."
 )
 
-Rows = Mapping[tuple[str, int, str], Cell]
+Rows = Mapping[tuple[str, int, str], Result]
 """Finished cells by system, chunk in ms and split."""
 
 
 def read_rows(
     folder: Path, system: Callable[[Mapping[str, Any]], str], method: str | None = None
-) -> dict[tuple[str, int, str], Cell]:
+) -> dict[tuple[str, int, str], Result]:
     """The finished cells under `folder`, of one method alone if it is named.
 
     system: names a cell from its method's configuration."""
@@ -61,7 +61,7 @@ def read_rows(
 
 def method_rows(
     output: Path, name: str, system: Callable[[Mapping[str, Any]], str]
-) -> dict[tuple[str, int, str], Cell]:
+) -> dict[tuple[str, int, str], Result]:
     """A method's cells in the sweep of all methods and in its own, which has the last word."""
     return read_rows(output / "mini", system, name) | read_rows(output / name, system)
 
@@ -93,7 +93,7 @@ def _shown(rows: Rows, systems: Sequence[str], chunk: int, split: str) -> list[s
     return [name for name in systems if name == systems[0] or (name, chunk, split) in rows]
 
 
-def measures(cell: Cell | None) -> list[str]:
+def measures(cell: Result | None) -> list[str]:
     """The columns of one cell."""
     return [with_interval(cell, metric, digits) for metric, digits in METRICS]
 

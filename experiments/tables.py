@@ -16,7 +16,7 @@ from typing import Any
 
 from experiments import papers
 from streaming_asr.errors import UserError
-from streaming_asr.score.results import Cell, read_cells
+from streaming_asr.score.results import Result, read_results
 
 NOT_RUN, NOTHING_RUN = "not run", "Not run yet."
 NONE = "–"
@@ -26,34 +26,34 @@ NONE = "–"
 # -- finished cells -------------------------------------------------------------------------
 
 
-def read(*folders: Path) -> list[Cell]:
+def read(*folders: Path) -> list[Result]:
     """The finished cells of these sweeps, in their order; none where nothing has run."""
     there = [each for each in folders if each.is_dir() and any(each.glob("*/metrics.json"))]
-    return [cell for folder in there for cell in read_cells(folder) if cell.metrics]
+    return [cell for folder in there for cell in read_results(folder) if cell.metrics]
 
 
-def method_name(cell: Cell) -> str:
+def method_name(cell: Result) -> str:
     """The method's name in the configuration, or that of the cell where it has none."""
     return str(cell.document["config"]["method"].get("name") or cell.method)
 
 
-def weights_name(cell: Cell) -> str:
+def weights_name(cell: Result) -> str:
     """The name of the folder of a method's weights (`any_chunk`, `300ms`), or `none`."""
     weights = cell.document["config"]["method"].get("weights")
     return "none" if weights in (None, "none") else Path(str(weights)).name
 
 
-def chunk_ms(cell: Cell) -> int | None:
+def chunk_ms(cell: Result) -> int | None:
     return None if cell.chunk_s is None else round(1000 * cell.chunk_s)
 
 
-def find(cells: Iterable[Cell], **wanted: Any) -> Cell | None:
+def find(cells: Iterable[Result], **wanted: Any) -> Result | None:
     """The first cell with these values; None where there is none.
 
     `method`, `weights` (the name of their folder), `chunk_ms`, `split` and `path` (a manifest's
     name without its ending) are the cell's; any other name is a setting of its method.
     """
-    readers: dict[str, Callable[[Cell], Any]] = {
+    readers: dict[str, Callable[[Result], Any]] = {
         "method": method_name,
         "weights": weights_name,
         "chunk_ms": chunk_ms,
@@ -70,12 +70,12 @@ def find(cells: Iterable[Cell], **wanted: Any) -> Cell | None:
     return None
 
 
-def intervals(cell: Cell) -> Mapping[str, Any]:
+def intervals(cell: Result) -> Mapping[str, Any]:
     """How the intervals of 95 % were drawn, and those of `metrics`; empty without any."""
     return cell.document.get("intervals") or {}
 
 
-def caption(cells: Iterable[Cell], *, with_intervals: bool = True) -> str:
+def caption(cells: Iterable[Result], *, with_intervals: bool = True) -> str:
     """When, where and on how much it was measured, over what intervals are, and what failed.
 
     with_intervals: whether the table shows them."""
@@ -115,12 +115,12 @@ def number(value: float | None, digits: int = 1) -> str:
     return NONE if value is None else f"{value:.{digits}f}"
 
 
-def measure(cell: Cell | None, metric: str, digits: int = 1) -> str:
+def measure(cell: Result | None, metric: str, digits: int = 1) -> str:
     """The figure of a cell, or `not run`."""
     return NOT_RUN if cell is None else number(cell.metrics.get(metric), digits)
 
 
-def with_interval(cell: Cell | None, metric: str, digits: int = 1) -> str:
+def with_interval(cell: Result | None, metric: str, digits: int = 1) -> str:
     """The figure, and in brackets its interval of 95 % where there is one."""
     text = measure(cell, metric, digits)
     bounds = cell and intervals(cell).get("metrics", {}).get(metric)

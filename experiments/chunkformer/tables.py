@@ -34,7 +34,7 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
 
 CHUNKS, SIDES = (16, 32, 64), (32, 64, 128)
 LENGTHS = {None: "one by one", 60: "a minute", 600: "ten minutes"}
@@ -50,14 +50,14 @@ SPEECH = {
 # -- table II -----------------------------------------------------------------------------------
 
 
-def context(cell: Cell) -> str:
+def context(cell: Result) -> str:
     """A row's name: `c, l, r`, or `full context`, a chunk that holds the recording and no sides."""
     method = cell.document["config"]["method"]
     sizes = [method[f"{side}_frames"] for side in ("chunk", "left", "right")]
     return ", ".join(map(str, sizes)) if any(sizes[1:]) else "full context"
 
 
-def table2(cells: Sequence[Cell]) -> str:
+def table2(cells: Sequence[Result]) -> str:
     """WER by context and by how long the recordings are."""
     found = {(context(cell), _data(cell).get("join_s")): cell for cell in cells}
     names = ["full context", *(f"{c}, {side}, {side}" for c in CHUNKS for side in SIDES)]
@@ -68,7 +68,7 @@ def table2(cells: Sequence[Cell]) -> str:
     return caption(cells) + "\n\n" + markdown(["context c, l, r", *LENGTHS.values()], lines)
 
 
-def _data(cell: Cell) -> Mapping[str, Any]:
+def _data(cell: Result) -> Mapping[str, Any]:
     data: Mapping[str, Any] = cell.document["config"]["data"]
     return data
 

@@ -10,7 +10,7 @@ from experiments.figures.labels import Label, place_labels
 from streaming_asr.errors import UserError
 from streaming_asr.report.marks import Mark, read_marks
 from streaming_asr.score.front import FRONT, ceiling, front
-from streaming_asr.score.results import Cell, read_cells
+from streaming_asr.score.results import Result, read_results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,7 @@ def draw(folder: Path | str, out: Path, kind: str = "pareto", marks: Path | None
     if out.suffix not in SUFFIXES:
         raise UserError(f"--figure {out}: the suffix is {', '.join(SUFFIXES)}")
     drawable, paint = KINDS[kind]
-    cells = read_cells(folder)
+    cells = read_results(folder)
     splits = list(dict.fromkeys(cell.split for cell in cells if drawable(cell)))
     if not splits:
         raise UserError(f"--figure {kind}={out}: no run under {folder} has its numbers")
@@ -112,7 +112,7 @@ def _unique(axes: Sequence[Axes]) -> list[tuple[Any, str]]:
     return [(handle, label) for label, handle in found.items()]
 
 
-def _styles(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
+def _styles(cells: Sequence[Result]) -> dict[str, dict[str, Any]]:
     """Return how each label is drawn."""
     variants: dict[str, list[str]] = {}
     for cell in cells:
@@ -131,15 +131,15 @@ def _styles(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _series(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    found: dict[str, list[Cell]] = {}
+def _series(cells: Sequence[Result]) -> dict[str, list[Result]]:
+    found: dict[str, list[Result]] = {}
     for cell in sorted(cells, key=lambda cell: cell.chunk_s or 0.0):
         found.setdefault(cell.label, []).append(cell)
     return found
 
 
 def _pareto(
-    axis: Axes, cells: Sequence[Cell], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
+    axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
 ) -> list[Label]:
     from matplotlib.patches import Rectangle
 
@@ -196,7 +196,10 @@ def _pareto(
 
 def _against_chunk(metric: str, label: str, log: bool = False) -> Callable[..., list[Label]]:
     def paint(
-        axis: Axes, cells: Sequence[Cell], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
+        axis: Axes,
+        cells: Sequence[Result],
+        styles: dict[str, dict[str, Any]],
+        marks: Sequence[Mark],
     ) -> list[Label]:
         from matplotlib.ticker import NullLocator, ScalarFormatter
 
@@ -222,7 +225,7 @@ def _against_chunk(metric: str, label: str, log: bool = False) -> Callable[..., 
 
 
 def _parts(
-    axis: Axes, cells: Sequence[Cell], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
+    axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
 ) -> list[Label]:
     names = [f"{cell.label} {cell.chunk}" for cell in cells]
     above, below = [0.0] * len(cells), [0.0] * len(cells)
@@ -242,7 +245,7 @@ def _part(name: str) -> str:
     return f"word_latency_{name}_mean_ca_s"
 
 
-def _value(cell: Cell, metric: str) -> float:
+def _value(cell: Result, metric: str) -> float:
     value = cell.metrics[metric]
     assert value is not None  # of a cell that is drawable
     return value
@@ -255,15 +258,15 @@ def _published(axis: Axes, marks: Sequence[Mark]) -> list[Label]:
     return [Label(mark.x, mark.y, mark.label, INK) for mark in marks]
 
 
-def _has(*names: str, chunk: bool = False) -> Callable[[Cell], bool]:
-    def has(cell: Cell) -> bool:
+def _has(*names: str, chunk: bool = False) -> Callable[[Result], bool]:
+    def has(cell: Result) -> bool:
         known = all(cell.metrics.get(name) is not None for name in names)
         return known and (cell.chunk_s is not None or not chunk)
 
     return has
 
 
-KINDS: dict[str, tuple[Callable[[Cell], bool], Callable[..., list[Label]]]] = {
+KINDS: dict[str, tuple[Callable[[Result], bool], Callable[..., list[Label]]]] = {
     "pareto": (_has(*FRONT), _pareto),
     "arwer": (
         _has("arwer_grid_ca", chunk=True),

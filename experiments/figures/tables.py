@@ -9,7 +9,7 @@ from pathlib import Path
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
-from streaming_asr.score.results import Cell, read_cells
+from streaming_asr.score.results import Result, read_results
 from streaming_asr.score.table import HEADLINE, heading_of
 from streaming_asr.terminal import shown
 
@@ -40,12 +40,12 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
     for name in columns:
         if name not in METRICS:
             raise UserError(f"--metrics {name}: no such metric; score --list shows them all")
-    cells = read_cells(folder)
+    cells = read_results(folder)
     best = _best(cells, columns)
     is_tex = out.suffix == ".tex"
     escape: Callable[[str], str] = _tex if is_tex else _markdown
 
-    def number(cell: Cell, name: str) -> str:
+    def number(cell: Result, name: str) -> str:
         if cell.error:
             return "failed" if name == columns[0] else ""
         value = cell.metrics.get(name)
@@ -75,7 +75,7 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
     return write_text(out, "\n".join(lines) + "\n")
 
 
-def _best(cells: Sequence[Cell], columns: Sequence[str]) -> dict[tuple[str, str], float]:
+def _best(cells: Sequence[Result], columns: Sequence[str]) -> dict[tuple[str, str], float]:
     """Return the best value by (data, metric), where the runs that can be compared differ in it."""
     from streaming_asr.metrics import METRICS
 

@@ -29,7 +29,7 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
 
 PAGE = Path(__file__).with_name("README.md")
 BEAM = 5
@@ -74,7 +74,7 @@ def reduce_ratio(mean_beam: float | None, beam: int) -> float | None:
     return (beam - mean_beam) / (beam - 1)
 
 
-def paddings(cells: Sequence[Cell]) -> str:
+def paddings(cells: Sequence[Result]) -> str:
     """Whole prompts; the paper's table 1 (medium, LibriSpeech) stands beside what it has."""
     theirs = {row.labels["padding"]: row.values for row in paper_rows("whisperflow", "1")}
     kinds = ["full", "none", "hush"]
@@ -97,21 +97,21 @@ def _named(kind: str) -> str:
     return f"{name}, {seconds} s" if seconds else full.get(name, name)
 
 
-def _work(cell: Cell | None) -> str:
+def _work(cell: Result | None) -> str:
     if cell is None:
         return NOT_RUN
     flops = cell.metrics.get("encoder_gflops_per_s")
     return number(None if flops is None else flops / 2, 2)
 
 
-def _share(cell: Cell | None) -> str:
+def _share(cell: Result | None) -> str:
     if cell is None:
         return NOT_RUN
     share = cell.metrics.get("padding_share")
     return number(None if share is None else 100 * share)
 
 
-def searches(cells: Sequence[Cell]) -> str:
+def searches(cells: Sequence[Result]) -> str:
     """By chunk: the pruned search, the full one and the greedy one; widths as in table 4."""
     theirs = {
         int(row.labels["step length"].removesuffix("ms")): row.values
@@ -132,11 +132,11 @@ def searches(cells: Sequence[Cell]) -> str:
     return caption(used) + "\n\n" + markdown(header, lines, 2)
 
 
-def _is_trained_word(cell: Cell) -> bool:
+def _is_trained_word(cell: Result) -> bool:
     return cell.document["config"]["method"].get("padding") == "hush"
 
 
-def _beam(cell: Cell | None, wanted: Mapping[str, Any]) -> str:
+def _beam(cell: Result | None, wanted: Mapping[str, Any]) -> str:
     """The ratio follows from the mean: decoder steps are 1 or 5 wide."""
     if cell is None:
         return NOT_RUN
@@ -144,7 +144,7 @@ def _beam(cell: Cell | None, wanted: Mapping[str, Any]) -> str:
     return f"{number(mean, 2)} / {number(reduce_ratio(mean, wanted.get('beam', BEAM)), 2)}"
 
 
-def words(cells: Sequence[Cell]) -> str:
+def words(cells: Sequence[Result]) -> str:
     """Hush words of other forms, each trained as long as the others."""
     by_name = {weights_name(cell): cell for cell in cells}
     lines = [
@@ -154,7 +154,7 @@ def words(cells: Sequence[Cell]) -> str:
     return caption(cells) + "\n\n" + markdown(["word", *STREAMING], lines)
 
 
-def ablation(cells: Sequence[Cell]) -> str:
+def ablation(cells: Sequence[Result]) -> str:
     """Best effort; the paper has a figure without numbers."""
     lines = []
     for name, (padding, prune, pipeline) in ABLATION.items():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.papers import NONE, Metric, Row, Selector, Table, papers, read_paper
 from streaming_asr.errors import UserError
-from streaming_asr.score.results import Cell, read_cells
+from streaming_asr.score.results import Result, read_results
 from streaming_asr.terminal import console, exit_status
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class Line:
     difference: float | None = None
     interval: tuple[float, float] | None = None
     why: str | None = None
-    cell: Cell | None = None
+    cell: Result | None = None
 
 
 # -- matching -------------------------------------------------------------------------------
 
 
-def compare(table: Table, cells: Sequence[Cell], *, form: bool = False) -> Iterator[Line]:
+def compare(table: Table, cells: Sequence[Result], *, form: bool = False) -> Iterator[Line]:
     """Yield every number of the table with what our cells hold for it: a line for each that agrees.
 
     form: model and data are left out of the match (a row in form, on other data than the paper's);
@@ -86,7 +86,7 @@ def compare(table: Table, cells: Sequence[Cell], *, form: bool = False) -> Itera
                 yield _line(row, name, metric, printed, cell, form)
 
 
-def _line(row: Row, name: str, metric: Metric, printed: str, cell: Cell, form: bool) -> Line:
+def _line(row: Row, name: str, metric: Metric, printed: str, cell: Result, form: bool) -> Line:
     assert metric.ours is not None
     value = cell.metrics.get(metric.ours)
     if cell.error:
@@ -107,7 +107,7 @@ def _line(row: Row, name: str, metric: Metric, printed: str, cell: Cell, form: b
     )
 
 
-def agrees(cell: Cell, select: Selector) -> bool:
+def agrees(cell: Result, select: Selector) -> bool:
     """Return whether the cell's configuration holds one of the accepted values of every key."""
     for key, accepted in select.items():
         wanted = accepted if isinstance(accepted, list) else [accepted]
@@ -117,7 +117,7 @@ def agrees(cell: Cell, select: Selector) -> bool:
     return True
 
 
-def _held(cell: Cell, key: str) -> list[str]:
+def _held(cell: Result, key: str) -> list[str]:
     """Return the names under which the cell's configuration holds `key`."""
     config = cell.config
     if key == "method":
@@ -238,7 +238,7 @@ def _show(arguments: argparse.Namespace) -> None:
     if arguments.commands:
         _print_commands(tables)
         return
-    cells = [cell for folder in arguments.folders for cell in read_cells(folder)]
+    cells = [cell for folder in arguments.folders for cell in read_results(folder)]
     print(paper.source)
     for key, value in paper.protocol.items():
         print(f"  {key}: {value}")

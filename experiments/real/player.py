@@ -23,7 +23,7 @@ from streaming_asr.events.log import read_log
 from streaming_asr.files import write_text
 from streaming_asr.metrics.trace import Trace, trace
 from streaming_asr.report.verdict import named
-from streaming_asr.score.results import Cell, read_cells
+from streaming_asr.score.results import Result, read_results
 from streaming_asr.terminal import exit_status
 
 WIDTH, MARGIN, LETTER, LINE = 760, 20, 9.6, 24  # px; a letter of 16 px monospace is 9.6 wide
@@ -119,7 +119,7 @@ def _percent(at_s: float, total_s: float) -> str:
     return f"{100 * at_s / total_s:.2f}%"
 
 
-def of_cell(cell: Cell, utt: str) -> Trace:
+def of_cell(cell: Result, utt: str) -> Trace:
     """Return what the cell heard of the utterance. Raises UserError where it has no such one."""
     logs = read_log(cell.folder / "events.jsonl").utterances
     found = next((log for log in logs if log.utt == utt and log.status == "ok"), None)
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
 
     def write() -> int:
-        cells = [cell for cell in read_cells(given.folder) if cell.error is None]
+        cells = [cell for cell in read_results(given.folder) if cell.error is None]
         panels = [(f"{named(cell)}, {cell.model}", of_cell(cell, given.utt)) for cell in cells]
         panels.sort(key=lambda panel: min(s.start_s for s in shown(panel[1], given.clock, WIDTH)))
         print(f"wrote {write_text(given.out, picture(panels, given.clock))}")

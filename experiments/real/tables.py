@@ -30,7 +30,7 @@ from experiments.tables import (
 )
 from streaming_asr.score.compare import compare, read_runs
 from streaming_asr.score.compare import table as differences
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
 
 PAGE = Path(__file__).with_name("README.md")
 SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
@@ -107,14 +107,14 @@ WHOLE = ("prompts", "speechocean762")
 Rows = Sequence[tuple[str, int | None]]
 
 
-def cell(cells: Sequence[Cell], system: str, chunk: int | None) -> Cell | None:
+def cell(cells: Sequence[Result], system: str, chunk: int | None) -> Result | None:
     """The finished cell of a system at a chunk in ms, None for any chunk."""
     at = {} if chunk is None else {"chunk_ms": chunk}
     found = (find(cells, **wanted, **at) for wanted in SYSTEMS[system])
     return next((each for each in found if each is not None), None)
 
 
-def over_offline(cells: Sequence[Cell], rows: Rows) -> dict[Path, tuple[str, str]]:
+def over_offline(cells: Sequence[Result], rows: Rows) -> dict[Path, tuple[str, str]]:
     """By folder of a cell: its WER minus offline's in points with the interval, and p by Holm."""
     offline = cell(cells, OFFLINE, None)
     found = [cell(cells, system, chunk) for system, chunk in rows if chunk in COMPARED_MS]
@@ -133,7 +133,7 @@ def over_offline(cells: Sequence[Cell], rows: Rows) -> dict[Path, tuple[str, str
     }
 
 
-def table(cells: Sequence[Cell], rows: Rows, *, compared: bool = True) -> str:
+def table(cells: Sequence[Result], rows: Rows, *, compared: bool = True) -> str:
     """The rows as Markdown, under what was measured and where."""
     against = over_offline(cells, rows) if compared else {}
     shown, used = [], []
@@ -155,7 +155,7 @@ def table(cells: Sequence[Cell], rows: Rows, *, compared: bool = True) -> str:
 
 
 def _under_caption(
-    cells: Sequence[Cell], header: Sequence[str], rows: Sequence[Sequence[str]]
+    cells: Sequence[Result], header: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> str:
     """The rows under what was measured and where; without any cell that alone."""
     return caption(cells) + (f"\n\n{markdown(header, rows, 2)}" if cells else "")
@@ -203,7 +203,7 @@ def whole(output: Path) -> str:
     return _under_caption(cells, ["speech", "system", *COLUMNS], rows)
 
 
-def _data(found: Cell) -> Mapping[str, Any]:
+def _data(found: Result) -> Mapping[str, Any]:
     data: Mapping[str, Any] = found.document["config"]["data"]
     return data
 

@@ -28,7 +28,7 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
 
 WAITS = (1, 2, 3, 4, 5)
 RATES = (12, 18, 30)
@@ -41,7 +41,7 @@ COMPRESSORS = ("star", "cif", "cnn")
 BENCHED = (None, 2, 5, 10, 20)
 
 
-Cells = Sequence[Cell]
+Cells = Sequence[Result]
 
 
 def by_wait(cells: Cells) -> str:

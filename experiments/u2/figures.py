@@ -17,7 +17,7 @@ from experiments.svg import save_svg
 from experiments.tables import find, read
 from experiments.u2.results import CHUNKS_MS
 from streaming_asr.errors import UserError
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
 
 PICTURE = Path(__file__).with_name("chunks.svg")
 CURVES: dict[str, dict[str, Any]] = {
@@ -27,7 +27,7 @@ CURVES: dict[str, dict[str, Any]] = {
 }
 
 
-def points(cells: Sequence[Cell]) -> dict[str, list[tuple[float, float]]]:
+def points(cells: Sequence[Result]) -> dict[str, list[tuple[float, float]]]:
     """(chunk in seconds, WER) of each curve; the offline pass at every chunk of the others."""
     found: dict[str, list[tuple[float, float]]] = {}
     for name, wanted in CURVES.items():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 
 from streaming_asr.events.log import read_log
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
 
 CHUNKS_MS = (100, 300, 500, 1000, 1500)
 
 
-def finalise_ms(cell: Cell) -> float | None:
+def finalise_ms(cell: Result) -> float | None:
     """Mean time of closing a segment (second pass, word times), over all segments of the cell.
 
     The metric `finalise_compute_s` is that of the last step of a recording alone.

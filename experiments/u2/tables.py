@@ -27,7 +27,7 @@ from experiments.tables import (
     write,
 )
 from experiments.u2.results import CHUNKS_MS, finalise_ms
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
 
 HERE = Path(__file__).parent
 HOURS = {"half": "0.5 h", "five": "5 h"}
@@ -43,7 +43,7 @@ def printed(table: str) -> list[tuple[list[str], list[str]]]:
     return [(list(row.labels.values()), list(row.values.values())) for row in rows]
 
 
-def table1(cells: Sequence[Cell]) -> str:
+def table1(cells: Sequence[Result]) -> str:
     """Hours of speech, tokenizer and seed; then the paper's, whose hours are thousands."""
     rows = [
         [hours, str(seed), *(with_interval(cell, "wer") for cell in pair)]
@@ -58,7 +58,7 @@ def table1(cells: Sequence[Cell]) -> str:
     return caption(cells) + "\n\n" + markdown(header, rows, 2)
 
 
-def by_chunk(cells: Sequence[Cell]) -> str:
+def by_chunk(cells: Sequence[Result]) -> str:
     """Chunk sizes without and with rescoring."""
     beside = {(labels[0], labels[1]): values[0] for labels, values in printed("2")}
     rows, used = [], []
@@ -89,7 +89,7 @@ def by_chunk(cells: Sequence[Cell]) -> str:
     return caption(used) + "\n\n" + markdown(header, rows)
 
 
-def table3(cells: Sequence[Cell]) -> str:
+def table3(cells: Sequence[Result]) -> str:
     """Maximum delay against errors, computing and the time to close a segment; the paper's."""
     beside = {labels[0]: values for labels, values in printed("3")}
     rows = []
@@ -110,7 +110,7 @@ def table3(cells: Sequence[Cell]) -> str:
     return caption(cells) + "\n\n" + markdown(header, rows)
 
 
-def int8(cells: Sequence[Cell]) -> str:
+def int8(cells: Sequence[Result]) -> str:
     """8-bit weights beside float32, rescored at 1 s."""
     found = {
         dtype: find(cells, method="u2", dtype=dtype, chunk_ms=1000, rescore=6)
@@ -124,7 +124,7 @@ def int8(cells: Sequence[Cell]) -> str:
     return caption(used) + "\n\n" + markdown(["weights", "WER", "CPU RTF"], rows)
 
 
-def long_form(cells: Sequence[Cell]) -> str:
+def long_form(cells: Sequence[Result]) -> str:
     """Prompts in one piece against the same prompts one by one."""
     rows = []
     for method, name in (("u2", "U2, 1 s"), ("offline", "offline")):
@@ -142,7 +142,7 @@ def long_form(cells: Sequence[Cell]) -> str:
     return caption(cells) + "\n\n" + markdown(header, rows)
 
 
-def _join_s(cell: Cell) -> float | None:
+def _join_s(cell: Result) -> float | None:
     joined: float | None = cell.document["config"]["data"].get("join_s")
     return joined
 

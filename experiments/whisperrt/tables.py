@@ -31,7 +31,7 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
 
 HERE = Path(__file__).parent
 CHUNKS_MS = (40, 100, 200, 300, 1000)
@@ -54,7 +54,7 @@ def theirs(table: str, *labels: str, values: Sequence[str] = ("RWER", "ARWER", "
     return NONE if row is None else " / ".join(row[value] for value in values)
 
 
-def pair(cell: Cell | None, metric: str) -> str:
+def pair(cell: Result | None, metric: str) -> str:
     """The median and 90th percentile of a word latency, seconds, computation-aware."""
     if cell is None:
         return NOT_RUN
@@ -62,8 +62,8 @@ def pair(cell: Cell | None, metric: str) -> str:
 
 
 def whisperrt(
-    cells: Iterable[Cell], chunk: int, beam: int, weights: str | None = None
-) -> Cell | None:
+    cells: Iterable[Result], chunk: int, beam: int, weights: str | None = None
+) -> Result | None:
     """The exact cell of WhisperRT at a chunk and beam. weights: None for any but `none`."""
     wanted = {"method": "whisperrt", "chunk_ms": chunk, "beam": beam, "decoder_cache": False}
     if weights is not None:
@@ -74,10 +74,10 @@ def whisperrt(
 # -- the tables -----------------------------------------------------------------------------
 
 
-def systems(cells: Sequence[Cell], split: str) -> list[tuple[str, int | None, Cell | None]]:
+def systems(cells: Sequence[Result], split: str) -> list[tuple[str, int | None, Result | None]]:
     """The rows of table I on one split: name, chunk in ms, cell."""
     own = [cell for cell in cells if cell.document["config"]["data"].get("split") == split]
-    rows: list[tuple[str, int | None, Cell | None]] = [
+    rows: list[tuple[str, int | None, Result | None]] = [
         ("offline", None, find(own, method="offline"))
     ]
     for chunk in CHUNKS_MS:
@@ -89,7 +89,7 @@ def systems(cells: Sequence[Cell], split: str) -> list[tuple[str, int | None, Ce
     return rows
 
 
-def table1(cells: Sequence[Cell]) -> str:
+def table1(cells: Sequence[Result]) -> str:
     """All systems at all chunks; the paper's base model stands beside the beam it used."""
     parts = [caption(cells, with_intervals=False)]
     for split in SPLITS:
@@ -119,7 +119,7 @@ def table1(cells: Sequence[Cell]) -> str:
     return "\n\n".join([*parts, losses(cells)])
 
 
-def losses(cells: Sequence[Cell]) -> str:
+def losses(cells: Sequence[Result]) -> str:
     """Says where WhisperRT (greedy) is worse than a baseline at the same chunk."""
     lines = []
     for metric, what in (("wer", "WER"), ("arwer_grid_ca", "ARWER on the grid")):
@@ -141,7 +141,7 @@ def losses(cells: Sequence[Cell]) -> str:
     return "\n".join(lines)
 
 
-def table2(cells: Sequence[Cell]) -> str:
+def table2(cells: Sequence[Result]) -> str:
     """Adapters trained on the times of several aligners."""
     rows = []
     for name, aligner in TIMES.items():
@@ -153,7 +153,7 @@ def table2(cells: Sequence[Cell]) -> str:
     return caption(cells) + "\n\n" + markdown(header, rows)
 
 
-def table3(cells: Sequence[Cell]) -> str:
+def table3(cells: Sequence[Result]) -> str:
     """One random-chunk adapter against one trained for exactly this chunk."""
     rows, used = [], []
     for split in SPLITS:
@@ -180,18 +180,18 @@ def table3(cells: Sequence[Cell]) -> str:
     return caption(used, with_intervals=False) + "\n\n" + markdown(header, rows, n_text=3)
 
 
-def _rates(cell: Cell | None) -> str:
+def _rates(cell: Result | None) -> str:
     if cell is None:
         return NOT_RUN
     return " / ".join(measure(cell, metric) for metric in ("rwer", "arwer_cu", "wer"))
 
 
-def _difference(fixed: Cell | None, random: Cell | None) -> str:
+def _difference(fixed: Result | None, random: Result | None) -> str:
     before, after = (cell.metrics.get("wer") if cell else None for cell in (fixed, random))
     return NONE if before is None or after is None else f"{after - before:+.1f}"
 
 
-def fig6(cells: Sequence[Cell]) -> str:
+def fig6(cells: Sequence[Result]) -> str:
     """Beams with and without the decoder's self-attention kept from chunk to chunk."""
     rows = []
     for beam in FIG6_BEAMS:

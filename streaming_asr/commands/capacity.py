@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
-from streaming_asr.score.results import Cell, read_cells
+from streaming_asr.score.results import Result, read_results
 from streaming_asr.score.retime import recordings_of
 from streaming_asr.score.streams import MAX_LAG_S, Served, capacity, serve
 from streaming_asr.terminal import command_parser, console, exit_status
@@ -94,7 +94,7 @@ def measure(
     """
     found: dict[Place, list[tuple[Served | None, float]]] = {}
     refused = []
-    for cell in (cell for folder in folders for cell in read_cells(folder)):
+    for cell in (cell for folder in folders for cell in read_results(folder)):
         try:
             result = _of_cell(cell, slowdown, seed)
         except UserError as error:
@@ -111,7 +111,7 @@ def measure(
     return sorted(rows, key=lambda row: (-row.least, row.place)), refused
 
 
-def _of_cell(cell: Cell, slowdown: float, seed: int) -> tuple[Served | None, float]:
+def _of_cell(cell: Result, slowdown: float, seed: int) -> tuple[Served | None, float]:
     if cell.error:
         raise UserError(cell.error)
     if cell.method == "offline":
@@ -122,7 +122,7 @@ def _of_cell(cell: Cell, slowdown: float, seed: int) -> tuple[Served | None, flo
     return capacity(made, cell.chunk_s, seed=seed), serve(made, 1, seed=seed).load
 
 
-def _place(cell: Cell) -> Place:
+def _place(cell: Result) -> Place:
     model = cell.config.get("model") or {}
     machine = cell.document.get("machine") or {}
     device = str(machine.get("gpu") or machine.get("cpu"))

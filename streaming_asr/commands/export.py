@@ -138,11 +138,11 @@ def _use(config: Any, out: Path) -> str:
 
 def _cells(folder: Path, adapter: Path | None) -> list[Any]:
     """The results under `folder` that this adapter made; without one, all that used none."""
-    from streaming_asr.score.results import read_cells
+    from streaming_asr.score.results import read_results
 
     wanted = None if adapter is None else adapter.resolve()
     found = []
-    for cell in read_cells(folder):
+    for cell in read_results(folder):
         used = (cell.config.get("method") or {}).get("weights")
         used = None if used in (None, "none") else Path(str(used)).resolve()
         if used == wanted and cell.metrics:

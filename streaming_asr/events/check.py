@@ -63,7 +63,7 @@ class _Step(Struct, kw_only=True, forbid_unknown_fields=True):
 
 # A line with its counts beside them.
 StepLine = defstruct("StepLine", [(name, _Count, UNSET) for name in COUNTS], bases=(_Step,))
-_STEP: Decoder[_Step] = Decoder(StepLine)  # type: ignore[arg-type]
+_STEP: Decoder[_Step] = Decoder(StepLine)
 
 
 class Invariants:

@@ -12,7 +12,7 @@ from streaming_asr.events.log import EventWriter, UtteranceLog, committed_words,
 from streaming_asr.live.cells import Cell, rtf
 from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
 from streaming_asr.metrics import METRICS
-from streaming_asr.score.formats.stream import EVERYTHING
+from streaming_asr.metrics.table import EVERYTHING
 from streaming_asr.utterance import TimedWord, Utterance
 
 ALIGNED_S = 20.0  # of a recording at once, below Whisper's context

@@ -65,7 +65,7 @@ def last_step(a: Times, c: Times) -> Times:
     return a + c
 
 
-CLOCKS: dict[str, Callable[[Times, Times], Times]] = {
+RULES: dict[str, Callable[[Times, Times], Times]] = {
     "cu": unaware,
     "ca": fifo,
     "simuleval": elapsed,
@@ -73,9 +73,9 @@ CLOCKS: dict[str, Callable[[Times, Times], Times]] = {
 }
 
 
-def step_times(steps: Sequence[Step], clock: str) -> Times:
-    """Return when each step was seen; `clock` is a key of CLOCKS."""
-    return CLOCKS[clock](audio_times(steps), compute_times(steps))
+def step_times(steps: Sequence[Step], rule: str) -> Times:
+    """Return when each step was seen; `rule` is a key of RULES."""
+    return RULES[rule](audio_times(steps), compute_times(steps))
 
 
 def queue_wait(a: Times, c: Times) -> Times:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from streaming_asr.metrics import accuracy, cost, decomposition, latency, stability
 from streaming_asr.metrics.accuracy import AlignedWordErrors
 from streaming_asr.metrics.latency import SEEN, WordLatency
-from streaming_asr.metrics.table import METRICS
+from streaming_asr.metrics.table import CLOCKS, METRICS
 from streaming_asr.metrics.trace import Trace, mean, ratio
 
-CLOCKS = ("cu", "ca")
 Figures = dict[str, float | None]
 
 

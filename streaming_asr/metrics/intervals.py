@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ import numpy.typing as npt
 # Whole numbers: float32 holds them exactly up to 2^24, and multiplies fastest.
 Counts: TypeAlias = npt.NDArray[np.float32]
 Values: TypeAlias = npt.NDArray[np.float64]
-Statistics: TypeAlias = Callable[[Counts], Mapping[str, Values]]
+Statistics: TypeAlias = Callable[[Counts], Mapping[Any, Values]]
 
 N_RESAMPLES = 10_000
 LEVEL = 0.95
@@ -87,7 +87,7 @@ def bootstrap(
     n_resamples: int = N_RESAMPLES,
     level: float = LEVEL,
     seed: int = 0,
-) -> dict[str, Estimate | None]:
+) -> dict[Any, Estimate | None]:
     """Return each statistic with its BCa interval (Efron 1987), or None where it is undefined.
 
     Draws in which a statistic is not a number (nobody drawn had a word) are left out of it.
@@ -95,7 +95,7 @@ def bootstrap(
     if n_clusters < 2:
         return dict.fromkeys(statistics(np.ones((1, n_clusters), dtype=np.float32)))
     rng = np.random.default_rng(seed)
-    drawn: dict[str, list[Values]] = {}
+    drawn: dict[Any, list[Values]] = {}
     for begin in range(0, n_resamples, BLOCK):
         size = min(BLOCK, n_resamples - begin)
         for name, values in statistics(_draw(rng, size, n_clusters)).items():
@@ -113,8 +113,8 @@ def _draw(rng: np.random.Generator, size: int, n: int) -> Counts:
     return np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).astype(np.float32)
 
 
-def _leave_one_out(statistics: Statistics, n: int) -> dict[str, Values]:
-    found: dict[str, list[Values]] = {}
+def _leave_one_out(statistics: Statistics, n: int) -> dict[Any, Values]:
+    found: dict[Any, list[Values]] = {}
     for begin in range(0, n, BLOCK):
         left_out = np.arange(begin, min(begin + BLOCK, n))
         counts = np.ones((len(left_out), n), dtype=np.float32)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 
 from rapidfuzz.distance import Levenshtein
 
@@ -90,34 +91,47 @@ def resegment(hypothesis: Sequence[str], references: Sequence[str]) -> list[int]
 
 
 def stream_laal(
-    traces: Sequence[Trace], clock_names: Sequence[str] = ("cu", "ca")
+    traces: Sequence[Trace], rules: Sequence[str] = ("cu", "ca")
 ) -> dict[str, float | None]:
-    """Return StreamLAAL in milliseconds on each clock, a key of clocks.CLOCKS: the mean over the
-    sentences of all recordings that got any text.
+    """Return StreamLAAL in milliseconds by each rule of clocks.RULES: the mean over the sentences
+    of all recordings that got any text (Papi et al. 2024, StreamAtt).
 
     "fbk" gives simulstream's computation-aware figure, which knows no queue. Raises UserError where
     mweralign is not installed.
     """
-    return _over_sentences(traces, clock_names, sentence_lagging_ms)
+    return _over_sentences(traces, rules, sentence_laal_ms)
 
 
 def long_yaal(
-    traces: Sequence[Trace], clock_names: Sequence[str] = ("cu", "ca")
+    traces: Sequence[Trace], rules: Sequence[str] = ("cu", "ca")
 ) -> dict[str, float | None]:
-    """Return LongYAAL (Polak et al. 2025) in milliseconds on each clock, as OmniSTEval computes it:
+    """Return LongYAAL (Polak et al. 2025) in milliseconds by each rule, as OmniSTEval computes it:
     the mean over the sentences with a word that came before the last sentence's end.
 
     Raises UserError where mweralign is not installed.
     """
-    return _over_sentences(traces, clock_names, sentence_yaal_ms)
+    return _over_sentences(traces, rules, sentence_yaal_ms)
+
+
+def sentence_laal_ms(sentence: Sentence, delays_ms: Sequence[float], end_s: float) -> float | None:
+    """Return LAAL of a sentence, whose tokens came at `delays_ms` from its own start."""
+    length_ms = (sentence.end_s - sentence.start_s) * 1000.0
+    return length_adaptive_average_lagging(delays_ms, len(sentence.text.split()), length_ms)
+
+
+def sentence_yaal_ms(sentence: Sentence, delays_ms: Sequence[float], end_s: float) -> float | None:
+    """Return YAAL of a sentence, whose tokens count until the recording's last sentence ends."""
+    length_ms = (sentence.end_s - sentence.start_s) * 1000.0
+    end_ms = (end_s - sentence.start_s) * 1000.0
+    return yet_another_average_lagging(delays_ms, len(sentence.text.split()), length_ms, end_ms)
 
 
 def _over_sentences(
     traces: Sequence[Trace],
-    clock_names: Sequence[str],
-    lagging_ms: Callable[[Sequence[float], Sequence[Sentence], Sequence[int]], list[float]],
+    rules: Sequence[str],
+    lagging_ms: Callable[[Sentence, Sequence[float], float], float | None],
 ) -> dict[str, float | None]:
-    found: dict[str, list[float]] = {clock: [] for clock in clock_names}
+    lags: dict[str, list[float]] = {rule: [] for rule in rules}
     for trace in traces:
         parts = sentences(trace)
         if not trace.steps or not parts:
@@ -127,51 +141,14 @@ def _over_sentences(
             trace.derived["resegmented"] = resegment(trace.hypothesis.split(), texts)
         a, c = arrays(trace.steps)
         of_token = commit_steps(trace)
-        for clock in clock_names:
-            times_ms = clocks.CLOCKS[clock](a, c) * 1000.0
-            delays_ms = [float(times_ms[k]) for k in of_token]
-            found[clock] += lagging_ms(delays_ms, parts, trace.derived["resegmented"])
-    return {clock: mean(values) for clock, values in found.items()}
-
-
-def sentence_lagging_ms(
-    delays_ms: Sequence[float], parts: Sequence[Sentence], counts: Sequence[int]
-) -> list[float]:
-    """Return LAAL of each sentence that got any tokens, its delays counted from its own start.
-
-    `counts` are the tokens of each sentence; `delays_ms` belong to all tokens in order.
-    """
-    found = [
-        length_adaptive_average_lagging(own, len(part.text.split()), length_ms)
-        for part, own, length_ms in _own_delays(delays_ms, parts, counts)
-    ]
-    return [lagging for lagging in found if lagging is not None]
-
-
-def sentence_yaal_ms(
-    delays_ms: Sequence[float], parts: Sequence[Sentence], counts: Sequence[int]
-) -> list[float]:
-    """Return YAAL of each sentence, as `sentence_lagging_ms`: its words count until the end of the
-    last sentence."""
-    end_s = max(part.end_s for part in parts)
-    found = [
-        yet_another_average_lagging(
-            own, len(part.text.split()), length_ms, (end_s - part.start_s) * 1000.0
-        )
-        for part, own, length_ms in _own_delays(delays_ms, parts, counts)
-    ]
-    return [lagging for lagging in found if lagging is not None]
-
-
-def _own_delays(
-    delays_ms: Sequence[float], parts: Sequence[Sentence], counts: Sequence[int]
-) -> Iterator[tuple[Sentence, list[float], float]]:
-    """Yield each sentence, the delays of its tokens from its start, and its length in ms."""
-    first = 0
-    for part, n_tokens in zip(parts, counts, strict=True):
-        own = [delay - part.start_s * 1000.0 for delay in delays_ms[first : first + n_tokens]]
-        first += n_tokens
-        yield part, own, (part.end_s - part.start_s) * 1000.0
+        end_s = max(part.end_s for part in parts)
+        for rule in rules:
+            times_ms = iter((clocks.RULES[rule](a, c) * 1000.0)[of_token].tolist())
+            for part, n_tokens in zip(parts, trace.derived["resegmented"], strict=True):
+                own = [time_ms - part.start_s * 1000.0 for time_ms in islice(times_ms, n_tokens)]
+                if (lagging := lagging_ms(part, own, end_s)) is not None:
+                    lags[rule].append(lagging)
+    return {rule: mean(values) for rule, values in lags.items()}
 
 
 def errors_by_time(trace: Trace, normalise: Normaliser, bucket_s: float = 3600.0) -> list[Errors]:

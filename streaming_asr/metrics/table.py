@@ -1,7 +1,7 @@
 """The one table of metrics, metrics.tsv: a line per metric, or per metric on each of two clocks.
 
 Its columns: `name` as in metrics.json, `unit`, the direction that is `better`, what a log must
-know for it (`needs`, of formats.stream.EVERYTHING, beside the final text and the references),
+know for it (`needs`, of EVERYTHING, beside the final text and the references),
 `alone` (yes where it means nothing once streams share a step), `definition` and `source`. A name
 with `{clock}` is a metric on each clock, and `{at}` in its definition says which.
 """
@@ -9,10 +9,10 @@ with `{clock}` is a metric on each clock, and `{at}` in its definition says whic
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 # Raised whenever a change can alter any score of an existing log.
 METRICS_VERSION = 2
@@ -34,10 +34,28 @@ class Metric:
 
 
 FILE = Path(__file__).with_name("metrics.tsv")
-# What a log must know for a time on the clock, and how a definition names it.
+# What a log may know, and so what can be computed from it.
+CU = "audio clock"  # a_k
+CA = "compute clock"  # f_k
+STEPS = "steps"  # every step, also those that say nothing
+DISPLAY = "display"  # what stood on the screen, committed or not
+COMMITS = "commits"  # when each word became final
+INSIDE = "method"  # what a method counts and declares, which no other tool's format carries
+EVERYTHING = frozenset({CU, CA, STEPS, DISPLAY, COMMITS, INSIDE})
+
+
+class Clock(NamedTuple):
+    """A clock of the metrics: what a log must know for it, its name in definitions and to a
+    reader of the report."""
+
+    needs: str
+    at: str
+    label: str
+
+
 CLOCKS = {
-    "cu": ("audio clock", "on the audio clock a_k"),
-    "ca": ("compute clock", "on the compute clock f_k"),
+    "cu": Clock(CU, "on the audio clock a_k", "audio alone"),
+    "ca": Clock(CA, "on the compute clock f_k", "with compute"),
 }
 
 
@@ -45,20 +63,36 @@ def _metrics() -> Iterator[Metric]:
     lines = FILE.read_text(encoding="utf-8").splitlines()
     for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
         on_clocks = "{clock}" in row["name"]
-        for clock in CLOCKS if on_clocks else ("",):
-            needed, at = CLOCKS.get(clock, ("", ""))
+        for name, clock in CLOCKS.items() if on_clocks else [("", Clock("", "", ""))]:
             yield Metric(
-                row["name"].format(clock=clock),
+                row["name"].format(clock=name),
                 row["unit"],
                 cast(Better, row["better"] or None),
-                row["definition"].format(at=at) if on_clocks else row["definition"],
+                row["definition"].format(at=clock.at) if on_clocks else row["definition"],
                 row["source"],
-                frozenset(filter(None, (*row["needs"].split(", "), needed))),
-                row["alone"] == "yes" or clock == "ca",
+                frozenset(filter(None, (*row["needs"].split(", "), clock.needs))),
+                row["alone"] == "yes" or name == "ca",
             )
 
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _metrics()}
+
+
+def unmeasured(known: Iterable[str]) -> dict[str, str]:
+    """Return the metrics that a file which knows only `known` (of EVERYTHING) cannot give, each
+    with what is missing for it."""
+    lacks = EVERYTHING - set(known)
+    return {
+        name: ", ".join(sorted(missing))
+        for name, metric in METRICS.items()
+        if (missing := metric.needs & lacks)
+    }
+
+
+def known_of(header: Mapping[str, Any]) -> frozenset[str]:
+    """Return what a log knows: everything, unless it was itself imported."""
+    knows = header.get("knows", () if "unmeasured" in header else EVERYTHING)
+    return EVERYTHING.intersection(knows)
 
 
 STABILITY = ("normalised_erasure", "light_erasure", "unstable_words_per_word")

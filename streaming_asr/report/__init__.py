@@ -13,17 +13,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from streaming_asr.errors import UserError
 from streaming_asr.report import budget
 from streaming_asr.report.page import build
-from streaming_asr.score.results import read_cells
+from streaming_asr.score.results import read_results
 from streaming_asr.score.table import table
 from streaming_asr.terminal import command_parser, console, exit_status
 
 __all__ = ["build", "main", "table"]
-
-# What of earlier versions is beside the experiments now.
-MOVED = {"paper": "papers", "--figure": "figures", "--table": "figures", "--metrics": "figures"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,17 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     """Show the table and write the page."""
-    options = [given.partition("=")[0] for given in argv if given.startswith("--")]
-    for name in (*argv[:1], *options):
-        if name in MOVED and not Path(name).is_dir():
-            raise UserError(
-                f"report {name}: this is now `python -m experiments.{MOVED[name]}` in a checkout "
-                "of the project"
-            )
     arguments = parser.parse_args(argv)
     limits = budget.parse_budget(arguments.budget or ())  # before anything is written
     console().print(table(arguments.folder))
     # print, not rich: rich would break a long path over lines
     print(f"report: {build(arguments.folder, arguments.out, marks=arguments.marks)}")
     if limits:
-        print("\n".join(budget.verdict(read_cells(arguments.folder), limits)))
+        print("\n".join(budget.verdict(read_results(arguments.folder), limits)))

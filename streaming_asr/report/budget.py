@@ -3,10 +3,9 @@ and whether the two can be told apart."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +13,10 @@ import numpy as np
 
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.metrics import METRICS
-from streaming_asr.metrics import intervals as statistics
-from streaming_asr.metrics.intervals import LEVEL, Clusters, Counts, Estimate, Values
-from streaming_asr.score.results import Cell
+from streaming_asr.metrics.intervals import LEVEL
+from streaming_asr.score.results import Result
+from streaming_asr.score.sample import wer_differences
+from streaming_asr.score.table import heading_of
 from streaming_asr.terminal import shown
 
 COMMIT, SHOWN = "word_latency_committed_{}_ca_s", "word_latency_shown_{}_ca_s"
@@ -39,10 +39,10 @@ class Limit:
     metric: str
     value: float
 
-    def excess(self, cell: Cell) -> float:
+    def excess(self, result: Result) -> float:
         """Return by how much of the limit the run misses it, 0 or less within it; infinite for a
         run without the metric."""
-        value = cell.metrics.get(self.metric)
+        value = result.metrics.get(self.metric)
         if value is None:
             return math.inf
         sign = -1 if METRICS[self.metric].better == "higher" else 1
@@ -57,52 +57,40 @@ def parse_budget(texts: Iterable[str]) -> list[Limit]:
     """Return the limits of `commit_p90=1s rtf=0.3 wer=10%`, times with s or ms, rates with %.
 
     Raises UserError for an unknown metric, one that is neither better high nor low, a value that is
-    not above 0, a unit that is missing or another, and a metric given twice.
+    not above 0, and a unit that is missing or another.
     """
-    limits: list[Limit] = []
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"--budget {text}: not metric=value, as in commit_p90=1s rtf=0.3")
-        metric = SHORT.get(name, name)
-        if metric not in METRICS:
-            near = did_you_mean(name, [*SHORT, *METRICS])
-            raise UserError(
-                f"--budget {text}: no such metric{near or '; score --list shows them all'}"
-            )
-        if METRICS[metric].better is None:
-            raise UserError(f"--budget {text}: {metric} is not better high or low; limit another")
-        if metric in {limit.metric for limit in limits}:
-            raise UserError(f"--budget {text}: {metric} is limited twice; give one limit")
-        limits.append(Limit(name, metric, _number(text, metric, value)))
-    return limits
+    return [_limit(text) for text in texts]
 
 
-def _number(text: str, metric: str, value: str) -> float:
-    found = re.fullmatch(r"([+-]?(?:\d+\.?\d*|\.\d+))\s*(\S*)", value.strip())
-    if found is None:
-        raise UserError(f"--budget {text}: the value is a number and its unit")
-    number, given = float(found[1]), found[2]
-    unit = METRICS[metric].unit
-    factors = FACTORS.get(unit, {"": 1.0, "x": 1.0} if unit in ("", "x") else {unit: 1.0})
-    if given not in factors:
-        said = f"in {' or '.join(filter(None, factors))}" if unit not in ("", "x") else "a number"
-        raise UserError(f"--budget {text}: {metric} is {said}; write {found[1]}{unit.strip('x')}")
-    if not number > 0:
-        raise UserError(f"--budget {text}: must be above 0")
-    return number * factors[given]
+def _limit(text: str) -> Limit:
+    name, _, given = text.partition("=")
+    metric = SHORT.get(name, name)
+    if metric not in METRICS:
+        near = did_you_mean(name, [*SHORT, *METRICS]) or "; score --list shows them all"
+        raise UserError(f"--budget {text}: no such metric{near}")
+    if METRICS[metric].better is None:
+        raise UserError(f"--budget {text}: {metric} is not better high or low; limit another")
+    unit = METRICS[metric].unit.strip("x")  # a number of times needs no sign
+    factors = FACTORS.get(unit, {unit: 1.0})
+    number = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(\S*)", given.strip())
+    if number is None or number[2] not in factors or not float(number[1]):
+        in_unit = f" in {' or '.join(factors)}" if unit else ""
+        raise UserError(
+            f"--budget {text}: {metric} takes a number above 0{in_unit}, as in {name}=1{unit}"
+        )
+    return Limit(name, metric, float(number[1]) * factors[number[2]])
 
 
-def verdict(cells: Sequence[Cell], limits: Sequence[Limit]) -> list[str]:
+def verdict(results: Sequence[Result], limits: Sequence[Limit]) -> list[str]:
     """Return the answer in lines, for each data: the best run within the limits, the runner-up and
     whether they can be told apart; else the nearest run and by what it misses."""
     names = [limit.name for limit in limits if limit.metric != "wer"]
     lines = [f"budget: {', '.join(map(str, limits))}"]
-    for split in dict.fromkeys(cell.split for cell in cells):
-        here = [cell for cell in cells if cell.split == split]
+    for split in dict.fromkeys(result.split for result in results):
+        here = [result for result in results if result.split == split]
         runs = candidates(here)
-        judged = [cell for cell in runs if _miss(cell, limits) < math.inf]
-        within = [cell for cell in judged if _miss(cell, limits) <= 0]
+        judged = [result for result in runs if _miss(result, limits) < math.inf]
+        within = [result for result in judged if _miss(result, limits) <= 0]
         start = f"{split or 'unnamed data'}: "
         if within:
             best = within[0]
@@ -111,7 +99,7 @@ def verdict(cells: Sequence[Cell], limits: Sequence[Limit]) -> list[str]:
             lines += [f"  {text}" for text in _doubts(best, limits)]
             lines.append(f"  {second(within, names)}")
         elif judged:
-            nearest = min(judged, key=lambda cell: _miss(cell, limits))
+            nearest = min(judged, key=lambda result: _miss(result, limits))
             lines.append(f"{start}none of {len(judged)} runs reaches it")
             lines.append(f"  nearest: {describe(nearest, names)}")
             lines.append(f"  it misses {', '.join(_missed(nearest, limits))}")
@@ -123,53 +111,55 @@ def verdict(cells: Sequence[Cell], limits: Sequence[Limit]) -> list[str]:
     return lines
 
 
-def candidates(cells: Sequence[Cell]) -> list[Cell]:
+def candidates(results: Sequence[Result]) -> list[Result]:
     """Return the runs that a budget chooses from, the lowest WER first, then the lowest latency."""
     late = COMMIT.format("p50")
     return sorted(
-        (c for c in cells if not c.error and not c.is_odd and c.metrics.get("wer") is not None),
-        key=lambda cell: [math.inf if (v := cell.metrics.get(n)) is None else v
+        (c for c in results if not c.error and not c.is_odd and c.metrics.get("wer") is not None),
+        key=lambda result: [math.inf if (v := result.metrics.get(n)) is None else v
                           for n in ("wer", late)],
     )  # fmt: skip
 
 
-def _miss(cell: Cell, limits: Sequence[Limit]) -> float:
-    return max(limit.excess(cell) for limit in limits)
+def _miss(result: Result, limits: Sequence[Limit]) -> float:
+    return max(limit.excess(result) for limit in limits)
 
 
-def _missed(cell: Cell, limits: Sequence[Limit]) -> list[str]:
+def _missed(result: Result, limits: Sequence[Limit]) -> list[str]:
     found = []
     for limit in limits:
-        if limit.excess(cell) > 0:
-            over = abs(cell.metrics[limit.metric] - limit.value)  # type: ignore[operator]
+        if limit.excess(result) > 0:
+            over = abs(result.metrics[limit.metric] - limit.value)  # type: ignore[operator]
             found.append(f"{limit.name} by {_shown(limit.metric, over)}")
     return found
 
 
-def _doubts(cell: Cell, limits: Sequence[Limit]) -> list[str]:
+def _doubts(result: Result, limits: Sequence[Limit]) -> list[str]:
     """Return which limits an interval of the run crosses."""
     found = []
     for limit in limits:
-        bounds = cell.interval(limit.metric)
+        bounds = result.interval(limit.metric)
         if bounds and bounds[0] <= limit.value <= bounds[1] and limit.value not in bounds:
             low, high = (_shown(limit.metric, bound) for bound in bounds)
             found.append(f"its 95 % interval of {limit.name}, {low} to {high}, crosses the limit")
     return found
 
 
-def describe(cell: Cell, names: Sequence[str]) -> str:
+def describe(result: Result, names: Sequence[str]) -> str:
     """Return a run with its WER, the interval of that, and the metrics of these short names."""
-    told = f"{cell.label} {cell.chunk}".strip() + f": WER {_shown('wer', cell.metrics['wer'])}"
-    if bounds := cell.interval("wer"):
+    told = (
+        f"{result.label} {result.chunk}".strip() + f": WER {_shown('wer', result.metrics['wer'])}"
+    )
+    if bounds := result.interval("wer"):
         low, high = (shown(bound, 1) for bound in bounds)
         told += f" (95 % interval {low} to {high})"
     for name in names:
         metric = SHORT.get(name, name)
-        told += f", {name} {_shown(metric, cell.metrics.get(metric))}"
+        told += f", {name} {_shown(metric, result.metrics.get(metric))}"
     return told
 
 
-def second(within: Sequence[Cell], names: Sequence[str]) -> str:
+def second(within: Sequence[Result], names: Sequence[str]) -> str:
     """Return the runner-up of the runs within a budget, and whether it differs from the best."""
     if len(within) < 2:
         return "no runner-up: no other run is within it"
@@ -177,99 +167,39 @@ def second(within: Sequence[Cell], names: Sequence[str]) -> str:
     return f"runner-up: {describe(within[1], names)}; {tested}"
 
 
-def apart(cells: Sequence[Cell], pairs: Sequence[tuple[int, int]]) -> dict[tuple[int, int], str]:
-    """Return, for pairs of `cells`, whether the paired test of `score compare` tells the second
+def apart(
+    results: Sequence[Result], pairs: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], str]:
+    """Return, for pairs of `results`, whether the paired test of `score compare` tells the second
     from the first by WER, in words."""
-    rows = {at: _errors(cells[at]) for pair in pairs for at in pair}
-    base = next((row for row in rows.values() if row is not None), None)
-    known = [p for p in pairs if base is not None and all(_alike(rows[at], base) for at in p)]
-    told = dict.fromkeys(pairs, "they cannot be compared: their utterances differ or are not there")
-    if base is None or not known:
-        return told
-    clusters = base.clusters
-    for pair, estimate in zip(known, _differences(rows, known, base, clusters), strict=True):
-        if estimate is None:
-            continue
+    said = dict.fromkeys(pairs, "they cannot be compared: their utterances differ or are not there")
+    tested = wer_differences(results, [(second, first) for first, second in pairs])
+    for (second, first), (clusters, estimate) in tested.items():
         sure = estimate.p_value < 1 - LEVEL
-        told[pair] = (
+        said[first, second] = (
             f"the two {'can' if sure else 'cannot'} be told apart: {estimate.value:+.2f} points, "
             f"95 % interval {estimate.low:+.2f} to {estimate.high:+.2f}, p {estimate.p_value:.4f}, "
             f"paired over {clusters}"
         )
-    return told
+    return said
 
 
-@dataclass(frozen=True)
-class _Errors:
-    """The word errors of a run: by utterance (errors, words), in the order of its log."""
-
-    of: dict[str, tuple[float, float]]
-    clusters: Clusters
-
-
-def _alike(row: _Errors | None, base: _Errors) -> bool:
-    return row is not None and {u: n for u, (_, n) in row.of.items()} == {
-        u: n for u, (_, n) in base.of.items()
-    }
-
-
-def _differences(
-    rows: Mapping[int, _Errors | None],
-    pairs: Sequence[tuple[int, int]],
-    base: _Errors,
-    clusters: Clusters,
-) -> list[Estimate | None]:
-    sums = {}
-    for at in {at for pair in pairs for at in pair}:
-        row = rows[at]
-        assert row is not None  # of a pair that is alike
-        columns = zip(*(row.of[utt] for utt in base.of), strict=True)
-        sums[at] = [statistics.sums(column, clusters) for column in columns]
-
-    def of_draws(counts: Counts) -> dict[str, Values]:
-        wer = {at: 100.0 * statistics.rate(counts, *each) for at, each in sums.items()}
-        return {f"{i} {j}": wer[j] - wer[i] for i, j in pairs}
-
-    found = statistics.bootstrap(of_draws, clusters.n)
-    return [found[f"{i} {j}"] for i, j in pairs]
-
-
-def _errors(cell: Cell) -> _Errors | None:
-    """Return the errors that utterances.jsonl holds; None where it is not there or unreadable."""
-    from streaming_asr.corpora.manifest import text_lines
-
-    try:
-        lines = [json.loads(line) for line in text_lines(cell.folder / "utterances.jsonl")]
-        of = {line["utt"]: (float(line["errors"]), float(line["n_words"])) for line in lines}
-        speakers = [line["speaker"] for line in lines]
-        recordings: list[str | None] = [None] * len(lines)
-        if (cell.document.get("intervals") or {}).get("drawn") == "recording":
-            from streaming_asr.events.log import read_log
-
-            log = read_log(cell.folder / "events.jsonl")
-            paths = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-            recordings = [paths.get(line["utt"]) for line in lines]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return _Errors(of, statistics.clusters(speakers, recordings)) if of else None
-
-
-def for_page(cells: Sequence[Cell]) -> dict[str, Any]:
+def for_page(results: Sequence[Result]) -> dict[str, Any]:
     """Return what the page's sliders need: their metrics, every run in words, the runs of each data
     in the order of their WER, and every pair that a budget can make best and runner-up."""
-    names = [n for n in SLIDERS if any(c.metrics.get(SHORT[n]) is not None for c in cells)]
-    at = {cell.folder: n for n, cell in enumerate(cells)}
+    names = [n for n in SLIDERS if any(c.metrics.get(SHORT[n]) is not None for c in results)]
+    at = {result.folder: n for n, result in enumerate(results)}
     order: dict[str, list[int]] = {}
     pairs: dict[str, str] = {}
-    for split in dict.fromkeys(cell.split for cell in cells):
-        here = [cell for cell in cells if cell.split == split]
+    for split in dict.fromkeys(result.split for result in results):
+        here = [result for result in results if result.split == split]
         runs = [
-            cell
-            for cell in candidates(here)
-            if all(cell.metrics.get(SHORT[name]) is not None for name in names)
+            result
+            for result in candidates(here)
+            if all(result.metrics.get(SHORT[name]) is not None for name in names)
         ]
-        order[split] = [at[cell.folder] for cell in runs]
-        possible = _neighbours([[cell.metrics[SHORT[n]] for n in names] for cell in runs])
+        order[split] = [at[result.folder] for result in runs]
+        possible = _neighbours([[result.metrics[SHORT[n]] for n in names] for result in runs])
         for (i, j), told in apart(runs, possible).items():
             pairs[f"{order[split][i]},{order[split][j]}"] = told
     return {
@@ -282,7 +212,7 @@ def for_page(cells: Sequence[Cell]) -> dict[str, Any]:
             }
             for name in names
         ],
-        "told": {n: describe(cells[n], names) for each in order.values() for n in each},
+        "told": {n: describe(results[n], names) for each in order.values() for n in each},
         "order": order,
         "pairs": pairs,
     }  # fmt: skip
@@ -302,8 +232,6 @@ def _neighbours(values: Sequence[Sequence[Any]]) -> list[tuple[int, int]]:
 
 
 def _digits(metric: str) -> int:
-    from streaming_asr.score.table import heading_of
-
     return (heading_of(metric) or ("", 2 if METRICS[metric].unit == "s" else 3))[1]
 
 

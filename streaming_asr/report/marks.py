@@ -13,28 +13,31 @@ A file in YAML, `marks.yaml` in the folder of results or another that is named:
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+import msgspec
 
 from streaming_asr.errors import UserError
 
 FILE = "marks.yaml"
-FIGURES = ("pareto", "arwer", "rtf")
+_Number = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]  # nor NaN, which JSON has not
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One published number. x, y: word latency (s) and WER (%) in `pareto`; chunk (ms) and grid
     ARWER (%) in `arwer`; chunk (ms) and real-time factor in `rtf`."""
 
     label: str
-    x: float
-    y: float
+    x: _Number
+    y: _Number
     source: str
-    figure: str = FIGURES[0]
+    figure: Literal["pareto", "arwer", "rtf"] = "pareto"
     split: str | None = None
+
+
+class _File(msgspec.Struct):
+    marks: list[Mark]
 
 
 def read_marks(folder: Path | str, path: Path | None = None) -> list[Mark]:
@@ -46,34 +49,11 @@ def read_marks(folder: Path | str, path: Path | None = None) -> list[Mark]:
         path = Path(folder) / FILE
         if not path.is_file():
             return []
-    import yaml
-
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not readable as YAML ({reason}); correct it") from error
-    rows = content.get("marks") if isinstance(content, dict) else None
-    if not isinstance(rows, list):
-        raise UserError(f"{path}: has no list `marks`; write one of label, x, y and source each")
-    return [_mark(row, f"{path}, mark {number}") for number, row in enumerate(rows, 1)]
-
-
-def _mark(row: Any, where: str) -> Mark:
-    known = [each.name for each in fields(Mark)]
-    if not isinstance(row, dict) or not {"label", "x", "y", "source"} <= row.keys() <= set(known):
+        return msgspec.yaml.decode(path.read_bytes(), type=_File).marks
+    except (OSError, msgspec.MsgspecError) as error:
+        reason = " ".join(str(error).split())
         raise UserError(
-            f"{where}: is {row!r}; it needs label, x, y, source and may have {known[-2:]}"
-        )
-    for name in ("x", "y"):
-        value = row[name]
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
-            raise UserError(f"{where}: {name} is {value!r}; write a number in the axis's unit")
-    mark = Mark(**row)
-    if mark.figure not in FIGURES:
-        raise UserError(f"{where}: figure is {mark.figure}; it is {', '.join(FIGURES)}")
-    return mark
+            f"{path}: no YAML with a list `marks` of label, x, y and source each ({reason}); "
+            "correct it"
+        ) from error

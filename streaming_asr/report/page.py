@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import UtteranceLog, committed_words
 from streaming_asr.files import write_text
 from streaming_asr.method import Word, display_text
+from streaming_asr.metrics.table import CLOCKS
 from streaming_asr.report.budget import for_page
 from streaming_asr.report.marks import read_marks
 from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
 from streaming_asr.score.front import ceiling, front
-from streaming_asr.score.results import Cell, read_cells
+from streaming_asr.score.results import Result, read_results
 from streaming_asr.score.table import HEADLINE
 from streaming_asr.terminal import shown
 from streaming_asr.text.subtitles import cues
@@ -55,7 +57,7 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
     template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template(
         "page.html.j2"
     )
-    n_failed = sum(cell["error"] is not None for cell in data["cells"])
+    n_failed = sum(result["error"] is not None for result in data["cells"])
     page = template.render(
         title=data["title"],
         subtitle=_subtitle(data["cells"], n_failed),
@@ -76,7 +78,7 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
     """Return all that the page shows: columns, cells, timelines, audio, published numbers."""
     from streaming_asr.metrics import METRICS
 
-    cells = read_cells(folder)
+    results = read_results(folder)
     headline = [name for name, _, _ in HEADLINE]
     others = [name for name in METRICS if name not in headline]
     headings = {name: heading.replace("-\n", "") for name, heading, _ in HEADLINE}
@@ -93,43 +95,45 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
         }
         for name in (*headline, *others)
     ]
-    timelines, audio = _timelines(cells)
-    fronts = front(cells)
-    names = {cell.document.get("experiment") for cell in cells} - {None}
+    timelines, audio = _timelines(results)
+    fronts = front(results)
+    names = {result.document.get("experiment") for result in results} - {None}
     title = names.pop() if len(names) == 1 else Path(folder).resolve().name
     return {
         "title": str(title),
         "columns": columns,
-        "cells": [_cell(cell, fronts.get(cell.folder), digits) for cell in cells],
-        "verdicts": _verdicts(cells),
+        "cells": [_row(result, fronts.get(result.folder), digits) for result in results],
+        "verdicts": _verdicts(results),
         "shown_first": [
-            cells.index(cell)
-            for split in dict.fromkeys(cell.split for cell in cells)
-            for cell in extremes([cell for cell in cells if cell.split == split])
+            results.index(result)
+            for split in dict.fromkeys(result.split for result in results)
+            for result in extremes([result for result in results if result.split == split])
         ],
-        "budget": for_page(cells),
+        "budget": for_page(results),
         "timelines": timelines,
         "audio": audio,
         "ceilings": {
-            split: ceiling([cell for cell in cells if cell.split == split])
-            for split in {cell.split for cell in cells}
+            split: ceiling([result for result in results if result.split == split])
+            for split in {result.split for result in results}
         },
-        "licences": _licences(cells),
-        "marks": [asdict(mark) for mark in read_marks(folder, marks)],
+        "licences": _licences(results),
+        "marks": [structs.asdict(mark) for mark in read_marks(folder, marks)],
     }
 
 
-def _subtitle(cells: list[dict[str, Any]], n_failed: int) -> str:
-    told = f"{len(cells)} {'run' if len(cells) == 1 else 'runs'}"
+def _subtitle(results: list[dict[str, Any]], n_failed: int) -> str:
+    told = f"{len(results)} {'run' if len(results) == 1 else 'runs'}"
     told += f", {n_failed} failed" if n_failed else ""
-    models = {cell["model"] for cell in cells} - {""}
+    models = {result["model"] for result in results} - {""}
     return f"{told} · {models.pop()}" if len(models) == 1 else told
 
 
-def _verdicts(cells: list[Cell]) -> list[str]:
+def _verdicts(results: list[Result]) -> list[str]:
     """Return the page's first sentences, one of each data."""
-    splits = list(dict.fromkeys(cell.split for cell in cells))
-    told = {split: verdict([cell for cell in cells if cell.split == split]) for split in splits}
+    splits = list(dict.fromkeys(result.split for result in results))
+    told = {
+        split: verdict([result for result in results if result.split == split]) for split in splits
+    }
     named = {split: f"{split}: " if len(splits) > 1 and split else "" for split in splits}
     return [f"{named[split]}{text}" for split, text in told.items() if text]
 
@@ -142,7 +146,6 @@ GROUPS = {
     "Compute": ("rtf", "rtfx", "step", "queue", "headroom"),
     "Stability": ("normalised", "light", "unstable", "commit", "retracted"),
 }
-CLOCKS = {"ca": "with compute", "cu": "audio alone"}
 
 
 def group_of(metric: str) -> str:
@@ -154,61 +157,45 @@ def group_of(metric: str) -> str:
 def words_of(metric: str) -> str:
     """Return a metric's name in words: `al_ca_ms` is "AL, ms, with compute"."""
     parts = metric.split("_")
-    clock = [CLOCKS[part] for part in parts if part in CLOCKS]
+    clock = [CLOCKS[part].label for part in parts if part in CLOCKS]
     units = [parts.pop()] if parts[-1] in ("s", "ms") else []
     acronyms = {*GROUPS["Lagging"], *GROUPS["Accuracy"], "arwer", "rtf", "rtfx"}
     name = " ".join(p.upper() if p in acronyms else p for p in parts if p not in CLOCKS)
     return ", ".join([name, *units, *clock])
 
 
-def _licences(cells: list[Cell]) -> list[str]:
+def _licences(results: list[Result]) -> list[str]:
     """Licence and attribution of the corpora that state one, each once."""
-    corpora = [(cell.document.get("config") or {}).get("data") or {} for cell in cells]
+    corpora = [(result.document.get("config") or {}).get("data") or {} for result in results]
     return sorted({str(corpus["licence"]) for corpus in corpora if corpus.get("licence")})
 
 
-def _cell(cell: Cell, on_front: bool | None, digits: Mapping[str, int]) -> dict[str, Any]:
-    document = {key: value for key, value in cell.document.items() if key != "metrics"}
+def _row(result: Result, on_front: bool | None, digits: Mapping[str, int]) -> dict[str, Any]:
+    document = {key: value for key, value in result.document.items() if key != "metrics"}
     return {
-        "name": cell.name,
-        "method": cell.method,
-        "variant": cell.variant,
-        "label": cell.label,
-        "chunk_s": cell.chunk_s,
-        "chunk": cell.chunk,
-        "split": cell.split,
-        "model": cell.model,
-        "labelled": cell.is_labelled,
-        "error": cell.error,
-        "notes": list(cell.notes),
-        "odd": cell.is_odd,
+        "name": result.name,
+        "method": result.method,
+        "variant": result.variant,
+        "label": result.label,
+        "chunk_s": result.chunk_s,
+        "chunk": result.chunk,
+        "split": result.split,
+        "model": result.model,
+        "labelled": result.is_labelled,
+        "error": result.error,
+        "notes": list(result.notes),
+        "odd": result.is_odd,
         "front": on_front,  # null where it has no place among the others
-        "metrics": {name: _number(value) for name, value in cell.metrics.items()},
+        "metrics": dict(result.metrics),
         # As the terminal shows them: a number that two programs round is not always one number.
-        "texts": {name: shown(cell.metrics.get(name), n) for name, n in digits.items()},
-        **_intervals(cell),
+        "texts": {name: shown(result.metrics.get(name), n) for name, n in digits.items()},
+        "intervals": result.intervals,
+        "drawn": result.drawn,
         "details": document,
     }
 
 
-def _intervals(cell: Cell) -> dict[str, Any]:
-    """Return the 95 % intervals by metric and what was drawn for them; results scored before there
-    were any have none."""
-    found = cell.document.get("intervals") if cell.metrics else None
-    if not isinstance(found, Mapping):
-        return {"intervals": {}, "drawn": ""}
-    note = f" ({found['note']})" if found.get("note") else ""
-    return {
-        "intervals": {
-            str(name): [_number(bound) for bound in bounds]
-            for name, bounds in (found.get("metrics") or {}).items()
-            if bounds is not None
-        },
-        "drawn": f"{found.get('n_drawn')} {found.get('drawn')}s{note}",
-    }
-
-
-def _timelines(cells: list[Cell]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _timelines(results: list[Result]) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return the chosen utterances of every cell, and the audio files they name, each once.
 
     A cell whose log cannot be read is replaced in `cells` by one with a note.
@@ -216,26 +203,26 @@ def _timelines(cells: list[Cell]) -> tuple[list[dict[str, Any]], dict[str, str]]
     from streaming_asr.events.log import read_log
     from streaming_asr.metrics import trace
 
-    chosen = choose(cells)
+    chosen = choose(results)
     drawn: list[dict[str, Any]] = []
     audio: dict[str, str] = {}
     refused: dict[str, str] = {}
     room = MAX_AUDIO_BYTES
-    for at, cell in enumerate(cells):
-        wanted = chosen.get(cell.folder, {})
-        log_path = cell.folder / "events.jsonl"
+    for at, result in enumerate(results):
+        wanted = chosen.get(result.folder, {})
+        log_path = result.folder / "events.jsonl"
         if not wanted or not log_path.is_file():
             continue
         try:
             log = read_log(log_path, only=wanted)
         except UserError as error:  # the numbers stand; only the pictures are missing
-            cells[at] = replace(cell, notes=(*cell.notes, f"no timelines: {error}"))
+            results[at] = replace(result, notes=(*result.notes, f"no timelines: {error}"))
             continue
         # The room for sound goes to the remarkable ones first.
         for logged in sorted(log.utterances, key=lambda each: not wanted[each.utt]):
             name = logged.audio_path
             if name and name not in audio and name not in refused:
-                url, reason = _audio(Path(name), cell.folder, room)
+                url, reason = _audio(Path(name), result.folder, room)
                 if url is None:
                     refused[name] = reason
                 else:
@@ -283,11 +270,6 @@ def _audio(path: Path, folder: Path, room: int) -> tuple[str | None, str]:
 
 def _definition(metric: Any, name: str) -> str:
     return f"{name} ({metric.unit}): {metric.definition}" if metric else name
-
-
-def _number(value: Any) -> float | None:
-    """Return `value`; None where it is no finite number, as JSON has no NaN."""
-    return value if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def _script_safe(data: Any) -> str:

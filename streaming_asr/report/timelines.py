@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,17 +9,16 @@ from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
-from streaming_asr.corpora.manifest import text_lines
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics.latency import WordTimes
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
 from streaming_asr.text.normalise import common_prefix, light_key
 
 MAX_DURATION_S = 600.0  # a longer recording is more rows than a reader can follow
 MAX_TIMELINES = 1200  # of a page, all runs together
 
 
-def choose(cells: Sequence[Cell]) -> dict[Path, dict[str, str]]:
+def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
     """Return the utterances to show, by cell folder and utterance id, with what is remarkable of
     them, "" for most.
 
@@ -28,10 +26,12 @@ def choose(cells: Sequence[Cell]) -> dict[Path, dict[str, str]]:
     each adds its own worst and its own slowest. The others follow in their order, the same in all
     cells, as far as `MAX_TIMELINES` allows.
     """
-    rows = {cell.folder: _results(cell) for cell in cells if cell.metrics}
+    rows = {result.folder: _scores(result) for result in results if result.metrics}
     chosen: dict[Path, dict[str, str]] = {folder: {} for folder in rows}
-    for split in {cell.split for cell in cells}:
-        folders = [cell.folder for cell in cells if cell.split == split and cell.folder in rows]
+    for split in {result.split for result in results}:
+        folders = [
+            result.folder for result in results if result.split == split and result.folder in rows
+        ]
         if not folders:
             continue
         common = set.intersection(*(set(rows[folder]) for folder in folders))
@@ -68,19 +68,13 @@ def _extremes(
     return picked
 
 
-def _results(cell: Cell) -> dict[str, tuple[float, float]]:
-    """Return (WER, p90 of its commit latency in s, 0 where unknown) of each line of
-    utterances.jsonl."""
-    path = cell.folder / "utterances.jsonl"
-    if not path.is_file():
-        return {}
-    results = {}
-    for line in text_lines(path):
-        row = json.loads(line)
-        if row["audio_s"] <= MAX_DURATION_S:
-            late_s = row["latency"].get("committed_p90_ca_s") or 0.0
-            results[row["utt"]] = (row["wer"] or 0.0, late_s)
-    return results
+def _scores(result: Result) -> dict[str, tuple[float, float]]:
+    """Return (WER, p90 of its commit latency in s, 0 where unknown) of each utterance."""
+    return {
+        row["utt"]: (row["wer"] or 0.0, row["latency"].get("committed_p90_ca_s") or 0.0)
+        for row in result.utterances()
+        if row["audio_s"] <= MAX_DURATION_S
+    }
 
 
 def timeline(trace: Trace) -> dict[str, Any]:

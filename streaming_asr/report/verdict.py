@@ -5,91 +5,84 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from streaming_asr.errors import UserError
 from streaming_asr.metrics.intervals import Estimate
 from streaming_asr.score.front import FRONT
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
+from streaming_asr.score.sample import wer_differences
 from streaming_asr.terminal import shown
 
 LATENCY, WER = FRONT
 
 
-def named(cell: Cell) -> str:
+def named(result: Result) -> str:
     """Return the method and its chunk in words."""
-    return cell.label if cell.method == "offline" else f"{cell.label} at {cell.chunk}".strip()
+    return (
+        result.label if result.method == "offline" else f"{result.label} at {result.chunk}".strip()
+    )
 
 
-def extremes(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+def extremes(results: Sequence[Result]) -> tuple[Result, ...]:
     """Return the streaming run with the least WER and, of another method where there is one, that
     with the least latency; the first two runs where neither is known. Runs that cannot be compared
     are left out."""
-    usable = [cell for cell in cells if cell.metrics and not cell.error and not cell.is_odd]
-    able = [cell for cell in usable if cell.method != "offline"] or usable
+    usable = [
+        result for result in results if result.metrics and not result.error and not result.is_odd
+    ]
+    able = [result for result in usable if result.method != "offline"] or usable
     if not able:
         return ()
-    best = min(able, key=lambda cell: (_or_last(cell, WER), _or_last(cell, LATENCY)))
-    rest = [cell for cell in able if cell.method != best.method] or [
-        cell for cell in usable if cell is not best
+    best = min(able, key=lambda result: (_or_last(result, WER), _or_last(result, LATENCY)))
+    rest = [result for result in able if result.method != best.method] or [
+        result for result in usable if result is not best
     ]
-    return best, *sorted(rest, key=lambda cell: _or_last(cell, LATENCY))[:1]
+    return best, *sorted(rest, key=lambda result: _or_last(result, LATENCY))[:1]
 
 
-def _or_last(cell: Cell, name: str) -> float:
-    value = cell.metrics.get(name)
+def _or_last(result: Result, name: str) -> float:
+    value = result.metrics.get(name)
     return math.inf if value is None else value
 
 
-def verdict(cells: Sequence[Cell]) -> str | None:
+def verdict(results: Sequence[Result]) -> str | None:
     """Return one sentence on the runs of one data: the best in WER against offline, else against
     the fastest. None where no run has a number."""
-    pair = extremes(cells)
+    pair = extremes(results)
     if not pair:
         return None
-    if not all(cell.is_labelled for cell in pair):
+    if not all(result.is_labelled for result in pair):
         return "No reference: the texts and when they came, no errors."
     best = pair[0]
-    offline = [c for c in cells if c.method == "offline" and c.metrics and not c.is_odd]
+    offline = [c for c in results if c.method == "offline" and c.metrics and not c.is_odd]
     other = min(offline, key=lambda c: c.metrics.get(WER) or 0.0, default=None)
     other = other if other is not None and other.folder != best.folder else (*pair[1:], None)[0]
     if other is None:
         return _alone(best)
-    try:
-        found = _differences(best, other)
-    except (UserError, ValueError):  # of other utterances, or their logs are gone
+    found = wer_differences([best, other], [(0, 1)]).get((0, 1))
+    if found is None:  # of other utterances
         return _alone(best)
-    parts = [_worse(found.get(WER), named(other)), _later(found.get(LATENCY))]
-    told = ", ".join(part for part in parts if part)
-    return f"{named(best)}: {told}." if told else _alone(best)
+    _, difference = found
+    ours, theirs = best.metrics.get(LATENCY), other.metrics.get(LATENCY)
+    later = ""
+    if ours is not None and theirs is not None:
+        later = f", {abs(ours - theirs):.1f} s {'later' if ours > theirs else 'earlier'}"
+    return f"{named(best)}: {_worse(difference, named(other))}{later}."
 
 
-def _differences(run: Cell, baseline: Cell) -> dict[str, Estimate | None]:
-    from streaming_asr.score.compare import compare, read_runs
-
-    return compare(read_runs([str(baseline.folder), str(run.folder)]))[0].differences
-
-
-def _worse(found: Estimate | None, other: str) -> str:
+def _worse(found: Estimate, other: str) -> str:
     """Return the difference in WER in words: whole, with its interval, and whether it is one."""
-    if found is None:
-        return ""
     interval = f"[{shown(found.low, 1)}, {shown(found.high, 1)}]"
     if found.low <= 0 <= found.high:
         return f"not told apart from {other} in WER ({found.value:+.1f} points {interval})"
-    word = "worse" if found.value > 0 else "better"
-    interval = interval if found.value > 0 else f"[{shown(-found.high, 1)}, {shown(-found.low, 1)}]"
-    return f"{abs(found.value):.1f} points {word} than {other} {interval}"
+    if found.value > 0:
+        return f"{found.value:.1f} points worse than {other} {interval}"
+    turned = f"[{shown(-found.high, 1)}, {shown(-found.low, 1)}]"
+    return f"{-found.value:.1f} points better than {other} {turned}"
 
 
-def _later(found: Estimate | None) -> str:
-    if found is None:
-        return ""
-    return f"{abs(found.value):.1f} s {'later' if found.value > 0 else 'earlier'}"
-
-
-def _alone(cell: Cell) -> str:
-    interval = cell.interval(WER)
+def _alone(result: Result) -> str:
+    interval = result.interval(WER)
     span = f" [{shown(interval[0], 1)}, {shown(interval[1], 1)}]" if interval else ""
-    wer, late = cell.metrics.get(WER), cell.metrics.get(LATENCY)
+    wer, late = result.metrics.get(WER), result.metrics.get(LATENCY)
     told = [f"WER {shown(wer, 1)} %{span}"] if wer is not None else []
     told += [f"half of the words final within {shown(late, 1)} s"] if late is not None else []
-    return f"{named(cell)}: {', '.join(told) or 'no numbers'}."
+    return f"{named(result)}: {', '.join(told) or 'no numbers'}."

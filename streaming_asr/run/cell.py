@@ -22,10 +22,10 @@ from streaming_asr.config.settle import check_known
 from streaming_asr.config.weights import own_network
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, LongForm, Paced
+from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasured
 from streaming_asr.models.find import find_here
 from streaming_asr.models.hash import model_hash
 from streaming_asr.run.progress import Progress, report_page
-from streaming_asr.score.formats.stream import CU, EVERYTHING, INSIDE, STEPS, unmeasured
 
 if TYPE_CHECKING:
     from streaming_asr.utterance import Utterance

@@ -171,7 +171,9 @@ def _baseline(run: Run, runs: Sequence[Run], against: str) -> Run:
 def _compare(run: Run, baseline: Run) -> Comparison:
     _check_same_corpus(run, baseline)
     ordered = run.sample.in_order_of(baseline.sample.utts)
-    return Comparison(run, baseline, *differences(ordered, baseline.sample))
+    clusters = baseline.sample.clusters
+    (found,) = differences(clusters, [(ordered, baseline.sample)])
+    return Comparison(run, baseline, clusters, found)
 
 
 def _check_same_corpus(run: Run, baseline: Run) -> None:

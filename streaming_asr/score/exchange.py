@@ -13,10 +13,11 @@ from streaming_asr.events.check import N_LISTED, InvalidLog
 from streaming_asr.events.log import EventWriter, UtteranceLog, read_log
 from streaming_asr.files import beside
 from streaming_asr.metrics import METRICS_VERSION
+from streaming_asr.metrics.table import unmeasured
 from streaming_asr.score.folder import EVENTS, find_cells, score_folder
 from streaming_asr.score.formats import FORMATS
+from streaming_asr.score.formats.foreign import meet, reference
 from streaming_asr.score.formats.nist import references as stm_references
-from streaming_asr.score.formats.stream import meet, reference, unmeasured
 from streaming_asr.terminal import command_parser
 from streaming_asr.text.normalise import NORMALISERS
 from streaming_asr.utterance import Utterance

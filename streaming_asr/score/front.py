@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from streaming_asr.score.results import Cell
+from streaming_asr.score.results import Result
 
 FRONT = ("word_latency_committed_p50_ca_s", "wer")  # the axes of the Pareto front
 
 
-def front(cells: Sequence[Cell]) -> dict[Path, bool]:
+def front(results: Sequence[Result]) -> dict[Path, bool]:
     """Return, by folder, whether no other run of the same data is lower in WER or latency and no
     higher in the other; of the cells that have both and can be compared."""
     found: dict[Path, bool] = {}
-    for split in {cell.split for cell in cells}:
+    for split in {result.split for result in results}:
         points = {
-            cell.folder: point
-            for cell in cells
-            if cell.split == split and not cell.is_odd and (point := place(cell)) is not None
+            result.folder: point
+            for result in results
+            if result.split == split and not result.is_odd and (point := place(result)) is not None
         }
         for folder, (x, y) in points.items():
             found[folder] = not any(
@@ -27,10 +27,10 @@ def front(cells: Sequence[Cell]) -> dict[Path, bool]:
     return found
 
 
-def ceiling(cells: Sequence[Cell]) -> float | None:
+def ceiling(results: Sequence[Result]) -> float | None:
     """Return where an axis of WER (%) ends so that a few runs far above the rest do not stretch it:
     those are drawn at its edge, with their number. None means that all are drawn in place."""
-    rates = sorted(point[1] for cell in cells if (point := place(cell)) is not None)
+    rates = sorted(point[1] for result in results if (point := place(result)) is not None)
     if len(rates) < 4:
         return None
     # From most of them, so that one high run alone does not make room for itself.
@@ -38,7 +38,7 @@ def ceiling(cells: Sequence[Cell]) -> float | None:
     return top if rates[-1] > 1.5 * top else None
 
 
-def place(cell: Cell) -> tuple[float, float] | None:
+def place(result: Result) -> tuple[float, float] | None:
     """Return where a cell lies between latency (s) and WER (%)."""
-    x, y = (cell.metrics.get(name) for name in FRONT)
+    x, y = (result.metrics.get(name) for name in FRONT)
     return None if x is None or y is None else (x, y)

@@ -21,12 +21,11 @@ from streaming_asr.metrics.longform import (
     sentences,
     stream_laal,
 )
+from streaming_asr.metrics.table import CLOCKS, known_of
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.score.formats.stream import CA, CU, known_of
 from streaming_asr.terminal import command_parser, console, shown
 
 RESULT = "longform.json"
-CLOCKS = {"cu": CU, "ca": CA}
 LAGGING = {"stream_laal": stream_laal, "long_yaal": long_yaal}
 
 EPILOG = """\
@@ -78,7 +77,7 @@ def longform(
         )
     known = known_of(log.header)
     batched = any(one.batch > 1 for one in seen)
-    clocks = [clock for clock, needs in CLOCKS.items() if needs in known and not batched]
+    clocks = [name for name, clock in CLOCKS.items() if clock.needs in known and not batched]
     lagging = _of_sentences(seen, clocks)
     result: dict[str, Any] = {
         "n_sentences": sum(len(sentences(one)) for one in seen),

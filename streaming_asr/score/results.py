@@ -31,7 +31,7 @@ _SHARED = frozenset({"model", "model.path", "language"})  # named only where run
 
 
 @dataclass(frozen=True)
-class Cell:
+class Result:
     """One run of one method over one corpus, or what is left of it.
 
     chunk_s: seconds, None where unknown. metrics: empty when `error` says why.
@@ -56,10 +56,29 @@ class Cell:
     def label(self) -> str:
         return f"{self.method} {self.variant}".strip()
 
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 95 % intervals by metric; none of results scored before there were any."""
+        found = (self.document.get("intervals") or {}).get("metrics") or {}
+        return {name: (low_high[0], low_high[1]) for name, low_high in found.items() if low_high}
+
     def interval(self, metric: str) -> tuple[float, float] | None:
-        """Return the 95 % interval of a metric; None for results scored before there were any."""
-        found = (self.document.get("intervals") or {}).get("metrics", {}).get(metric)
-        return (found[0], found[1]) if found else None
+        """Return the 95 % interval of a metric, None where it has none."""
+        return self.intervals.get(metric)
+
+    @property
+    def drawn(self) -> str:
+        """What the intervals were drawn over, in words."""
+        found = self.document.get("intervals") or {}
+        note = f" ({found['note']})" if found.get("note") else ""
+        return f"{found['n_drawn']} {found['drawn']}s{note}" if "n_drawn" in found else ""
+
+    def utterances(self) -> list[dict[str, Any]]:
+        """Return the lines of utterances.jsonl, none where it is not there or damaged."""
+        try:
+            return [json.loads(line) for line in text_lines(self.folder / "utterances.jsonl")]
+        except (OSError, ValueError):
+            return []
 
     @property
     def model(self) -> str:
@@ -78,7 +97,7 @@ class Cell:
         return "" if self.chunk_s is None else f"{self.chunk_s * 1000:g} ms"
 
 
-def read_cells(folder: Path | str) -> list[Cell]:
+def read_results(folder: Path | str) -> list[Result]:
     """Return all cells under `folder`, by method, variant, split and chunk.
 
     Raises UserError where there is no such folder or no result in it.
@@ -104,14 +123,20 @@ def read_cells(folder: Path | str) -> list[Cell]:
         )
     overrides = [set(_overrides(path.name).items()) for path in found]
     common = frozenset(dict(set.intersection(*overrides))) & _SHARED
-    cells = [_read_cell(path, root, common) for path in found]
-    cells.sort(
-        key=lambda cell: (cell.method, cell.variant, cell.split, cell.chunk_s or 0.0, cell.name)
+    results = [_read_result(path, root, common) for path in found]
+    results.sort(
+        key=lambda result: (
+            result.method,
+            result.variant,
+            result.split,
+            result.chunk_s or 0.0,
+            result.name,
+        )
     )
-    return mark_batch(_marked(cells))
+    return mark_batch(_marked(results))
 
 
-def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
+def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
     name = folder.relative_to(root).as_posix() if folder != root else folder.name
     notes: list[str] = []
     error: str | None = None
@@ -150,7 +175,7 @@ def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
         notes.append(f"batch {config['batch']}: no latency")
     method = overrides.get("method") or _method(config) or name
     notes += _doubts(method, config, metrics)
-    return Cell(
+    return Result(
         folder=folder,
         name=name,
         method=method,
@@ -220,54 +245,56 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _marked(cells: list[Cell]) -> list[Cell]:
+def _marked(results: list[Result]) -> list[Result]:
     """Return the cells, each noted where it differs from the majority of the others (for the
     corpus: of its data) in what a comparison needs, or shows as another cell does."""
-    marked = cells
+    marked = results
     for what, value in (
-        ("scored by metrics version", lambda cell: cell.document.get("metrics_version")),
-        ("measured on another machine:", lambda cell: _machine(cell.document.get("machine"))),
+        ("scored by metrics version", lambda result: result.document.get("metrics_version")),
+        ("measured on another machine:", lambda result: _machine(result.document.get("machine"))),
     ):
-        marked = _unlike_most(marked, what, value, lambda cell: None)
-    marked = _unlike_most(marked, "of other data:", _corpus, lambda cell: cell.split)
+        marked = _unlike_most(marked, what, value, lambda result: None)
+    marked = _unlike_most(marked, "of other data:", _corpus, lambda result: result.split)
     marked = _unlike_most(
         marked,
         "normalised by",
-        lambda cell: ", ".join(cell.document.get("normaliser") or ()),
-        lambda cell: cell.split,
+        lambda result: ", ".join(result.document.get("normaliser") or ()),
+        lambda result: result.split,
     )
-    shown = [(cell.label, cell.split, cell.chunk_s) for cell in marked]
+    shown = [(result.label, result.split, result.chunk_s) for result in marked]
     return [
-        replace(cell, notes=(*cell.notes, f"folder {cell.name}")) if shown.count(row) > 1 else cell
-        for cell, row in zip(marked, shown, strict=True)
+        replace(result, notes=(*result.notes, f"folder {result.name}"))
+        if shown.count(row) > 1
+        else result
+        for result, row in zip(marked, shown, strict=True)
     ]
 
 
 def _unlike_most(
-    cells: list[Cell], what: str, value: Callable[[Cell], Any], group: Callable[[Cell], Any]
-) -> list[Cell]:
+    results: list[Result], what: str, value: Callable[[Result], Any], group: Callable[[Result], Any]
+) -> list[Result]:
     values: dict[Any, list[Any]] = {}
-    for cell in cells:
-        if cell.metrics:
-            values.setdefault(group(cell), []).append(value(cell))
+    for result in results:
+        if result.metrics:
+            values.setdefault(group(result), []).append(value(result))
     usual = {key: max(here, key=here.count) for key, here in values.items()}
     return [
         replace(
-            cell,
-            notes=(*cell.notes, f"{what} {value(cell)}, most others {usual[group(cell)]}"),
+            result,
+            notes=(*result.notes, f"{what} {value(result)}, most others {usual[group(result)]}"),
             is_odd=True,
         )
-        if cell.metrics and value(cell) != usual[group(cell)]
-        else cell
-        for cell in cells
+        if result.metrics and value(result) != usual[group(result)]
+        else result
+        for result in results
     ]
 
 
-def _corpus(cell: Cell) -> str:
+def _corpus(result: Result) -> str:
     """Return which utterances a cell is of: as many of the same corpus."""
-    data = (cell.document.get("hashes") or {}).get("data")
+    data = (result.document.get("hashes") or {}).get("data")
     version = f" of version {str(data)[:6]}" if data else ""
-    return f"{cell.document.get('n_utterances')} utterances{version}"
+    return f"{result.document.get('n_utterances')} utterances{version}"
 
 
 def _machine(machine: Any) -> str:
@@ -328,43 +355,38 @@ def _seconds(chunk: Any) -> float | None:
 # -- what streams in name only ----------------------------------------------------------------
 
 
-def mark_batch(cells: Sequence[Cell]) -> list[Cell]:
+def mark_batch(results: Sequence[Result]) -> list[Result]:
     """Return the cells, those noted as batch whose text equals that of an offline run of the same
     data in every utterance and which commit no word before the end of any."""
-    offline = [cell for cell in cells if cell.method == "offline" and cell.metrics]
+    offline = [result for result in results if result.method == "offline" and result.metrics]
     return [
-        replace(cell, notes=(*cell.notes, BATCH))
-        if cell.metrics
-        and cell.method != "offline"
-        and any(_says_the_same(cell, each) for each in offline)
-        and _commits_only_at_the_end(cell)
-        else cell
-        for cell in cells
+        replace(result, notes=(*result.notes, BATCH))
+        if result.metrics
+        and result.method != "offline"
+        and any(_says_the_same(result, each) for each in offline)
+        and _commits_only_at_the_end(result)
+        else result
+        for result in results
     ]
 
 
-def _says_the_same(cell: Cell, offline: Cell) -> bool:
+def _says_the_same(result: Result, offline: Result) -> bool:
     # Equal texts have equal error rates, which are at hand.
     same = ("wer", "cer", "wer_formatted")
-    if cell.split != offline.split or any(
-        cell.metrics.get(name) != offline.metrics.get(name) for name in same
+    if result.split != offline.split or any(
+        result.metrics.get(name) != offline.metrics.get(name) for name in same
     ):
         return False
-    ours, theirs = _texts(cell), _texts(offline)
-    return ours == theirs and ours is not None and any(ours.values())
+    ours, theirs = (
+        {line.get("utt"): line.get("hypothesis") for line in each.utterances()}
+        for each in (result, offline)
+    )
+    return ours == theirs and any(ours.values())
 
 
-def _texts(cell: Cell) -> dict[str, str] | None:
+def _commits_only_at_the_end(result: Result) -> bool:
     try:
-        lines = [json.loads(line) for line in text_lines(cell.folder / "utterances.jsonl")]
-        return {line["utt"]: line["hypothesis"] for line in lines}
-    except (OSError, ValueError, KeyError, TypeError):  # a result without it is shown unmarked
-        return None
-
-
-def _commits_only_at_the_end(cell: Cell) -> bool:
-    try:
-        log = read_log(cell.folder / "events.jsonl")
+        log = read_log(result.folder / "events.jsonl")
     except UserError:  # the numbers stand without their log
         return False
     return not any(step.committed for each in log.utterances for step in each.steps[:-1])

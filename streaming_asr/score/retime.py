@@ -21,9 +21,9 @@ from streaming_asr.files import write_text
 from streaming_asr.metrics import METRICS, Trace, compute, queued
 from streaming_asr.metrics import traces as traces_of
 from streaming_asr.metrics.clocks import Times, compute_times, median_trace
+from streaming_asr.metrics.table import CA, STEPS, known_of
 from streaming_asr.score import streams
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.score.formats.stream import CA, STEPS, known_of
 from streaming_asr.terminal import command_parser, console, shown
 
 SHOWN = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streaming_asr.score.results import read_cells
+from streaming_asr.score.results import read_results
 from streaming_asr.terminal import shown
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def table(folder: Path | str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    cells = read_cells(folder)
+    results = read_results(folder)
     grid = Table(
         title=Text(str(folder)),
         title_justify="left",
@@ -61,25 +61,25 @@ def table(folder: Path | str) -> Table:
     columns = [
         each
         for each in HEADLINE
-        if any(cell.metrics.get(each[0]) is not None or cell.error for cell in cells)
+        if any(result.metrics.get(each[0]) is not None or result.error for result in results)
     ]
     for _, heading, _ in columns:
         grid.add_column(heading, justify="right", no_wrap=True)
     remarks = []
-    for cell in cells:
-        notes = [*cell.notes, *([f"failed: {cell.error}"] if cell.error else [])]
+    for result in results:
+        notes = [*result.notes, *([f"failed: {result.error}"] if result.error else [])]
         mark = ""
         if notes:
             remarks.append("; ".join(notes))
             mark = f" [{len(remarks)}]"
         numbers = [
-            "failed" if cell.error and at == 0 else shown(cell.metrics.get(name), digits)
+            "failed" if result.error and at == 0 else shown(result.metrics.get(name), digits)
             for at, (name, _, digits) in enumerate(columns)
         ]
         # Text, not str: a cell's name may hold what rich reads as markup.
-        row = [cell.label + mark, cell.chunk, cell.split, *numbers]
-        grid.add_row(*map(Text, row), style="red" if cell.error else None)
-    if not all(cell.is_labelled for cell in cells):
+        row = [result.label + mark, result.chunk, result.split, *numbers]
+        grid.add_row(*map(Text, row), style="red" if result.error else None)
+    if not all(result.is_labelled for result in results):
         remarks.append("no reference: without texts beside the audio no errors can be counted")
     if remarks:
         grid.caption = Text("\n".join(f"[{at}] {text}" for at, text in enumerate(remarks, 1)))

@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streaming_asr.errors import check_one_of
+
 FINISH_TIMEOUT_S = 300  # for a server that went away while a run's files were being sent
 INIT_TIMEOUT_S = 30  # wandb's own 90 s would stall every cell of a sweep while a server is away
 
 
-_told: set[Path] = set()  # sweeps whose upload has been told of
+_announced: set[Path] = set()  # sweeps whose upload has been announced
 
 
 class TrackerWarning(UserWarning):
@@ -32,32 +34,19 @@ class TrackerWarning(UserWarning):
 
 
 class Tracker:
-    """The tracker that does nothing: `tracker=none`, and what is left after a failure."""
+    """Sends a run's numbers to W&B; without a run of W&B (`tracker=none`) it does nothing.
+
+    The first failure is a warning and ends the tracking.
+    """
+
+    def __init__(self, run: Any = None) -> None:
+        self._run = run
+        self._curves: set[str] = set()
+        self._alive = run is not None
 
     def log(self, values: Mapping[str, float], *, step: int) -> None:
         """Add one point to each named curve at a training step."""
 
-    def summary(self, values: Mapping[str, Any]) -> None:
-        """Keep the final scalars of this run, leaving out None (not measured)."""
-
-    def utterances(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep a table, one row per utterance; nested values become columns `outer.inner`."""
-
-    def report(self, page: Path) -> None:
-        """Keep the HTML report, with its timelines and their sound, as a medium of this run."""
-
-
-class WandbTracker(Tracker):
-    """Calls into one wandb run; the first failure is told and ends the tracking."""
-
-    def __init__(self, wandb: Any, run: Any, sweep: Path = Path("outputs")) -> None:
-        self._sweep = sweep
-        self._wandb = wandb
-        self._run = run
-        self._curves: set[str] = set()
-        self._alive = True
-
-    def log(self, values: Mapping[str, float], *, step: int) -> None:
         def send() -> None:
             # An x axis of our own: wandb's step must only grow, and a resumed training repeats.
             if not self._curves:
@@ -70,6 +59,8 @@ class WandbTracker(Tracker):
         self._guard("log", send)
 
     def summary(self, values: Mapping[str, Any]) -> None:
+        """Keep the final scalars of this run, leaving out None (not measured)."""
+
         def send() -> None:
             known = {name: value for name, value in values.items() if value is not None}
             for name in known:
@@ -79,45 +70,49 @@ class WandbTracker(Tracker):
         self._guard("summary", send)
 
     def utterances(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        if not rows:
-            return
+        """Keep a table, one row per utterance; nested values become columns `outer.inner`."""
 
         def send() -> None:
+            from wandb import Table
+
             flat = [_flat(row) for row in rows]
             columns = list(dict.fromkeys(name for row in flat for name in row))
             data = [[row.get(name) for name in columns] for row in flat]
-            table = self._wandb.Table(columns=columns, data=data, allow_mixed_types=True)
-            self._run.log({"utterances": table})
+            self._run.log({"utterances": Table(columns, data, allow_mixed_types=True)})
 
         self._guard("utterances", send)
 
     def report(self, page: Path) -> None:
+        """Keep the HTML report, with its timelines and their sound, as a medium of this run."""
+
         def send() -> None:
-            self._run.log({"report": self._wandb.Html(str(page), inject=False)})
+            from wandb import Html
+
+            self._run.log({"report": Html(str(page), inject=False)})
 
         self._guard("report", send)
 
-    def finish(self, *, failed: bool) -> None:
+    def finish(self, sweep: Path, *, failed: bool) -> None:
         """Close the run; where it was not sent, print the command that uploads it and the other
-        runs of its sweep, once for all of them."""
+        runs of its `sweep`, once for all of them."""
+        if self._run is None:
+            return
         offline = self._run.offline
-        # Even after a failed call: what did arrive before it is worth keeping.
-        self._alive = True
-        closed = self._guard("finish", lambda: self._run.finish(exit_code=int(failed)))
-        if (offline or not closed) and self._sweep not in _told:
-            _told.add(self._sweep)
-            command = f"streaming-asr sync {shlex.quote(str(self._sweep))}"
+        self._alive = True  # after a failed call too: what arrived before it is worth keeping
+        self._guard("finish", lambda: self._run.finish(exit_code=int(failed)))
+        if (offline or not self._alive) and sweep not in _announced:
+            _announced.add(sweep)
+            command = f"streaming-asr sync {shlex.quote(str(sweep))}"
             print(f"W&B runs are kept offline; to upload them: {command}")
 
-    def _guard(self, what: str, send: Callable[[], None]) -> bool:
+    def _guard(self, what: str, send: Callable[[], None]) -> None:
         if not self._alive:
-            return False
+            return
         try:
             send()
         except Exception as error:  # the run's result must not depend on any of them
             self._alive = False
             _warn(f"{what} failed", error)
-        return self._alive
 
 
 @contextlib.contextmanager
@@ -135,25 +130,18 @@ def tracker(
     if isinstance(settings, str):
         settings = {"name": settings}
     name = settings.get("name") or "none"
-    if name not in ("none", "wandb"):
-        from streaming_asr.errors import UserError
-
-        raise UserError(f"tracker={name}: a tracker is none or wandb; pass tracker=none")
+    check_one_of(("none", "wandb"), tracker=name)
     folder = Path(folder)
-    started = (
-        _start(config, settings, folder, experiment or config.get("name"), cell or folder.name)
-        if name == "wandb"
-        else None
-    )
-    if started is None:
-        yield Tracker()
-        return
+    track = Tracker()
+    if name == "wandb":
+        group = experiment or config.get("name")
+        track = Tracker(_start(config, settings, folder, group, cell or folder.name))
     failed = True
     try:
-        yield started
+        yield track
         failed = False
     finally:
-        started.finish(failed=failed)
+        track.finish(folder.parent, failed=failed)
 
 
 def _start(
@@ -162,21 +150,20 @@ def _start(
     folder: Path,
     group: str | None,
     name: str,
-) -> WandbTracker | None:
+) -> Any:
+    """Return a run of W&B, or None where there can be none, with a warning."""
     try:
         import wandb
     except Exception as error:  # not installed, or installed and broken
         _warn("import wandb failed (pip install wandb, or tracker=none)", error)
         return None
-    wanted: Any = settings.get("mode") or "offline"
     # Of newer versions alone; without it a run waits for a server that is gone for ever.
     patience = {"finish_timeout": FINISH_TIMEOUT_S, "finish_timeout_raises": True}
     known = getattr(wandb.Settings, "model_fields", {})
-    extra: dict[str, Any] = {name: value for name, value in patience.items() if name in known}
     # An unreachable server still leaves a run that can be uploaded later.
-    for mode in dict.fromkeys((wanted, "offline")):
+    for mode in dict.fromkeys((settings.get("mode") or "offline", "offline")):
         try:
-            run = wandb.init(
+            return wandb.init(
                 project=settings.get("project") or "streaming-asr",
                 entity=settings.get("entity"),
                 tags=list(settings.get("tags") or ()),
@@ -193,13 +180,11 @@ def _start(
                     disable_code=True,
                     disable_git=True,
                     x_disable_stats=True,  # its sampling would run beside the timed steps
-                    **extra,
+                    **{key: value for key, value in patience.items() if key in known},
                 ),
             )
         except Exception as error:
             _warn(f"wandb.init(mode={mode}) failed", error)
-        else:
-            return WandbTracker(wandb, run, folder.parent)
     return None
 
 

@@ -15,7 +15,7 @@ from streaming_asr.run import cell as cell_module
 from streaming_asr.run import command as run
 from streaming_asr.score import find_cells
 from streaming_asr.score.command import main
-from streaming_asr.score.results import read_cells
+from streaming_asr.score.results import read_results
 
 CELL = "method=parrot,chunk=300ms,data=phrases,model=none"
 
@@ -43,7 +43,7 @@ def test_a_cell_in_pieces_equals_one_that_ran_whole(tmp_path: Path) -> None:
     ]
     assert sizes == [2, 2, 1]
     assert find_cells(tmp_path) == sorted([ours, whole])
-    assert [each.folder.name for each in read_cells(tmp_path / "outputs" / "default")] == [CELL]
+    assert [each.folder.name for each in read_results(tmp_path / "outputs" / "default")] == [CELL]
 
 
 def test_a_finished_cell_is_skipped_whole_or_in_pieces(
@@ -65,7 +65,7 @@ def test_a_killed_sweep_in_pieces_is_completed_by_the_same_command(tmp_path: Pat
     killed = program(tmp_path, RUN, *command, KILL_AT="60")
     assert killed.returncode == -9
     root = tmp_path / "outputs" / "default"
-    unfinished = [each for each in read_cells(root) if each.error]
+    unfinished = [each for each in read_results(root) if each.error]
     assert unfinished and all("pieces are finished" in (each.error or "") for each in unfinished)
     assert run.main(command) == 0
     assert run.main(["-m", *arguments(tmp_path, "chunk=100ms,300ms", "name=unbroken")]) == 0
@@ -84,7 +84,7 @@ def test_a_lost_piece_is_told_and_completed(
     capsys.readouterr()
     assert main([str(tmp_path / "outputs")]) == 2
     assert "2 of 3 pieces are finished; the same command completes" in capsys.readouterr().err
-    (row,) = read_cells(tmp_path / "outputs")
+    (row,) = read_results(tmp_path / "outputs")
     assert (row.method, row.chunk_s) == ("parrot", 0.3)
     assert row.error is not None and row.error.startswith("2 of 3 pieces are finished")
     assert run.main(command) == 0

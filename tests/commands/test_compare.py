@@ -9,10 +9,10 @@ import pytest
 
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step, UtteranceLog
+from streaming_asr.metrics.table import unmeasured
 from streaming_asr.score import score_folder
 from streaming_asr.score.command import main
 from streaming_asr.score.compare import compare, read_runs, table
-from streaming_asr.score.formats.stream import unmeasured
 from streaming_asr.utterance import TimedWord
 
 

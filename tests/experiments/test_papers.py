@@ -15,7 +15,7 @@ from experiments.papers.compare import agrees, compare, main
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR
-from streaming_asr.score.results import read_cells
+from streaming_asr.score.results import read_results
 
 
 def table(paper: str, name: str):
@@ -151,7 +151,7 @@ def cell(root: Path, name: str = "method=whisperrt,chunk=300ms", *, wer=6.0, **c
 
 
 def lines(root: Path, paper: str = "whisperrt", name: str = "I", **options):
-    return list(compare(table(paper, name), read_cells(root), **options))
+    return list(compare(table(paper, name), read_results(root), **options))
 
 
 def test_a_result_stands_beside_its_row_and_no_other(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_what_cannot_be_compared_says_why(tmp_path: Path) -> None:
 
 
 def test_values_are_matched_by_pattern_by_list_and_literally(tmp_path: Path) -> None:
-    (only,) = read_cells(cell(tmp_path))
+    (only,) = read_results(cell(tmp_path))
     assert agrees(only, {"method.weights": "*300ms*", "data": ["tedlium", "librispeech"]})
     assert not agrees(only, {"method.weights": "*any_chunk*"})
     assert not agrees(only, {"method.nothing": "1"})

@@ -10,14 +10,14 @@ from report_cells import SENTENCE, TAXI, write_cell
 from experiments.figures.tables import write_table
 from streaming_asr.metrics.table import beside_wer, with_wer
 from streaming_asr.score.command import main
-from streaming_asr.score.results import BATCH, read_cells
+from streaming_asr.score.results import BATCH, read_results
 
 SAID = {"u1": (SENTENCE, SENTENCE), "u2": (TAXI, "call a tax for $25 please now")}
 NEVER = 99  # words held back: all of them until the flush
 
 
 def marked(root: Path) -> set[str]:
-    return {cell.method for cell in read_cells(root) if BATCH in cell.notes}
+    return {cell.method for cell in read_results(root) if BATCH in cell.notes}
 
 
 def test_a_row_with_offlines_text_that_commits_only_at_the_end_is_marked_as_batch(
@@ -66,6 +66,6 @@ def test_stability_is_shown_beside_wer_and_not_without_one(
 def test_a_corpus_without_references_has_no_stability_in_the_table(tmp_path: Path) -> None:
     unknown = {utt: ("", said) for utt, (_, said) in SAID.items()}
     write_cell(tmp_path / "method=ufal,chunk=300ms", texts=unknown)
-    (cell,) = read_cells(tmp_path)
+    (cell,) = read_results(tmp_path)
     assert cell.document["metrics"]["normalised_erasure"] is not None
     assert cell.metrics["normalised_erasure"] is None

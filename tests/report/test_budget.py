@@ -16,7 +16,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.report import build, main
 from streaming_asr.report.budget import apart, for_page, parse_budget, verdict
 from streaming_asr.score.compare import compare, read_runs
-from streaming_asr.score.results import read_cells
+from streaming_asr.score.results import read_results
 
 WORDS = "the harbour opens early on friday for all small boats"
 
@@ -38,7 +38,7 @@ def grid(root: Path) -> Path:
 
 
 def test_the_lowest_wer_within_the_budget_is_named_with_its_runner_up(tmp_path: Path) -> None:
-    cells = read_cells(grid(tmp_path / "g"))
+    cells = read_results(grid(tmp_path / "g"))
     late = {cell.method: cell.metrics["word_latency_committed_p90_ca_s"] for cell in cells}
     limit_s = (late["ufal"] + late["star"]) / 2  # type: ignore[operator]
     found = verdict(cells, parse_budget([f"commit_p90={limit_s:.3f}s", "rtf=0.9"]))
@@ -50,7 +50,7 @@ def test_the_lowest_wer_within_the_budget_is_named_with_its_runner_up(tmp_path: 
 
 def test_the_two_are_compared_as_score_compare_does(tmp_path: Path) -> None:
     root = grid(tmp_path / "g")
-    cells = {cell.method: cell for cell in read_cells(root)}
+    cells = {cell.method: cell for cell in read_results(root)}
     (whole,) = compare(read_runs([str(cells["ufal"].folder), str(cells["whisperrt"].folder)]))
     wer = whole.differences["wer"]
     assert wer is not None
@@ -62,7 +62,7 @@ def test_the_two_are_compared_as_score_compare_does(tmp_path: Path) -> None:
 
 
 def test_where_none_reaches_it_the_nearest_is_told_with_what_it_misses(tmp_path: Path) -> None:
-    cells = read_cells(grid(tmp_path / "g"))
+    cells = read_results(grid(tmp_path / "g"))
     fast = next(cell for cell in cells if cell.method == "whisperrt")
     late_s = fast.metrics["word_latency_committed_p90_ca_s"] or 0
     found = verdict(cells, parse_budget([f"commit_p90={1000 * late_s - 50:.0f}ms"]))
@@ -81,7 +81,7 @@ def test_a_single_run_within_it_has_no_runner_up_and_failed_runs_are_counted(
     config = json.dumps({"data": {"_target_": "x.Mini", "split": "clean"}})
     (failed / ".hydra").mkdir()
     (failed / ".hydra" / "config.yaml").write_text(config)
-    found = verdict(read_cells(root), parse_budget(["wer=1%"]))
+    found = verdict(read_results(root), parse_budget(["wer=1%"]))
     assert "  best: star 1000 ms: WER 0.0 %" in found[2]
     assert "  no runner-up: no other run is within it" in found
     assert found[-1].startswith("  1 left out")
@@ -89,7 +89,7 @@ def test_a_single_run_within_it_has_no_runner_up_and_failed_runs_are_counted(
 
 def test_an_interval_that_crosses_the_limit_is_said(tmp_path: Path) -> None:
     found = verdict(
-        read_cells(grid(tmp_path / "g")), parse_budget(["wer=3.5%", "commit_p90=1200ms"])
+        read_results(grid(tmp_path / "g")), parse_budget(["wer=3.5%", "commit_p90=1200ms"])
     )
     assert any("interval of wer" in line and "crosses the limit" in line for line in found)
 
@@ -98,12 +98,12 @@ def test_an_interval_that_crosses_the_limit_is_said(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("comit_p90=1s", "no such metric; did you mean commit_p90?"),
-        ("commit_p90=1", "is in s or ms; write 1s"),
-        ("commit_p90=-1s", "must be above 0"),
-        ("commit_p90=nan", "a number and its unit"),
-        ("commit_p90", "not metric=value"),
-        ("rtf=0.3s", "is a number; write 0.3"),
-        ("wer=0.1", "is in %; write 0.1%"),
+        ("commit_p90=1", "takes a number above 0 in s or ms, as in commit_p90=1s"),
+        ("commit_p90=0s", "a number above 0"),
+        ("commit_p90=nan", "a number above 0"),
+        ("commit_p90", "a number above 0"),
+        ("rtf=0.3s", "takes a number above 0, as in rtf=1"),
+        ("wer=0.1", "above 0 in %, as in wer=1%"),
         ("mean_beam=2", "not better high or low"),
     ],
 )
@@ -118,9 +118,7 @@ def test_a_wrong_budget_is_refused_before_anything_is_written(
     capsys.readouterr()
 
 
-def test_a_metric_is_limited_once_and_higher_ones_from_below() -> None:
-    with pytest.raises(UserError, match="limited twice"):
-        parse_budget(["rtf=1", "rtf_total=2"])
+def test_a_metric_that_is_better_high_is_limited_from_below() -> None:
     (limit,) = parse_budget(["headroom=3"])
     assert str(limit) == "headroom at least 3"
     (limit,) = parse_budget(["commit_p90=800ms"])
@@ -128,7 +126,7 @@ def test_a_metric_is_limited_once_and_higher_ones_from_below() -> None:
 
 
 def test_the_page_knows_every_pair_that_a_budget_can_choose(tmp_path: Path) -> None:
-    cells = read_cells(grid(tmp_path / "g"))
+    cells = read_results(grid(tmp_path / "g"))
     found = for_page(cells)
     # By WER star, ufal, whisperrt; star is the slowest, so any limit admits a tail of the order.
     order = [cells[n].method for n in found["order"]["mini clean"]]
@@ -141,7 +139,7 @@ def test_the_page_knows_every_pair_that_a_budget_can_choose(tmp_path: Path) -> N
 @pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt install chromium")
 def test_the_page_answers_as_the_command_does_and_fades_what_is_outside(tmp_path: Path) -> None:
     root = grid(tmp_path / "g")
-    cells = read_cells(root)
+    cells = read_results(root)
     late_s = next(
         cell.metrics["word_latency_committed_p90_ca_s"] for cell in cells if cell.method == "ufal"
     )

@@ -19,7 +19,7 @@ from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.report import build, main, table
 from streaming_asr.report.page import _said, page_data
 from streaming_asr.score.front import front
-from streaming_asr.score.results import Cell, read_cells
+from streaming_asr.score.results import Result, read_results
 
 # -- the cells and the terminal's table ------------------------------------------------------
 
@@ -52,7 +52,7 @@ def test_a_failed_cell_is_a_row_with_its_reason(tmp_path: Path) -> None:
     (failed / ".hydra").mkdir(parents=True)
     (failed / ".hydra" / "config.yaml").write_text("data: {name: mini, split: other}\nchunk: 1s\n")
     (failed / "failed.json").write_text('{"error": "UserError: no adapter [here]"}')
-    cell = next(cell for cell in read_cells(tmp_path) if cell.method == "ufal")
+    cell = next(cell for cell in read_results(tmp_path) if cell.method == "ufal")
     assert (cell.chunk_s, cell.split, cell.metrics) == (1.0, "mini other", {})
     text = rendered(tmp_path)
     assert "failed: UserError: no adapter [here]" in text
@@ -65,7 +65,7 @@ def test_another_schema_and_a_damaged_file_are_marked_rows_without_numbers(tmp_p
     later = write_cell(tmp_path / "b") / "metrics.json"
     later.write_text(later.read_text().replace('"schema": 1', '"schema": 2'))
     (write_cell(tmp_path / "c") / "metrics.json").write_text('{"schema": 1, "met')
-    cells = {cell.name: cell for cell in read_cells(tmp_path)}
+    cells = {cell.name: cell for cell in read_results(tmp_path)}
     a, b, c = (cells[name] for name in "abc")
     assert a.error is None
     assert b.error == "metrics.json has schema 2, this report reads 1; score again"
@@ -87,7 +87,7 @@ def test_what_speaks_against_comparing_rows_is_noted(tmp_path: Path) -> None:
         if name == "e":
             text = text.replace('"fixed"', '"best_effort"')
         path.write_text(text)
-    notes = {cell.name: cell.notes for cell in read_cells(tmp_path)}
+    notes = {cell.name: cell.notes for cell in read_results(tmp_path)}
     assert (notes["a"], notes["b"]) == (("folder a",), ("folder b",))  # of one name, else
     assert notes["c"] == ("scored by metrics version 0, most others 2", "folder c")
     machine = "measured on another machine: slide rule 2, most others abacus 2"
@@ -97,7 +97,7 @@ def test_what_speaks_against_comparing_rows_is_noted(tmp_path: Path) -> None:
         "feed best_effort: the text depends on the machine",
         "folder e",
     )
-    assert [cell.is_odd for cell in read_cells(tmp_path)] == [False, False, True, True, False]
+    assert [cell.is_odd for cell in read_results(tmp_path)] == [False, False, True, True, False]
 
 
 def test_a_run_of_other_data_is_marked_and_neither_best_nor_on_the_front(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_run_of_other_data_is_marked_and_neither_best_nor_on_the_front(tmp_pat
     write_cell(tmp_path / "method=u2,chunk=300ms", texts=fewer)
     other = {"u1": ("good morning", "good morning")}
     write_cell(tmp_path / "method=u2,chunk=300ms,data.split=other", split="other", texts=other)
-    cells = read_cells(tmp_path)
+    cells = read_results(tmp_path)
     (odd,) = [cell for cell in cells if cell.notes]
     assert odd.notes == ("of other data: 1 utterances, most others 2 utterances",)
     assert (odd.method, odd.split, odd.is_odd) == ("u2", "mini clean", True)
@@ -116,9 +116,9 @@ def test_a_run_of_other_data_is_marked_and_neither_best_nor_on_the_front(tmp_pat
 
 
 def test_the_front_are_the_runs_that_none_of_their_data_betters() -> None:
-    def cell(name: str, latency_s: float | None, wer: float, split: str = "clean") -> Cell:
+    def cell(name: str, latency_s: float | None, wer: float, split: str = "clean") -> Result:
         metrics = {"word_latency_committed_p50_ca_s": latency_s, "wer": wer}
-        return Cell(Path(name), name, "m", "", 0.3, split, metrics)
+        return Result(Path(name), name, "m", "", 0.3, split, metrics)
 
     cells = [
         cell("fast", 0.5, 9.0),
@@ -142,7 +142,7 @@ def test_noise_makes_other_data_of_a_corpus(tmp_path: Path) -> None:
         document = json.loads((path / "metrics.json").read_text())
         document["config"]["data"] |= {"snr_db": ratio, "noise": "/sounds/rain"}
         (path / "metrics.json").write_text(json.dumps(document))
-    cells = read_cells(tmp_path)
+    cells = read_results(tmp_path)
     assert {cell.split for cell in cells} == {"mini clean rain 20 dB", "mini clean rain 0 dB"}
     assert {cell.label for cell in cells} == {"ufal"}
     assert set(front(cells).values()) == {True}
@@ -151,7 +151,7 @@ def test_noise_makes_other_data_of_a_corpus(tmp_path: Path) -> None:
 def test_results_that_were_set_aside_are_no_rows(tmp_path: Path) -> None:
     write_cell(tmp_path / "method=whisperrt,chunk=300ms")
     write_cell(tmp_path / "method=whisperrt,chunk=300ms.old-1")
-    assert [cell.name for cell in read_cells(tmp_path)] == ["method=whisperrt,chunk=300ms"]
+    assert [cell.name for cell in read_results(tmp_path)] == ["method=whisperrt,chunk=300ms"]
 
 
 @pytest.mark.parametrize("name", ["empty", "missing"])
@@ -608,5 +608,5 @@ def test_the_verdict_tells_the_difference_from_offline_with_its_interval(tmp_pat
     (told,) = page_data(tmp_path)["verdicts"]
     assert told.startswith("whisperrt at 300 ms: 50.0 points worse than offline [50.0, 50.0], ")
     assert re.search(r", \d\.\d s earlier\.$", told)
-    (tmp_path / "method=offline,chunk=300ms" / "events.jsonl").unlink()  # as in a copied table
+    (tmp_path / "method=offline,chunk=300ms" / "utterances.jsonl").unlink()  # as in a copied table
     assert page_data(tmp_path)["verdicts"][0].startswith("whisperrt at 300 ms: WER 50.0 %")

@@ -20,7 +20,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.report.marks import Mark, read_marks
 from streaming_asr.report.page import page_data
 from streaming_asr.score.front import FRONT, ceiling
-from streaming_asr.score.results import read_cells
+from streaming_asr.score.results import read_results
 
 MARKS = """marks:
 - {label: "small, 300 ms", x: 0.9, y: 5.1, source: "Authors 2025, table I"}
@@ -79,9 +79,9 @@ def numbered(root: Path, points: Mapping[str, tuple[float, float]]) -> Path:
 
 def test_a_run_far_above_the_rest_stands_at_the_edge_with_its_number(tmp_path: Path) -> None:
     usual = {f"whisperrt {n}00ms": (n / 10, 20.0 - n) for n in (1, 2, 3, 4)}
-    assert ceiling(read_cells(numbered(tmp_path / "usual", usual))) is None
+    assert ceiling(read_results(numbered(tmp_path / "usual", usual))) is None
     root = numbered(tmp_path / "high", {**usual, "star 100ms": (0.5, 400.0)})
-    top = ceiling(read_cells(root))
+    top = ceiling(read_results(root))
     assert top is not None and 20 < top < 60
     assert page_data(root)["ceilings"] == {"": top}
     texts = re.findall("<!-- (.*) -->", draw(root, tmp_path / "x.svg").read_text())
@@ -142,7 +142,7 @@ def test_a_failed_run_and_the_whole_recording_are_named(tmp_path: Path) -> None:
     (root / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "no adapter"}')
     texts = re.findall("<!-- (.*) -->", draw(root, tmp_path / "x.svg").read_text())
     assert {"whole", "300 ms", "star: failed"} <= set(texts)
-    chunks = {cell.method: cell.chunk for cell in read_cells(root) if not cell.error}
+    chunks = {cell.method: cell.chunk for cell in read_results(root) if not cell.error}
     assert chunks == {"offline": "whole", "ufal": "300 ms"}
 
 
@@ -192,7 +192,7 @@ def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
         (["--figure", "cost=x.svg"], "no such figure; there are pareto, arwer, rtf, parts"),
         (["--table", "x.csv"], "the suffix is .md or .tex"),
         (["--table", "x.md", "--metrics", "wr"], "--metrics wr: no such metric"),
-        (["--figure", "x.svg", "--marks", "none.yaml"], "none.yaml: not readable as YAML"),
+        (["--figure", "x.svg", "--marks", "none.yaml"], "none.yaml: no YAML with a list `marks`"),
     ],
 )
 def test_wrong_wishes_are_refused(
@@ -231,12 +231,12 @@ def test_published_numbers_are_read_where_the_folder_has_them(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[1, 2]", "has no list `marks`"),
-        ("marks: [{label: a, x: 1, y: 2}]", "mark 1: is .* it needs label, x, y, source"),
-        ("marks: [{label: a, x: 1, y: 2, source: b, colour: red}]", "mark 1: is"),
-        ("marks: [{label: a, x: 1, y: .nan, source: b}]", "mark 1: y is nan; write a number"),
-        ("marks: [{label: a, x: 1, y: 2, source: b, figure: c}]", "figure is c; it is pareto,"),
-        ("marks: [", "not readable as YAML"),
+        ("[1, 2]", "a list `marks`"),
+        ("marks: [{label: a, x: 1, y: 2}]", "missing required field `source`"),
+        ("marks: [{label: a, x: 1, y: 2, source: b, colour: red}]", "unknown field `colour`"),
+        ("marks: [{label: a, x: 1, y: .nan, source: b}]", "at `.*marks.*y`"),
+        ("marks: [{label: a, x: 1, y: 2, source: b, figure: c}]", "Invalid enum value 'c'"),
+        ("marks: [", "no YAML with a list `marks`"),
     ],
 )
 def test_wrong_marks_are_refused(text: str, told: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from streaming_asr.cells import folder as cells
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.run import command as run
-from streaming_asr.score.results import read_cells
+from streaming_asr.score.results import read_results
 from streaming_asr.terminal import exit_status
 
 AXES = ("chunk=20ms,100ms,200ms,300ms", "seed=1,2")
@@ -165,7 +165,7 @@ def test_a_missing_adapter_fails_its_own_cells_and_the_others_run(
     root = tmp_path / "outputs" / "default"
     told = capsys.readouterr()
     assert "1 of 2 cells failed" in told.err and "no such weights of trained" in told.err
-    finished, failed = read_cells(root)
+    finished, failed = read_results(root)
     assert (failed.method, failed.chunk_s, failed.split) == ("trained", 0.3, finished.split)
     assert failed.error is not None and "no such weights of trained" in failed.error
     assert (root / "report.html").is_file()

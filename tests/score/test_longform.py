@@ -19,7 +19,7 @@ from streaming_asr.metrics.longform import (
     errors_by_time,
     lag_over_time,
     resegment,
-    sentence_lagging_ms,
+    sentence_laal_ms,
     sentences,
     stream_laal,
 )
@@ -56,13 +56,10 @@ def test_each_sentence_is_timed_from_its_own_start() -> None:
     # Sentence 1: tokens at 1.0 and 2.0 s of 0 ... 2 s: lags 1.0 and 2.0 - 1.0; mean 1.0.
     # Sentence 2 starts at 10 s: its tokens at 11 and 12 s are at 1.0 and 2.0 of 4 s; reference of
     # 4 words, so the oracle's pace is 1 s: lags 1.0 and 1.0. The third got no token.
-    parts = [
-        Sentence("the cat", 0.0, 2.0),
-        Sentence("it sat down here", 10.0, 14.0),
-        Sentence("why?", 20.0, 21.0),
-    ]
-    delays_ms = [1000.0, 2000.0, 11_000.0, 12_000.0]
-    assert sentence_lagging_ms(delays_ms, parts, [2, 2, 0]) == [1000.0, 1000.0]
+    delays_ms = [1000.0, 2000.0]  # after the start of each
+    assert sentence_laal_ms(Sentence("the cat", 0.0, 2.0), delays_ms, 21.0) == 1000.0
+    assert sentence_laal_ms(Sentence("it sat down here", 10.0, 14.0), delays_ms, 21.0) == 1000.0
+    assert sentence_laal_ms(Sentence("why?", 20.0, 21.0), [], 21.0) is None
 
 
 def test_text_is_cut_where_the_error_rate_is_least() -> None:

@@ -9,8 +9,8 @@ import pytest
 from two_words import a_cell
 
 from streaming_asr.errors import UserError
+from streaming_asr.metrics.table import CA, CU, STEPS, unmeasured
 from streaming_asr.score.command import main
-from streaming_asr.score.formats.stream import CA, CU, STEPS, unmeasured
 from streaming_asr.score.retime import retime
 
 

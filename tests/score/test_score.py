@@ -20,7 +20,7 @@ from streaming_asr.metrics import METRICS, METRICS_VERSION
 from streaming_asr.report import table
 from streaming_asr.score import find_cells, score_folder
 from streaming_asr.score.command import main
-from streaming_asr.score.results import read_cells
+from streaming_asr.score.results import read_results
 from streaming_asr.utterance import TimedWord
 
 HEADER: dict[str, Any] = {
@@ -211,7 +211,7 @@ def test_an_invalid_log_loses_its_numbers_and_its_row_says_why(tmp_path: Path) -
     with pytest.raises(InvalidLog, match="9 words are retracted where 0 were committed"):
         score_folder(cell)
     assert not (cell / "utterances.jsonl").exists()
-    (row,) = read_cells(tmp_path)
+    (row,) = read_results(tmp_path)
     assert row.metrics == {} and row.error is not None
     assert row.error.startswith("invalid log: line 3: 9 words are retracted")
 

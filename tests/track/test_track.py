@@ -13,8 +13,7 @@ import pytest
 from wandb_server import records, stand_in
 
 from streaming_asr.errors import UserError
-from streaming_asr.track.tracker import Tracker, TrackerWarning, tracker
-from streaming_asr.track.tracker import tracker as track_module
+from streaming_asr.track.tracker import TrackerWarning, tracker
 
 CONFIG = {"name": "grid", "chunk": "300ms", "tracker": {"name": "wandb", "mode": "offline"}}
 
@@ -101,9 +100,8 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
 
 def test_tracker_none_never_imports_wandb(tmp_path: Path) -> None:
     code = (
-        "import sys; from streaming_asr.track.tracker import tracker, Tracker\n"
+        "import sys; from streaming_asr.track.tracker import tracker\n"
         "with tracker({'tracker': {'name': 'none'}}, folder=sys.argv[1]) as track:\n"
-        "    assert type(track) is Tracker\n"
         "    track.log({'loss': 1.0}, step=1); track.summary({'wer': 1.0})\n"
         "assert 'wandb' not in sys.modules and 'torch' not in sys.modules\n"
     )
@@ -119,7 +117,7 @@ def test_without_wandb_installed_the_run_goes_on(
         pytest.warns(TrackerWarning, match=r"import wandb failed .*tracker=none"),
         tracker(CONFIG, folder=tmp_path) as track,
     ):
-        assert type(track) is Tracker
+        track.summary({"wer": 1.0})
 
 
 def test_an_unreachable_server_leaves_an_offline_run(
@@ -148,7 +146,7 @@ def test_a_server_that_is_away_or_fails_costs_the_run_nothing(
     answer: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("wandb")
-    monkeypatch.setattr(track_module, "INIT_TIMEOUT_S", 1)
+    monkeypatch.setattr("streaming_asr.track.tracker.INIT_TIMEOUT_S", 1)
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     with stand_in(lambda query, variables: answer) as address:
@@ -227,7 +225,7 @@ def test_a_run_that_raises_is_closed_as_failed_and_its_error_kept(
 
 def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
     with (
-        pytest.raises(UserError, match="tracker=mlflow: a tracker is none or wandb"),
+        pytest.raises(UserError, match=r"tracker=.mlflow.: one of none, wandb"),
         tracker({"tracker": "mlflow"}, folder=tmp_path),
     ):
         pass

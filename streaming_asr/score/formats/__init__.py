@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.score.formats import nist, simuleval, simulstream, simulstreaming, whisper_online
-from streaming_asr.score.formats.stream import Stream
+from streaming_asr.score.formats.foreign import ForeignRecording
 
 
 @dataclass(frozen=True)
 class Format:
     """How one format is read and written.
 
-    `read(path)` gives the recordings and what the file knows of them (of stream.EVERYTHING),
+    `read(path)` gives the recordings and what the file knows of them (of metrics.table.EVERYTHING),
     `write(log, folder)` the files written. With `two_modes` the emission times may be those of
     either clock, and both take `comp_unaware`.
     """
 
     what: str
-    read: Callable[..., tuple[list[Stream], set[str]]]
+    read: Callable[..., tuple[list[ForeignRecording], set[str]]]
     write: Callable[..., list[Path]] | None = None
     two_modes: bool = False
 

@@ -13,7 +13,7 @@ from streaming_asr.corpora.nist import ctm_words, segments
 from streaming_asr.corpora.rows import names_of, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log, UtteranceLog, committed_words
-from streaming_asr.score.formats.stream import Emission, Stream, reference
+from streaming_asr.score.formats.foreign import Emission, ForeignRecording, reference
 from streaming_asr.utterance import Utterance
 
 CTM_FILE, STM_FILE = "hyp.ctm", "ref.stm"
@@ -34,16 +34,16 @@ def write_ctm(log: Log, folder: Path) -> list[Path]:
     return [write_lines(folder / CTM_FILE, lines)]
 
 
-def read_ctm(path: Path) -> tuple[list[Stream], set[str]]:
+def read_ctm(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     """Return the recordings of a CTM file, which knows of time only where the words lie."""
-    streams = []
+    recordings = []
     for name, words in ctm_words(path).items():
         emission = Emission(
             tuple(f" {word.text}" for word in words),
             words=tuple((word.start_s, word.end_s, word.confidence) for word in words),
         )
-        streams.append(Stream(names_of(name), (emission,)))
-    return streams, set()
+        recordings.append(ForeignRecording(names_of(name), (emission,)))
+    return recordings, set()
 
 
 def write_stm(log: Log, folder: Path) -> list[Path]:
@@ -57,16 +57,16 @@ def write_stm(log: Log, folder: Path) -> list[Path]:
     return [write_lines(folder / STM_FILE, lines)]
 
 
-def read_stm(path: Path) -> tuple[list[Stream], set[str]]:
+def read_stm(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     """Return the recordings of an STM file taken as a hypothesis; it tells no emission time."""
-    streams = [
-        Stream(
+    recordings = [
+        ForeignRecording(
             names_of(name),
             (Emission(tuple(f" {word}" for each in found for word in each.text.split())),),
         )
         for name, found in segments(path).items()
     ]
-    return streams, set()
+    return recordings, set()
 
 
 def references(path: Path) -> list[Utterance]:

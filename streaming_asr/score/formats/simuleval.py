@@ -18,12 +18,15 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.corpora.rows import json_rows, names_of, numbers, write_lines
+import msgspec
+
+from streaming_asr.corpora.rows import names_of, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
 from streaming_asr.metrics import clocks, trace
 from streaming_asr.metrics.latency import commit_steps
-from streaming_asr.score.formats.stream import CA, COMMITS, CU, Emission, Stream, known_of
+from streaming_asr.metrics.table import CA, COMMITS, CU, known_of
+from streaming_asr.score.formats.foreign import Emission, ForeignRecording, Time, typed_rows
 
 FILE = "instances.log"
 
@@ -31,7 +34,7 @@ FILE = "instances.log"
 def write(log: Log, folder: Path) -> list[Path]:
     """Write folder/instances.log. A failed utterance has an empty prediction.
 
-    Raises UserError for a log without audio times. `elapsed` is left out where streams shared
+    Raises UserError for a log without audio times. `elapsed` is left out where recordings shared
     their compute or it was never known.
     """
     known = known_of(log.header)
@@ -67,45 +70,47 @@ def write(log: Log, folder: Path) -> list[Path]:
     return [write_lines(folder / FILE, lines)]
 
 
-def read(path: Path) -> tuple[list[Stream], set[str]]:
-    """Return the recordings of an instances.log, and what it knows (of stream.EVERYTHING)."""
-    streams: list[Stream] = []
+class Row(msgspec.Struct):
+    """A line of instances.log, as far as it is read."""
+
+    prediction: str
+    delays: list[Time]
+    elapsed: list[Time] = []
+    elapsed_fifo: list[Time] | None = None  # ours alone
+    reference: str | None = None
+    source: str | list[str] | None = None
+    source_length: Time | None = None
+    index: int | None = None
+
+
+def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
+    """Return the recordings of an instances.log, and what it knows (of table.EVERYTHING)."""
+    recordings: list[ForeignRecording] = []
     with_compute = True
-    for where, row in json_rows(path):
-        prediction, delays = row.get("prediction"), row.get("delays")
-        said = row.get("reference")
-        if not isinstance(said, str | None):
-            raise UserError(f"{where}: `reference` is {repr(said)[:60]}; it must be a text.")
-        if not isinstance(prediction, str) or delays is None:
+    for where, row in typed_rows(path, Row):
+        words = [f" {word}" for word in row.prediction.split()]
+        if len(words) != len(row.delays) == len(row.prediction):
+            words = list(row.prediction)  # made with --eval-latency-unit char
+        if len(words) != len(row.delays):
             raise UserError(
-                f"{where}: no `prediction` with `delays`; this reads text-output instances.log."
-            )
-        delays_ms = numbers(delays, f"{where}: `delays`")
-        words = [f" {word}" for word in prediction.split()]
-        if len(words) != len(delays_ms) and len(prediction) == len(delays_ms):
-            words = list(prediction)  # made with --eval-latency-unit char
-        if len(words) != len(delays_ms):
-            raise UserError(
-                f"{where}: {len(words)} words with {len(delays_ms)} delays; the latency unit must "
+                f"{where}: {len(words)} words with {len(row.delays)} delays; the latency unit must "
                 "be word or char."
             )
-        key = "elapsed_fifo" if "elapsed_fifo" in row else "elapsed"
-        times_ms = numbers(row.get(key) or [], f"{where}: `{key}`")
+        queued = row.elapsed_fifo is not None
+        times_ms = row.elapsed_fifo or row.elapsed
         if len(times_ms) != len(words):
             with_compute = with_compute and not words
             times_ms = []
-        source = row.get("source")
-        name = source[0] if isinstance(source, list) and source else source
-        length_ms = row.get("source_length")
-        streams.append(
-            Stream(
-                (*names_of(str(name or row.get("index", len(streams)))),),
-                _emissions(words, delays_ms, times_ms, queued=key == "elapsed_fifo"),
-                said,
-                None if length_ms is None else numbers([length_ms], where)[0] / 1000.0,
+        sources = [row.source] if isinstance(row.source, str) else row.source
+        recordings.append(
+            ForeignRecording(
+                names_of((sources or [str(row.index)])[0]),
+                _emissions(words, row.delays, times_ms, queued=queued),
+                row.reference,
+                None if row.source_length is None else row.source_length / 1000.0,
             )
         )
-    return streams, {CU, CA, COMMITS} if with_compute else {CU, COMMITS}
+    return recordings, {CU, CA, COMMITS} if with_compute else {CU, COMMITS}
 
 
 def _emissions(

@@ -16,28 +16,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
-from streaming_asr.corpora.rows import json_rows, names_of, numbers, write_lines
+import msgspec
+
+from streaming_asr.corpora.rows import names_of, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
 from streaming_asr.metrics import trace
 from streaming_asr.metrics.longform import Sentence, sentences
-from streaming_asr.score.formats.stream import (
-    CA,
-    COMMITS,
-    CU,
-    DISPLAY,
-    STEPS,
-    Emission,
-    Stream,
-    known_of,
-)
+from streaming_asr.metrics.table import CA, COMMITS, CU, DISPLAY, STEPS, known_of
+from streaming_asr.score.formats.foreign import Emission, ForeignRecording, Time, typed_rows
 from streaming_asr.text.normalise import common_prefix
 
 FILE = "metrics.jsonl"
 BLANK = "▁"  # SentencePiece's sign for the blank before a word
-KINDS = ("generated", "deleted")
 BYTE_BLANK = "Ġ"  # the same in byte-level BPE
 
 
@@ -101,17 +94,19 @@ def write(log: Log, folder: Path) -> list[Path]:
     ]
 
 
-class Chunk(NamedTuple):
-    """One line: times in seconds, tokens added and taken back, tokens committed if it tells."""
+class Row(msgspec.Struct):
+    """A line: what names a recording, or a chunk with the tokens it added and took back."""
 
-    audio_s: float
-    compute_s: float
-    generated: list[str]
-    deleted: list[str]
-    n_committed: int | None
+    id: int | str | None = None
+    metadata: dict[str, Any] | None = None
+    total_audio_processed: Time = 0.0
+    computation_time: Time = 0.0
+    generated_tokens: list[str] = []
+    deleted_tokens: list[str] = []
+    committed_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
-def read(path: Path) -> tuple[list[Stream], set[str]]:
+def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     """Return the recordings of a simulstream log, which knows both clocks, every step and what was
     displayed.
 
@@ -120,71 +115,61 @@ def read(path: Path) -> tuple[list[Stream], set[str]]:
     """
     names: dict[int | str, str] = {}
     failed: dict[str, str] = {}
-    found: dict[str, list[Chunk]] = {}
-    for where, row in json_rows(path):
-        key = row.get("id")
-        if not isinstance(key, int | str | None):
-            raise UserError(f"{where}: `id` is {repr(key)[:60]}; it must be a number or a text.")
-        if "metadata" in row:
-            metadata = row["metadata"] if isinstance(row["metadata"], dict) else {}
-            name = metadata.get("wav_name")
-            if not isinstance(name, str) or key is None:
+    chunks_of: dict[str, list[Row]] = {}
+    for where, row in typed_rows(path, Row):
+        if row.metadata is not None:
+            name = row.metadata.get("wav_name")
+            if not isinstance(name, str) or row.id is None:
                 raise UserError(f"{where}: no `id` with `wav_name`; whose lines are these?")
-            names[key] = name
-            if "failed" in metadata:
-                failed[name] = str(metadata["failed"])
-        elif key is not None:
-            if key not in names:
+            names[row.id] = name
+            if "failed" in row.metadata:
+                failed[name] = str(row.metadata["failed"])
+        elif row.id is not None:
+            if row.id not in names:
                 raise UserError(
-                    f"{where}: id {key!r} has no `metadata` line before it; the recording is "
+                    f"{where}: id {row.id!r} has no `metadata` line before it; the recording is "
                     "unknown."
                 )
-            found.setdefault(names[key], []).append(_chunk(row, where))
+            if any(BYTE_BLANK in token for token in row.generated_tokens):
+                raise UserError(
+                    f"{where}: tokens of byte-level BPE ({BYTE_BLANK}), which only their tokenizer "
+                    f"turns into text; write words, or SentencePiece tokens ({BLANK})."
+                )
+            chunks_of.setdefault(names[row.id], []).append(row)
     tells_commits = all(
-        chunk.n_committed is not None
-        for name, chunks in found.items()
-        for chunk in chunks
+        row.committed_tokens is not None
+        for name, rows in chunks_of.items()
+        for row in rows
         if name not in failed
     )
-    streams = [
-        Stream(
+    recordings = [
+        ForeignRecording(
             names_of(name),
-            () if name in failed else _emissions(chunks, path, name, tells_commits=tells_commits),
+            () if name in failed else _emissions(rows, path, name, tells_commits=tells_commits),
             error=failed.get(name),
         )
-        for name, chunks in found.items()
+        for name, rows in chunks_of.items()
     ]
-    return streams, {CU, CA, STEPS, DISPLAY} | ({COMMITS} if tells_commits else set())
-
-
-def _chunk(row: dict[str, Any], where: str) -> Chunk:
-    audio_s, compute_s = numbers(
-        [row.get("total_audio_processed"), row.get("computation_time")], where
-    )
-    n_committed = row.get("committed_tokens")
-    if n_committed is not None and not (type(n_committed) is int and n_committed >= 0):
-        raise UserError(f"{where}: `committed_tokens` must be a whole number from 0.")
-    generated, deleted = (_tokens(row.get(f"{name}_tokens"), where) for name in KINDS)
-    return Chunk(audio_s, compute_s, generated, deleted, n_committed)
+    return recordings, {CU, CA, STEPS, DISPLAY} | ({COMMITS} if tells_commits else set())
 
 
 def _emissions(
-    chunks: Sequence[Chunk], path: Path, name: str, *, tells_commits: bool
+    rows: Sequence[Row], path: Path, name: str, *, tells_commits: bool
 ) -> tuple[Emission, ...]:
     tokens: list[str] = []
     committed: list[str] = []
     emissions = []
-    with_blanks = any(BLANK in token for chunk in chunks for token in chunk.generated)
-    for k, chunk in enumerate(chunks):
-        kept = len(tokens) - len(chunk.deleted)
-        if kept < 0 or tokens[kept:] != chunk.deleted:
+    with_blanks = any(BLANK in token for row in rows for token in row.generated_tokens)
+    for k, row in enumerate(rows):
+        kept = len(tokens) - len(row.deleted_tokens)
+        if kept < 0 or tokens[kept:] != row.deleted_tokens:
             raise UserError(
-                f"{path}: {name}: the tokens {chunk.deleted} are deleted but are not the last ones "
-                f"shown, {tokens[-5:]}; the log is damaged."
+                f"{path}: {name}: the tokens {row.deleted_tokens} are deleted but are not the last "
+                f"ones shown, {tokens[-5:]}; the log is damaged."
             )
-        tokens = tokens[:kept] + chunk.generated
-        n_final = chunk.n_committed if tells_commits else 0
-        if k == len(chunks) - 1 and not tells_commits:
+        tokens = tokens[:kept] + row.generated_tokens
+        n_final = row.committed_tokens if tells_commits else 0
+        if k == len(rows) - 1 and not tells_commits:
             n_final = len(tokens)
         if n_final is None or n_final > len(tokens):
             raise UserError(
@@ -197,8 +182,8 @@ def _emissions(
             Emission(
                 tuple(words[same:]),
                 tuple(_words(tokens[n_final:], with_blanks)),
-                audio_s=chunk.audio_s,
-                compute_s=chunk.compute_s,
+                audio_s=row.total_audio_processed,
+                compute_s=row.computation_time,
                 retracted=len(committed) - same,
             )
         )
@@ -218,14 +203,3 @@ def _words(tokens: Sequence[str], with_blanks: bool) -> list[str]:
         else:
             words[-1] += text
     return words
-
-
-def _tokens(value: Any, where: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(token, str) for token in value):
-        raise UserError(f"{where}: `generated_tokens` and `deleted_tokens` must be lists of text.")
-    if any(BYTE_BLANK in token for token in value):
-        raise UserError(
-            f"{where}: tokens of byte-level BPE ({BYTE_BLANK}), which only their tokenizer turns "
-            f"into text; write words, or SentencePiece tokens ({BLANK})."
-        )
-    return value

@@ -17,15 +17,8 @@ from streaming_asr.corpora.rows import files, numbers, text_rows, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
 from streaming_asr.metrics import clocks
-from streaming_asr.score.formats.stream import (
-    CA,
-    COMMITS,
-    CU,
-    Emission,
-    Stream,
-    file_name,
-    known_of,
-)
+from streaming_asr.metrics.table import CA, COMMITS, CU, known_of
+from streaming_asr.score.formats.foreign import Emission, ForeignRecording, file_name
 from streaming_asr.text.normalise import pieces
 
 LINE = re.compile(r"(\d+(?:\.\d+)?) (-?\d+) (-?\d+) ?(.*)")
@@ -67,12 +60,12 @@ def write(log: Log, folder: Path, *, comp_unaware: bool = False) -> list[Path]:
     return written
 
 
-def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[Stream], set[str]]:
+def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[ForeignRecording], set[str]]:
     """Return the recording of a file, or the recordings of a folder of *.txt, by file name.
 
     It knows one clock: the audio clock where `comp_unaware`, else the compute clock.
     """
-    streams = []
+    recordings = []
     for file in files(path, (".txt", ".log", ".out")):
         rows: list[tuple[float, str]] = []
         for where, line in text_rows(file):
@@ -93,5 +86,5 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[Stream], set[s
             )
             for seen_s, text in rows
         )
-        streams.append(Stream((file_name(file),), emissions))
-    return streams, {CU if comp_unaware else CA, COMMITS}
+        recordings.append(ForeignRecording((file_name(file),), emissions))
+    return recordings, {CU if comp_unaware else CA, COMMITS}

@@ -7,26 +7,22 @@ a file does not tell is listed in the log's header as `unmeasured`: metrics that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote
 
+import msgspec
+
+from streaming_asr.corpora.rows import MOST, json_rows
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, Samples
-from streaming_asr.metrics import METRICS
 from streaming_asr.utterance import Utterance
 
-# What a file may know, and so what can be computed from it.
-CU = "audio clock"  # a_k
-CA = "compute clock"  # f_k
-STEPS = "steps"  # every step, also those that say nothing
-DISPLAY = "display"  # what stood on the screen, committed or not
-COMMITS = "commits"  # when each word became final
-INSIDE = "method"  # what a method counts and declares, which no other tool's format carries
-EVERYTHING = frozenset({CU, CA, STEPS, DISPLAY, COMMITS, INSIDE})
+T = TypeVar("T")
+Time = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
 
 
 @dataclass(frozen=True)
@@ -43,8 +39,8 @@ class Emission:
 
 
 @dataclass(frozen=True)
-class Stream:
-    """One recording as a file tells it. `names` are what it may be called, best first."""
+class ForeignRecording:
+    """One recording in another tool's file; `names` are what it may be called, best first."""
 
     names: tuple[str, ...]
     emissions: tuple[Emission, ...]
@@ -61,6 +57,18 @@ class Imported:
     absent: list[str] = field(default_factory=list)  # references the file says nothing about
 
 
+def typed_rows(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
+    """Yield ("file, line n", row) of a file of one JSON object per line, each as `kind`, a struct
+    of msgspec. Raises UserError for a line whose fields are of other types."""
+    for where, row in json_rows(path):
+        try:
+            yield where, msgspec.convert(row, kind)
+        except msgspec.ValidationError as error:
+            raise UserError(
+                f"{where}: {error}; is the file in the format that was named?"
+            ) from error
+
+
 def reference(utt: str, text: str, duration_s: float, **fields: Any) -> Utterance:
     """Return an utterance of which only the reference is known."""
     return Utterance(utt, text, _no_sound, duration_s, **fields)
@@ -75,19 +83,10 @@ def file_name(path: Path) -> str:
     return unquote(path.name.removesuffix(path.suffix))
 
 
-def unmeasured(known: Iterable[str]) -> dict[str, str]:
-    """Return the metrics that a file which knows only `known` (of EVERYTHING) cannot give, each
-    with what is missing for it."""
-    lacks = EVERYTHING - set(known)
-    return {
-        name: ", ".join(sorted(missing))
-        for name, metric in METRICS.items()
-        if (missing := metric.needs & lacks)
-    }
-
-
-def meet(streams: Sequence[Stream], references: Sequence[Utterance] | None, path: Path) -> Imported:
-    """Return the streams as logged utterances, each with its reference.
+def meet(
+    recordings: Sequence[ForeignRecording], references: Sequence[Utterance] | None, path: Path
+) -> Imported:
+    """Return the recordings as logged utterances, each with its reference.
 
     Without `references` the file must hold them itself. References the file says nothing about
     become failed utterances: they stay in every count. Raises UserError for a recording without
@@ -95,39 +94,39 @@ def meet(streams: Sequence[Stream], references: Sequence[Utterance] | None, path
     """
     by_name = {each.id: each for each in references or ()}
     found: dict[str, UtteranceLog] = {}
-    for stream in streams:
-        name = next((name for name in stream.names if name in by_name), None)
+    for recording in recordings:
+        name = next((name for name in recording.names if name in by_name), None)
         if name is not None:
             said = by_name[name]
         elif references is not None:
             raise UserError(
-                f"{path}: {stream.names[0]!r} is in none of the {len(by_name)} references (such as "
-                f"{next(iter(by_name), None)!r}); give the manifest of the audio this was run on."
+                f"{path}: {recording.names[0]!r} is in none of the {len(by_name)} references (such "
+                f"as {next(iter(by_name), None)!r}); give the manifest of this audio."
             )
-        elif stream.reference is None or stream.duration_s is None:
+        elif recording.reference is None or recording.duration_s is None:
             raise UserError(
-                f"{path}: holds no reference text for {stream.names[0]!r}; give --manifest."
+                f"{path}: holds no reference text for {recording.names[0]!r}; give --manifest."
             )
         else:
-            name = stream.names[-1]
-            said = reference(name, stream.reference, stream.duration_s)
+            name = recording.names[-1]
+            said = reference(name, recording.reference, recording.duration_s)
         if said.id in found:
             raise UserError(f"{path}: {said.id!r} stands in it twice; keep one of them.")
-        found[said.id] = _utterance(stream, said)
+        found[said.id] = _utterance(recording, said)
     absent = [name for name in by_name if name not in found]
     for name in absent:
-        found[name] = _utterance(Stream((name,), ()), by_name[name])
+        found[name] = _utterance(ForeignRecording((name,), ()), by_name[name])
         found[name].status, found[name].error = "failed", f"absent from {path.name}"
         found[name].steps = []
     order = {name: i for i, name in enumerate(by_name)}
     return Imported(sorted(found.values(), key=lambda u: order.get(u.utt, 0)), absent)
 
 
-def _utterance(stream: Stream, said: Utterance) -> UtteranceLog:
+def _utterance(recording: ForeignRecording, said: Utterance) -> UtteranceLog:
     n_samples = round(said.duration_s * SAMPLE_RATE)
-    if stream.error is not None:
-        return UtteranceLog.of(said, status="failed", error=stream.error)
-    return UtteranceLog.of(said, steps=_steps(stream.emissions, n_samples))
+    if recording.error is not None:
+        return UtteranceLog.of(said, status="failed", error=recording.error)
+    return UtteranceLog.of(said, steps=_steps(recording.emissions, n_samples))
 
 
 def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
@@ -173,9 +172,3 @@ def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
         steps.append(Step("flush", last, {"wall": 0}))
     steps[-1].kind = "flush"
     return steps
-
-
-def known_of(header: Mapping[str, object]) -> frozenset[str]:
-    """Return what a log knows: everything, unless it was itself imported."""
-    knows = header.get("knows", () if "unmeasured" in header else EVERYTHING)
-    return EVERYTHING & set(knows)  # type: ignore[call-overload]
