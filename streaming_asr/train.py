@@ -31,6 +31,8 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from streaming_asr.cells import folder as cells
 from streaming_asr.chunking import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.config.build import build, program
+from streaming_asr.config.command_line import CommandLine
+from streaming_asr.config.schema import check_settings, setting
 from streaming_asr.config.settle import check_attention
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR, beside
@@ -53,8 +55,8 @@ class TrainConfig:
     data: Any = None  # recordings without texts, in the place of train_data
     train_data: str | None = None  # folder of training shards
     dev_manifest: str | None = None
-    processes: int = 1
-    seed: int = 0
+    processes: int = setting(1, least=1)
+    seed: int = setting(0, least=0, most=2**32 - 1)
 
 
 ConfigStore.instance().store(name="train_schema", node=TrainConfig)
@@ -87,6 +89,7 @@ def _no_memory(error: Exception, recipe: DictConfig) -> str:
 
 def train(config: DictConfig, method: str) -> dict[str, float]:
     """Runs one recipe to its end; returns the last figures on dev. Raises UserError."""
+    check_settings(config, TrainConfig)
     chunk_ms = parse_duration(config.chunk)
     config.chunk = format_duration(chunk_ms)
     config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
@@ -143,6 +146,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
         if main:
             work.mkdir(parents=True, exist_ok=True)
             stack.enter_context(cells.lock(work))
+            cells.save_configuration(work, config, HydraConfig.get().overrides.task)
         stack.enter_context(attention(config.model.get("attention")))
         recipe = build(config.recipe.target)
         plain = OmegaConf.to_container(config)
@@ -260,7 +264,7 @@ def _check_recipe(argv: Sequence[str]) -> None:
     """Raise UserError for a method that has nothing to train and no recipe from elsewhere."""
     if any(a.startswith(("recipe=", "hydra.searchpath=", "--config-dir", "-cd")) for a in argv):
         return
-    method = next((a.partition("=")[2] for a in argv if a.startswith("method=")), "whisperrt")
+    method = CommandLine(argv).get("method") or "whisperrt"
     methods, recipes = (
         {file.stem for file in (CONF_DIR / group).glob("*.yaml")} for group in ("method", "recipe")
     )

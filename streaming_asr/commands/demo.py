@@ -56,5 +56,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(sentence, file=sys.stderr, flush=True)
     command = [*OVERRIDES, *overrides, *given]
     print(f"python -m streaming_asr.run {' '.join(command)}", flush=True)
-    sys.argv = ["streaming_asr.run", *command]
-    return int(run.main() or 0)
+    return run.main(command)

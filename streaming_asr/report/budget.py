@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from streaming_asr.cells.folder import EVENTS, UTTERANCES
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics import intervals as statistics
@@ -239,14 +240,14 @@ def _errors(cell: Cell) -> _Errors | None:
     from streaming_asr.corpora.manifest import text_lines
 
     try:
-        lines = [json.loads(line) for line in text_lines(cell.folder / "utterances.jsonl")]
+        lines = [json.loads(line) for line in text_lines(cell.folder / UTTERANCES)]
         of = {line["utt"]: (float(line["errors"]), float(line["n_words"])) for line in lines}
         speakers = [line["speaker"] for line in lines]
         recordings: list[str | None] = [None] * len(lines)
         if (cell.document.get("intervals") or {}).get("drawn") == "recording":
             from streaming_asr.events.log import read_log
 
-            log = read_log(cell.folder / "events.jsonl")
+            log = read_log(cell.folder / EVENTS)
             paths = {utterance.utt: utterance.audio_path for utterance in log.utterances}
             recordings = [paths.get(line["utt"]) for line in lines]
     except (OSError, ValueError, KeyError, TypeError):

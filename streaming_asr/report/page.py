@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from streaming_asr.cells.folder import EVENTS
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import UtteranceLog, committed_words
 from streaming_asr.files import write_text
@@ -223,7 +224,7 @@ def _timelines(cells: list[Cell]) -> tuple[list[dict[str, Any]], dict[str, str]]
     room = MAX_AUDIO_BYTES
     for at, cell in enumerate(cells):
         wanted = chosen.get(cell.folder, {})
-        log_path = cell.folder / "events.jsonl"
+        log_path = cell.folder / EVENTS
         if not wanted or not log_path.is_file():
             continue
         try:

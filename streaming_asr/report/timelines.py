@@ -10,6 +10,7 @@ from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
+from streaming_asr.cells.folder import UTTERANCES
 from streaming_asr.corpora.manifest import text_lines
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics.latency import WordTimes
@@ -71,7 +72,7 @@ def _extremes(
 def _results(cell: Cell) -> dict[str, tuple[float, float]]:
     """Return (WER, p90 of its commit latency in s, 0 where unknown) of each line of
     utterances.jsonl."""
-    path = cell.folder / "utterances.jsonl"
+    path = cell.folder / UTTERANCES
     if not path.is_file():
         return {}
     results = {}

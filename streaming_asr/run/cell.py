@@ -52,7 +52,7 @@ def run_cell(
     plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     for group in ("method", "model", "data"):  # the choices' names, for those who read the result
         plain[group] = {"name": str(hydra_node.runtime.choices[group])} | plain[group]
-    cell, whole = pieces.name_of(folder), pieces.cell_of(folder)
+    cell, whole = folders.name_of(folder), folders.cell_of(folder)
     folders.check_writable(folder)
     corpus = build(config.data)
     if config.language is None:
@@ -67,25 +67,25 @@ def run_cell(
     on_wait = (lambda: say(f"{cell}: another process is writing it; waiting")) if waits else None
     with ExitStack() as stack:
         stack.enter_context(folders.lock(folder, on_wait))
-        (folder / "failed.json").unlink(missing_ok=True)
+        folders.forget_failure(folder)
         header = folders.header_of(folder)
         begun_with = hashes if header is None else header.get("hashes") or {}
         if whole != folder and folders.finished(whole, hashes, METRICS_VERSION):
             say(f"{cell}: its cell is finished, skipped")
-            return dict(json.loads((whole / "metrics.json").read_text(encoding="utf-8")))
+            return folders.result_of(whole)
         if begun_with != hashes:
             changed = [key for key in hashes if begun_with.get(key) != hashes[key]]
             old = folders.set_aside(folder)
             say(f"{cell}: {' and '.join(changed)} changed; the old results are now {old}")
         elif folders.finished(folder, hashes, METRICS_VERSION):
             say(f"{cell}: finished earlier, skipped")
-            result = dict(json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
+            result = folders.result_of(folder)
             if whole != folder:
                 return _join(plain, whole, hashes, say) or result
             if "WANDB_SWEEP_ID" in os.environ:  # an agent waits for the numbers of every cell
                 _track(plain, folder, result, cell)
             return result
-        save_configuration(folder, config, hydra_node)
+        folders.save_configuration(folder, config, hydra_node.overrides.task)
         with _attention(config.model.get("attention")):
             _simulate(config, plain, folder, corpus, hashes, launcher, say, cell)
         result = _score(plain, folder, hashes, cell)
@@ -95,8 +95,7 @@ def run_cell(
             from streaming_asr.run.segments import write_segments
 
             write_segments(folder)
-        with suppress(FileNotFoundError):  # of a process that gave up on it meanwhile
-            (folder / "failed.json").unlink()
+        folders.forget_failure(folder)  # of a process that gave up on it meanwhile
         return result
 
 
@@ -130,7 +129,7 @@ def _simulate(
 
     utterances = corpus.utterances(config.limit)
     if config.piece is not None:
-        pieces.check_fits(pieces.cell_of(folder), config.pieces, len(utterances))
+        pieces.check_fits(folders.cell_of(folder), config.pieces, len(utterances))
         utterances = utterances[config.piece - 1 :: config.pieces]
     if not any(utterance.words for utterance in utterances) and any(u.text for u in utterances):
         say(
@@ -138,7 +137,7 @@ def _simulate(
             "data.align=auto makes the times once, data.alignments=<folder> takes those of "
             "`python -m streaming_asr.align`"
         )
-    path = folder / "events.jsonl"
+    path = folder / folders.EVENTS
     closed = resume(path)
     todo = [utterance for utterance in utterances if utterance.id not in closed]
     if config.language not in (None, "detect"):
@@ -273,24 +272,9 @@ def _track(plain: dict[str, Any], folder: Path, result: Mapping[str, Any], cell:
 
         with tracker(plain, folder=folder, experiment=plain["name"], cell=cell) as track:
             track.summary(result["metrics"])
-            track.utterances([json.loads(line) for line in text_lines(folder / "utterances.jsonl")])
+            track.utterances([json.loads(line) for line in text_lines(folder / folders.UTTERANCES)])
             track.report(report_page(folder))
 
 
 def _samples(duration: str) -> int:
     return parse_duration(duration) * SAMPLE_RATE // 1000
-
-
-def save_configuration(folder: Path, config: DictConfig, hydra_node: Any) -> None:
-    """Write what Hydra would write, once the folder is known to be this cell's."""
-    place = folder / ".hydra"
-    try:
-        place.mkdir(exist_ok=True)
-        OmegaConf.save(config, place / "config.yaml")
-        OmegaConf.save(hydra_node.overrides.task, place / "overrides.yaml")
-        OmegaConf.save(hydra_node, place / "hydra.yaml")
-    except OSError as error:
-        raise UserError(
-            f"{place}: cannot be written ({error.strerror}); make room or name another folder "
-            "with output=<folder>"
-        ) from error

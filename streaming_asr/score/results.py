@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from streaming_asr.cells import pieces
+from streaming_asr.cells import folder as folders
+from streaming_asr.cells.pieces import unfinished
 from streaming_asr.corpora.manifest import text_lines
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import is_set_aside, read_log
+from streaming_asr.events.log import read_log
 from streaming_asr.files import validator
 from streaming_asr.metrics.table import with_wer
 
@@ -88,14 +89,16 @@ def read_cells(folder: Path | str) -> list[Cell]:
         raise UserError(f"{root}: no such folder; give a folder of results, as outputs/default")
     found = {
         path.parent
-        for name in ("metrics.json", "failed.json")
+        for name in (folders.RESULT, folders.FAILED)
         for path in root.rglob(name)
-        if not is_set_aside(path.relative_to(root))
+        if not folders.is_set_aside(path.relative_to(root))
     }
     found |= {
         path.parent
-        for path in root.rglob(pieces.FOLDER)
-        if path.is_dir() and pieces.told(path.parent) and not is_set_aside(path.relative_to(root))
+        for path in root.rglob(folders.PIECES)
+        if path.is_dir()
+        and unfinished(path.parent)
+        and not folders.is_set_aside(path.relative_to(root))
     }
     if not found:
         raise UserError(
@@ -116,8 +119,8 @@ def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
     notes: list[str] = []
     error: str | None = None
     document: dict[str, Any] = {}
-    failure = pieces.failure(folder)
-    path = folder / "metrics.json"
+    failure = folders.failure(folder)
+    path = folder / folders.RESULT
     if path.is_file():
         try:
             document = _document(path)
@@ -134,7 +137,7 @@ def _read_cell(folder: Path, root: Path, common: frozenset[str]) -> Cell:
             elif failure:
                 notes.append(f"a later run failed: {failure}")
     else:
-        metrics, error = {}, failure or pieces.told(folder)
+        metrics, error = {}, failure or unfinished(folder)
     config = document.get("config") or _saved_config(folder)
     overrides = _overrides(folder.name)
     if n_failed := document.get("n_failed"):
@@ -280,9 +283,7 @@ def _machine(machine: Any) -> str:
 
 def _saved_config(folder: Path) -> Mapping[str, Any]:
     """Return the configuration that a run saved before it began, all that a failed one leaves."""
-    parts = sorted(folder.glob(f"{pieces.FOLDER}/*/.hydra/config.yaml"))
-    path = next((p for p in (folder / ".hydra" / "config.yaml", *parts) if p.is_file()), None)
-    if path is None:
+    if (path := folders.saved_configuration(folder)) is None:
         return {}
     import yaml
 
@@ -356,7 +357,7 @@ def _says_the_same(cell: Cell, offline: Cell) -> bool:
 
 def _texts(cell: Cell) -> dict[str, str] | None:
     try:
-        lines = [json.loads(line) for line in text_lines(cell.folder / "utterances.jsonl")]
+        lines = [json.loads(line) for line in text_lines(cell.folder / folders.UTTERANCES)]
         return {line["utt"]: line["hypothesis"] for line in lines}
     except (OSError, ValueError, KeyError, TypeError):  # a result without it is shown unmarked
         return None
@@ -364,7 +365,7 @@ def _texts(cell: Cell) -> dict[str, str] | None:
 
 def _commits_only_at_the_end(cell: Cell) -> bool:
     try:
-        log = read_log(cell.folder / "events.jsonl")
+        log = read_log(cell.folder / folders.EVENTS)
     except UserError:  # the numbers stand without their log
         return False
     return not any(step.committed for each in log.utterances for step in each.steps[:-1])

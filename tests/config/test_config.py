@@ -174,7 +174,7 @@ def test_a_trained_adapter_of_the_chunk_comes_before_the_models_random_one(tmp_p
 
 
 def test_what_was_trained_here_comes_before_what_the_model_brings(tmp_path: Path) -> None:
-    config = compose(["method=whisperrt", f"output={tmp_path}"])
+    config = compose(["method=whisperrt", "model=mini", f"output={tmp_path}"])
     trained, brought = weights_folders(config, "whisperrt")
     assert trained == tmp_path / "train" / "mini" / "whisperrt"
     assert brought == MINI / "weights" / "whisperrt"
@@ -269,14 +269,15 @@ def test_every_option_of_a_group_composes(group: str) -> None:
 
 
 def test_every_experiment_composes_all_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streaming_asr.config.settle import settle as config
+    from streaming_asr.config import settle as config
+    from streaming_asr.config.command_line import CommandLine
     from streaming_asr.run.plan import plan
 
     # The cells are checked without weights: a model that is not built yet must not hide a typo.
     monkeypatch.setattr(config, "_check_model", lambda _: None)
     monkeypatch.setattr(config, "find_weights", lambda *_, **__: None)
     for path in sorted((CONF_DIR / "experiment").glob("*.yaml")):
-        planned = plan([f"experiment={path.stem}"])
+        planned = plan(CommandLine([f"experiment={path.stem}"])).cells
         assert len({cell.folder for cell in planned}) == len(planned) > 0
 
 
