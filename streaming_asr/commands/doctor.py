@@ -65,10 +65,8 @@ def examine(*, offline: bool) -> list[Check]:
                 "use Python 3.11, 3.12 or 3.13"),
         *map(_package, NEEDED),
         _cuda(),
-        _memory(),
         _mini(),
         *_models(),
-        _audio_formats(),
         _hub(offline),
         _wandb(),
         *(_program(*program) for program in PROGRAMS),
@@ -100,14 +98,6 @@ def _cuda() -> Check:
     return _optional(bool(gpus), "device=cuda", seen, "everything runs on the CPU")
 
 
-def _memory() -> Check:
-    import psutil
-
-    free_gib = psutil.virtual_memory().available / 2**30
-    seen = f"{free_gib:.1f} GiB free"
-    return _needed(free_gib > 1, "memory", seen, "end something; mini takes 1 GiB")
-
-
 def _mini() -> Check:
     from streaming_asr.corpora import MINI
 
@@ -130,15 +120,6 @@ def _models() -> list[Check]:
         remedy = f"python -m streaming_asr get {model.model}"
         checks.append(_optional(there is not None, f"model={model.model}", seen, remedy))
     return checks
-
-
-def _audio_formats() -> Check:
-    import soundfile
-
-    missing = {"WAV", "FLAC", "OGG", "MP3"} - set(soundfile.available_formats())
-    seen = f"libsndfile {soundfile.__libsndfile_version__}"
-    seen += f", without {', '.join(sorted(missing))}" if missing else ""
-    return _needed("OGG" not in missing, "audio files", seen, "install a newer soundfile")
 
 
 def _hub(offline: bool) -> Check:

