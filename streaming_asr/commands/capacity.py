@@ -54,14 +54,17 @@ class Row:
 
     @property
     def least(self) -> int:
+        """Return the streams of the run that carried fewest."""
         return self.found[0].n if self.found[0] else 0
 
     @property
     def most(self) -> int:
+        """Return the streams of the run that carried most."""
         return self.found[-1].n if self.found[-1] else 0
 
     @property
     def streams(self) -> str:
+        """Return both, as the table shows them."""
         spread = f" to {self.most}" if self.most != self.least else ""
         return f"{self.least}{spread}"
 

