@@ -56,7 +56,7 @@ mini: $(VENV)/.installed-dev  ## rebuild mini from nothing: corpus, tokenizer, m
 	$(BIN)/python -m experiments.mini.rebuild
 
 debug: $(VENV)/.installed  ## two utterances, nothing tracked, full errors
-	HYDRA_FULL_ERROR=1 $(BIN)/python -m streaming_asr.run limit=2 tracker=none name=debug
+	HYDRA_FULL_ERROR=1 $(BIN)/python -m streaming_asr.run model=mini limit=2 tracker=none name=debug
 
 sweep: $(VENV)/.installed  ## chunk sizes by methods on mini; finished cells are skipped
 	$(BIN)/python -m streaming_asr.run experiment=mini

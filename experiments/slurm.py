@@ -27,7 +27,15 @@ from streaming_asr.events.log import read_log
 from streaming_asr.terminal import exit_status
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "munged")
-SWEEP = ("-m", "method=offline,whisperrt", "chunk=300ms", "limit=4", "tracker=none", "threads=1")
+SWEEP = (
+    "-m",
+    "method=offline,whisperrt",
+    "model=mini",
+    "chunk=300ms",
+    "limit=4",
+    "tracker=none",
+    "threads=1",
+)
 ON_SLURM = (
     *("hydra/launcher=submitit_slurm", "hydra.launcher.partition=main", "pieces=2"),
     *("hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=4", "hydra.launcher.timeout_min=10"),

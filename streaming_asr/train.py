@@ -31,6 +31,8 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from streaming_asr.cells import folder as cells
 from streaming_asr.chunking import first_chunk_ms, format_duration, parse_duration
 from streaming_asr.config.build import build, program
+from streaming_asr.config.command_line import CommandLine
+from streaming_asr.config.schema import check_settings, setting
 from streaming_asr.config.settle import check_attention
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR, beside
@@ -53,8 +55,8 @@ class TrainConfig:
     data: Any = None  # recordings without texts, in the place of train_data
     train_data: str | None = None  # folder of training shards
     dev_manifest: str | None = None
-    processes: int = 1
-    seed: int = 0
+    processes: int = setting(1, least=1)
+    seed: int = setting(0, least=0, most=2**32 - 1)
 
 
 ConfigStore.instance().store(name="train_schema", node=TrainConfig)
@@ -86,7 +88,8 @@ def _no_memory(error: Exception, recipe: DictConfig) -> str:
 
 
 def train(config: DictConfig, method: str) -> dict[str, float]:
-    """Runs one recipe to its end; returns the last figures on dev. Raises UserError."""
+    """Run one recipe to its end; return the last figures on dev. Raises UserError."""
+    check_settings(config, TrainConfig)
     chunk_ms = parse_duration(config.chunk)
     config.chunk = format_duration(chunk_ms)
     config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
@@ -143,6 +146,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
         if main:
             work.mkdir(parents=True, exist_ok=True)
             stack.enter_context(cells.lock(work))
+            cells.save_configuration(work, config, HydraConfig.get().overrides.task)
         stack.enter_context(attention(config.model.get("attention")))
         recipe = build(config.recipe.target)
         plain = OmegaConf.to_container(config)
@@ -167,7 +171,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
 
 
 def _hand_over(trained: Path, done: Path) -> None:
-    """Puts the trained weights where `run` looks for them."""
+    """Put the trained weights where `run` looks for them."""
     if not trained.is_dir():
         raise UserError(
             f"{trained}: no evaluation gave a score, so that none is the best; see curve.jsonl "
@@ -178,9 +182,8 @@ def _hand_over(trained: Path, done: Path) -> None:
 
 
 def doubtful(figures: Mapping[str, float]) -> str | None:
-    """Why weights with these figures on dev should not be used and what to do; None: no doubt.
-
-    Every recipe's `score` is a word error rate in percent, or lies below 100 as one does."""
+    """Return why weights with these figures on dev should not be used and what to do; None without
+    doubt. Every recipe's `score` is a word error rate in percent, or lies below 100 as one does."""
     score = figures.get("score", 0.0)
     if score <= 100:
         return None
@@ -193,7 +196,8 @@ def doubtful(figures: Mapping[str, float]) -> str | None:
 
 
 def _choose_data(config: DictConfig) -> None:
-    """Mini's speech where mini is trained; any other model needs speech of its own."""
+    """Take mini's speech where mini is trained. Raises UserError for any other model, which needs
+    speech of its own."""
     from streaming_asr.corpora import MINI
 
     name = str(config.model.get("name", "model"))
@@ -209,7 +213,7 @@ def _choose_data(config: DictConfig) -> None:
 
 
 def _transcribe(config: DictConfig) -> None:
-    """Shards and dev of the recordings of `data`; the recipe learns from the offline model."""
+    """Make shards and dev of the recordings of `data`; the recipe learns from the offline model."""
     from streaming_asr.align.teacher import prepare
 
     if "distil" not in config.recipe.target:
@@ -226,7 +230,7 @@ def _transcribe(config: DictConfig) -> None:
 
 
 def _in_turn(stages: list[str]) -> dict[str, float]:
-    """This very command once per stage; ends the program where one fails."""
+    """Give this very command once per stage; end the program where one fails."""
     for stage in stages:
         print(f"stage {stage}", flush=True)
         command = [sys.executable, *sys.orig_argv[1:], f"recipe.stage={stage}"]
@@ -236,8 +240,8 @@ def _in_turn(stages: list[str]) -> dict[str, float]:
 
 
 def _choose_stage(config: DictConfig, method: str) -> None:
-    """The configuration of one stage: its share of the minutes and own settings of `fit`, where it
-    starts and what it is called."""
+    """Make the configuration that of one stage: its share of the minutes and its own settings of
+    `fit`, where it starts and what it is called."""
     recipe, names = config.recipe, list(config.recipe.stages)
     if recipe.stage not in names:
         raise UserError(
@@ -260,7 +264,7 @@ def _check_recipe(argv: Sequence[str]) -> None:
     """Raise UserError for a method that has nothing to train and no recipe from elsewhere."""
     if any(a.startswith(("recipe=", "hydra.searchpath=", "--config-dir", "-cd")) for a in argv):
         return
-    method = next((a.partition("=")[2] for a in argv if a.startswith("method=")), "whisperrt")
+    method = CommandLine(argv).get("method") or "whisperrt"
     methods, recipes = (
         {file.stem for file in (CONF_DIR / group).glob("*.yaml")} for group in ("method", "recipe")
     )

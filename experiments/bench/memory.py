@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from experiments.bench.show import console, print_lines, verdict
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
 
@@ -85,9 +86,12 @@ def bench_memory(
     """One row per method. `overrides`: settings as `run` takes them, for all methods."""
     rows = {}
     for method in methods:
-        asked = [f"method={method}", f"chunk={chunk}", f"data.split={split}", "tracker=none"]
+        line = CommandLine(
+            [f"method={method}", f"chunk={chunk}", f"data.split={split}", *overrides]
+        )
+        line.default(model="mini", data="mini", tracker="none")
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as own:
-            readings, rtf = own.submit(read_memory, [*asked, *overrides]).result()
+            readings, rtf = own.submit(read_memory, line.settings).result()
         rows[method] = growth(readings) | {"rtf": rtf}
     return {"chunk": chunk, "split": split, "overrides": list(overrides), "rows": rows}
 

@@ -45,8 +45,15 @@ def cells() -> list[list[str]]:
 
 def run(overrides: list[str], output: str) -> dict[str, dict[str, str]]:
     """Utterance id -> hash of its steps and final text, of one run. Raises CalledProcessError."""
-    command = [sys.executable, "-m", "streaming_asr.run", *overrides, f"limit={N_UTTERANCES}"]
-    command += ["tracker=none", "threads=1", f"output={output}", "name=fingerprint"]
+    command = [sys.executable, "-m", "streaming_asr.run", "model=mini", "data=mini"]
+    command += [
+        *overrides,
+        f"limit={N_UTTERANCES}",
+        "tracker=none",
+        "threads=1",
+        f"output={output}",
+        "name=fingerprint",
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     (log,) = Path(output).rglob("events.jsonl")
     steps: dict[str, list[list[object]]] = {}

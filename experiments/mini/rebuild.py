@@ -82,7 +82,8 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
         return Step(name, _texts(*command), folder / "DONE", (folder,), minutes, True)
 
     def trained(name: str, method: str, entry: str, minutes: float, *settings: object) -> Step:
-        command = ("-m", "streaming_asr.train", f"method={method}", f"entry={entry}", *settings)
+        command = ("-m", "streaming_asr.train", f"method={method}", "model=mini")
+        command += (f"entry={entry}", *settings)
         command += (f"train_data={out / 'train'}", f"processes={processes}", "tracker=none")
         folder = places.trained / method / entry
         kind = "adapter_config.json" if method == "whisperrt" else "config.json"

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from experiments.svg import save_svg
 from streaming_asr.chunking import parse_duration
 from streaming_asr.config.build import build
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
@@ -159,7 +160,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def figure(arguments: argparse.Namespace) -> None:
     """Encode, decode and draw. Raises UserError for a missing model, adapter or utterance."""
-    config = compose(["method=whisperrt", f"chunk={arguments.chunk}", *arguments.overrides])
+    line = CommandLine(["method=whisperrt", f"chunk={arguments.chunk}", *arguments.overrides])
+    line.default(model="mini", data="mini")
+    config = compose(line.settings)
     base = load_whisper(config.method.model_path)
     adapted = load_whisper(config.method.model_path, adapter=config.method.weights)
     utterances = build(config.data).utterances()

@@ -16,9 +16,9 @@ from streaming_asr.align.cache import Cache
 from streaming_asr.align.quality import Quality, lines, measure
 from streaming_asr.chunking import parse_duration
 from streaming_asr.config.build import build, program
-from streaming_asr.config.settle import DTYPES
+from streaming_asr.config.schema import DTYPES, check_settings, device_setting, setting
 from streaming_asr.corpora import Mini
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.utterance import Utterance
 
@@ -34,13 +34,13 @@ class AlignConfig:
     data: Any = MISSING
     aligner: Any = MISSING
     shard: str = "1/1"
-    limit: int | None = None
+    limit: int | None = setting(None, least=1)
     out: str | None = None
     tolerance: str = "100ms"
     language: str | None = None
-    device: str = "cpu"
-    dtype: str = "float32"
-    threads: int | None = None
+    device: str = device_setting()
+    dtype: str = setting("float32", one_of=DTYPES)
+    threads: int | None = setting(None, least=1, most=1024)
     output: str = "outputs"
 
 
@@ -56,7 +56,7 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
         raise UserError(f"{key}: has no default; give {key}=<value>")
     shard, of = parse_shard(config.shard)
     tolerance_s = parse_duration(config.tolerance, "tolerance") / 1000
-    check_one_of(DTYPES, dtype=config.dtype)
+    check_settings(config, AlignConfig)
     OmegaConf.resolve(config)
     corpus = build(config.data)
     utterances = corpus.utterances(config.limit)[shard - 1 :: of]

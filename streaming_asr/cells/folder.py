@@ -1,15 +1,112 @@
-"""A cell's folder of results: what it holds, whether that still holds, its lock."""
+"""Knows a cell's folder of results: its files, whether they still hold, its lock.
+
+<output>/<experiment>/<cell>/          .<cell>.lock beside it while a process writes
+    events.jsonl                       what happened
+    metrics.json utterances.jsonl      what was scored
+    segments.tsv                       the text with times, of long recordings
+    failed.json                        why the cell stopped, until it runs again
+    .hydra/                            its configuration
+    pieces/<k>-of-<n>/                 the same, of a cell split over jobs
+<output>/<experiment>/<cell>.old-<n>/  results that a changed rerun set aside
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
+
+EVENTS, RESULT, UTTERANCES = "events.jsonl", "metrics.json", "utterances.jsonl"
+FAILED, SEGMENTS, PIECES, SAVED = "failed.json", "segments.tsv", "pieces", ".hydra"
+
+
+# -- names ----------------------------------------------------------------------------------
+
+
+def is_piece(folder: Path) -> bool:
+    """Return whether a path lies in a folder pieces/<k>-of-<n> of a cell split over jobs."""
+    return re.search(rf"(^|/){PIECES}/\d+-of-\d+(/|$)", folder.as_posix()) is not None
+
+
+def is_set_aside(path: Path) -> bool:
+    """Return whether `path` lies in a folder `<cell>.old-<n>`, or in a piece, whose whole cell is
+    read in its place."""
+    return is_piece(path) or any(re.search(r"\.old-\d+$", part) for part in path.parts)
+
+
+def cell_of(folder: Path) -> Path:
+    """Return the cell that a piece's folder is of; any other folder is its own cell."""
+    return folder.parent.parent if is_piece(folder) else folder
+
+
+def piece_folder(cell: Path, k: int, n: int) -> Path:
+    """Return the folder of the `k`-th of `n` pieces of a cell."""
+    return cell / PIECES / f"{k}-of-{n}"
+
+
+def name_of(folder: Path) -> str:
+    """Return how messages call a cell's or a piece's folder."""
+    cell = cell_of(folder)
+    return folder.name if cell == folder else f"{cell.name}, piece {folder.name.replace('-', ' ')}"
+
+
+# -- reading --------------------------------------------------------------------------------
+
+
+def header_of(folder: Path) -> dict[str, Any] | None:
+    """Return the header of a cell's log; None without a log and where the header is torn."""
+    try:
+        with (folder / EVENTS).open(encoding="utf-8") as log:
+            return dict(json.loads(log.readline()))
+    except (OSError, ValueError):
+        return None
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """Return the content of metrics.json; {} where there is none that can be read."""
+    try:
+        result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return result if isinstance(result, dict) else {}
+
+
+def finished(folder: Path, hashes: Mapping[str, str], metrics_version: int) -> bool:
+    """Return whether the folder holds the whole result of these hashes, scored by these metrics."""
+    result = result_of(folder)
+    return bool(result) and (result.get("hashes"), result.get("metrics_version")) == (
+        dict(hashes),
+        metrics_version,
+    )
+
+
+def failure(folder: Path) -> str | None:
+    """Return why a cell or a piece failed; None where it did not."""
+    try:
+        return str(json.loads((folder / FAILED).read_text(encoding="utf-8"))["error"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{FAILED} is unreadable"
+
+
+def saved_configuration(folder: Path) -> Path | None:
+    """Return the file of the configuration that a run saved before it began, all that a failed one
+    leaves; that of a piece where the cell has none of its own."""
+    parts = sorted(folder.glob(f"{PIECES}/*/{SAVED}/config.yaml"))
+    return next((path for path in (folder / SAVED / "config.yaml", *parts) if path.is_file()), None)
+
+
+# -- writing --------------------------------------------------------------------------------
 
 
 def check_writable(folder: Path) -> None:
@@ -25,31 +122,45 @@ def check_writable(folder: Path) -> None:
         ) from error
 
 
-def header_of(folder: Path) -> dict[str, Any] | None:
-    """Return the header of a cell's log; None without a log and where the header is torn."""
+def save_configuration(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
+    """Write the configuration of a cell and what of it was given on the command line."""
+    place = folder / SAVED
     try:
-        with (folder / "events.jsonl").open(encoding="utf-8") as log:
-            return dict(json.loads(log.readline()))
-    except (OSError, ValueError):
-        return None
+        place.mkdir(exist_ok=True)
+        OmegaConf.save(config, place / "config.yaml")
+        OmegaConf.save(OmegaConf.create(list(overrides)), place / "overrides.yaml")
+    except OSError as error:
+        raise UserError(
+            f"{place}: cannot be written ({error.strerror}); make room or name another folder "
+            "with output=<folder>"
+        ) from error
 
 
-def finished(folder: Path, hashes: Mapping[str, str], metrics_version: int) -> bool:
-    """Return whether the folder holds the whole result of these hashes, scored by these metrics."""
-    try:
-        result = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return result.get("hashes") == dict(hashes) and result["metrics_version"] == metrics_version
+def save_failure(folder: Path, error: str) -> None:
+    """Write why a cell failed, unless a full disk is what failed."""
+    with suppress(UserError):
+        text = json.dumps({"status": "failed", "error": error}, ensure_ascii=False)
+        write_text(folder / FAILED, text + "\n")
 
 
-def set_aside(folder: Path) -> Path:
-    """Rename a cell's folder to the first free `<cell>.old-<n>` and make an empty one."""
+def forget_failure(folder: Path) -> None:
+    """Remove what `save_failure` wrote."""
+    (folder / FAILED).unlink(missing_ok=True)
+
+
+def set_aside(folder: Path, *, but: str | None = None) -> Path:
+    """Move what a cell's folder holds, except `but`, to the first free `<cell>.old-<n>`; return
+    that folder. The cell's own stays, empty."""
     n = 1
     while (old := folder.with_name(f"{folder.name}.old-{n}")).exists():
         n += 1
-    folder.rename(old)
-    folder.mkdir(exist_ok=True)  # another process may have been as fast
+    if but is None:
+        folder.rename(old)
+        folder.mkdir(exist_ok=True)  # another process may have been as fast
+        return old
+    old.mkdir()
+    for path in [path for path in folder.iterdir() if path.name != but]:
+        path.rename(old / path.name)
     return old
 
 

@@ -1,34 +1,28 @@
-"""A cell whose utterances were split over several jobs: its pieces, joined into one log.
+"""Joins the pieces of a cell whose utterances were split over several jobs into one log.
 
-Piece k of n, in <cell>/pieces/<k>-of-<n>, holds the utterances k, k + n, k + 2n, ... of the corpus.
-Its header says so: `piece` is [k, n, how many they are].
+Piece k of n holds the utterances k, k + n, k + 2n, ... of the corpus. Its header says so: `piece`
+is [k, n, how many they are].
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from streaming_asr.cells.folder import (
+    EVENTS,
+    PIECES,
+    RESULT,
+    failure,
+    header_of,
+    is_piece,
+    piece_folder,
+    set_aside,
+)
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import EventWriter, Log, is_whole_cell, read_log
-
-FOLDER, EVENTS, RESULT = "pieces", "events.jsonl", "metrics.json"
-
-
-def cell_of(folder: Path) -> Path:
-    """Return the cell that a piece's folder is of; any other folder is its own cell."""
-    return folder if is_whole_cell(folder) else folder.parent.parent
-
-
-def name_of(folder: Path) -> str:
-    """Return how messages call a cell's or a piece's folder."""
-    cell = cell_of(folder)
-    if cell == folder:
-        return folder.name
-    return f"{cell.name}, piece {folder.name.replace('-', ' ')}"
+from streaming_asr.events.log import EventWriter, Log, read_log
 
 
 def number_of_pieces(cell: Path) -> int | None:
@@ -36,12 +30,12 @@ def number_of_pieces(cell: Path) -> int | None:
 
     Raises UserError where its folder holds pieces of more than one split.
     """
-    counts = {int(path.name.split("-")[2]) for path in cell.glob(f"{FOLDER}/[0-9]*-of-*") if
-              not is_whole_cell(path)}  # fmt: skip
+    folders = [path for path in cell.glob(f"{PIECES}/[0-9]*-of-*") if is_piece(path)]
+    counts = {int(path.name.split("-")[2]) for path in folders}
     if len(counts) > 1:
         numbers = " and of ".join(map(str, sorted(counts)))
         raise UserError(
-            f"{cell / FOLDER}: holds pieces of {numbers}; one of them is of another sweep: remove "
+            f"{cell / PIECES}: holds pieces of {numbers}; one of them is of another sweep: remove "
             "its folders"
         )
     return counts.pop() if counts else None
@@ -54,59 +48,59 @@ def check_fits(cell: Path, n: int, n_utterances: int) -> None:
             f"pieces={n}: there are only {n_utterances} utterances; give pieces={n_utterances} or "
             "less"
         )
-    if (found := number_of_pieces(cell)) not in (None, n):
+    if (there := number_of_pieces(cell)) not in (None, n):
         raise UserError(
-            f"pieces={n}: {cell / FOLDER} holds pieces of {found}; give pieces={found} to complete "
+            f"pieces={n}: {cell / PIECES} holds pieces of {there}; give pieces={there} to complete "
             "them, or remove that folder"
         )
+
+
+def _folders(cell: Path) -> list[Path]:
+    n = number_of_pieces(cell) or 0
+    return [piece_folder(cell, k, n) for k in range(1, n + 1)]
 
 
 def join(cell: Path) -> bool:
     """Write the log of a cell from its pieces; return whether it is there, so False while a piece
     is lost or unfinished.
 
-    Raises UserError where the pieces are not of one run: computed by other code, of another
-    configuration, model or corpus, or holding the same utterance twice. An earlier log of the cell
-    that ran whole with other hashes is renamed.
+    Raises UserError where the pieces are not of one run: computed by other code, or of another
+    configuration, model or corpus. An earlier log of the cell that ran whole with other hashes is
+    set aside.
     """
-    n = number_of_pieces(cell)
-    folders = [cell / FOLDER / f"{k}-of-{n}" for k in range(1, (n or 0) + 1)]
-    if not n or not all((folder / RESULT).is_file() for folder in folders):
+    folders = _folders(cell)
+    if not folders or not all((folder / RESULT).is_file() for folder in folders):
         return False
-    headers = [_header(folder) for folder in folders]
+    headers = [header_of(folder) or {} for folder in folders]
+    if torn := [folder for folder, header in zip(folders, headers, strict=True) if not header]:
+        raise UserError(f"{torn[0]}: its log cannot be read; remove it and run it again")
     _check_same(cell, headers)
-    before = _header(cell) if (cell / EVENTS).is_file() else {}
+    before = header_of(cell) or {}
     is_same = before.get("hashes") == headers[0].get("hashes")
-    if is_same and before.get("pieces") == n:
+    if is_same and before.get("pieces") == len(folders):
         return True
     logs = [read_log(folder / EVENTS) for folder in folders]
     for k, (folder, log) in enumerate(zip(folders, logs, strict=True), start=1):
         piece = log.header.get("piece") or [None, None, -1]
-        if piece[:2] != [k, n]:
-            raise UserError(f"{folder}: its log is no piece {k} of {n}; remove it and run it again")
+        if piece[:2] != [k, len(folders)]:
+            raise UserError(
+                f"{folder}: its log is no piece {k} of {len(folders)}; remove it and run it again"
+            )
         if len(log.utterances) < piece[2]:
             return False
     if before and not is_same:
-        _rename_aside(cell)
+        set_aside(cell, but=PIECES)
     _write(cell, headers, logs)
     return True
 
 
-def _header(folder: Path) -> dict[str, Any]:
-    try:
-        with (folder / EVENTS).open(encoding="utf-8") as log:
-            return dict(json.loads(log.readline()))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder}: its log cannot be read; remove it and run it again") from error
-
-
 def _check_same(cell: Path, headers: list[dict[str, Any]]) -> None:
-    found = [header.get("hashes") or {} for header in headers]
-    usual = max(found, key=found.count)
-    for k, hashes in enumerate(found, start=1):
+    of_pieces = [header.get("hashes") or {} for header in headers]
+    usual = max(of_pieces, key=of_pieces.count)
+    for k, hashes in enumerate(of_pieces, start=1):
         if other := [key for key in usual if hashes.get(key) != usual[key]]:
             raise UserError(
-                f"{cell}: piece {k} of {len(found)} ran with another {' and '.join(other)} than "
+                f"{cell}: piece {k} of {len(headers)} ran with another {' and '.join(other)} than "
                 "most of the others; give the same command again where every worker has one "
                 "version, and what differs is computed anew"
             )
@@ -120,26 +114,20 @@ def _write(cell: Path, headers: list[dict[str, Any]], logs: list[Log]) -> None:
         for log in logs
         if row < len(log.utterances)
     ]
-    ids = [utterance.utt for utterance in utterances]
-    if twice := {utt for utt in ids if ids.count(utt) > 1} if len(set(ids)) < len(ids) else None:
-        raise UserError(
-            f"{cell}: {min(twice)} stands in two pieces, so one of them is of another sweep; "
-            f"remove {cell / FOLDER} and run again"
-        )
     header = {key: value for key, value in headers[0].items() if key not in ("kind", "schema")}
     del header["piece"]
     header["config"] = (header.get("config") or {}) | {"piece": None}
     header["machine"] = _machine([each.get("machine") or {} for each in headers])
     header["pieces"] = len(logs)
-    made = cell / f"{EVENTS}.{os.getpid()}.tmp"
-    made.unlink(missing_ok=True)
+    scratch = cell / f"{EVENTS}.{os.getpid()}.tmp"
+    scratch.unlink(missing_ok=True)
     try:
-        with EventWriter(made, header) as writer:
+        with EventWriter(scratch, header) as writer:
             for utterance in utterances:
                 writer.write_utterance(utterance)
-        made.replace(cell / EVENTS)
+        scratch.replace(cell / EVENTS)
     finally:
-        made.unlink(missing_ok=True)
+        scratch.unlink(missing_ok=True)
 
 
 def _machine(machines: list[Mapping[str, Any]]) -> dict[str, Any]:
@@ -153,39 +141,19 @@ def _machine(machines: list[Mapping[str, Any]]) -> dict[str, Any]:
     return joined
 
 
-def _rename_aside(cell: Path) -> None:
-    n = 1
-    while (old := cell.with_name(f"{cell.name}.old-{n}")).exists():
-        n += 1
-    old.mkdir()
-    for path in [path for path in cell.iterdir() if path.name != FOLDER]:
-        path.rename(old / path.name)
-
-
-def told(cell: Path) -> str | None:
+def unfinished(cell: Path) -> str | None:
     """Return what is missing of a cell in pieces without a result, None for any other folder."""
     try:
-        n = number_of_pieces(cell)
+        folders = _folders(cell)
     except UserError as error:
         return str(error)
-    if n is None:
+    if not folders:
         return None
-    folders = [cell / FOLDER / f"{k}-of-{n}" for k in range(1, n + 1)]
     failures = [
-        f"{name_of(folder).rpartition(', ')[2]} failed: {why}"
+        f"piece {folder.name.replace('-', ' ')} failed: {why}"
         for folder in folders
         if (why := failure(folder)) is not None
     ]
     n_done = sum((folder / RESULT).is_file() for folder in folders)
-    state = f"{n_done} of {n} pieces are finished; the same command completes them"
+    state = f"{n_done} of {len(folders)} pieces are finished; the same command completes them"
     return "; ".join([*failures, state])
-
-
-def failure(folder: Path) -> str | None:
-    """Return why a cell or a piece failed, None where it did not."""
-    try:
-        return str(json.loads((folder / "failed.json").read_text(encoding="utf-8"))["error"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return "failed.json is unreadable"

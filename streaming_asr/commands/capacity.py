@@ -1,4 +1,4 @@
-"""How many streams one device carries, for each method and model, from logs of single streams.
+"""Says how many streams one device carries, for each method and model, from logs of single streams.
 
     python -m streaming_asr capacity outputs/one outputs/again [--table FILE]
 
@@ -10,11 +10,10 @@ table gives their least and most. No model is loaded.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -55,14 +54,17 @@ class Row:
 
     @property
     def least(self) -> int:
+        """Return the streams of the run that carried fewest."""
         return self.found[0].n if self.found[0] else 0
 
     @property
     def most(self) -> int:
+        """Return the streams of the run that carried most."""
         return self.found[-1].n if self.found[-1] else 0
 
     @property
     def streams(self) -> str:
+        """Return both, as the table shows them."""
         spread = f" to {self.most}" if self.most != self.least else ""
         return f"{self.least}{spread}"
 
@@ -71,17 +73,8 @@ class Row:
         fewest = self.found[0]
         load, lag = (f"{fewest.load:.2f}", f"{fewest.p95[0]:.2f}") if fewest else ("–", "–")
         label, _, model, chunk, split, _ = self.place
-        return [
-            label,
-            model,
-            chunk,
-            split,
-            self.streams,
-            load,
-            lag,
-            f"{self.alone:.3f}",
-            str(len(self.found)),
-        ]
+        alone, runs = f"{self.alone:.3f}", str(len(self.found))
+        return [label, model, chunk, split, self.streams, load, lag, alone, runs]
 
 
 def measure(
@@ -142,7 +135,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--slowdown", type=float, default=1.0, metavar="S", help="of the machine")
     parser.add_argument("--seed", type=int, default=0, help="of the streams' offsets and orders")
     parser.add_argument("--table", type=Path, metavar="FILE", help="also write it as Markdown")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row")
     arguments = parser.parse_args(argv)
     return exit_status(lambda: _capacity(arguments))
 
@@ -156,13 +148,6 @@ def _capacity(arguments: argparse.Namespace) -> None:
         lines = [HEADS, ["---"] * len(HEADS), *(row.texts() for row in rows)]
         write_text(arguments.table, "".join(f"| {' | '.join(line)} |\n" for line in lines))
         print(f"table: {arguments.table}")
-    if arguments.json is not None:
-        content = [_plain(row) for row in rows]
-        write_text(arguments.json, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-
-
-def _plain(row: Row) -> dict[str, Any]:
-    return row.place._asdict() | {"least": row.least, "most": row.most, "rtf": row.alone}
 
 
 def _print(rows: Sequence[Row], refused: Sequence[str]) -> None:

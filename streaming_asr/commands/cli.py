@@ -1,57 +1,33 @@
-"""The console script: `streaming-asr NAME ...`, which is `python -m streaming_asr NAME ...`."""
+"""Runs `streaming-asr NAME ...`, which is also `python -m streaming_asr NAME ...`."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from streaming_asr.errors import did_you_mean
 from streaming_asr.terminal import exit_status
 
-
-class Command(NamedTuple):
-    """A module of streaming_asr with a `main`, and what it is for."""
-
-    module: str
-    told: str
-
-
-COMMANDS: dict[str, Command] = {
-    "demo": Command(
-        "commands.demo", "real speech through real Whisper, or what this machine has of both"
-    ),
-    "transcribe": Command(
-        "commands.transcribe", "your recordings: text as it comes, subtitles, JSON"
-    ),
-    "compare": Command("commands.compare", "methods side by side on one recording, in the player"),
-    "live": Command(
-        "live.command", "methods side by side on your microphone or a file, in the terminal"
-    ),
-    "serve": Command(
-        "serve", "the same for a browser and for programs: OpenAI's Realtime wire format"
-    ),
-    "run": Command("run.command", "one method over one corpus, or a sweep (the default)"),
-    "train": Command("train", "train what a method needs: an adapter, a model"),
-    "align": Command("align", "word times of a corpus by forced alignment: mfa, ctc or whisper"),
-    "data": Command("data.command", "check a corpus; make training shards of it"),
-    "score": Command(
-        "score.command", "score logs again, retime them, compare them; other tools' logs in and out"
-    ),
-    "report": Command("report", "table and HTML page of a folder of results"),
-    "capacity": Command(
-        "commands.capacity", "how many streams one device carries, from logs of single streams"
-    ),
-    "sync": Command(
-        "commands.sync", "upload the W&B runs of a sweep and the workspace that compares them"
-    ),
-    "export": Command(
-        "commands.export", "an adapter merged into its model, for transformers and CTranslate2"
-    ),
-    "list": Command("commands.list", "methods, models, corpora and metrics there are"),
-    "get": Command("commands.get", "obtain weights and speech: tiny.en, base, prompts"),
-    "doctor": Command("commands.doctor", "what works on this machine"),
+# Name, module with a `main`, what it is for.
+COMMANDS = {
+    "demo": ("commands.demo", "real speech through real Whisper, or what can be had of both"),
+    "transcribe": ("commands.transcribe", "your recordings: text as it comes, subtitles, JSON"),
+    "compare": ("commands.compare", "methods side by side on one recording, in the player"),
+    "live": ("live.command", "methods side by side on your microphone or a file"),
+    "serve": ("serve", "the same for a browser and programs: OpenAI's Realtime wire format"),
+    "run": ("run.command", "one method over one corpus, or a sweep (the default)"),
+    "train": ("train", "train what a method needs: an adapter, a model"),
+    "align": ("align", "word times of a corpus by forced alignment: mfa, ctc or whisper"),
+    "data": ("data.command", "check a corpus; make training shards of it"),
+    "score": ("score.command", "score, retime, compare logs; other tools' logs in and out"),
+    "report": ("report", "table and HTML page of a folder of results"),
+    "capacity": ("commands.capacity", "how many streams one device carries, from logs of one"),
+    "sync": ("commands.sync", "upload a sweep's W&B runs and the workspace that compares them"),
+    "export": ("commands.export", "a merged adapter, for transformers and CTranslate2"),
+    "list": ("commands.list", "methods, models, corpora and metrics there are"),
+    "get": ("commands.get", "obtain weights and speech: tiny.en, base, prompts"),
+    "doctor": ("commands.doctor", "what works on this machine"),
 }
 
 HELP = """\
@@ -62,7 +38,7 @@ streaming-asr compares methods of streaming speech recognition on equal terms.
   streaming-asr compare audio=talk.m4a method=whisperrt,ufal chunk=1s
       two methods on it, side by side in the player of the page
   streaming-asr method=whisperrt chunk=300ms limit=60
-      run WhisperRT on 60 utterances of the embedded corpus
+      run WhisperRT with tiny.en on 60 clips of the embedded voices
   streaming-asr -m method=offline,whisperrt chunk=100ms,300ms,1s
       a sweep of six cells; give the command again to go on after an interruption
   streaming-asr report outputs/default
@@ -78,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv in ([], ["-h"], ["--help"], ["help"]):
-        print(HELP + "\n".join(f"  {name:12} {each.told}" for name, each in COMMANDS.items()))
+        print(HELP + "\n".join(f"  {name:12} {use}" for name, (_, use) in COMMANDS.items()))
         return 0
     command = "run"
     if argv[0] in COMMANDS:
@@ -90,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    module = importlib.import_module(f"streaming_asr.{COMMANDS[command].module}")
+    module = importlib.import_module(f"streaming_asr.{COMMANDS[command][0]}")
     before = sys.argv
     sys.argv = [f"streaming-asr {command}", *argv]
     try:

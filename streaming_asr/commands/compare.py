@@ -10,11 +10,12 @@ outputs/compare/<recording>; the last line printed is the page's place.
 from __future__ import annotations
 
 import sys
+import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
-from streaming_asr.run.obtain import with_model
 from streaming_asr.terminal import exit_status
 
 
@@ -30,22 +31,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _compare(argv: list[str]) -> int:
     from streaming_asr.run import command as run
 
-    named = [each.partition("=")[2] for each in argv if each.startswith("audio=")]
-    if len(named) != 1:
+    line = CommandLine(["-m", *(argument for argument in argv if argument != "--open")])
+    name = line.pop("audio")
+    if name is None:
         raise UserError("audio: name one recording, as in audio=talk.m4a method=whisperrt,ufal")
-    audio = Path(named[0]).expanduser().absolute()
+    audio = Path(name).expanduser().absolute()
     if not audio.exists():
-        raise UserError(f"audio={named[0]}: no such file; correct the path")
-    rest = [each for each in argv if not each.startswith("audio=") and each != "--open"]
-    name = f"compare/{audio.stem}"
-    for key, value in (("method", "whisperrt,ufal"), ("tracker", "none"), ("name", f"'{name}'")):
-        if not any(each.startswith(f"{key}=") for each in rest):
-            rest.append(f"{key}={value}")
-    status = run.main(["-m", *with_model(["data=folder", f"data.path='{audio}'", *rest])])
-    given = dict(each.split("=", 1) for each in rest if "=" in each)
-    page = Path(given.get("output", "outputs"), given["name"].strip("'"), "report.html")
+        raise UserError(f"audio={name}: no such file; correct the path")
+    line.settings += ["data=folder", f"data.path='{audio}'"]
+    line.default(method="whisperrt,ufal", tracker="none", name=f"'compare/{audio.stem}'")
+    status = run.main(line.argv)
+    output, results = line.get("output") or "outputs", str(line.get("name")).strip("'")
+    page = Path(output, results, "report.html")
     if "--open" in argv and page.exists():
-        import webbrowser
-
         webbrowser.open(page.absolute().as_uri())
-    return int(status)
+    return status

@@ -10,35 +10,34 @@ be had it takes the voices in the package, and where the weights cannot, the emb
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from streaming_asr.config.command_line import CommandLine
+from streaming_asr.config.schema import key_of
 from streaming_asr.errors import UserError
-from streaming_asr.run.obtain import REAL
+from streaming_asr.run.obtain import REAL, get_prompts, get_real
 
-SPEECH = "prompts"
 OVERRIDES = ("method=whisperrt", "chunk=300ms", "tracker=none", "name=demo")
-LIMIT = {"prompts": 40, "voices": 20, "mini": 60}  # about two minutes of two cores each
 
 
-def choose(obtain: Callable[[str], object]) -> tuple[list[str], list[str]]:
-    """Return the overrides that name model and data, and a sentence for each thing done without.
+def choose() -> list[str]:
+    """Return the overrides that name model, data and how much of it is about two minutes of two
+    cores; say in a sentence what is done without."""
+    try:
+        get_real()
+    except UserError as error:
+        _say(f"{REAL} cannot be had here ({error}); this run takes mini, a toy on toy speech.")
+        return ["model=mini", "data=mini", "limit=60"]
+    try:
+        get_prompts("en")
+    except UserError as error:
+        _say(f"the prompts cannot be had here ({error}); this run takes the package's voices.")
+        return [f"model={REAL}", "data=voices", "limit=20"]
+    return [f"model={REAL}", "data=prompts", "limit=40"]
 
-    obtain: called with the name of what is wanted; raises UserError where it cannot be had.
-    """
-    missing: list[str] = []
 
-    def can_be_had(name: str, instead: str) -> bool:
-        try:
-            obtain(name)
-        except UserError as error:
-            missing.append(f"{name} cannot be had here ({error}); this run takes {instead}.")
-            return False
-        return True
-
-    if not can_be_had(REAL, "mini, a toy model that hears its own synthetic voices alone"):
-        return ["model=mini", "data=mini", f"limit={LIMIT['mini']}"], missing
-    data = SPEECH if can_be_had(SPEECH, "the natural synthetic voices of the package") else "voices"
-    return [f"model={REAL}", f"data={data}", f"limit={LIMIT[data]}"], missing
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,13 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(__doc__)
         return 0
     from streaming_asr.run import command as run
-    from streaming_asr.run.obtain import table
 
-    known = table()
-    overrides, missing = choose(lambda name: known[name]())
-    for sentence in missing:
-        print(sentence, file=sys.stderr, flush=True)
-    command = [*OVERRIDES, *overrides, *given]
-    print(f"python -m streaming_asr.run {' '.join(command)}", flush=True)
-    sys.argv = ["streaming_asr.run", *command]
-    return int(run.main() or 0)
+    settings = CommandLine(given)
+    line = [*OVERRIDES, *choose()]
+    line = [each for each in line if settings.get(key_of(each)) is None] + given
+    print(f"python -m streaming_asr.run {' '.join(line)}", flush=True)
+    return run.main(line)

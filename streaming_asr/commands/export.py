@@ -1,4 +1,4 @@
-"""A model with its adapter merged, for other programs: Hugging Face's form, and CTranslate2's.
+"""Merges an adapter into its model for other programs: Hugging Face's form and CTranslate2's.
 
     python -m streaming_asr export OUT method=whisperrt model=mini chunk=300ms
         [--ctranslate2] [--results outputs/table1]
@@ -26,7 +26,7 @@ CARD = "export_card.md.j2"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+    """Run the command line and return its exit status."""
     about = "Merge an adapter into its model; write Hugging Face's form and CTranslate2's."
     parser = command_parser("streaming-asr export", about)
     parser.add_argument("out", type=Path, help="the folder to write; must not hold files yet")
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def export(
     out: Path, settings: Sequence[str], *, ctranslate2: bool = False, results: Path | None = None
 ) -> None:
-    """Writes `out`, all of it or nothing. Raises UserError."""
+    """Write `out`, all of it or nothing. Raises UserError."""
     from streaming_asr.config.settle import compose
 
     if "=" in str(out):
@@ -71,7 +71,9 @@ def export(
 
 
 def _check_mergeable(adapter: Path) -> None:
-    """Raises UserError for an adapter that is more than low-rank updates of a Whisper."""
+    """Raise UserError for an adapter that is more than low-rank updates of a Whisper."""
+    if adapter.is_file():
+        return  # a published checkpoint: weights and low-rank updates
     more = sorted(
         file.relative_to(adapter).as_posix()
         for file in adapter.rglob("*")
@@ -104,7 +106,7 @@ def card(
     reached: Sequence[Any],
     ctranslate2: bool,
 ) -> str:
-    """The card in Markdown: what it is, how it is used, how it was trained, what it reached."""
+    """Return the card in Markdown: what it is, its use, how it was trained, what it reached."""
     from jinja2 import Environment, FileSystemLoader
 
     from streaming_asr.config.weights import training_of
@@ -137,7 +139,7 @@ def _use(config: Any, out: Path) -> str:
 
 
 def _cells(folder: Path, adapter: Path | None) -> list[Any]:
-    """The results under `folder` that this adapter made; without one, all that used none."""
+    """Return the results under `folder` that this adapter made; without one, all that used none."""
     from streaming_asr.score.results import read_results
 
     wanted = None if adapter is None else adapter.resolve()
@@ -151,7 +153,7 @@ def _cells(folder: Path, adapter: Path | None) -> list[Any]:
 
 
 def _row(cell: Any) -> tuple[object, ...]:
-    """The columns of a result: method, chunk, data, utterances, WER and its interval."""
+    """Return the columns of a result: method, chunk, data, utterances, WER and its interval."""
     wer = cell.metrics.get("wer")
     bounds = (cell.document.get("intervals") or {}).get("metrics", {}).get("wer")
     return (
@@ -165,5 +167,5 @@ def _row(cell: Any) -> tuple[object, ...]:
 
 
 def _published(path: str, name: str | None = None) -> str:
-    """A path as it can stand in a published file: without what is of one machine only."""
+    """Return a path without what is of one machine only, as a published file may have it."""
     return (name or Path(path).name) if Path(path).expanduser().is_absolute() else path

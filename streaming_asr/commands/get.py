@@ -13,7 +13,7 @@ from streaming_asr.terminal import command_parser, exit_status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Obtains what is named; returns the exit status."""
+    """Obtain what is named and return the exit status."""
     known = table()
     about = "Obtains weights and recordings, prints where they lie and their licence."
     parser = command_parser("python -m streaming_asr get", about)

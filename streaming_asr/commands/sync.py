@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from streaming_asr.cells.folder import RESULT
 from streaming_asr.errors import UserError
 from streaming_asr.terminal import command_parser, exit_status
 from streaming_asr.track.workspace import main as lay_out
@@ -56,5 +57,5 @@ def _sync(arguments: argparse.Namespace) -> int:
 
 def _experiments(folder: Path) -> set[str]:
     """Return the experiments of the results in `folder`; its own name where there are none."""
-    found = [json.loads(path.read_text("utf-8")) for path in folder.rglob("metrics.json")]
+    found = [json.loads(path.read_text("utf-8")) for path in folder.rglob(RESULT)]
     return {str(each["experiment"]) for each in found if each.get("experiment")} or {folder.name}

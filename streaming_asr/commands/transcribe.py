@@ -23,8 +23,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from streaming_asr.config.compose import compose_raw
-from streaming_asr.config.settle import check_options, compose
+from streaming_asr.config.command_line import CommandLine
+from streaming_asr.config.settle import compose
 from streaming_asr.corpora import Folder
 from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError
@@ -32,7 +32,7 @@ from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE, Samples, Update, Word, display_text, revise
 from streaming_asr.models.find import is_english_only
 from streaming_asr.run.cell import method_of
-from streaming_asr.run.obtain import with_model
+from streaming_asr.run.obtain import obtain_models
 from streaming_asr.streaming import stream
 from streaming_asr.terminal import command_parser, exit_status
 from streaming_asr.text.subtitles import cues, srt, vtt
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
 
     def transcribe() -> int:
-        check_options(argv)
+        CommandLine(argv)  # refuses a setting that is written as an option
         return _transcribe(parser.parse_intermixed_args(argv))
 
     return exit_status(transcribe)
@@ -108,15 +108,17 @@ def _transcribe(given: argparse.Namespace) -> int:
         except OSError as error:  # before the work, not after it
             reason = f"cannot be written to ({error.strerror})"
             raise UserError(f"--out {given.out}: {reason}; name another folder") from error
-    overrides = [a for a in given.arguments if a not in names]
-    compose_raw(overrides)  # a slip is told now; it refuses a list, which with_model lets pass
+    overrides = [*(a for a in given.arguments if a not in names), "tracker=none"]
+    config = compose(overrides)
     method: Any = None
     for file in files:
         samples = None
         try:
             samples = load_audio(file)
             if method is None:  # nothing is obtained for recordings that cannot be read
-                config = _settled(overrides, timed=bool(forms))
+                if obtain_models([config]):
+                    config = compose(overrides)
+                _adapt(config, timed=bool(forms))
                 chosen = OmegaConf.to_container(config.method)
                 about = {"model": config.model.name, "chunk": config.chunk, "method": chosen}
                 method = method_of(config)[0]
@@ -154,16 +156,14 @@ def _files(names: Sequence[str]) -> tuple[list[Path], list[str]]:
     return list(dict.fromkeys(files)), failed
 
 
-def _settled(overrides: Sequence[str], *, timed: bool) -> DictConfig:
-    """Return the settled configuration; a model of many languages detects them by default, and
-    where words are to be timed a method that can align them does."""
-    config = compose([*with_model(overrides), "tracker=none"])
+def _adapt(config: DictConfig, *, timed: bool) -> None:
+    """Let a model of many languages detect them where none is named, and a method that can align
+    its words do so where they are to be timed."""
     if timed and config.method.get("word_times") == "emission":
         config.method.word_times = "alignment"
     path = config.model.get("path")
     if config.language is None and path and not is_english_only(path):
         config.language = "detect"
-    return config
 
 
 def transcript(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import configure_log
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.config.settle import check_options
 from streaming_asr.config.types import check_arguments
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
@@ -57,23 +59,42 @@ def new_method(name: str, model_path: str | Path | None = None, **settings: Any)
 
 def program(config_name: str, job: Callable[[DictConfig], Any]) -> int:
     """Run `job` on the configuration that the command line makes of conf/<config_name>.yaml and
-    return the exit status: the job's own where it returns one, 2 for a UserError, which is told."""
-    status = exit_status(lambda: _precheck(config_name))
-    if status:
-        return status
+    return the exit status: the job's own where it returns one, 2 for a UserError, which is told.
 
-    @hydra.main(config_path=str(CONF_DIR), config_name=config_name, version_base="1.3")
-    def run(config: DictConfig) -> None:
-        nonlocal status
-        status = exit_status(lambda: job(config))
+    What is asked with --help or --cfg, and a sweep, Hydra does.
+    """
 
-    run()
-    return status
+    statuses: list[int] = []
+
+    def each(config: DictConfig) -> None:
+        statuses.append(exit_status(lambda: job(config)))
+
+    def run() -> int:
+        line = CommandLine(sys.argv[1:])
+        if line.asks or line.multirun:
+            by_hydra(config_name, each, line.argv, sys.argv[0])
+            return max(statuses, default=0)
+        full = compose_raw(line.settings, config_name=config_name, config_dir=line.config_dir)
+        begin(full)
+        with open_dict(full):
+            del full["hydra"]
+        return int(job(full) or 0)
+
+    return exit_status(run)
 
 
-def _precheck(config_name: str) -> None:
-    """Raise UserError for what Hydra would refuse of the command line, in its own words."""
-    argv = sys.argv[1:]
-    check_options(argv)
-    if not any(argument.startswith("-") for argument in argv):
-        compose_raw(argv, config_name=config_name)
+def begin(full: DictConfig) -> None:
+    """Set what Hydra would set before a job: its own node for `HydraConfig.get`, the logging."""
+    HydraConfig.instance().set_config(full.copy())
+    configure_log(full.hydra.job_logging, full.hydra.verbose)
+
+
+def by_hydra(
+    config_name: str, job: Callable[[DictConfig], Any], argv: Sequence[str], prog: str
+) -> None:
+    """Let Hydra take the command line and call `job`, in this process or in a launcher's."""
+    before, sys.argv = sys.argv, [prog, *argv]
+    try:
+        hydra.main(config_path=str(CONF_DIR), config_name=config_name, version_base="1.3")(job)()
+    finally:
+        sys.argv = before

@@ -14,16 +14,11 @@ from hydra.initialize import get_gh_backup, restore_gh_from_backup
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from streaming_asr.config.schema import key_of
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
 
 KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
-# Settings and values of earlier versions.
-RENAMED = {
-    "method.adapter": "method.weights",
-    "model.adapters": "model.weights",
-    "method.quantise": "dtype",
-}
 # What the papers and their programs call the methods.
 PUBLISHED_AS = {
     "localagreement": "ufal",
@@ -34,30 +29,35 @@ PUBLISHED_AS = {
 }
 
 
-def check_name(override: str) -> None:
-    """Raise UserError for an override that gives a list where Hydra wants one name."""
-    if group := re.match(r"[+~]*(method|model|data|tracker)=[\[{]", override):
-        raise UserError(f"{override}: {group[1]} is one name of conf/{group[1]}/")
-
-
 def compose_raw(
     overrides: Sequence[str] = (), *, config_name: str = "run", config_dir: str | None = None
 ) -> DictConfig:
-    """Return what Hydra composes, with its `hydra` node; `config_dir` is searched too."""
+    """Return what Hydra composes, with its `hydra` node; `config_dir` is searched too.
+
+    model=mini by itself takes data=mini, as it hears no other speech. Raises UserError.
+    """
     for override in overrides:
-        check_name(override)
+        if group := re.match(r"[+~]*(method|model|data|tracker)=[\[{]", override):
+            raise UserError(f"{override}: {group[1]} is one name of conf/{group[1]}/")
+    given = [*overrides, *mini_data(overrides)] if config_name in ("run", "align") else overrides
     extra = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     before = get_gh_backup()  # within a job of Hydra's its state is set, and would be refused
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-            return hydra_compose(config_name, [*overrides, *extra], return_hydra_config=True)
+            return hydra_compose(config_name, [*given, *extra], return_hydra_config=True)
     except UserError:
         raise
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise explain(error, overrides, config_name, config_dir) from error
     finally:
         restore_gh_from_backup(before)
+
+
+def mini_data(settings: Sequence[str]) -> list[str]:
+    """Return data=mini where the settings name the model mini and neither data nor experiment."""
+    keys = {key_of(setting) for setting in settings}
+    return ["data=mini"] if "model=mini" in settings and not {"data", "experiment"} & keys else []
 
 
 def explain(
@@ -77,41 +77,15 @@ def explain(
             f"there are {', '.join(options) or 'none'}"
         )
     text = f"{error}\n{error.__cause__ or ''}"
-    for override in overrides:
-        key, _, value = override.lstrip("+~").partition("=")
-        if key in RENAMED:
-            value = value.replace("none", "float32") if key == "method.quantise" else value
-            return UserError(
-                f"{override}: {key} is called {RENAMED[key]} now; give {RENAMED[key]}={value}"
-            )
     missing = re.search(
         r"Could not (?:override|append to config at) '([^']+)'|full_key: (\S+)", text
     )
     if "not in" in text and missing:
         key = next(group for group in missing.groups() if group)
-        given = [o for o in overrides if o.lstrip("+~").startswith(f"{key}=")]
-        try:
-            rest = [override for override in overrides if override not in given]
-            config = compose_raw(rest, config_name=config_name, config_dir=config_dir)
-            parent = OmegaConf.select(config, key.rpartition(".")[0]) if "." in key else config
-            wrong = key.partition(".")[0]
-            if parent is None and wrong not in config:  # it is the first part that is not there
-                names = sorted(set(map(str, config)) - {"hydra"})
-                near = did_you_mean(wrong, names)
-                return UserError(f"{given[0] if given else key}: no {wrong} to set{near}")
-            names = sorted(set(map(str, parent or ())) - {"hydra", "_target_"})
-        except (UserError, OmegaConfBaseException):
-            names = []
-        last = key.rpartition(".")[2]
-        where = key.rpartition(".")[0] or config_name
-        known = f"; {where} has {', '.join(names)}" if names else ""
-        groups = ("method", "model", "data", "tracker") if names and "." not in key else ()
-        if inside := [f"{group}.{key}" for group in groups if key in (config.get(group) or ())]:
-            return UserError(
-                f"{given[0] if given else key}: no such key; did you mean {inside[0]}?"
-            )
+        return _no_such_key(key, overrides, config_name, config_dir)
+    if lacking := re.match(r"You must specify '(\w+)'", text):
         return UserError(
-            f"{given[0] if given else key}: no such key{did_you_mean(last, names)}{known}"
+            f"{lacking[1]}: has no default; give {lacking[1]}=NAME of conf/{lacking[1]}/"
         )
     if several := re.match(r"Ambiguous value for argument '(.*?)'", text):
         return UserError(
@@ -139,3 +113,27 @@ def explain(
         line for line in lines if not line.startswith(("full_key", "object_type", "Error merging"))
     ]
     return UserError("".join(named[:1]) + (told[-1] if named and told else " ".join(told[:2])))
+
+
+def _no_such_key(
+    key: str, overrides: Sequence[str], config_name: str, config_dir: str | None
+) -> UserError:
+    """Return the refusal of a key that the configuration has not, with the names it has there."""
+    given = next((override for override in overrides if key_of(override) == key), key)
+    try:
+        rest = [override for override in overrides if override != given]
+        config = compose_raw(rest, config_name=config_name, config_dir=config_dir)
+    except UserError:  # of something else that is wrong; this comes first
+        return UserError(f"{given}: no such key")
+    path, _, last = key.rpartition(".")
+    parent = OmegaConf.select(config, path) if path else config
+    if parent is None:  # it is the first part that is not there
+        wrong = key.partition(".")[0]
+        return UserError(f"{given}: no {wrong} to set{did_you_mean(wrong, map(str, config))}")
+    if not path:
+        for group in ("method", "model", "data", "tracker"):
+            if key in (config.get(group) or ()):
+                return UserError(f"{given}: no such key; did you mean {group}.{key}?")
+    names = sorted(set(map(str, parent)) - {"hydra", "_target_"})
+    near = did_you_mean(last, names)
+    return UserError(f"{given}: no such key{near}; {path or config_name} has {', '.join(names)}")

@@ -1,23 +1,71 @@
-"""The top level of a run's configuration, the name of its cell, the resolvers that conf/ uses."""
+"""Holds the table of a run's settings, their one check, a cell's name, and conf/'s resolvers."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
-from streaming_asr.chunking import first_chunk_ms, format_duration, parse_duration
+from streaming_asr.chunking import FEEDS, first_chunk_ms, format_duration, parse_duration
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.files import CONF_DIR, HERE
+from streaming_asr.text.normalise import NORMALISERS
+
+
+def setting(
+    default: Any,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    one_of: Sequence[str] = (),
+    pattern: str = ".*",
+    rule: str = "",
+) -> Any:
+    """Return a field of a configuration: its default and the values it may have.
+
+    A number lies between `least` and `most`, a text is one of `one_of` or matches `pattern`, which
+    the `rule` says in words.
+    """
+    allowed = {"least": least, "most": most, "one_of": one_of, "pattern": pattern, "rule": rule}
+    return field(default=default, metadata=allowed)
+
+
+def check_settings(config: Any, schema: type) -> None:
+    """Raise UserError for the first setting of `config` that its `schema` does not allow."""
+    for each in fields(schema):
+        key, rules, value = each.name, each.metadata, config.get(each.name)
+        if value is None or not rules:
+            continue
+        if rules["one_of"]:
+            check_one_of(rules["one_of"], **{key: value})
+        elif isinstance(value, str) and not re.fullmatch(rules["pattern"], value):
+            raise UserError(f"{key}={value}: {rules['rule']}")
+        elif isinstance(value, int | float) and not rules["least"] <= value <= rules["most"]:
+            limits = f"{rules['least']} " + (
+                "or more" if rules["most"] == math.inf else f"to {rules['most']}"
+            )
+            raise UserError(f"{key}={value}: must be {limits}; leave {key} out for its default")
+
+
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+def device_setting() -> Any:
+    """Return the field `device`, which every program has."""
+    rule = "the device is cpu, cuda, cuda:<n> or mps"
+    return setting("cpu", pattern=r"cpu|mps|cuda(:\d+)?", rule=rule)
 
 
 @dataclass
 class RunConfig:
-    """The top level of conf/run.yaml. A key that is not here is refused."""
+    """The top level of conf/run.yaml: every setting, its type, its default, what it may be. A key
+    that is not here is refused."""
 
     method: Any = MISSING
     model: Any = MISSING
@@ -27,18 +75,28 @@ class RunConfig:
     output: str = "outputs"
     chunk: str = "300ms"
     first_chunk: str | None = None  # default: smallest multiple of chunk that is 600 ms or more
-    limit: int | None = None  # the first so many utterances
-    batch: int = 1  # streams advanced together; latency is measured at 1
-    feed: str = "fixed"
-    streams: int | None = None  # of feed=realtime_queue; default: batch
-    pieces: int = 1  # jobs over which the utterances of a cell are split
+    limit: int | None = setting(None, least=1)  # the first so many utterances
+    batch: int = setting(1, least=1)  # streams advanced together; latency is measured at 1
+    feed: str = setting("fixed", one_of=FEEDS)
+    streams: int | None = setting(None, least=1)  # of feed=realtime_queue; default: batch
+    pieces: int = setting(1, least=1)  # jobs over which the utterances of a cell are split
     piece: int | None = None  # which of them, from 1; a command with pieces runs them all
     language: str | None = None  # of all utterances; null: the corpus's; detect: by Whisper
-    device: str = "cpu"
-    dtype: str = "float32"
-    normaliser: str = "whisper"  # of error rates: whisper or identity
-    seed: int = 0
-    threads: int | None = None  # of torch; default: torch's own choice
+    device: str = device_setting()
+    dtype: str = setting("float32", one_of=(*DTYPES, "int8"))
+    normaliser: str = setting("whisper", one_of=NORMALISERS)  # of error rates
+    seed: int = setting(0, least=0, most=2**32 - 1)
+    threads: int | None = setting(None, least=1, most=1024)  # of torch; default: its own choice
+
+
+def key_of(setting: str) -> str:
+    """Return the key of `key=value`, without Hydra's `+` and `~`."""
+    return setting.lstrip("+~").partition("=")[0]
+
+
+def value_of(setting: str) -> str:
+    """Return what stands behind the first `=` of a setting; '' without one."""
+    return setting.partition("=")[2]
 
 
 def cell_name(
@@ -54,9 +112,9 @@ def cell_name(
     rest = {}
     unnamed = (*parts, "name", "output", "tracker", "experiment", "pieces", "piece")
     for override in overrides:
-        key, _, value = override.lstrip("+~").partition("=")
+        key = key_of(override)
         if key.split(".")[0] not in unnamed or key.startswith("method."):
-            rest[key] = value
+            rest[key] = value_of(override)
     text = ",".join(f"{k}={v}" for k, v in [*parts.items(), *sorted(rest.items())])
     text = re.sub(r"[^\w=,.+\-]", "_", text.replace("'", "").replace('"', ""))
     if len(text.encode()) > 200:

@@ -7,7 +7,6 @@ the rule, the remedy.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields
 from typing import Any
@@ -17,13 +16,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from streaming_asr.chunking import check_feed, first_chunk_ms, format_duration, parse_duration
 from streaming_asr.config.compose import compose_raw, explain
-from streaming_asr.config.schema import RunConfig
+from streaming_asr.config.schema import RunConfig, check_settings, key_of
 from streaming_asr.config.weights import find_weights, own_network, weights_folders
-from streaming_asr.errors import UserError, check_one_of, did_you_mean
+from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
-from streaming_asr.text.normalise import NORMALISERS
 
-DTYPES = ("float32", "float16", "bfloat16")
 ATTENTIONS = ("eager", "sdpa")
 MAX_CHUNK_MS = 30_000  # what Whisper hears at once
 # ISO 639 codes of Whisper's languages; the large models from v3 on know yue too.
@@ -40,51 +37,37 @@ NATURAL = ("prompts", "speechocean762", "voices")  # corpora that mini cannot he
 def compose(overrides: Sequence[str] = (), *, config_dir: str | None = None) -> DictConfig:
     """Return the settled configuration of these overrides, as `run` sees it."""
     full = compose_raw(overrides, config_dir=config_dir)
-    return settle(full, full.hydra.runtime.choices)
+    return settle(full, full.hydra)
 
 
-def settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictConfig:
+def settle(config: DictConfig, hydra_node: Any) -> DictConfig:
     """Return the configuration checked and resolved, with durations in one spelling and the weights
-    found.
+    found; Hydra's own node is left out of it.
 
-    choices: which option each group has (`hydra.runtime.choices`). Hydra's own node is left out.
-    Raises UserError. No weights are loaded, so this is done for every cell of a sweep before the
-    first one runs.
+    hydra_node: says which option each group has. Raises UserError. No weights are loaded, so this
+    is done for every cell of a sweep before the first one runs.
     """
     try:
-        return _settle(config, choices)
+        return _settle(config, hydra_node.runtime.choices, list(hydra_node.overrides.task or []))
     except OmegaConfBaseException as error:
         raise _cause(error) or explain(error) from error
 
 
-def _settle(config: DictConfig, choices: Mapping[str, Any] | DictConfig) -> DictConfig:
+def _settle(config: DictConfig, choices: Mapping[str, Any], given: Sequence[str]) -> DictConfig:
     _check_top(config)
     config = config.copy()
     for group in ("method", "model", "data", "tracker"):
         if OmegaConf.is_missing(config, group) or choices.get(group) is None:
             raise UserError(f"{group}: none chosen; give {group}=<one of conf/{group}/>")
     chunk_ms = parse_duration(config.chunk)
-    given = OmegaConf.select(config, "hydra.overrides.task") or []
     with read_write(config), open_dict(config):
         config.pop("hydra", None)
         config.chunk = format_duration(chunk_ms)
         config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
-    check_one_of((*DTYPES, "int8"), dtype=config.dtype)
-    check_one_of(NORMALISERS, normaliser=config.normaliser)
+    check_settings(config, RunConfig)
     check_feed(config.feed, config.batch, config.streams)
-    for key, least, most in (
-        ("limit", 1, math.inf),
-        ("threads", 1, 1024),
-        ("seed", 0, 2**32 - 1),
-        ("pieces", 1, math.inf),
-        ("piece", 1, config.pieces),
-    ):
-        value = config[key]
-        if value is not None and not least <= value <= most:
-            limits = f"{least} or more" if most == math.inf else f"{least} to {most}"
-            raise UserError(f"{key}={value}: must be {limits}; leave {key} out for its default")
-    if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", config.device):
-        raise UserError(f"device={config.device}: the device is cpu, cuda, cuda:<n> or mps")
+    if config.piece is not None and not 1 <= config.piece <= config.pieces:
+        raise UserError(f"piece={config.piece}: must be 1 to {config.pieces}; leave piece out")
     if choices["model"] == "mini" and choices["data"] in NATURAL:
         raise UserError(
             f"data={choices['data']}: is natural speech, and model=mini hears only the synthetic "
@@ -135,17 +118,6 @@ def _check_top(config: DictConfig) -> None:
         )
 
 
-def check_options(argv: Sequence[str]) -> None:
-    """Raise UserError for a setting written as an option, as `--chunk 300ms`."""
-    names = {field.name for field in fields(RunConfig)} | {"experiment"}
-    for at, argument in enumerate(argv):
-        key, _, value = argument.removeprefix("--").partition("=")
-        if argument.startswith("--") and key.replace("-", "_").split(".")[0] in names:
-            value = value or next(iter(argv[at + 1 : at + 2]), "<value>")
-            told = f"{key.replace('-', '_')}={value}"
-            raise UserError(f"{argument}: settings are written key=value; write {told}")
-
-
 def _check_finite(value: Any, key: str = "") -> None:
     """Raise UserError for a setting that no result could hold."""
     if isinstance(value, float) and not math.isfinite(value):
@@ -156,7 +128,8 @@ def _check_finite(value: Any, key: str = "") -> None:
 
 
 def _check_model(config: DictConfig) -> None:
-    """A local folder must hold a Whisper or a ChunkFormer; the loader answers for hub names."""
+    """Raise UserError for a local folder that holds neither a Whisper nor a ChunkFormer; the loader
+    answers for hub names."""
     path = OmegaConf.select(config, "model.path")
     if path is not None and not isinstance(path, str):
         raise UserError(f"model.path={path}: must be a folder or a name, or null for no model")
@@ -220,10 +193,10 @@ def check_attention(config: DictConfig) -> None:
 
 def _for_training(overrides: Sequence[str], model: str) -> str:
     """Return what a training command takes over from these overrides, with what else it needs."""
-    kept = [o for o in overrides if re.match(r"(model|output)[=.]", o)]
+    kept = [o for o in overrides if key_of(o).split(".")[0] in ("model", "output")]
+    if not any(key_of(override) == "model" for override in kept):  # an experiment's, the default
+        kept.insert(0, f"model={model}")
     if model != "mini":
-        if not any(override.startswith("model=") for override in kept):  # an experiment's
-            kept.insert(0, f"model={model}")
         kept += ["train_data=<shards>", "dev_manifest=<manifest>"]
     return "".join(f" {override}" for override in kept)
 

@@ -15,8 +15,6 @@ from streaming_asr.chunking import duration_key, format_duration
 from streaming_asr.errors import MissingWeights
 from streaming_asr.models.hash import weights_hash
 
-RENAMED_ENTRIES = {"random": "any_chunk"}  # names of earlier versions
-
 
 def own_network(config: DictConfig) -> str | None:
     """Return `model.path` where it is a ChunkFormer's own network; None for a Whisper."""
@@ -83,11 +81,6 @@ def find_weights(
         return Path(wanted).expanduser()
     named = re.fullmatch(r"(\d+)ms", duration_key(wanted))  # is asked for by its chunk
     chunk = format_duration(int(named[1]) if named else chunk_ms)
-    if wanted in RENAMED_ENTRIES:
-        now = RENAMED_ENTRIES[wanted]
-        raise MissingWeights(
-            f"method.weights={wanted}: {wanted} is called {now} now; give method.weights={now}"
-        )
     there = ", ".join(str(path) for path in present.values()) or "none"
     if strange:
         there += f" (trained on other weights: {', '.join(map(str, strange))})"

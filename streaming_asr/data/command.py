@@ -13,6 +13,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from streaming_asr.align.auto import timed_utterances
 from streaming_asr.config.build import build, program
+from streaming_asr.config.schema import check_settings, setting
 from streaming_asr.errors import UserError, did_you_mean
 
 HELP = """\
@@ -38,9 +39,9 @@ class DataConfig:
     """The top level of conf/data_command.yaml. A key that is not here is refused."""
 
     data: Any = MISSING
-    limit: int | None = None
+    limit: int | None = setting(None, least=1)
     decode: bool = True
-    workers: int = 4
+    workers: int = setting(4, least=1)
     out: str | None = None
     max_s: float = 30.0
     output: str = "outputs"
@@ -53,8 +54,6 @@ def run_check(config: DictConfig) -> int:
     """Print the report and return 1 where anything is broken."""
     from streaming_asr.data.check import check, lines
 
-    if config.workers < 1:
-        raise UserError(f"workers={config.workers}: must be 1 or more")
     corpus = build(config.data)
     found = check(corpus, decode=config.decode, workers=config.workers, limit=config.limit)
     print("\n".join(lines(corpus, found)))
@@ -115,5 +114,6 @@ def main() -> int:
 def _run(command: str, config: DictConfig) -> int:
     for key in sorted(OmegaConf.missing_keys(config)):
         raise UserError(f"{key}: has no default; give {key}=<value>")
+    check_settings(config, DataConfig)
     OmegaConf.resolve(config)
     return COMMANDS[command](config)

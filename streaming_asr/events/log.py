@@ -377,14 +377,3 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
     if header is None:
         raise UserError(f"{path}: empty; run again to fill it.")
     return Log(header, utterances)
-
-
-def is_set_aside(path: Path) -> bool:
-    """Return whether `path` lies in a folder `<cell>.old-<n>` that a changed rerun left, or in a
-    piece of a cell, whose whole is read instead."""
-    return not is_whole_cell(path) or any(re.search(r"\.old-\d+$", part) for part in path.parts)
-
-
-def is_whole_cell(folder: Path) -> bool:
-    """Return whether a path is not in a folder pieces/<k>-of-<n> of a cell split over jobs."""
-    return re.search(r"(^|/)pieces/\d+-of-\d+(/|$)", folder.as_posix()) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from streaming_asr import machine
-from streaming_asr.cells.folder import check_writable
+from streaming_asr.cells.folder import EVENTS, check_writable
 from streaming_asr.chunking import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, UtteranceLog
@@ -22,7 +22,7 @@ from streaming_asr.live.worker import Worker
 from streaming_asr.method import SAMPLE_RATE, Word, revise
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.run.cell import method_of
-from streaming_asr.run.plan import Planned, plan
+from streaming_asr.run.plan import Plan, Planned
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Cell:
 
     def write(self, header: dict[str, Any] | None = None) -> Path:
         """Write the log and return its path."""
-        path = self.folder / "events.jsonl"
+        path = self.folder / EVENTS
         with EventWriter(path, header or self.header) as writer:
             writer.write_utterance(self.log)
         return path
@@ -100,24 +100,16 @@ def rtf(logs: Iterable[UtteranceLog]) -> float:
     return sum(step.compute_s for steps in made for step in steps) / audio_s if audio_s else 0.0
 
 
-def cells_of(overrides: Sequence[str]) -> list[Cell]:
-    """Return a cell for each combination of the settings, checked, its method loaded and warm.
+def cells_of(plan: Plan) -> list[Cell]:
+    """Return a live cell for each one of the plan, its method loaded and warm.
 
-    `-cd FOLDER` among them names a folder of further configuration, as for `run`. Raises UserError
-    as `run` does, before any weights load.
+    Raises UserError for weights or a folder that cannot be had, before any weights load.
     """
-    overrides, config_dir = list(overrides), None
-    if "-cd" in overrides:
-        at = overrides.index("-cd")
-        config_dir = overrides[at + 1]
-        del overrides[at : at + 2]
-    settings = [*overrides, "tracker=none"]
-    planned = plan(settings, multirun=True, config_dir=config_dir)
-    for each in planned:
+    for each in plan.cells:
         if each.config is None:
             raise UserError(f"{each.folder.name}: has no trained weights; add method.weights=none")
         check_writable(each.folder)
-    return [_cell(each) for each in planned]
+    return [_cell(each) for each in plan.cells]
 
 
 def _cell(planned: Planned) -> Cell:

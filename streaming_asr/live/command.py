@@ -31,9 +31,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples, display_text
-from streaming_asr.run.obtain import with_model
+from streaming_asr.run.obtain import planned
 from streaming_asr.terminal import exit_status
 
 if TYPE_CHECKING:
@@ -63,14 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _live(argv: list[str]) -> int:
-    given = dict(OWN)
-    rest = []
-    for argument in argv:
-        key, _, value = argument.partition("=")
-        if key in OWN:
-            given[key] = value
-        else:
-            rest.append(argument)
+    line = CommandLine(["-m", *argv])
+    given = {key: line.pop(key, default) for key, default in OWN.items()}
     if given["session"] is not None:
         from streaming_asr.live.scores import add_times
 
@@ -79,18 +74,16 @@ def _live(argv: list[str]) -> int:
     if given["align"] not in ("auto", "none"):
         raise UserError(f"align={given['align']}: auto or none")
     reference = _read_reference(given["reference"])
-    if not any(each.startswith("method=") for each in rest):
-        rest.append("method=whisperrt,ufal")
-    if not any(each.startswith("name=") for each in rest):
-        stem = re.sub(r"[^\w.-]", "_", Path(source).stem)
-        rest.append(f"name='live/{stem}-{datetime.now():%Y%m%d-%H%M%S}'")
+    stem = re.sub(r"[^\w.-]", "_", Path(source).stem)
+    session = f"'live/{stem}-{datetime.now():%Y%m%d-%H%M%S}'"
+    line.default(method="whisperrt,ufal", name=session, tracker="none")
     open_source = _open_microphone() if source == "mic" else _open_file(source, speed)
 
     from streaming_asr.live.cells import cells_of
     from streaming_asr.live.scores import finish
     from streaming_asr.live.worker import Worker
 
-    cells = cells_of(with_model(rest))
+    cells = cells_of(planned(line))
     name = "mic" if source == "mic" else Path(source).stem
     control, heard = Control(), Heard(keep=source == "mic")
     with Worker() as worker, _View(cells, name) as view:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from streaming_asr.cells.folder import EVENTS
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, UtteranceLog, committed_words, read_log
 from streaming_asr.live.cells import Cell, rtf
@@ -61,7 +62,7 @@ def add_times(folder: Path, say: Callable[[str], None] = print) -> int:
     such log is there.
     """
     sessions: dict[Path, list[Path]] = defaultdict(list)
-    for path in sorted(folder.rglob("events.jsonl")):
+    for path in sorted(folder.rglob(EVENTS)):
         sessions[path.parent.parent].append(path)
     if not sessions:
         raise UserError(f"session={folder}: holds no events.jsonl; give a folder of a session")

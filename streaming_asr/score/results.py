@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
-from streaming_asr.cells import pieces
+from streaming_asr.cells import folder as folders
+from streaming_asr.cells.folder import EVENTS, UTTERANCES
+from streaming_asr.cells.pieces import unfinished
 from streaming_asr.corpora.manifest import text_lines
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import is_set_aside, read_log
+from streaming_asr.events.log import read_log
 from streaming_asr.files import validator
 from streaming_asr.metrics.table import with_wer
 
@@ -76,7 +78,7 @@ class Result:
     def utterances(self) -> list[dict[str, Any]]:
         """Return the lines of utterances.jsonl, none where it is not there or damaged."""
         try:
-            return [json.loads(line) for line in text_lines(self.folder / "utterances.jsonl")]
+            return [json.loads(line) for line in text_lines(self.folder / UTTERANCES)]
         except (OSError, ValueError):
             return []
 
@@ -107,14 +109,16 @@ def read_results(folder: Path | str) -> list[Result]:
         raise UserError(f"{root}: no such folder; give a folder of results, as outputs/default")
     found = {
         path.parent
-        for name in ("metrics.json", "failed.json")
+        for name in (folders.RESULT, folders.FAILED)
         for path in root.rglob(name)
-        if not is_set_aside(path.relative_to(root))
+        if not folders.is_set_aside(path.relative_to(root))
     }
     found |= {
         path.parent
-        for path in root.rglob(pieces.FOLDER)
-        if path.is_dir() and pieces.told(path.parent) and not is_set_aside(path.relative_to(root))
+        for path in root.rglob(folders.PIECES)
+        if path.is_dir()
+        and unfinished(path.parent)
+        and not folders.is_set_aside(path.relative_to(root))
     }
     if not found:
         raise UserError(
@@ -141,8 +145,8 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
     notes: list[str] = []
     error: str | None = None
     document: dict[str, Any] = {}
-    failure = pieces.failure(folder)
-    path = folder / "metrics.json"
+    failure = folders.failure(folder)
+    path = folder / folders.RESULT
     if path.is_file():
         try:
             document = _document(path)
@@ -159,7 +163,7 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
             elif failure:
                 notes.append(f"a later run failed: {failure}")
     else:
-        metrics, error = {}, failure or pieces.told(folder)
+        metrics, error = {}, failure or unfinished(folder)
     config = document.get("config") or _saved_config(folder)
     overrides = _overrides(folder.name)
     if n_failed := document.get("n_failed"):
@@ -307,9 +311,7 @@ def _machine(machine: Any) -> str:
 
 def _saved_config(folder: Path) -> Mapping[str, Any]:
     """Return the configuration that a run saved before it began, all that a failed one leaves."""
-    parts = sorted(folder.glob(f"{pieces.FOLDER}/*/.hydra/config.yaml"))
-    path = next((p for p in (folder / ".hydra" / "config.yaml", *parts) if p.is_file()), None)
-    if path is None:
+    if (path := folders.saved_configuration(folder)) is None:
         return {}
     import yaml
 
@@ -386,7 +388,7 @@ def _says_the_same(result: Result, offline: Result) -> bool:
 
 def _commits_only_at_the_end(result: Result) -> bool:
     try:
-        log = read_log(result.folder / "events.jsonl")
+        log = read_log(result.folder / EVENTS)
     except UserError:  # the numbers stand without their log
         return False
     return not any(step.committed for each in log.utterances for step in each.steps[:-1])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streaming_asr.cells.folder import EVENTS
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.metrics import Trace
@@ -212,7 +213,7 @@ def _saved(result: Result) -> Sample | None:
         lines = result.utterances()
         recordings: dict[str, str | None] = {}
         if (result.document.get("intervals") or {}).get("drawn") == "recording":
-            log = read_log(result.folder / "events.jsonl")
+            log = read_log(result.folder / EVENTS)
             recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
         return Sample(
             utts=[line["utt"] for line in lines],

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from types import FrameType
 
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
-from streaming_asr.run.obtain import with_model
+from streaming_asr.run.obtain import planned
 from streaming_asr.serve.settings import Settings
 
 CLOSE_S = 5.0  # what is left unsent when a session ends is dropped after so long
@@ -22,7 +23,8 @@ CLOSE_S = 5.0  # what is left unsent when a session ends is dropped after so lon
 def serve(argv: Sequence[str]) -> int:
     """Serve until a signal comes. Raises UserError, before weights load, for settings, a port that
     is taken and methods that cannot run."""
-    settings, rest = Settings.of(argv)
+    line = CommandLine(["-m", *argv])
+    settings = Settings.of(line)
     try:
         import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
@@ -31,7 +33,7 @@ def serve(argv: Sequence[str]) -> int:
         raise UserError(f"serve: needs {error.name}; pip install 'streaming-asr[live]'") from error
     listening = bound(settings)
     try:
-        return _serve(settings, rest, listening)
+        return _serve(settings, line, listening)
     finally:
         listening.close()
 
@@ -55,18 +57,16 @@ def bound(settings: Settings) -> socket.socket:
     return made
 
 
-def _serve(settings: Settings, rest: list[str], listening: socket.socket) -> int:
+def _serve(settings: Settings, line: CommandLine, listening: socket.socket) -> int:
     from streaming_asr.live.cells import cells_of
     from streaming_asr.live.worker import Worker
     from streaming_asr.serve.app import application
     from streaming_asr.serve.service import Service
 
-    if not any(each.startswith("method=") for each in rest):
-        rest.append("method=whisperrt,ufal")
-    if not any(each.startswith("name=") for each in rest):
-        rest.append(f"name='serve/{datetime.now():%Y%m%d-%H%M%S}'")
+    name = f"'serve/{datetime.now():%Y%m%d-%H%M%S}'"
+    line.default(method="whisperrt,ufal", name=name, tracker="none")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    cells = cells_of(with_model(rest))
+    cells = cells_of(planned(line))
     for cell in cells:
         cell.folder.rmdir()  # made to see whether it can be; the sessions have their own
     gc.collect()

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from streaming_asr.cells.folder import EVENTS
 from streaming_asr.live.cells import Cell
 from streaming_asr.live.worker import Worker
 from streaming_asr.machine import give_back_memory
@@ -179,5 +180,5 @@ class Service:
         """Return the log of a session and method; None where there is none."""
         if not SESSION_ID.fullmatch(session) or name not in self.cells:
             return None
-        path = self.root / session / self.cells[name].folder.name / "events.jsonl"
+        path = self.root / session / self.cells[name].folder.name / EVENTS
         return path if path.is_file() else None

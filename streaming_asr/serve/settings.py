@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 
 KEY_PROTOCOL = "openai-insecure-api-key."  # a browser sends its token as a WebSocket subprotocol
@@ -30,14 +31,12 @@ class Settings:
     keep_audio: bool = False
 
     @classmethod
-    def of(cls, argv: Sequence[str]) -> tuple[Settings, list[str]]:
-        """Return the settings and the arguments that are none of them. Raises UserError."""
-        made, rest = cls(), []
+    def of(cls, line: CommandLine) -> Settings:
+        """Return the server's settings, which are taken off the command line. Raises UserError."""
+        made = cls()
         known = {field.name: getattr(made, field.name) for field in fields(cls)}
-        for argument in argv:
-            key, _, text = argument.partition("=")
-            if key not in known:
-                rest.append(argument)
+        for key in known:
+            if (text := line.pop(key)) is None:
                 continue
             value: Any = text
             if key == "origins":
@@ -56,7 +55,7 @@ class Settings:
                 f"host={made.host}: anybody who reaches this machine could connect; give "
                 "token=<secret>, or leave host out to serve this machine alone"
             )
-        return made, rest
+        return made
 
     @property
     def is_loopback(self) -> bool:

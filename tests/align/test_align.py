@@ -166,7 +166,8 @@ def config(manifest: Path, *overrides: str) -> Any:
     import streaming_asr.align.command  # registers the schema
 
     assert streaming_asr.align.command
-    made = compose_raw(["data=manifest", f"data.path={manifest}", *overrides], config_name="align")
+    given = ["model=mini", "data=manifest", f"data.path={manifest}", *overrides]
+    made = compose_raw(given, config_name="align")
     with open_dict(made):
         made.pop("hydra")
     if not any(o.startswith("aligner=") for o in overrides):
@@ -302,7 +303,7 @@ U2_ON_MINI = MINI / "weights" / "u2" / "any_chunk"
 def test_on_mini_nearly_every_word_is_placed_within_60_ms(
     tmp_path: Path, aligner: str, split: str
 ) -> None:
-    settings = [f"aligner={aligner}", f"data.split={split}", f"out={tmp_path}"]
+    settings = ["model=mini", f"aligner={aligner}", f"data.split={split}", f"out={tmp_path}"]
     if aligner == "whisper":
         settings += ["limit=6"]
     else:  # less sharp, so that more words are wanted

@@ -42,7 +42,7 @@ def recordings(tmp_path_factory):
 
 
 def prepare(folder, output, *more):
-    overrides = ["data=folder", f"data.path={folder}", "data.align=mini", *more]
+    overrides = ["model=mini", "data=folder", f"data.path={folder}", "data.align=mini", *more]
     config = compose_raw(overrides, config_name="train")
     return teacher.prepare(config.data, config.model, output)
 

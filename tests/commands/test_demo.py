@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from streaming_asr.commands.demo import choose
+import pytest
+
+from streaming_asr.commands import demo
 from streaming_asr.errors import UserError
 
 
-def without(*lacking: str):
-    """An `obtain` that has everything but `lacking`."""
-
-    def obtain(name: str) -> None:
-        if name in lacking:
-            raise UserError(f"{name}: no network")
-
-    return obtain
-
-
-def test_real_whisper_hears_the_prompts_where_both_can_be_had() -> None:
-    assert choose(without()) == (["model=tiny.en", "data=prompts", "limit=40"], [])
-
-
-def test_the_voices_of_the_package_stand_in_for_the_prompts_and_one_sentence_says_so() -> None:
-    overrides, missing = choose(without("prompts"))
-    assert overrides == ["model=tiny.en", "data=voices", "limit=20"]
-    (sentence,) = missing
-    assert "prompts cannot be had here (prompts: no network)" in sentence
-
-
-def test_without_weights_the_toy_world_runs_and_the_speech_is_not_fetched() -> None:
+@pytest.mark.parametrize(
+    ("lacking", "overrides", "said"),
+    [
+        ((), ["model=tiny.en", "data=prompts", "limit=40"], ""),
+        (("prompts",), ["model=tiny.en", "data=voices", "limit=20"], "the prompts cannot be had"),
+        (("tiny.en", "prompts"), ["model=mini", "data=mini", "limit=60"], "tiny.en cannot be had"),
+    ],
+)
+def test_the_demo_takes_the_best_that_can_be_had_and_says_what_it_does_without(
+    lacking: tuple[str, ...],
+    overrides: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     asked: list[str] = []
 
     def obtain(name: str) -> None:
         asked.append(name)
-        raise UserError("no wheel")
+        if name in lacking:
+            raise UserError("no network")
 
-    overrides, missing = choose(obtain)
-    assert overrides == ["model=mini", "data=mini", "limit=60"]
-    assert asked == ["tiny.en"] and len(missing) == 1
+    monkeypatch.setattr(demo, "get_real", lambda: obtain("tiny.en"))
+    monkeypatch.setattr(demo, "get_prompts", lambda language: obtain("prompts"))
+    assert demo.choose() == overrides
+    told = capsys.readouterr().err
+    assert said in told and told.count("cannot be had here (no network)") == bool(lacking)
+    assert asked == (["tiny.en"] if "tiny.en" in lacking else ["tiny.en", "prompts"])

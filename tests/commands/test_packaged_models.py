@@ -180,10 +180,10 @@ def test_doctor_says_which_models_are_there(nano, install, monkeypatch):
     assert (check.state, check.remedy) == ("absent", "python -m streaming_asr get nano")
     install(1)
     (check,) = _models()
-    assert check.state == "absent" and "nano-part2 is not installed" in check.found
+    assert check.state == "absent" and "nano-part2 is not installed" in check.seen
     install(2)
     (check,) = _models()
-    assert check.state == "ok" and str(nano.place) in check.found
+    assert check.state == "ok" and str(nano.place) in check.seen
 
 
 @pytest.mark.parametrize("asked", ["prompts", "prompts:en"])

@@ -202,4 +202,4 @@ def test_a_language_there_is_not_is_answered_with_those_there_are() -> None:
 
 def test_mini_does_not_run_on_human_speech() -> None:
     with pytest.raises(UserError, match=r"data=prompts: is natural speech.*model=tiny\.en"):
-        compose(["method=offline", "data=prompts"])
+        compose(["method=offline", "model=mini", "data=prompts"])

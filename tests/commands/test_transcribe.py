@@ -11,6 +11,7 @@ import pytest
 from containers import write_container
 
 from streaming_asr.commands import compare, transcribe
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
 from streaming_asr.live import command as live
@@ -225,16 +226,40 @@ def test_real_whisper_is_taken_and_obtained_unless_another_is_asked_for(
 
     monkeypatch.setattr(get, "find_here", lambda name: None)
     monkeypatch.setattr(get, "get_model", obtain)
-    assert get.with_model(["chunk=1s"]) == ["chunk=1s", "model=tiny.en"]
-    assert get.with_model(["model=base", "method=ufal"]) == ["model=base", "method=ufal"]
-    assert get.with_model(["model=mini"]) == ["model=mini"]
-    assert get.with_model(["model.path=there", "model=whisper"]) == [
-        "model.path=there", "model=whisper",
-    ]  # fmt: skip
-    assert obtained == ["tiny.en", "base"]
+    for given, wanted in (
+        (["chunk=1s"], ["tiny.en"]),
+        (["model=base", "method=ufal"], ["base"]),
+        (["model=mini"], []),
+        (["-m", "model=mini,base", "method=offline"], ["base"]),
+    ):
+        plan = get.planned(CommandLine(given))
+        assert len(plan.cells) == 1 + ("-m" in given)
+        assert obtained == wanted
+        obtained.clear()
     assert "tiny.en: licence MIT" in capsys.readouterr().err
-    assert get.with_model(["model=mini,base.en,base"]) == ["model=mini,base.en,base"]
-    assert obtained == ["tiny.en", "base", "base"]
+
+
+def test_where_the_default_model_cannot_be_had_run_takes_mini_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(model: object) -> None:
+        raise UserError("no network")
+
+    monkeypatch.setattr(get, "find_here", lambda name: None)
+    monkeypatch.setattr(get, "find", refuse)
+    monkeypatch.setattr(get, "get_model", refuse)
+    line = CommandLine(["method=whisperrt", "chunk=1s"])
+    (cell,) = get.planned(line, or_mini=True).cells
+    assert cell.config is not None
+    assert (cell.config.model.name, cell.config.data._target_) == (
+        "mini",
+        "streaming_asr.corpora.Mini",
+    )
+    assert line.settings == ["method=whisperrt", "chunk=1s", "model=mini", "data=mini"]
+    assert capsys.readouterr().err.count("tiny.en cannot be had here (no network)") == 1
+    for named in ("model=tiny.en", "data=voices", "experiment=real"):
+        with pytest.raises(UserError, match="no network"):
+            get.planned(CommandLine([named, "chunk=1s"]), or_mini=True)
 
 
 @pytest.mark.parametrize(
@@ -274,27 +299,25 @@ def test_a_slip_is_answered_before_weights_are_downloaded(
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        (["data.path=a.wav"], ["data.path=a.wav", "data=folder", "model=tiny.en"]),
+        (["data.path=a.wav"], ["data.path=a.wav", "data=folder"]),
         (["data.path=a.jsonl", "model=mini"], ["data.path=a.jsonl", "model=mini", "data=manifest"]),
         (["data.path=x", "data=kaldi"], ["data.path=x", "data=kaldi"]),
         (["chunk=1s"], ["chunk=1s"]),
     ],
 )
-def test_a_path_alone_is_a_corpus(
-    given: list[str], meant: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(get, "find_here", lambda name: True)
-    assert run._own_speech(given) == meant
+def test_a_path_alone_is_a_corpus(given: list[str], meant: list[str]) -> None:
+    run._own_speech(line := CommandLine(given))
+    assert line.settings == meant
 
 
 def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    get.with_model(["model=mini"])
+    get.obtain_models([])
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
     monkeypatch.delenv("OMP_WAIT_POLICY")
-    get.with_model(["model=mini"])
+    get.obtain_models([])
     assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
 
 

@@ -14,6 +14,7 @@ from run_fakes import arguments
 from safetensors.numpy import save_file
 
 from streaming_asr.chunking import first_chunk_ms, format_duration, parse_duration
+from streaming_asr.config import settle
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.config.settle import compose
@@ -174,7 +175,7 @@ def test_a_trained_adapter_of_the_chunk_comes_before_the_models_random_one(tmp_p
 
 
 def test_what_was_trained_here_comes_before_what_the_model_brings(tmp_path: Path) -> None:
-    config = compose(["method=whisperrt", f"output={tmp_path}"])
+    config = compose(["method=whisperrt", "model=mini", f"output={tmp_path}"])
     trained, brought = weights_folders(config, "whisperrt")
     assert trained == tmp_path / "train" / "mini" / "whisperrt"
     assert brought == MINI / "weights" / "whisperrt"
@@ -268,16 +269,31 @@ def test_every_option_of_a_group_composes(group: str) -> None:
         OmegaConf.to_container(compose_raw([f"{group}={name}"])[group], resolve=True)
 
 
-def test_every_experiment_composes_all_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streaming_asr.config.settle import settle as config
-    from streaming_asr.run.plan import plan
+@pytest.mark.parametrize("name", sorted(p.stem for p in (CONF_DIR / "experiment").glob("*.yaml")))
+def test_every_experiment_settles_and_names_model_and_data(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Checked without weights: a model that is not built yet must not hide a typo.
+    monkeypatch.setattr(settle, "_check_model", lambda _: None)
+    monkeypatch.setattr(settle, "find_weights", lambda *_, **__: None)
+    full = compose_raw([f"experiment={name}"])
+    settle.settle(full, full.hydra)
+    text = (CONF_DIR / "experiment" / f"{name}.yaml").read_text()
+    if "\n  - real\n" not in text:
+        assert "override /model: " in text and "override /data: " in text
 
-    # The cells are checked without weights: a model that is not built yet must not hide a typo.
-    monkeypatch.setattr(config, "_check_model", lambda _: None)
-    monkeypatch.setattr(config, "find_weights", lambda *_, **__: None)
-    for path in sorted((CONF_DIR / "experiment").glob("*.yaml")):
-        planned = plan([f"experiment={path.stem}"])
-        assert len({cell.folder for cell in planned}) == len(planned) > 0
+
+def test_mini_by_itself_takes_its_own_speech_and_nothing_named_is_real() -> None:
+    cells = {
+        given: compose_raw(list(given)).hydra.runtime.choices
+        for given in ((), ("model=mini",), ("model=mini", "data=folder"), ("experiment=fig6",))
+    }
+    assert [(cell.model, cell.data) for cell in cells.values()] == [
+        ("tiny.en", "voices"),
+        ("mini", "mini"),
+        ("mini", "folder"),
+        ("mini", "mini"),
+    ]
 
 
 @pytest.mark.parametrize("path", sorted((CONF_DIR / "recipe").glob("*.yaml")), ids=lambda p: p.stem)

@@ -60,12 +60,12 @@ def test_a_clean_corpus_gets_noise_at_each_ratio_of_a_sweep(corpus: Path) -> Non
 
 def test_mini_takes_a_ratio_on_clean_and_keeps_its_own_kinds_on_other() -> None:
     for split, kinds in (("clean", {"pink"}), ("other", {"pink"})):
-        data = compose([f"data.split={split}", "data.snr_db=5", "data.noise=pink",
+        data = compose(["model=mini", f"data.split={split}", "data.snr_db=5", "data.noise=pink",
                         "method=offline"]).data  # fmt: skip
         audio = [utterance.audio for utterance in build(data).utterances()]
         assert {each.kind for each in audio} == kinds
         assert {each.snr_db for each in audio} == {5}
-    data = compose(["data.split=other", "data.snr_db=5", "method=offline"]).data
+    data = compose(["model=mini", "data.split=other", "data.snr_db=5", "method=offline"]).data
     assert len({utterance.audio.kind for utterance in build(data).utterances()}) > 1
 
 

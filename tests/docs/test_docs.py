@@ -111,7 +111,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         soundfile.write(within / "talk.wav", clip.load(), 16_000)
         (within / "talk.txt").write_text(clip.text, encoding="utf-8")
     write_container(folder / "talk.m4a", clip.load())
-    settings = ["limit=2", "tracker=none", f"output={folder}/outputs", "name=sweep"]
+    settings = ["model=mini", "limit=2", "tracker=none", f"output={folder}/outputs", "name=sweep"]
     assert cli.main(["run", "-m", "method=offline,whisperrt", *settings]) == 0
     return folder
 

@@ -40,7 +40,13 @@ def conf(tmp_path_factory: pytest.TempPathFactory):
 
 
 def made(conf: Path, *overrides: str):
-    overrides = ("method=hold", f"model.path={tiny_folder()}", "tracker=none", *overrides)
+    overrides = (
+        "method=hold",
+        "model=mini",
+        f"model.path={tiny_folder()}",
+        "tracker=none",
+        *overrides,
+    )
     return build(compose(overrides, config_dir=str(conf)).method)
 
 

@@ -36,7 +36,13 @@ def test_an_utterance_stands_between_its_timestamps() -> None:
 
 def test_the_recipe_composes_and_its_loss_reaches_encoder_and_decoder(tmp_path) -> None:
     corpus = toy_corpus(tmp_path)
-    overrides = [RECIPES, "method=offline", f"model.path={tiny_folder()}", f"train_data={corpus}"]
+    overrides = [
+        RECIPES,
+        "method=offline",
+        "model=mini",
+        f"model.path={tiny_folder()}",
+        f"train_data={corpus}",
+    ]
     overrides += [f"dev_manifest={corpus / 'dev.jsonl'}", "recipe.target.batch=2"]
     recipe = build(compose_raw(overrides, config_name="train").recipe.target)
     for progress in (0.0, 0.9):

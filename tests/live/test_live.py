@@ -356,7 +356,7 @@ def test_without_a_microphone_the_error_says_what_to_do_before_anything_loads(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, "sounddevice", module)  # type: ignore[arg-type]
-    monkeypatch.setattr(live, "with_model", lambda given: pytest.fail("a model is obtained"))
+    monkeypatch.setattr(live, "planned", lambda line: pytest.fail("a model is obtained"))
     assert live.main(["audio=mic", "method=whisperrt"]) == 2
     told = capsys.readouterr().err
     assert message in told and "audio=FILE" in told

@@ -119,7 +119,7 @@ def _configured(method: str) -> tuple[Method[Any], Setting]:
     from streaming_asr.config.settle import compose
     from streaming_asr.corpora import MINI
 
-    overrides = [f"method={method}", "chunk=300ms", "tracker=none"]
+    overrides = [f"method={method}", "model=mini", "chunk=300ms", "tracker=none"]
     options = (CONF / f"{method}.yaml").read_text()
     if not (MINI / "model").is_dir():
         from tiny import tiny_folder

@@ -242,6 +242,6 @@ def test_bad_settings_are_refused(recipe, tmp_path, corpus):
 
 
 def test_the_recipe_is_configured_in_full():
-    config = compose_raw(["method=star", "entry=any_chunk"], config_name="train")
+    config = compose_raw(["method=star", "model=mini", "entry=any_chunk"], config_name="train")
     assert config.recipe.target._target_ == "streaming_asr.methods.star.train.StarRecipe"
     assert config.recipe.target.compressor == "star" and config.recipe.target.carry is True

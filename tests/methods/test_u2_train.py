@@ -181,7 +181,13 @@ def test_the_stages_follow_one_another_and_end_in_a_method_that_runs(
 
 
 def stage_of(name):
-    asked = ["method=u2", "entry=any_chunk", "output=somewhere", f"recipe.stage={name}"]
+    asked = [
+        "method=u2",
+        "model=mini",
+        "entry=any_chunk",
+        "output=somewhere",
+        f"recipe.stage={name}",
+    ]
     config = compose_raw([*asked, "recipe.fit.max_minutes=20"], config_name="train")
     train_program._choose_stage(config, "u2")
     return config

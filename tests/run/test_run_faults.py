@@ -15,9 +15,11 @@ import run_fakes
 from run_fakes import RUN, arguments, cu_scores, environment, program, texts
 
 from streaming_asr.cells import folder as cells
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.run import command as run
+from streaming_asr.run.plan import plan
 
 AXES = ("chunk=100ms,300ms", "seed=1,2")
 
@@ -28,8 +30,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def planned(command: list[str]) -> list[Path]:
-    _, _, conf, *overrides = command
-    return [cell.folder for cell in cells.plan(overrides, multirun=True, config_dir=conf)]
+    return [cell.folder for cell in plan(CommandLine(command)).cells]
 
 
 # -- two processes ----------------------------------------------------------------------------
@@ -108,7 +109,8 @@ def test_the_lock_of_a_killed_process_is_no_obstacle_and_no_lock_leaves_a_file(
     tmp_path: Path,
 ) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from streaming_asr import cells\n"
+        "import os, sys; from pathlib import Path\n"
+        "from streaming_asr.cells import folder as cells\n"
         "with cells.lock(Path(sys.argv[1])):\n    print('held', flush=True); os.read(0, 1)"
     )
     killed = subprocess.Popen(
@@ -212,9 +214,7 @@ def test_a_folder_that_vanishes_during_the_run_is_said(
         return begin(self, **settings)
 
     monkeypatch.setattr(run_fakes.Parrot, "start", start)
-    with pytest.raises(SystemExit) as left:
-        run.main(arguments(tmp_path))
-    assert left.value.code == 2
+    assert run.main(arguments(tmp_path)) == 2
     err = capsys.readouterr().err
     assert "events.jsonl: was removed or moved during the run" in err
     assert "give the same command again" in err

@@ -30,6 +30,7 @@ from run_fakes import arguments, environment
 from served import append, client, events, pcm, send, served, set_up, until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.corpora.audio import Resampler, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import committed_words, read_log
@@ -544,7 +545,8 @@ def test_token_and_origin_are_asked_of_every_client(tmp_path: Path) -> None:
 
 
 def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
-    assert Settings.of(["port=8001", "chunk=1s"]) == (Settings(port=8001), ["chunk=1s"])
+    line = CommandLine(["port=8001", "chunk=1s"])
+    assert (Settings.of(line), line.settings) == (Settings(port=8001), ["chunk=1s"])
     for given, rule in (
         ("host=0.0.0.0", "give token="),
         ("port=eighty", "whole number above 0"),
@@ -553,8 +555,8 @@ def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
         ("keep_audio=1", "true or false"),
     ):
         with pytest.raises(UserError, match=rule):
-            Settings.of([given])
-    assert Settings.of(["host=0.0.0.0", "token=x"])[0].host == "0.0.0.0"
+            Settings.of(CommandLine([given]))
+    assert Settings.of(CommandLine(["host=0.0.0.0", "token=x"])).host == "0.0.0.0"
 
 
 def test_a_port_that_is_taken_is_told_before_anything_loads(

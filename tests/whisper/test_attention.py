@@ -63,7 +63,13 @@ def test_a_run_attends_so_from_loading_to_its_last_step(tmp_path, monkeypatch) -
 
     monkeypatch.setattr(Offline, "step", watched)
     monkeypatch.chdir(tmp_path)
-    command = ["method=offline", "limit=1", "tracker=none", f"model.path={tiny_folder()}"]
+    command = [
+        "method=offline",
+        "model=mini",
+        "limit=1",
+        "tracker=none",
+        f"model.path={tiny_folder()}",
+    ]
     assert run.main([*command, "model.attention=eager", "name=eager"]) == 0
     assert seen and not any(seen)
     (result,) = (tmp_path / "outputs" / "eager").glob("*/metrics.json")
@@ -90,13 +96,16 @@ def test_a_run_attends_so_from_loading_to_its_last_step(tmp_path, monkeypatch) -
 )
 def test_what_cannot_be_honoured_is_refused_before_weights_load(settings, message) -> None:
     with pytest.raises(UserError, match=message):
-        compose(settings)
-    assert compose([s for s in settings if "attention" not in s]).model.attention is None
+        compose(["model=mini", *settings])
+    assert (
+        compose(["model=mini"] + [s for s in settings if "attention" not in s]).model.attention
+        is None
+    )
 
 
 def test_where_the_backbone_is_torchs_it_is_honoured() -> None:
     for method in (["method=ufal", "method.backend=torch"], ["method=offline"]):
-        assert compose([*method, *EAGER]).model.attention == "eager"
+        assert compose(["model=mini", *method, *EAGER]).model.attention == "eager"
 
 
 def test_results_from_before_the_setting_existed_still_hold() -> None:

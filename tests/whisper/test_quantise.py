@@ -114,12 +114,6 @@ def test_chunkformer_and_an_export_refuse_them(tmp_path: Path) -> None:
         export(tmp_path / "out", ["method=offline", "dtype=int8", "tracker=none"])
 
 
-@pytest.mark.parametrize(("value", "now"), [("int8", "int8"), ("none", "float32")])
-def test_the_setting_of_u2_is_answered_with_the_new_one(value: str, now: str) -> None:
-    with pytest.raises(UserError, match=f"called dtype now; give dtype={now}"):
-        compose(["method=u2", "tracker=none", f"method.quantise={value}"])
-
-
 def test_the_setting_stands_in_the_configuration() -> None:
-    config = compose(["method=whisperrt", "tracker=none", "dtype=int8"])
+    config = compose(["method=whisperrt", "model=mini", "tracker=none", "dtype=int8"])
     assert (config.dtype, config.method.dtype) == ("int8", "int8")

@@ -1,0 +1,74 @@
+"""Takes a command line apart: its key=value settings, Hydra's options, the questions to Hydra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from streaming_asr.config.schema import RunConfig, key_of, value_of
+from streaming_asr.errors import UserError
+
+MULTIRUN = ("-m", "--multirun")
+CONFIG_DIR = ("-cd", "--config-dir")
+
+
+class CommandLine:
+    """A command line of `run` and of the commands that take its settings.
+
+    settings: `key=value` as they were written, in order. multirun: -m was given. config_dir: the
+    folder of further configuration behind -cd. asks: another option stands there, as --help or
+    --cfg, which is Hydra's to answer. Raises UserError for what can be no setting.
+    """
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        _check(argv)
+        self._given = list(argv)
+        self.settings: list[str] = []
+        self.multirun, self.config_dir, self.asks = False, None, False
+        rest = iter(argv)
+        for argument in rest:
+            if argument in MULTIRUN:
+                self.multirun = True
+            elif argument in CONFIG_DIR:
+                self.config_dir = next(rest, None)
+            elif argument.startswith("-"):
+                self.asks = True
+            else:
+                self.settings.append(argument)
+
+    @property
+    def argv(self) -> list[str]:
+        """Return the arguments as Hydra takes them, which refuses -m among the settings."""
+        if self.asks:
+            return sorted(self._given, key=lambda argument: argument not in MULTIRUN)
+        options = [MULTIRUN[0]] * self.multirun
+        options += [CONFIG_DIR[0], self.config_dir] if self.config_dir else []
+        return [*options, *self.settings]
+
+    def get(self, key: str) -> str | None:
+        """Return the value of a setting, the last where it stands twice; None without it."""
+        return next((value_of(s) for s in reversed(self.settings) if key_of(s) == key), None)
+
+    def pop(self, key: str, default: str | None = None) -> str | None:
+        """Return the value of a setting and take it away; `default` without it."""
+        value = self.get(key)
+        self.settings = [setting for setting in self.settings if key_of(setting) != key]
+        return default if value is None else value
+
+    def default(self, **values: str) -> None:
+        """Add each setting that is not given."""
+        self.settings += [f"{key}={v}" for key, v in values.items() if self.get(key) is None]
+
+
+def _check(argv: Sequence[str]) -> None:
+    """Raise UserError for text that is no UTF-8 and for a setting written as an option."""
+    names = {field.name for field in fields(RunConfig)} | {"experiment"}
+    for at, argument in enumerate(argv):
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
+        key = key_of(argument.removeprefix("--")).replace("-", "_")
+        if argument.startswith("--") and key.split(".")[0] in names:
+            value = value_of(argument) or next(iter(argv[at + 1 : at + 2]), "<value>")
+            raise UserError(f"{argument}: settings are written key=value; write {key}={value}")
