@@ -17,8 +17,8 @@ PACKAGE = "streaming_asr"
 # The rooms whose code can change what a method answers. Scoring is none of them: it can be repeated
 # from the log, and METRICS_VERSION says when it must be. Nor is training: its result is hashed.
 ROOMS = ("methods", "models", "simulate", "whisper")
-FILES = ("data/audio.py", "data/noise.py", "method.py")
-SIMULATOR = ("simulate/feeds.py", "data/noise.py")  # behind every result, whatever the method
+FILES = ("chunking.py", "corpora/audio.py", "corpora/noise.py", "method.py")
+SIMULATOR = ("simulate/feeds.py", "corpora/noise.py")  # behind every result, whatever the method
 
 # Settings that cannot change a result.
 NEUTRAL = ("tracker", "name", "output", "pieces", "piece")
