@@ -10,11 +10,11 @@ import run_fakes
 from run_fakes import RUN, arguments, cu_scores, program, texts
 
 from experiments import slurm
-from streaming_asr import machine as memory
-from streaming_asr.cells import folder as cells
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
+from streaming_asr.machine import memory_remedy, ran_out_of_memory
 from streaming_asr.run import command as run
+from streaming_asr.run.plan import plan
 from streaming_asr.score.results import read_cells
 from streaming_asr.terminal import exit_status
 
@@ -121,7 +121,7 @@ def test_a_cell_that_ran_out_of_memory_says_what_makes_room_and_the_rest_go_on(
     ],
 )
 def test_the_remedies_fit_the_settings(batch: int, device: str, dtype: str, room: str) -> None:
-    told = memory.remedy(MemoryError(), batch=batch, device=device, dtype=dtype)
+    told = memory_remedy(MemoryError(), batch=batch, device=device, dtype=dtype)
     assert room in told
     assert f"out of memory on {device} (MemoryError)" in told
 
@@ -130,17 +130,17 @@ def test_only_a_lack_of_memory_is_taken_for_one() -> None:
     class OutOfMemoryError(RuntimeError):
         """As torch names its own."""
 
-    assert memory.ran_out(OutOfMemoryError("HIP"))
-    assert memory.ran_out(RuntimeError("CUDA failed with error out of memory"))  # CTranslate2
-    assert memory.ran_out(MemoryError())
-    assert not memory.ran_out(RuntimeError("CUDA error: device-side assert triggered"))
-    assert not memory.ran_out(ValueError("out of memory"))
+    assert ran_out_of_memory(OutOfMemoryError("HIP"))
+    assert ran_out_of_memory(RuntimeError("CUDA failed with error out of memory"))  # CTranslate2
+    assert ran_out_of_memory(MemoryError())
+    assert not ran_out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
+    assert not ran_out_of_memory(ValueError("out of memory"))
 
 
 def test_a_cell_that_failed_is_tried_again(tmp_path: Path) -> None:
     command = ["-m", *arguments(tmp_path, "chunk=100ms,300ms", "limit=1")]
     (tmp_path / "outputs" / "default").mkdir(parents=True)
-    planned = cells.plan(command[3:], multirun=True, config_dir=command[2])
+    planned = plan(command[3:], multirun=True, config_dir=command[2])
     planned[0].folder.mkdir()
     (planned[0].folder / "failed.json").write_text('{"status": "failed", "error": "disk full"}')
     assert run.main(command) == 0
@@ -184,17 +184,17 @@ def test_where_no_cell_has_its_adapter_nothing_is_begun(
 
 def test_an_experiment_file_is_a_sweep_of_its_own_name(tmp_path: Path) -> None:
     _, conf, *overrides = arguments(tmp_path, "experiment=grid")
-    planned = cells.plan(overrides, config_dir=conf)
+    planned = plan(overrides, config_dir=conf)
     assert len(planned) == 8
     assert {cell.folder.parent for cell in planned} == {Path("outputs/grid")}
     assert len({cell.folder for cell in planned}) == 8
-    (one,) = {cell.config.chunk for cell in cells.plan([*overrides, "chunk=1s"], config_dir=conf)}
+    (one,) = {cell.config.chunk for cell in plan([*overrides, "chunk=1s"], config_dir=conf)}
     assert one == "1s"
 
 
 def test_the_planned_folders_are_those_that_are_written(tmp_path: Path) -> None:
     command = arguments(tmp_path, "experiment=grid", "limit=1", "chunk=100ms")
-    planned = cells.plan(command[2:], config_dir=command[1])
+    planned = plan(command[2:], config_dir=command[1])
     assert run.main(command) == 0
     assert results(Path("outputs/grid")) == sorted(cell.folder for cell in planned)
 
@@ -202,7 +202,7 @@ def test_the_planned_folders_are_those_that_are_written(tmp_path: Path) -> None:
 def test_several_values_without_m_are_refused_with_the_remedy(tmp_path: Path) -> None:
     _, conf, *overrides = arguments(tmp_path, "chunk=100ms,300ms")
     with pytest.raises(UserError, match=r"chunk=100ms,300ms: several values .* add -m"):
-        cells.plan(overrides, config_dir=conf)
+        plan(overrides, config_dir=conf)
 
 
 def test_where_slurm_is_absent_nothing_is_begun(

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 import run_fakes
-from run_fakes import RUN, arguments, cu_scores, environment, program, texts
+from places import HANG_S
+from run_fakes import RUN, arguments, cu_scores, program, texts
 
 from streaming_asr.cells import folder as cells
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.run import command as run
+from streaming_asr.run.plan import plan
 
 AXES = ("chunk=100ms,300ms", "seed=1,2")
 
@@ -29,7 +31,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def planned(command: list[str]) -> list[Path]:
     _, _, conf, *overrides = command
-    return [cell.folder for cell in cells.plan(overrides, multirun=True, config_dir=conf)]
+    return [cell.folder for cell in plan(overrides, multirun=True, config_dir=conf)]
 
 
 # -- two processes ----------------------------------------------------------------------------
@@ -62,14 +64,13 @@ def test_two_processes_on_one_sweep_run_every_cell_once(tmp_path: Path) -> None:
         subprocess.Popen(
             [sys.executable, "-c", RUN, *command("both")],
             cwd=tmp_path,
-            env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
         for _ in range(2)
     ]
-    told = [process.communicate(timeout=120)[0] for process in both]
+    told = [process.communicate(timeout=HANG_S)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], told
     assert run.main(command("one")) == 0
     assert counters["both"].stat().st_size == counters["one"].stat().st_size
@@ -108,12 +109,12 @@ def test_the_lock_of_a_killed_process_is_no_obstacle_and_no_lock_leaves_a_file(
     tmp_path: Path,
 ) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from streaming_asr import cells\n"
+        "import os, sys; from pathlib import Path\n"
+        "from streaming_asr.cells import folder as cells\n"
         "with cells.lock(Path(sys.argv[1])):\n    print('held', flush=True); os.read(0, 1)"
     )
     killed = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "cell")],
-        env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

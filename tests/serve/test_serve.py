@@ -26,7 +26,7 @@ import pytest
 import soundfile
 from align_fake import choose_fake
 from fakes import FailsOn, Ticker, noise
-from run_fakes import arguments, environment
+from run_fakes import arguments
 from served import append, client, events, pcm, send, served, set_up, until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -481,7 +481,6 @@ def test_the_command_serves_until_sigterm_and_ends_well(tmp_path: Path) -> None:
     server = subprocess.Popen(
         [sys.executable, "-m", "streaming_asr.serve", *given],
         cwd=tmp_path,
-        env=environment(),
         stdout=subprocess.PIPE,
         text=True,
     )
