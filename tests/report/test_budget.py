@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM
+from places import HANG_S
 from report_cells import write_cell
 
 from streaming_asr.errors import UserError
@@ -163,5 +164,5 @@ def dumped(page: Path, folder: Path) -> str:
     """The page as Chromium has it once its scripts have run."""
     command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     flags = [f"--user-data-dir={folder / 'profile'}", "--disable-dev-shm-usage", page.as_uri()]
-    done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=120)  # type: ignore[list-item]
+    done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=HANG_S)  # type: ignore[list-item]
     return done.stdout

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import HANG_S
 from report_cells import tone, write_cell, write_grid
 
 from streaming_asr.errors import UserError
@@ -349,7 +350,7 @@ def browse(page: Path, fragment: str = "", *, script: str = "") -> str:
          "--autoplay-policy=no-user-gesture-required", "--mute-audio",
          "--virtual-time-budget=4000", f"--user-data-dir={page.parent / 'profile'}",
          "--dump-dom", f"{page.as_uri()}{fragment and '#' + fragment}"],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=HANG_S, check=True,
     )  # fmt: skip
     assert [line for line in done.stderr.splitlines() if ":CONSOLE" in line] == []
     return done.stdout

@@ -102,13 +102,11 @@ def test_without_a_mouse_a_heading_a_point_and_the_time_can_be_reached(window: B
 
 def test_playing_follows_the_sound_and_stops_when_asked(window: Browser, page: Path) -> None:
     window.open(page, "utt=u4&t=0.1")
+    window.run("document.querySelector('audio').loop = true")  # it plays however late one looks
     window.click("#play")
-    window.wait("return document.querySelector('audio').currentTime > 0.4")
-    window.wait("return +document.getElementById('time').value > 0.4")
+    window.wait("""const heard = document.querySelector('audio').currentTime;
+      return heard > 0.4 && Math.abs(heard - document.getElementById('time').value) < 0.3""")
     assert window.run("return document.getElementById('play').innerText") == "Pause"
-    apart = """return Math.abs(document.querySelector('audio').currentTime
-      - document.getElementById('time').value)"""
-    assert window.run(apart) < 0.3
     window.click("#play")
     assert window.run("return document.querySelector('audio').paused")
     stopped = window.run("return document.getElementById('time').value")
