@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from places import HANG_S
 
-# The tests' shares add up to 200; `make fuzz` multiplies them.
+# The tests' shares add up to 200; `make test-all FUZZ_FACTOR=10` multiplies them.
 FACTOR = int(os.environ.get("FUZZ_FACTOR", "1"))
 
 WEIRD: tuple[Any, ...] = (
@@ -30,10 +30,10 @@ WEIRD: tuple[Any, ...] = (
 
 
 def cases(share: int) -> Callable[[Any], Any]:
-    """Run a test on so many of every 200 cases: the same ones in each run of the quick profile.
+    """Run a test on so many of every 200 cases: the same ones in each run where FACTOR is 1.
 
-    `make fuzz` draws others in every run; a failure prints its case and a decorator with which the
-    same test fails again.
+    A higher one draws others in every run; a failure prints its case and a decorator with which
+    the same test fails again.
     """
     return settings(
         max_examples=share * FACTOR,
