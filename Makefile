@@ -11,10 +11,10 @@ WORKERS ?= 2
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz check docs bench mini debug sweep report slurm clean
+.PHONY: help run test test-all check docs bench mini debug sweep report slurm clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -33,11 +33,13 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 run: $(VENV)/.installed  ## WhisperRT on real speech with real Whisper: prints the table, writes the HTML report
 	$(BIN)/python -m streaming_asr demo
 
-test: $(VENV)/.installed-dev  ## all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-fuzz: $(VENV)/.installed-dev  ## 2,000 spoiled inputs; `make test` has 200 of them
-	FUZZ_FACTOR=10 OMP_NUM_THREADS=1 timeout 20m $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/fuzz
+test: $(VENV)/.installed-dev  ## the tests but the slow ones; within 5 minutes on two idle cores
+	$(PYTEST) -m "not slow"
+
+test-all: $(VENV)/.installed-dev  ## all: kills, fuzz (2,000 inputs: FUZZ_FACTOR=10), trainings, docs, browser, Slurm
+	$(PYTEST)
 
 check: $(VENV)/.installed-dev  ## linter, formatter, import order and type checker; changes nothing
 	$(BIN)/ruff check .

@@ -22,25 +22,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.terminal import exit_status
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "munged")
 SWEEP = (
-    "-m",
-    "method=offline,whisperrt",
-    "model=mini",
-    "chunk=300ms",
-    "limit=4",
-    "tracker=none",
-    "threads=1",
+    *("-m", "method=offline,whisperrt", "model=mini", "data=mini", "chunk=300ms", "limit=4"),
+    *("tracker=none", "threads=1"),
 )
 ON_SLURM = (
     *("hydra/launcher=submitit_slurm", "hydra.launcher.partition=main", "pieces=2"),
     *("hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=4", "hydra.launcher.timeout_min=10"),
 )
-PATIENCE_S = 240
+PATIENCE_S = 900
 
 CONFIGURATION = """\
 ClusterName=loopback
@@ -112,14 +109,16 @@ def cluster(folder: Path) -> Iterator[None]:
     munged += [f"--{name}-file={folder}/munge.{name}" for name in ("pid", "log", "seed")]
     try:
         for command in (munged, ["slurmctld"], ["slurmd"]):
-            subprocess.run(command, check=True, timeout=60)
-        until("no node is idle", lambda: "idle" in answer("sinfo", "--noheader", "-o", "%t"), 60)
+            subprocess.run(command, check=True, timeout=PATIENCE_S)
+        until("no node is idle", lambda: "idle" in answer("sinfo", "--noheader", "-o", "%t"))
         yield
     finally:
         for name in ("slurmd.pid", "slurmctld.pid", "munge.pid"):
             with suppress(OSError, ValueError):
-                os.kill(int((folder / name).read_text()), signal.SIGTERM)
-        time.sleep(2)  # until their last writes are done, before the folder goes
+                pid = int((folder / name).read_text())
+                os.kill(pid, signal.SIGTERM)
+                # Its last writes are done before the folder goes.
+                until(f"process {pid} has not ended", lambda pid=pid: not psutil.pid_exists(pid))
 
 
 def sweep(work: Path, *options: str) -> subprocess.Popen[bytes]:
@@ -132,13 +131,13 @@ def sweep(work: Path, *options: str) -> subprocess.Popen[bytes]:
 def killed(work: Path) -> None:
     """Run the sweep and kill the first of its jobs that runs."""
     running = sweep(work, *ON_SLURM)
-    until("no job runs", lambda: bool(jobs("RUNNING")), PATIENCE_S)
+    until("no job runs", lambda: bool(jobs("RUNNING")))
     job = jobs("RUNNING")[0]
-    subprocess.run(["scancel", "--signal=KILL", job], check=True, timeout=60)
+    subprocess.run(["scancel", "--signal=KILL", job], check=True, timeout=PATIENCE_S)
     print(f"killed job {job}", flush=True)
-    until("jobs are left", lambda: not jobs("RUNNING,PENDING"), PATIENCE_S)
+    until("jobs are left", lambda: not jobs("RUNNING,PENDING"))
     running.send_signal(signal.SIGINT)  # without sacct the launcher waits for a killed job forever
-    running.wait(60)
+    running.wait(PATIENCE_S)
 
 
 def jobs(states: str) -> list[str]:
@@ -161,16 +160,16 @@ def texts(cell: Path) -> list[tuple[str, list[list[str]]]] | None:
 
 
 def answer(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     return done.stdout
 
 
-def until(told: str, is_true: Callable[[], bool], seconds: float) -> None:
-    """Wait until it is true. Raises UserError after so many seconds."""
-    end = time.monotonic() + seconds
+def until(told: str, is_true: Callable[[], bool]) -> None:
+    """Wait until it is true. Raises UserError after PATIENCE_S."""
+    end = time.monotonic() + PATIENCE_S
     while not is_true():
         if time.monotonic() > end:
-            raise UserError(f"{told} after {seconds:g} s")
+            raise UserError(f"{told} after {PATIENCE_S} s")
         time.sleep(0.5)
 
 

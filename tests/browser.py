@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from places import HANG_S
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 DRIVER = shutil.which("chromedriver")
 ARGUMENTS = (
@@ -41,12 +43,12 @@ class Browser:
         """What the script returns."""
         return self.call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
-    def wait(self, script: str, seconds: float = 20) -> Any:
+    def wait(self, script: str) -> Any:
         """The first truthy value that the script returns."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + HANG_S
         while not (value := self.run(script)):
             if time.monotonic() > end:
-                raise RuntimeError(f"did not come true in {seconds} s: {script}")
+                raise RuntimeError(f"did not come true: {script}")
             time.sleep(0.05)
         return value
 
@@ -81,10 +83,17 @@ def _ask(verb: str, address: str, body: dict[str, Any] | None = None) -> Any:
         address, data, {"Content-Type": "application/json"}, method=verb
     )
     try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=HANG_S) as answer:
             return json.load(answer)["value"]
     except urllib.error.HTTPError as error:
         raise RuntimeError(json.load(error)["value"]["message"].splitlines()[0]) from error
+
+
+def _is_ready(address: str) -> bool:
+    try:
+        return bool(_ask("GET", f"{address}/status")["ready"])
+    except urllib.error.URLError:
+        return False
 
 
 @contextmanager
@@ -97,12 +106,10 @@ def browser(profile: Path, arguments: Sequence[str] = ()) -> Iterator[Browser]:
     driver = subprocess.Popen([DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(200):
-            try:
-                if _ask("GET", f"{address}/status")["ready"]:
-                    break
-            except urllib.error.URLError:
-                time.sleep(0.05)
+        end = time.monotonic() + HANG_S
+        while not _is_ready(address):
+            assert driver.poll() is None and time.monotonic() < end, "chromedriver did not start"
+            time.sleep(0.05)
         options = {
             "binary": CHROMIUM,
             "args": [*ARGUMENTS, f"--user-data-dir={profile}", *arguments],

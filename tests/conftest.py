@@ -1,17 +1,41 @@
-"""One thread per test process: two that share a core wait for each other."""
+"""What every test process is given before torch is imported."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from places import ROOT, TESTS
 
+# Two threads that share a core wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"  # a test that asks the network is a defect
 os.environ["WANDB_MODE"] = "offline"
+# A program that a test starts runs this checkout, whatever is installed, and finds the fakes.
+os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(TESTS)))
+
+
+def _avoid_broken_amx() -> None:
+    """Keep oneDNN off AMX where the processor names it and its use ends the process.
+
+    Some hypervisors show AMX to their guests without letting them use it. Workers and programs
+    started by tests inherit the variable, so that the question is put once.
+    """
+    name = "ONEDNN_MAX_CPU_ISA"
+    cpuinfo = Path("/proc/cpuinfo")
+    if name in os.environ or not cpuinfo.exists() or "amx_bf16" not in cpuinfo.read_text():
+        return
+    product = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
+    if subprocess.run([sys.executable, "-c", product], capture_output=True).returncode < 0:
+        os.environ[name] = "AVX512_CORE_BF16"
+
+
+_avoid_broken_amx()
 
 
 @pytest.fixture

@@ -7,11 +7,13 @@ import json
 import shutil
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from places import HANG_S
 from websockets.sync.client import ClientConnection, connect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
@@ -36,7 +38,7 @@ class Tab:
         self._n += 1
         self._socket.send(json.dumps({"id": self._n, "method": method, "params": params}))
         while True:
-            message = json.loads(self._socket.recv(timeout=120))
+            message = json.loads(self._socket.recv(timeout=HANG_S))
             if message.get("id") == self._n:
                 assert "error" not in message, message
                 return message["result"]
@@ -59,11 +61,11 @@ class Tab:
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
-    def wait(self, expression: str, seconds: float = 60) -> Any:
+    def wait(self, expression: str) -> Any:
         """The first truthy value of the expression."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + HANG_S
         while not (value := self.run(expression)):
-            assert time.monotonic() < end, f"did not come true in {seconds} s: {expression}"
+            assert time.monotonic() < end, f"did not come true: {expression}"
             time.sleep(0.05)
         return value
 
@@ -95,16 +97,20 @@ def tab(profile: Path, arguments: Sequence[str] = ()) -> Iterator[Tab]:
     program = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         told = profile / "DevToolsActivePort"
-        end = time.monotonic() + 60
+        end = time.monotonic() + HANG_S
         while not told.exists() or len(told.read_text().splitlines()) < 2:
             assert program.poll() is None and time.monotonic() < end, "chromium did not start"
             time.sleep(0.05)
         port = told.read_text().splitlines()[0]
-        import urllib.request
-
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=HANG_S) as answer:
             pages = [each for each in json.load(answer) if each["type"] == "page"]
-        with connect(pages[0]["webSocketDebuggerUrl"], max_size=None, compression=None) as socket:
+        with connect(
+            pages[0]["webSocketDebuggerUrl"],
+            max_size=None,
+            compression=None,
+            open_timeout=HANG_S,
+            ping_interval=None,
+        ) as socket:
             yield Tab(socket)
     finally:
         program.terminate()

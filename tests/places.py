@@ -1,7 +1,9 @@
-"""Where the tests and the project lie."""
+"""Where the tests and the project lie, and how long a test waits."""
 
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 FIXTURES = TESTS / "fixtures"
+
+HANG_S = 1200  # against what hangs, never against what is slow: machines are busy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,43 @@ def write_grid(root: Path, audio_path: Path | None = None) -> Path:
     failed.mkdir()
     (failed / "failed.json").write_text('{"error": "UserError: no such weights"}')
     return root
+
+
+TEN_WORDS = "the harbour opens early on friday for all small boats"
+
+
+def write_three(root: Path) -> Path:
+    """Three runs of 12 utterances: the slow one has 0 errors, the middle 4 and the fast 5, of 120
+    words; they commit 3, 2 and no words late."""
+    for method, chunk, n_wrong, ahead in (
+        ("star", "1000ms", 0, 3),
+        ("ufal", "300ms", 4, 2),
+        ("whisperrt", "100ms", 5, 0),
+    ):
+        texts = {
+            f"u{k}": (TEN_WORDS, TEN_WORDS.replace("early", "yearly") if k < n_wrong else TEN_WORDS)
+            for k in range(12)
+        }
+        write_cell(root / f"method={method},chunk={chunk}", chunk=chunk, texts=texts, ahead=ahead)
+    return root
+
+
+def write_unjudged(root: Path) -> None:
+    """Two runs on recordings without a reference."""
+    said = {"u": ("", "the harbour opens at nine"), "v": ("", "good morning")}
+    write_cell(root / "method=whisperrt,chunk=300ms,limit=6,model=tiny.en", texts=said)
+    write_cell(
+        root / "method=ufal,chunk=300ms,limit=6,model=tiny.en",
+        texts={**said, "u": ("", "the harbour opens at night")},
+    )
+
+
+def embedded(page: Path) -> dict[str, Any]:
+    """The data within a page."""
+    text = page.read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert found
+    return dict(json.loads(found[1]))
 
 
 def tone(path: Path) -> Path:

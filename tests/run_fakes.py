@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from places import HANG_S
 
 from streaming_asr.events.log import read_log
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
@@ -162,13 +163,6 @@ def arguments(folder: Path, *overrides: str) -> list[str]:
 RUN = "import sys; from streaming_asr.run.command import main; sys.exit(main())"
 
 
-def environment(**given: str) -> dict[str, str]:
-    """The environment in which a process of its own finds these fakes."""
-    here = Path(__file__).parent
-    paths = f"{here.parent}{os.pathsep}{here}"
-    return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **given}
-
-
 def program(
     folder: Path, code: str, *arguments: str, **given: str
 ) -> subprocess.CompletedProcess[str]:
@@ -176,10 +170,10 @@ def program(
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=folder,
-        env=environment(**given),
+        env=os.environ | given,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=False,
     )
 

@@ -13,8 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 from fakes import BatchedTicker, Ticker
+from places import HANG_S
 from websockets.sync.client import ClientConnection, connect
 
 from streaming_asr.live.cells import Cell
@@ -55,9 +57,9 @@ def served(folder: Path, methods: dict[str, Any] | None = None, **settings: Any)
             listening.close()
 
 
-def until(condition: Any, seconds: float = 60) -> None:
+def until(condition: Any) -> None:
     """Wait until `condition()` holds."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + HANG_S
     while not condition():
         assert time.monotonic() < end, "did not come true"
         time.sleep(0.01)
@@ -66,8 +68,13 @@ def until(condition: Any, seconds: float = 60) -> None:
 @contextmanager
 def client(service: Any, query: str = "", **settings: Any) -> Iterator[ClientConnection]:
     address = service.address.replace("http", "ws") + "/v1/realtime" + query
-    with connect(address, compression=None, **settings) as made:
+    patient = {"open_timeout": HANG_S, "ping_interval": None}
+    with connect(address, compression=None, **patient, **settings) as made:
         yield made
+
+
+def get(address: str, **settings: Any) -> httpx.Response:
+    return httpx.get(address, timeout=HANG_S, **settings)
 
 
 def pcm(samples: Samples) -> bytes:
@@ -92,6 +99,6 @@ def events(socket: ClientConnection, last: str, n: int = 1) -> list[dict[str, An
     """What comes up to the n-th event whose type ends with `last`."""
     found: list[dict[str, Any]] = []
     while n:
-        found.append(json.loads(socket.recv(timeout=60)))
+        found.append(json.loads(socket.recv(timeout=HANG_S)))
         n -= found[-1]["type"].endswith(last)
     return found

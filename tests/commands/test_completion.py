@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import HANG_S
 
 SCRIPT = Path(sys.executable).with_name("streaming-asr")
 BASH = shutil.which("bash")
@@ -41,7 +42,7 @@ def test_bash_completes_choices_and_settings(line: str, offered: set[str], tmp_p
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
     )
     assert "-F hydra_bash_completion streaming-asr" in done.stderr
     assert {word.strip() for word in done.stdout.split()} == offered, done.stderr

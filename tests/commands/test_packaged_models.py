@@ -14,13 +14,14 @@ import pytest
 from ct2 import converted
 from tiny import tiny_folder
 
+from streaming_asr.commands import get
 from streaming_asr.commands.doctor import _models
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.models import find, packages
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.models.packages import Packaged, Wheel, packaged
-from streaming_asr.run import obtain as get
+from streaming_asr.run import obtain
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.load import load_whisper
 
@@ -47,7 +48,7 @@ def nano(tmp_path, monkeypatch):
     hashes = {name: digest(content) for name, content in files.items()}
     model = Packaged("nano", HUB, "nano", "MIT", wheels, hashes)
     monkeypatch.setattr(packages, "packaged", lambda: {HUB: model})
-    for module in (find, get):
+    for module in (find, obtain):
         monkeypatch.setattr(module, "packaged", lambda: {HUB: model})
     whole = files.pop("model.bin")
     parts = [{"model.bin.part1": whole[:5000], **files}, {"model.bin.part2": whole[5000:]}]
@@ -190,7 +191,7 @@ def test_doctor_says_which_models_are_there(nano, install, monkeypatch):
 def test_get_says_where_the_prompts_lie_and_their_licence(asked, monkeypatch, tmp_path, capsys):
     licence = "Files: *\nLicense: CC-BY-SA-3.0\nCopyright: 2006 Someone\n"
     (tmp_path / "copyright").write_text(licence)
-    monkeypatch.setattr(get, "fetch_prompts", lambda language: tmp_path)
+    monkeypatch.setattr(obtain, "fetch_prompts", lambda language: tmp_path)
     assert get.main([asked]) == 0
     out = capsys.readouterr().out
     assert f"{asked}: {tmp_path}" in out and "use: data=prompts language=en" in out

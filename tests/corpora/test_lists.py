@@ -16,6 +16,7 @@ import corpora_layouts as layouts
 import pytest
 from corpora_layouts import sound, write
 
+from streaming_asr.commands import get
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora import lists, obtain
@@ -23,7 +24,6 @@ from streaming_asr.corpora.audio import File
 from streaming_asr.corpora.lists import held_by, speaker_hash, speech_list, text_hash
 from streaming_asr.corpora.shards import read_shards, write_shards
 from streaming_asr.errors import UserError
-from streaming_asr.run import obtain as get
 from streaming_asr.utterance import TimedWord, Utterance
 
 IDS = ("1089-134686-0001", "121-121726-0000")
@@ -341,7 +341,7 @@ def test_get_clones_checks_and_the_corpus_finds_it(
     remote: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(
-        UserError, match=r"data\.path: has no default.*`python -m streaming_asr\.get"
+        UserError, match=r"data\.path: has no default.*`python -m streaming_asr get"
     ):
         build(compose_raw(["data=librispeech", "data.ids=toy"]).data)
     assert get.main(["toy"]) == 0

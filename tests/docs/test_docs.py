@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import os
 import re
 import shlex
 import shutil
@@ -28,17 +27,17 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += sorted((ROOT / "experiments").rglob("README.md"))
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 START = re.compile(r"(?:\$ )?(?:OMP_NUM_THREADS=1 )?(python -m \S+|streaming-asr|make) ?(.*)")
-CONFIGURED = {  # by program: its configuration, and the module that has its schema
-    "run": ("run", "config"),
+CONFIGURED = {  # by command: its configuration, and the module that has its schema
+    "run": ("run", "config.schema"),
     "train": ("train", "train"),
     "align": ("align", "align.command"),
-    "data": ("data_command", "data_command"),
+    "data": ("data_command", "data.command"),
 }
 
 
 def commands(page: Path) -> list[tuple[str, str]]:
-    """(program, arguments) of the code blocks and of the code within sentences; `streaming-asr X`
-    is `streaming_asr.X`."""
+    """(program, arguments) of the code blocks and of the code within sentences; the program is
+    make, a module, or `streaming_asr NAME`, which stands for `streaming-asr NAME` too."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     lines = [line.strip() for block in blocks for line in block.splitlines()]
@@ -48,13 +47,18 @@ def commands(page: Path) -> list[tuple[str, str]]:
 
 
 def named(program: str, arguments: str) -> tuple[str, str]:
-    if program != "streaming-asr":
+    if program not in ("streaming-asr", "streaming_asr"):
         return program, arguments
     command, _, rest = arguments.partition(" ")
-    return (f"streaming_asr.{command}", rest) if command in PROGRAMS else (RUN, arguments)
+    return (f"streaming_asr {command}", rest) if command in PROGRAMS else (RUN, arguments)
 
 
-RUN = "streaming_asr.run"
+def name_of(program: str) -> str:
+    """The command's name where the program is one of streaming-asr's."""
+    return re.sub(r"^streaming_asr[ .]", "", program)
+
+
+RUN = "streaming_asr run"
 ALL = sorted(
     {(str(page.relative_to(ROOT)), *command) for page in PAGES for command in commands(page)}
 )
@@ -69,11 +73,15 @@ def test_the_pages_have_commands() -> None:
 def test_a_command_exists_and_its_settings_compose(page: str, program: str, arguments: str) -> None:
     words = [word for word in shlex.split(arguments) if "$" not in word and word != "model=..."]
     if program == "make":
-        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert not words or words[0] in targets
         return
-    assert importlib.util.find_spec(program), program
-    name = program.removeprefix("streaming_asr.")
+    name = name_of(program)
+    if " " not in program:
+        spec = importlib.util.find_spec(program)
+        assert spec, program
+        is_package = spec.submodule_search_locations is not None
+        assert not is_package or importlib.util.find_spec(f"{program}.__main__"), program
     if name in CONFIGURED and not re.search(r"--help|<TAB>|data=\.", arguments):
         config_name, module = CONFIGURED[name]
         importlib.import_module(f"streaming_asr.{module}")
@@ -118,10 +126,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(program: str, words: list[str]) -> int:
     """Run a command in this process and return its exit status."""
-    package, _, name = program.partition(".")
-    if package == "streaming_asr" and name in PROGRAMS:
+    if program in PROGRAMS:
         try:
-            return cli.main([name, *words])
+            return cli.main([program, *words])
         except SystemExit as ended:  # of Hydra and argparse
             return ended.code or 0  # type: ignore[return-value]
     module = importlib.import_module(MODULES.get(program, program))
@@ -131,19 +138,16 @@ def call(program: str, words: list[str]) -> int:
 
 MODULES = {"experiments.papers": "experiments.papers.compare"}
 READERS = (
-    *(
-        f"streaming_asr.{name}"
-        for name in ("report", "score", "list", "doctor", "capacity", "track_layout")
-    ),
+    *("report", "score", "list", "doctor", "capacity"),
     *(f"experiments.{name}" for name in ("papers", "figures", "capacity", "mini.rebuild")),
 )
 # Other tools, pages' stand-ins, what a sweep of two methods has not, a server, hours.
 ASKS = r"import |\.\.\.|\[|my_chunks|longform|--traces|compare method=|ME$|--install"
 READING = sorted(
     {
-        (program, given)
+        (name_of(program), given)
         for _, program, given in ALL
-        if program in READERS and not re.search(ASKS, given)
+        if name_of(program) in READERS and not re.search(ASKS, given)
     }
 )
 
@@ -162,9 +166,7 @@ def test_a_command_that_reads_results_does(
     assert call(program, words) == 0
 
 
-HEARERS = tuple(
-    f"streaming_asr.{name}" for name in ("transcribe", "compare", "live", "run", "data", "align")
-)
+HEARERS = ("transcribe", "compare", "live", "run", "data", "align")
 # Corpora, weights and programs that are not here, a microphone, hours, pages with their own tests.
 WANTS = (
     r"\.\.\.|/corpora|FOLDER|cuda|=mic|=base|=medium|models/|openai/|experiment=|long600|join_s|=hold|"
@@ -172,9 +174,9 @@ WANTS = (
 )
 HEARING = sorted(
     {
-        (program, given)
+        (name_of(program), given)
         for _, program, given in ALL
-        if program in HEARERS and not re.search(WANTS, given)
+        if name_of(program) in HEARERS and not re.search(WANTS, given)
     }
 )
 
@@ -188,12 +190,11 @@ def test_a_command_that_hears_does_on_mini(
     monkeypatch.setattr("webbrowser.open", lambda place: None)
     words = shlex.split(arguments.replace("$name", "again"))
     words = [word for word in words if not re.match(r"(model|limit|speed)=|data=voices", word)]
-    command = program.partition(".")[2]
     if "--help" not in words:
-        words += ["model=mini"] * (command != "data")
+        words += ["model=mini"] * (program != "data")
         least = "limit=8" if "batch=8" in words else "limit=2"  # each stream hears one
-        words += [least] * (command in ("run", "data", "align"))
-        words += {"live": ["speed=0"], "run": ["tracker=none"]}.get(command, [])
+        words += [least] * (program in ("run", "data", "align"))
+        words += {"live": ["speed=0"], "run": ["tracker=none"]}.get(program, [])
     assert call(program, words) == 0
 
 
@@ -234,7 +235,7 @@ def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) ->
     pytest.importorskip("sphinx")
     built = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "-c", "docs", ".", tmp_path],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        cwd=ROOT, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr

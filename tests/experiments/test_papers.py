@@ -130,7 +130,7 @@ def cell(root: Path, name: str = "method=whisperrt,chunk=300ms", *, wer=6.0, **c
         "method": {"_target_": "streaming_asr.methods.whisperrt.WhisperRT", "beam": 3,
                    "weights": "outputs/train/base/whisperrt/300ms"},
         "model": {"name": "base", "path": "openai/whisper-base"},
-        "data": {"_target_": "streaming_asr.data.LibriSpeech", "split": "test-clean"},
+        "data": {"_target_": "streaming_asr.corpora.LibriSpeech", "split": "test-clean"},
         "chunk": "300ms",
         "first_chunk": "600ms",
         "limit": None,

@@ -32,6 +32,8 @@ from streaming_asr.score.command import main as score
 from streaming_asr.score.formats import FORMATS
 from streaming_asr.simulate.feeds import simulate
 
+pytestmark = pytest.mark.slow
+
 WRITTEN = FIXTURES / "formats"
 FORMS = {
     "a.wav": {"subtype": "PCM_16"},

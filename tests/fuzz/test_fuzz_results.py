@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from fuzzing import assert_finite, cases, edited, spoiled, spoiled_lines, watched
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import resume
 from streaming_asr.report import build, table
 from streaming_asr.score import score_folder
+
+pytestmark = pytest.mark.slow
 
 
 @functools.cache

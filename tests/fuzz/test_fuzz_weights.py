@@ -25,6 +25,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.whisper.load import load_whisper
 
+pytestmark = pytest.mark.slow
+
 JSON = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 FILES = (*JSON, *JSON[:2], "model.safetensors")
 

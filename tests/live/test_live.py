@@ -12,6 +12,7 @@ import pytest
 import soundfile
 from align_fake import choose_fake
 from fakes import BatchedTicker, FailsOn, Ticker, noise, utterance
+from places import HANG_S
 from run_fakes import Parrot, arguments
 from served import until
 
@@ -75,7 +76,7 @@ def test_a_live_stream_logs_the_steps_of_a_simulated_one(tmp_path: Path) -> None
         for begin in range(0, len(samples), 700):
             stream.feed(samples[begin : begin + 700])
         stream.end()
-        assert heard.done.wait(20)
+        assert heard.done.wait(HANG_S)
     expected = [(s.kind, s.audio_samples, s.committed, s.partial) for s in simulated.steps]
     assert [(s.kind, s.audio_samples, s.committed, s.partial) for s in heard.steps] == expected
     assert stream.log.duration_samples == len(samples)
@@ -88,12 +89,11 @@ def test_where_computing_falls_behind_a_step_takes_all_whole_chunks() -> None:
     stream = heard.opened(worker, engine())
     stream.feed(noise(1.55))
     with worker:
-        while not heard.steps:
-            pass
+        until(lambda: heard.steps)
         assert heard.steps[0].audio_samples == 9600 + 3 * 4800  # 1.5 s; 50 ms wait
         assert heard.seen[0].queued_s == pytest.approx(0.05)
         stream.end()
-        assert heard.done.wait(20)
+        assert heard.done.wait(HANG_S)
     assert [s.kind for s in heard.steps] == ["audio", "flush"]
     assert heard.steps[-1].audio_samples == 24_800
 
@@ -114,7 +114,7 @@ def test_streams_in_phase_share_a_pass_and_one_that_is_dropped_disturbs_none() -
         stream.end()
     streams[1].abandon()
     with worker:
-        assert heard[0].done.wait(20) and heard[2].done.wait(20)
+        assert heard[0].done.wait(HANG_S) and heard[2].done.wait(HANG_S)
     assert sizes == [2]
     assert not heard[1].done.is_set() and not worker.streams
     assert heard[0].steps[-1].committed == heard[2].steps[-1].committed != []
@@ -151,7 +151,7 @@ def together(
         with worker.condition:
             for _, stream in streams:
                 stream.end()
-        assert all(heard.done.wait(20) for heard, _ in streams)
+        assert all(heard.done.wait(HANG_S) for heard, _ in streams)
         assert not worker.streams
     return streams
 
@@ -239,7 +239,7 @@ def test_a_method_that_fails_ends_its_stream_alone_with_the_reason() -> None:
         for stream in (broken, whole):
             stream.feed(noise(1.0))
             stream.end()
-        assert bad.done.wait(20) and good.done.wait(20)
+        assert bad.done.wait(HANG_S) and good.done.wait(HANG_S)
     assert bad.error == broken.log.error == "ArithmeticError: the fake was told to fail here"
     assert (good.error, whole.log.status, broken.log.status) == (None, "ok", "failed")
 

@@ -10,10 +10,10 @@ import run_fakes
 from run_fakes import RUN, arguments, cu_scores, program, texts
 
 from experiments import slurm
-from streaming_asr import machine as memory
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
+from streaming_asr.machine import memory_remedy, ran_out_of_memory
 from streaming_asr.run import command as run
 from streaming_asr.run.plan import plan
 from streaming_asr.score.results import read_results
@@ -122,7 +122,7 @@ def test_a_cell_that_ran_out_of_memory_says_what_makes_room_and_the_rest_go_on(
     ],
 )
 def test_the_remedies_fit_the_settings(batch: int, device: str, dtype: str, room: str) -> None:
-    told = memory.memory_remedy(MemoryError(), batch=batch, device=device, dtype=dtype)
+    told = memory_remedy(MemoryError(), batch=batch, device=device, dtype=dtype)
     assert room in told
     assert f"out of memory on {device} (MemoryError)" in told
 
@@ -131,13 +131,11 @@ def test_only_a_lack_of_memory_is_taken_for_one() -> None:
     class OutOfMemoryError(RuntimeError):
         """As torch names its own."""
 
-    assert memory.ran_out_of_memory(OutOfMemoryError("HIP"))
-    assert memory.ran_out_of_memory(
-        RuntimeError("CUDA failed with error out of memory")
-    )  # CTranslate2
-    assert memory.ran_out_of_memory(MemoryError())
-    assert not memory.ran_out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
-    assert not memory.ran_out_of_memory(ValueError("out of memory"))
+    assert ran_out_of_memory(OutOfMemoryError("HIP"))
+    assert ran_out_of_memory(RuntimeError("CUDA failed with error out of memory"))  # CTranslate2
+    assert ran_out_of_memory(MemoryError())
+    assert not ran_out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
+    assert not ran_out_of_memory(ValueError("out of memory"))
 
 
 def test_a_cell_that_failed_is_tried_again(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import run_fakes
-from run_fakes import RUN, arguments, cu_scores, environment, program, texts
+from places import HANG_S
+from run_fakes import RUN, arguments, cu_scores, program, texts
 
 from streaming_asr.cells import folder as cells
 from streaming_asr.config.command_line import CommandLine
@@ -63,14 +64,13 @@ def test_two_processes_on_one_sweep_run_every_cell_once(tmp_path: Path) -> None:
         subprocess.Popen(
             [sys.executable, "-c", RUN, *command("both")],
             cwd=tmp_path,
-            env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
         for _ in range(2)
     ]
-    told = [process.communicate(timeout=120)[0] for process in both]
+    told = [process.communicate(timeout=HANG_S)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], told
     assert run.main(command("one")) == 0
     assert counters["both"].stat().st_size == counters["one"].stat().st_size
@@ -115,7 +115,6 @@ def test_the_lock_of_a_killed_process_is_no_obstacle_and_no_lock_leaves_a_file(
     )
     killed = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "cell")],
-        env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from places import ROOT, TESTS
+from places import HANG_S, ROOT
 from run_fakes import arguments
 from wandb_server import records, stand_in
 
@@ -82,14 +82,13 @@ def test_the_documented_sweep_is_made_and_its_agent_runs_a_cell(tmp_path: Path) 
             for name in ("CACHE", "CONFIG", "DATA")
         },
         "WANDB_DIR": str(tmp_path),
-        "PYTHONPATH": str(TESTS),  # of the fakes
         "WANDB_API_KEY": "a" * 40,
         "WANDB_ERROR_REPORTING": "false",
     }
     with stand_in(Sweep({"chunk": "300ms"})) as address:
         environment["WANDB_BASE_URL"] = address
         for command in (["sweep", "--project", "p", str(file)], ["agent", "me/p/abc"]):
-            done = subprocess.run([WANDB, *command], cwd=tmp_path, env=environment, timeout=300,
+            done = subprocess.run([WANDB, *command], cwd=tmp_path, env=environment, timeout=HANG_S,
                                   capture_output=True, text=True)  # fmt: skip
             assert done.returncode == 0, done.stderr
     found = [path.parent for path in tmp_path.glob("outputs/wandb_sweep/*/metrics.json")]

@@ -26,8 +26,9 @@ import pytest
 import soundfile
 from align_fake import choose_fake
 from fakes import FailsOn, Ticker, noise
-from run_fakes import arguments, environment
-from served import append, client, events, pcm, send, served, set_up, until
+from places import HANG_S
+from run_fakes import arguments
+from served import append, client, events, get, pcm, send, served, set_up, until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from streaming_asr.config.command_line import CommandLine
@@ -131,7 +132,7 @@ def test_two_methods_hear_one_voice_and_each_session_is_logged_and_scored(
         assert (said.feed, said.duration_samples) == ("best_effort", 33_600)
         assert "".join(word for word, _ in committed_words(said.steps)).strip() == done[method]
         assert score_folder(folder)["metrics"]["rtf_total"] > 0
-        fetched = httpx.get(f"{service.address}/v1/sessions/{session}/{method}/events.jsonl")
+        fetched = get(f"{service.address}/v1/sessions/{session}/{method}/events.jsonl")
         assert fetched.text == (folder / "events.jsonl").read_text()
 
 
@@ -196,11 +197,11 @@ def test_a_client_that_vanishes_in_mid_word_leaves_its_log_and_no_session(
 def test_healthz_models_and_metrics_tell_what_is_going_on(service: Any) -> None:
     with client(service) as socket:
         events(socket, "created")
-        health = httpx.get(f"{service.address}/healthz")
+        health = get(f"{service.address}/healthz")
         assert (health.status_code, health.json()["status"]) == (200, "ok")
-        text = httpx.get(f"{service.address}/metrics").text
+        text = get(f"{service.address}/metrics").text
         assert "streaming_asr_sessions 1.0" in text
-    models = httpx.get(f"{service.address}/v1/models").json()["data"]
+    models = get(f"{service.address}/v1/models").json()["data"]
     assert [each["id"] for each in models] == ["ticker", "slow"]
 
 
@@ -218,7 +219,7 @@ def post(service: Any, content: bytes, **fields: str) -> httpx.Response:
         f"{service.address}/v1/audio/transcriptions",
         files={"file": ("talk.wav", content)},
         data={"model": "ticker", **fields},
-        timeout=60,
+        timeout=HANG_S,
     )
 
 
@@ -306,7 +307,7 @@ def test_a_message_of_megabytes_closes_that_session_alone(service: Any, speech: 
         events(socket, "created")
         with pytest.raises(ConnectionClosed) as closed:
             socket.send("x" * 3_000_000)
-            socket.recv(timeout=60)
+            socket.recv(timeout=HANG_S)
         assert closed.value.rcvd is None or closed.value.rcvd.code == 1009
         append(other, pcm(speech))
         send(other, "input_audio_buffer.commit")
@@ -319,7 +320,7 @@ def test_a_client_of_another_format_is_closed_after_fifty_errors(service: Any) -
         with pytest.raises(ConnectionClosed) as closed:
             while True:
                 socket.send("hello")
-                socket.recv(timeout=60)
+                socket.recv(timeout=HANG_S)
         assert closed.value.rcvd.code == 1008
 
 
@@ -346,10 +347,10 @@ def test_beyond_the_limit_sessions_are_refused_with_the_reason(tmp_path: Path) -
         with client(service) as one, client(service) as two:
             for _ in range(50):
                 with client(service) as socket:
-                    told = json.loads(socket.recv(timeout=60))
+                    told = json.loads(socket.recv(timeout=HANG_S))
                     assert told["error"]["message"] == "all 2 sessions are taken"
                     with pytest.raises(ConnectionClosed) as closed:
-                        socket.recv(timeout=60)
+                        socket.recv(timeout=HANG_S)
                     assert closed.value.rcvd.code == 1013
             assert events(one, "created") and events(two, "created")
         until(lambda: not service.sessions)
@@ -364,7 +365,7 @@ def test_two_hundred_connections_at_once_that_vanish_leave_nothing_behind(tmp_pa
 
         def connect_and_vanish() -> None:
             with client(service) as socket:
-                told.append(json.loads(socket.recv(timeout=60))["type"])
+                told.append(json.loads(socket.recv(timeout=HANG_S))["type"])
                 with suppress(ConnectionClosed):
                     for _ in range(len(told) % 7):
                         append(socket, wire)
@@ -430,22 +431,21 @@ def test_an_abandoned_stream_is_free_without_the_collector(
                 left = weakref.ref(stream)
                 del stream
                 socket.socket.close()
-            until(lambda: left() is None, 10)
+            until(lambda: left() is None)
     finally:
         if collecting:
             gc.enable()
 
 
 def test_idle_and_endless_sessions_are_closed(tmp_path: Path) -> None:
-    with served(tmp_path, idle_s=0.2, max_session_s=2) as service:
-        with client(service) as socket:
-            assert events(socket, "error")[-1]["error"]["code"] == "session_idle"
-            with pytest.raises(ConnectionClosed):
-                socket.recv(timeout=60)
-        with client(service) as socket:
-            append(socket, pcm(noise(3.5)))  # 2.3 s at 24 kHz
-            told = events(socket, "completed")
-            assert "session_expired" in [e.get("error", {}).get("code") for e in told]
+    with served(tmp_path / "idle", idle_s=0.2) as service, client(service) as socket:
+        assert events(socket, "error")[-1]["error"]["code"] == "session_idle"
+        with pytest.raises(ConnectionClosed):
+            socket.recv(timeout=HANG_S)
+    with served(tmp_path / "endless", max_session_s=2) as service, client(service) as socket:
+        append(socket, pcm(noise(3.5)))  # 2.3 s at 24 kHz
+        told = events(socket, "completed")
+        assert "session_expired" in [e.get("error", {}).get("code") for e in told]
 
 
 def test_a_method_that_fails_ends_that_item_alone(tmp_path: Path, speech: Samples) -> None:
@@ -469,7 +469,7 @@ def test_a_stop_lets_sessions_end_what_they_have_heard(tmp_path: Path, speech: S
             session.close()
         assert events(socket, "completed")[-1]["transcript"] == expected(speech)
         with pytest.raises(ConnectionClosed) as closed:
-            socket.recv(timeout=60)
+            socket.recv(timeout=HANG_S)
         assert closed.value.rcvd.code == 1001
 
 
@@ -482,7 +482,6 @@ def test_the_command_serves_until_sigterm_and_ends_well(tmp_path: Path) -> None:
     server = subprocess.Popen(
         [sys.executable, "-m", "streaming_asr.serve", *given],
         cwd=tmp_path,
-        env=environment(),
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -499,7 +498,7 @@ def test_the_command_serves_until_sigterm_and_ends_well(tmp_path: Path) -> None:
             events(socket, "delta")
             server.send_signal(signal.SIGTERM)
             assert events(socket, "completed")[-1]["transcript"] == "the quick brown"
-        assert server.wait(timeout=60) == 0
+        assert server.wait(timeout=HANG_S) == 0
         assert server.stdout.read() == "stopped\n"
         (log,) = logs.glob("sess_*/*/events.jsonl")
         (said,) = read_log(log).utterances
@@ -512,7 +511,7 @@ def test_the_command_serves_until_sigterm_and_ends_well(tmp_path: Path) -> None:
 
 def _answers(address: str) -> bool:
     try:
-        return httpx.get(f"{address}/healthz").status_code == 200
+        return get(f"{address}/healthz").status_code == 200
     except httpx.TransportError:
         return False
 
@@ -533,14 +532,14 @@ def test_token_and_origin_are_asked_of_every_client(tmp_path: Path) -> None:
             ):
                 pass
             assert refused.value.response.status_code == status
-            models = httpx.get(f"{service.address}/v1/models", headers=headers)
+            models = get(f"{service.address}/v1/models", headers=headers)
             assert models.status_code == status
         given = {"Authorization": "Bearer secret", "Origin": "https://mine.org"}
         with client(service, additional_headers=given) as socket:
             assert events(socket, "created")
         with client(service, subprotocols=["realtime", f"{KEY_PROTOCOL}secret"]) as socket:  # type: ignore[list-item]
             assert socket.subprotocol == "realtime"
-        assert httpx.get(f"{service.address}/healthz").status_code == 200
+        assert get(f"{service.address}/healthz").status_code == 200
         assert not list(service.root.glob("*/*"))
 
 
