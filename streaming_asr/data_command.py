@@ -22,7 +22,7 @@ python -m streaming_asr.data shards data=librispeech data.path=... data.split=tr
     data.alignments=... out=outputs/librispeech/train
     training shards of the utterances with word times, without what a test list holds;
     'data.split=[train-clean-100,train-clean-360]' fills them from several splits
-python -m streaming_asr.data manifest data=librispeech data.path=... data.split=dev-clean \\
+python -m streaming_asr.data manifest data=librispeech data.path=... data.split=dev-other \\
     limit=200 out=outputs/librispeech/dev.jsonl
     a manifest of its utterances, as data=manifest and dev_manifest= take it
 

@@ -116,7 +116,7 @@ def get_prompts(language: str) -> Got:
 def get_speech(name: str) -> Got:
     """The speech of a frozen list. Raises UserError where git cannot fetch it."""
     folder, head = fetch_speech(name), speech_list(name).head
-    sources = " and ".join(source.partition(":")[0] for source in head["source"])
+    sources = ", ".join(source.partition(":")[0] for source in head["source"])
     return Got(
         folder, sources, head["licence"][0], use=f"{speech_list(name).origin} data.ids={name}"
     )

@@ -39,7 +39,7 @@ def test_librispeech_in_five_commands(tmp_path: Path, monkeypatch, capsys) -> No
     """As printed, but for the places, the model and how much of it all."""
     root = layouts.librispeech(tmp_path)
     chapter = root / "test-clean/121/121726"
-    for name in ("train-clean-100", "dev-clean"):  # the chapter with word times
+    for name in ("train-clean-100", "dev-other"):  # the chapter with word times
         shutil.copytree(chapter, root / name / "121/121726")
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8")

@@ -342,7 +342,8 @@ def without_listed(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
         if found is None:
             yield each
         else:
-            left.setdefault(found[0], []).append(f"{each.id} ({found[1]})")
+            why = "" if found[1] == f"utterance {each.id}" else f" ({found[1]})"
+            left.setdefault(found[0], []).append(f"{each.id}{why}")
     for name, those in sorted(left.items()):
         print(
             f"left out: {len(those)} utterances that the {speech_list(name).use} list {name} "

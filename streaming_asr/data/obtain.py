@@ -26,7 +26,7 @@ from streaming_asr.errors import UserError
 
 HOST = "https://github.com/"
 MANIFEST = "manifest.jsonl"
-TEXTS = ("*.trans.txt", "*.tsv")
+TEXTS = ("*.trans.txt", "validated.tsv")
 AUDIO = ("flac", "mp3", "opus", "wav")
 
 
@@ -75,14 +75,15 @@ def _make(listed: SpeechList, target: Path) -> None:
 
 
 def _clone(source: str, folder: Path, listed: SpeechList) -> Path:
-    """Clones `owner/name@commit:path` into `folder`; returns that of the path.
+    """Clones what the list needs below `owner/name@commit:path` into `folder`, which it returns;
+    the path may be one file.
 
     Raises UserError where git is missing or cannot fetch the commit.
     """
     repository, _, rest = source.partition("@")
     commit, _, path = rest.partition(":")
-    wanted = [f"/{path}/**/{name}.*" for name in listed.rows]
-    wanted += [f"/{path}/**/{pattern}" for pattern in TEXTS]
+    names = [*(f"{name}.*" for name in listed.rows), *TEXTS]
+    wanted = [f"/{path}"] if path.endswith(".tsv") else [f"/{path}/**/{name}" for name in names]
     folder.mkdir()
     for command, given in (
         (["init", "--quiet"], None),
@@ -109,7 +110,7 @@ def _clone(source: str, folder: Path, listed: SpeechList) -> Path:
                 f"{listed.name}: git cannot fetch {HOST}{repository} at {commit[:7]} "
                 f"({reason}); {_instead(listed)}"
             )
-    return folder / path
+    return folder
 
 
 def _instead(listed: SpeechList) -> str:

@@ -22,7 +22,9 @@ SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
 FRONT = ("word_latency_committed_p50_ca_s", "wer")  # the axes of the Pareto front
 
 # Overrides that have a column of their own; the others of a cell's name are its variant.
-_COLUMNS = frozenset({"method", "chunk", "data", "data.split", "data.snr_db", "data.noise"})
+_COLUMNS = frozenset(
+    {"method", "chunk", "data", "data.ids", "data.split", "data.snr_db", "data.noise"}
+)
 # Overrides that say which recordings, where and on what: notes tell where runs differ in them.
 _SETTING = frozenset({"limit", "data.path", "data.align", "data.alignments", "device", "threads"})
 _SHARED = frozenset({"model", "model.path", "language"})  # named only where runs differ in them

@@ -1,0 +1,369 @@
+"""The frozen lists: what they hold, data.ids=, data.split=[...], what no training hears, get."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import corpora_layouts as layouts
+import pytest
+from corpora_layouts import sound, write
+
+from streaming_asr import get
+from streaming_asr.config import build, compose_raw
+from streaming_asr.data import TimedWord, Utterance, lists, obtain
+from streaming_asr.data.audio import File
+from streaming_asr.data.lists import held_by, speaker_hash, speech_list, text_hash
+from streaming_asr.data.shards import read_shards, write_shards
+from streaming_asr.errors import UserError
+
+IDS = ("1089-134686-0001", "121-121726-0000")
+CLIENT = "02205b57e427c6ec" * 8
+
+
+def corpus(name: str, path: Path, *settings: str) -> Any:
+    """The corpus of conf/data/<name>.yaml, as the command line builds it."""
+    overrides = [f"data={name}", f"data.path={path}", *(f"data.{s}" for s in settings)]
+    return build(compose_raw(overrides).data)
+
+
+def sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def speech(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """LibriSpeech of three utterances, two in the list `toy`; `toy-cv` has one of Common Voice."""
+    root = layouts.librispeech(tmp_path)
+    rows = [
+        (name, name.partition("-")[0], "0.50", text_hash(f"He hoped number {number}."))
+        for name, number in zip(IDS, ("1x", "0x"), strict=True)
+    ]
+    files = [next(root.rglob(f"{name}.flac")) for name in IDS]
+    head = ("# use\ttest", "# corpus\tlibrispeech", "# split\ttest-clean", "# language\ten")
+    source = ("# licence\tCC BY 4.0", f"# source\towner/speech@{'0' * 40}:data")
+    columns = "id\tspeaker\tseconds\ttext\tflac"
+    listed = ("\t".join((*row, sha256(file))) for row, file in zip(rows, files, strict=True))
+    write(tmp_path / "lists" / "toy.tsv", *head, *source, columns, *listed)
+    short = f"common_voice_en_1\t{speaker_hash(CLIENT)}\t1.00\t{text_hash('Well, well.')}\t"
+    write(tmp_path / "lists" / "toy-cv.tsv", *head, *source, columns, short)
+    _use(tmp_path / "lists", monkeypatch)
+    yield root
+    lists.speech_list.cache_clear()
+    lists._index.cache_clear()
+
+
+def _use(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "FOLDER", folder)
+    lists.speech_list.cache_clear()
+    lists._index.cache_clear()
+
+
+def ids_of(tmp_path: Path, *ids: str) -> Path:
+    return write(tmp_path / "ids.txt", "# mine", *ids)
+
+
+# -- what is committed ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "use", "n", "speakers", "minutes"),
+    [
+        ("other-100", "test", 100, 10, 12.8),
+        ("clean-10", "test", 665, 10, 81.9),
+        ("clean-10-150", "test", 150, 10, 21.6),
+        ("cv-native", "test", 433, 81, 40.3),
+        ("clean-dev", "dev", 648, 10, 82.0),
+        ("cv-dev", "dev", 433, 60, 40.5),
+    ],
+)
+def test_a_list_holds_what_its_head_says(
+    name: str, use: str, n: int, speakers: int, minutes: float
+) -> None:
+    found = speech_list(name)
+    assert (found.use, len(found.rows)) == (use, n)
+    assert len({row.speaker for row in found.rows.values()}) == speakers
+    assert round(sum(row.seconds for row in found.rows.values()) / 60, 1) == minutes
+    assert all(len(digest) == 64 for row in found.rows.values() for digest in row.files.values())
+
+
+def test_the_lists_share_no_speaker_no_utterance_and_no_text() -> None:
+    whole = [speech_list(file.stem).rows.values() for file in sorted(lists.FOLDER.glob("*.tsv"))]
+    for key in ("id", "speaker", "text"):
+        found = Counter(each for rows in whole for each in {getattr(row, key) for row in rows})
+        assert found.most_common(1)[0][1] == 1
+
+
+def test_a_part_is_the_smallest_hashes_of_each_speaker() -> None:
+    whole, part = speech_list("clean-10").rows, speech_list("clean-10-150").rows
+    per_speaker = Counter(row.speaker for row in part.values())
+    assert set(per_speaker.values()) == {15}
+    of_one = sorted(
+        (hashlib.sha256(name.encode()).hexdigest(), name)
+        for name, row in whole.items()
+        if row.speaker == "174"
+    )
+    assert {name for _, name in of_one[:15]} == {n for n, r in part.items() if r.speaker == "174"}
+
+
+def test_a_text_is_known_in_capitals_and_as_it_is_written() -> None:
+    listed = speech_list("clean-dev").rows["1272-128104-0001"].text
+    assert text_hash("NOR IS MISTER QUILTER'S MANNER LESS INTERESTING THAN HIS MATTER") == listed
+    assert text_hash("Nor is Mr. Quilter's manner less interesting than his matter.") == listed
+    assert text_hash("Nor was Mr. Quilter's manner less interesting than his matter.") != listed
+
+
+# -- data.ids= ------------------------------------------------------------------------------
+
+
+def test_a_list_chooses_from_the_published_layout(speech: Path) -> None:
+    found = corpus("librispeech", speech, "ids=toy").utterances()
+    assert [(u.id, u.speaker) for u in found] == [(IDS[0], "1089"), (IDS[1], "121")]
+    (speech / "test-clean/1089/134686/1089-134686-0000.flac").unlink()  # not of the list
+    assert len(corpus("librispeech", speech, "ids=toy").utterances()) == 2
+
+
+def test_a_file_chooses_and_a_missing_clip_is_named(speech: Path, tmp_path: Path) -> None:
+    chosen = ids_of(tmp_path, IDS[1])
+    (only,) = corpus("librispeech", speech, f"ids={chosen}").utterances()
+    assert only.id == IDS[1]
+    ids_of(tmp_path, IDS[1], "1089-134686-0007")
+    with pytest.raises(UserError, match="1 of its utterances are not there: 1089-134686-0007;"):
+        corpus("librispeech", speech, f"ids={chosen}").utterances()
+    (speech / "test-clean/121/121726/121-121726-0000.flac").unlink()
+    ids_of(tmp_path, IDS[1])
+    with pytest.raises(UserError, match=r"121-121726-0000\.flac is missing or empty"):
+        corpus("librispeech", speech, f"ids={chosen}").utterances()
+
+
+def test_ids_given_twice_and_unknown_lists_are_refused(speech: Path, tmp_path: Path) -> None:
+    chosen = ids_of(tmp_path, IDS[1], IDS[0], IDS[1])
+    with pytest.raises(UserError, match="line 4: id '121-121726-0000' stands in line 2 already"):
+        corpus("librispeech", speech, f"ids={chosen}").utterances()
+    with pytest.raises(UserError, match=r"data\.ids=toi: no list of this name .*did you mean toy"):
+        corpus("librispeech", speech, "ids=toi").utterances()
+
+
+@pytest.fixture
+def clips(speech: Path, tmp_path: Path) -> Path:
+    """The list's LibriSpeech clips as a folder with a manifest."""
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    rows = []
+    for name, number in zip(IDS, ("1x", "0x"), strict=True):
+        shutil.copy(next(speech.rglob(f"{name}.flac")), folder)
+        rows.append(
+            {"id": name, "audio_filepath": f"{name}.flac", "text": f"he hoped number {number}"}
+        )
+    write(folder / "all.jsonl", *map(json.dumps, rows))
+    return folder
+
+
+def test_a_folder_with_a_manifest_stands_for_the_corpus(clips: Path) -> None:
+    found = corpus("librispeech", clips, "split=test-clean", "ids=toy").utterances()
+    assert [(u.id, u.speaker, u.language) for u in found] == [
+        (IDS[0], "1089", "en"),
+        (IDS[1], "121", "en"),
+    ]
+
+
+def test_other_audio_and_other_text_under_a_listed_id_are_refused(clips: Path) -> None:
+    manifest = clips / "all.jsonl"
+    sound(clips / f"{IDS[0]}.flac", seed=9)
+    with pytest.raises(UserError, match=f"{IDS[0]}.flac: other audio than {IDS[0]} of toy"):
+        corpus("librispeech", clips, "ids=toy").utterances()
+    manifest.write_text(manifest.read_text().replace("number 1x", "number nine"))
+    with pytest.raises(UserError, match=f"{IDS[0]}: its text 'he hoped number nine' is not"):
+        corpus("librispeech", clips, "ids=toy").utterances()
+
+
+def test_a_listed_id_that_a_corpus_has_twice_is_refused(clips: Path) -> None:
+    manifest = clips / "all.jsonl"
+    manifest.write_text(manifest.read_text() * 2)
+    with pytest.raises(UserError, match=f"id '{IDS[0]}' stands in line 1 already"):
+        corpus("librispeech", clips, "ids=toy").utterances()
+
+
+def test_an_unknown_form_is_told_and_its_length_compared(
+    clips: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = clips / "all.jsonl"
+    manifest.write_text(manifest.read_text().replace(f"{IDS[0]}.flac", "first.wav"))
+    sound(clips / "first.wav")
+    assert len(corpus("librispeech", clips, "ids=toy").utterances()) == 2
+    assert "toy: 1 recordings are wav, which is not one of the known" in capsys.readouterr().err
+    sound(clips / "first.wav", seconds=1.5)
+    with pytest.raises(UserError, match=r"first\.wav: lasts 1\.50 s, and .* 0\.50 s"):
+        corpus("librispeech", clips, "ids=toy").utterances()
+
+
+# -- several splits -------------------------------------------------------------------------
+
+
+def test_a_list_of_splits_is_read_one_after_the_other(tmp_path: Path) -> None:
+    root = layouts.librispeech(tmp_path)
+    shutil.copytree(root / "test-clean/121", root / "dev-clean/777")
+    (root / "dev-clean/777/121726").rename(root / "dev-clean/777/1")
+    for file in sorted((root / "dev-clean/777/1").iterdir()):
+        name = file.name.replace("121-121726", "777-1")
+        file.write_bytes(file.read_bytes().replace(b"121-121726", b"777-1"))
+        file.rename(file.with_name(name))
+    both = corpus("librispeech", root, "split=[test-clean,dev-clean]")
+    assert both.split == "test-clean+dev-clean"
+    assert [u.speaker for u in both.utterances()] == ["1089", "1089", "121", "777"]
+    with pytest.raises(UserError, match=r"\[dev-clean, dev-clean\]: dev-clean stands there twice"):
+        corpus("librispeech", root, "split=[dev-clean,dev-clean]")
+    with pytest.raises(UserError, match=r"data\.split=dev-other: .* has no such split"):
+        corpus("librispeech", root, "split=[dev-clean,dev-other]").utterances()
+
+
+def test_splits_that_overlap_are_refused(tmp_path: Path) -> None:
+    root = layouts.common_voice(tmp_path)
+    shutil.copy(root / "test.tsv", root / "validated.tsv")
+    with pytest.raises(UserError, match="test and validated both hold common_voice_de_1; give"):
+        corpus("common_voice", root, "split=[test,validated]").utterances()
+
+
+# -- what no training hears -----------------------------------------------------------------
+
+
+def spoken(name: str, speaker: str = "", text: str = "", language: str | None = None) -> Utterance:
+    return Utterance(name, text, File(Path()), 1.0, speaker=speaker, language=language)
+
+
+@pytest.mark.parametrize(
+    ("each", "held"),
+    [
+        (spoken("1089-134686-0001"), "utterance 1089-134686-0001"),
+        (spoken("1089-134686-0044", "1089"), "speaker 1089"),  # another sentence of a reader
+        (spoken("121-1-0001"), "speaker 121"),  # no speaker is named
+        (spoken("sp0.9-121-1-0001", "sp0.9-121"), "speaker 121"),
+        (spoken("121_1599_000000", "121"), "speaker 121"),  # MLS counts the same readers
+        (spoken("", "121"), "speaker 121"),  # shards of old have no ids
+        (spoken("call-7", "121"), None),  # another corpus that numbers its speakers
+        (spoken("1211-1-0001", "1211"), None),
+        (spoken("x", CLIENT), f"speaker {speaker_hash(CLIENT)}"),
+        (spoken("x", speaker_hash(CLIENT)), f"speaker {speaker_hash(CLIENT)}"),
+        (spoken("x", "me", "He hoped: number 1x!"), "text 'He hoped: number 1x!'"),
+        (spoken("x", "me", "He hoped: number 1x!", "de"), None),
+        (spoken("x", "me", "Well, well."), None),  # too short to tell
+        (spoken("x", "me", "He hoped for number 1x"), None),
+    ],
+)
+def test_what_a_list_holds(speech: Path, each: Utterance, held: str | None) -> None:
+    found = held_by(each)
+    name = "toy-cv" if held == f"speaker {speaker_hash(CLIENT)}" else "toy"
+    assert found == (None if held is None else (name, held))
+    assert held_by(each, uses=("dev",)) is None
+
+
+def test_shards_leave_out_what_a_list_holds_and_say_so(
+    speech: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (TimedWord("HE", 0.1, 0.2),)
+    found = [replace(u, words=words) for u in corpus("librispeech", speech).utterances()]
+    mine = replace(found[0], id="mine", speaker="me", text="NOTHING OF THE LIST")
+    assert write_shards([*found, mine], tmp_path / "shards", max_s=30) == (1, 0, 0)
+    assert [(item.id, item.speaker) for item in read_shards(tmp_path / "shards")] == [
+        ("mine", "me")
+    ]
+    told = capsys.readouterr().err
+    assert (
+        "left out: 3 utterances that the test list toy holds: 1089-134686-0000 (speaker 1089)"
+        in told
+    )
+
+
+def test_a_training_refuses_speech_of_a_list(
+    speech: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streaming_asr.training.recipe import CorpusRecipe
+
+    words = (TimedWord("HE", 0.1, 0.2),)
+    found = [replace(u, words=words) for u in corpus("librispeech", speech).utterances()]
+    _use(tmp_path / "none", monkeypatch)  # as if the shards were made before the list
+    write_shards(found, tmp_path / "shards", max_s=30)
+    row = {"audio_filepath": found[0].audio_path, "text": "say what he hoped for"}
+    dev = write(tmp_path / "dev.jsonl", json.dumps({"id": "mine", "speaker": "me", **row}))
+    told = {"train_data": str(tmp_path / "shards"), "dev_manifest": str(dev)}
+    assert len(CorpusRecipe(**told, n_dev=None, seed=0).items) == 3
+    _use(tmp_path / "lists", monkeypatch)
+    with pytest.raises(UserError, match=r"train_data=.*speaker 1089 stands .* test list toy.*3 of"):
+        CorpusRecipe(**told, n_dev=None, seed=0)
+    write(dev, json.dumps({"id": IDS[0], **row}))
+    write_shards(
+        [replace(found[0], id="mine", speaker="me", text="Yes.")], tmp_path / "mine", max_s=30
+    )
+    with pytest.raises(UserError, match=rf"dev_manifest=.*utterance {IDS[0]} stands .* toy"):
+        CorpusRecipe(**told | {"train_data": str(tmp_path / "mine")}, n_dev=None, seed=0)
+
+
+# -- get ------------------------------------------------------------------------------------
+
+
+def git(folder: Path, *command: str) -> str:
+    name = ["-c", "user.name=me", "-c", "user.email=me@example.com"]
+    done = subprocess.run(
+        ["git", *name, *command], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def remote(speech: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with the speech of `toy`, which git takes for github.com/owner/speech."""
+    work = tmp_path / "host" / "owner" / "speech.git"
+    shutil.copytree(speech / "test-clean", work / "data")
+    git(work, "init", "--quiet")
+    git(work, "add", ".")
+    git(work, "commit", "--quiet", "-m", "speech")
+    listed = tmp_path / "lists" / "toy.tsv"
+    listed.write_text(listed.read_text().replace("0" * 40, git(work, "rev-parse", "HEAD")))
+    settings = write(
+        tmp_path / "gitconfig", f'[url "file://{tmp_path}/host/"]', f"insteadOf = {obtain.HOST}"
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    _use(tmp_path / "lists", monkeypatch)
+    return work
+
+
+def test_get_clones_checks_and_the_corpus_finds_it(
+    remote: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(
+        UserError, match=r"data\.path: has no default.*`python -m streaming_asr\.get"
+    ):
+        build(compose_raw(["data=librispeech", "data.ids=toy"]).data)
+    assert get.main(["toy"]) == 0
+    assert "licence: CC BY 4.0" in capsys.readouterr().out
+    found = build(compose_raw(["data=librispeech", "data.ids=toy"]).data).utterances()
+    assert [(u.id, u.text) for u in found] == [
+        (IDS[0], "HE HOPED NUMBER 1X"),
+        (IDS[1], "HE HOPED NUMBER 0X"),
+    ]
+
+
+def test_get_refuses_another_commit_and_other_audio_and_leaves_nothing(
+    remote: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = tmp_path / "lists" / "toy.tsv"
+    right = listed.read_text()
+    digest = speech_list("toy").rows[IDS[0]].files["flac"]
+    listed.write_text(right.replace(digest, "0" * 64))
+    lists.speech_list.cache_clear()
+    assert get.main(["toy"]) == 2
+    assert f"{IDS[0]}.flac or its text is not the one that is listed" in capsys.readouterr().err
+    listed.write_text(right.replace("@", "@f"))
+    lists.speech_list.cache_clear()
+    assert get.main(["toy"]) == 2
+    told = capsys.readouterr().err
+    assert "git cannot fetch https://github.com/owner/speech" in told and "data.path=" in told
+    assert not (tmp_path / "cache" / "streaming_asr" / "speech" / "toy").exists()
