@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.real.games import RATE, Line, lines
+from experiments.real.labels import COMPRESSION, SURE, WORDS_A_SECOND, hear, load
 from experiments.real.packages import AMAZON_QUEEN, STEEL_SKY, cache_root
 from experiments.real.speech import read_lines
 from experiments.real.training_set import LONGEST_WORD_S
@@ -45,9 +46,6 @@ LINE_S = (0.9, 20.0)  # a shorter or longer line is no sentence
 JOINED_S = 19.5
 PAUSE_S, PART_PAUSE_S, EDGE_S = 0.6, 0.15, 0.3
 MARGIN_S = (0.15, 0.2)  # of the pause, kept before and after an utterance
-SURE = 0.6  # the least mean probability of an utterance's words
-WORDS_A_SECOND = (0.8, 6.0)
-COMPRESSION = 2.4  # Whisper's own limit for a text that repeats itself
 N_DEV, DEV_S, DEV_SHARE = 40, (3.0, 14.0), 12
 
 Span = tuple[str, float, float]  # a line's sentence, its start and its end in the recording
@@ -109,12 +107,10 @@ def join(all_lines: Iterable[Line]) -> list[Joined]:
 _base: WhisperModel | None = None
 
 
-def _start(model: str) -> None:
+def _start(folder: str) -> None:
     global _base
-    from faster_whisper import WhisperModel
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the processes
-    _base = WhisperModel(model, compute_type="int8", cpu_threads=1)
+    _base = load(folder)
 
 
 def label(numbered: tuple[int, Joined]) -> dict[str, Any]:
@@ -122,22 +118,8 @@ def label(numbered: tuple[int, Joined]) -> dict[str, Any]:
     compression ratio of its segments."""
     assert _base is not None
     n, joined = numbered
-    segments, _ = _base.transcribe(
-        joined.samples()[0],
-        language="en",
-        beam_size=1,
-        temperature=0,
-        word_timestamps=True,
-        condition_on_previous_text=False,
-    )
-    heard = list(segments)
-    words = [
-        [w.word, round(w.start, 3), round(w.end, 3), round(w.probability, 3)]
-        for segment in heard
-        for w in segment.words or ()
-    ]
-    ratio = max((segment.compression_ratio for segment in heard), default=0.0)
-    return {"n": n, "words": words, "compression": ratio}
+    heard = hear(_base, joined.samples()[0])
+    return {"n": n, "words": heard["words"], "compression": heard["compression"]}
 
 
 def labels(joined: Sequence[Joined], path: Path, processes: int) -> dict[int, dict[str, Any]]:

@@ -41,12 +41,11 @@ WORDS_A_SECOND = (0.8, 6.0)
 COMPRESSION = 2.4  # Whisper's own limit for a text that repeats itself
 
 
-def load(model: str, threads: int = 1) -> WhisperModel:
-    """The packaged model in CTranslate2's int8 form."""
+def load(folder: str) -> WhisperModel:
+    """A model in CTranslate2's int8 form, for one core."""
     from faster_whisper import WhisperModel
 
-    folder = str(table()[model]().folder)
-    return WhisperModel(folder, compute_type="int8", cpu_threads=threads)
+    return WhisperModel(folder, compute_type="int8", cpu_threads=1)
 
 
 def hear(model: WhisperModel, samples: np.ndarray, *, times: bool = True) -> dict[str, Any]:
@@ -84,7 +83,7 @@ def both(
     missing = [each for each in utterances if each.id not in found]
     if not missing:
         return found
-    base, other = map(load, models)
+    base, other = (load(str(table()[model]().folder)) for model in models)
     with path.open("a", encoding="utf-8", buffering=1) as file:
         for each in track(missing, "writing down"):
             samples = each.load()

@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -76,15 +76,24 @@ def _make(listed: SpeechList, target: Path) -> None:
 
 def _clone(source: str, folder: Path, listed: SpeechList) -> Path:
     """Clones what the list needs below `owner/name@commit:path` into `folder`, which it returns;
-    the path may be one file.
-
-    Raises UserError where git is missing or cannot fetch the commit.
-    """
-    repository, _, rest = source.partition("@")
-    commit, _, path = rest.partition(":")
+    the path may be one file."""
+    path = source.rpartition(":")[2]
     names = [*(f"{name}.*" for name in listed.rows), *TEXTS]
     wanted = [f"/{path}"] if path.endswith(".tsv") else [f"/{path}/**/{name}" for name in names]
-    folder.mkdir()
+    clone(source, wanted, folder, listed.name, _instead(listed))
+    return folder
+
+
+def clone(source: str, wanted: Sequence[str], folder: Path, name: str, instead: str) -> None:
+    """Clone of `owner/name@commit:path` the files that match git's patterns `wanted` into the new
+    `folder`.
+
+    Raises UserError, which names `name` and says what to do `instead`, where git is missing or
+    cannot fetch the commit.
+    """
+    repository, _, rest = source.partition("@")
+    commit = rest.partition(":")[0]
+    folder.mkdir(parents=True)
     for command, given in (
         (["init", "--quiet"], None),
         (["remote", "add", "origin", f"{HOST}{repository}.git"], None),
@@ -107,10 +116,8 @@ def _clone(source: str, folder: Path, listed: SpeechList) -> Path:
             reason = "there is no git on this machine"
         if reason is not None:
             raise UserError(
-                f"{listed.name}: git cannot fetch {HOST}{repository} at {commit[:7]} "
-                f"({reason}); {_instead(listed)}"
+                f"{name}: git cannot fetch {HOST}{repository} at {commit[:7]} ({reason}); {instead}"
             )
-    return folder
 
 
 def _instead(listed: SpeechList) -> str:

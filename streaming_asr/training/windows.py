@@ -246,7 +246,8 @@ def _room_tone(clip: np.ndarray, n: int, seed: int) -> np.ndarray:
     noise *= np.interp(np.linspace(0, 1, len(noise)), np.linspace(0, 1, len(heard)), heard)
     tone = np.fft.irfft(noise, n)
     power = float(np.mean(np.square(quietest, dtype=np.float64)))
-    return (tone * np.sqrt(power / max(np.mean(tone**2), 1e-20))).astype(np.float32)
+    own = max(float(np.mean(np.square(tone))), 1e-20)
+    return (tone * (power / own) ** 0.5).astype(np.float32)
 
 
 def _augment(

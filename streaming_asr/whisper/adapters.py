@@ -78,17 +78,17 @@ def _load_lora(wrapped: Any, start: Path, rank: int) -> None:
 
     weights = {name: value.float() for name, value in load_tensors(start / WEIGHTS_FILE).items()}
     try:
-        lost = set_peft_model_state_dict(wrapped, weights).unexpected_keys
-        if lost:
-            raise UserError(
-                f"start={start}: its adapter also changes {lost[0]}; train the same modules "
-                "(recipe.target.modules=all, where there is that setting)"
-            )
+        loaded: Any = set_peft_model_state_dict(wrapped, weights)
     except RuntimeError as error:
         raise UserError(
             f"start={start}: its adapter does not fit rank={rank} on this model "
             f"({str(error).splitlines()[0]}); use the rank and model of that stage"
         ) from error
+    if loaded.unexpected_keys:
+        raise UserError(
+            f"start={start}: its adapter also changes {loaded.unexpected_keys[0]}; train the same "
+            "modules (recipe.target.modules=all, where there is that setting)"
+        )
 
 
 def save_lora(wrapped: Any, folder: Path, base: str) -> None:

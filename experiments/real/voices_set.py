@@ -1,0 +1,191 @@
+"""Human speech of many voices to train on: manifests of what public repositories hold.
+
+    python -m experiments.real.voices_set --out outputs/real/voices [--only NAME ...]
+        [--from FOLDER]
+
+OUT/NAME/train.jsonl is what data=manifest reads. git fetches each repository at a pinned commit
+into OUT/NAME/source. Where it cannot, --from takes the speech from FOLDER/NAME, which holds it with
+a manifest (train.jsonl or manifest.jsonl). A source that lies there already is left as it is.
+Word times and, for what has no text, texts are the next commands' (experiments/real/README.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.corpora.audio import duration_s
+from streaming_asr.corpora.common_voice import is_split, rows
+from streaming_asr.corpora.lists import speaker_hash
+from streaming_asr.corpora.manifest import numbered, read_manifest, text_lines
+from streaming_asr.corpora.obtain import clone
+from streaming_asr.errors import UserError
+from streaming_asr.files import beside, write_text
+from streaming_asr.terminal import exit_status
+
+MANIFESTS = ("train.jsonl", "manifest.jsonl")
+
+Row = dict[str, Any]
+"""A line of a manifest whose `audio_filepath` is a Path."""
+
+
+def of_tables(folder: Path) -> Iterator[Row]:
+    """The clips of Common Voice's tables below `folder` that lie there too."""
+    for table in sorted(folder.rglob("validated.tsv")):
+        if not is_split(table):
+            continue
+        for row in rows(table):
+            yield {
+                "audio_filepath": table.parent / "clips" / row["path"],
+                "text": row["sentence"],
+                "speaker": speaker_hash(row["client_id"]),
+                "accent": row.get("accents", ""),
+            }
+
+
+def of_first_version(folder: Path) -> Iterator[Row]:
+    """The clips of Common Voice's first version, whose table names no speakers."""
+    for table in sorted(folder.rglob("*.csv")):
+        for row in csv.DictReader(text_lines(table)):
+            file = table.parent / table.stem / row["filename"]
+            yield {"audio_filepath": file, "text": row["text"], "accent": row.get("accent", "")}
+
+
+def of_readers(folder: Path) -> Iterator[Row]:
+    """LibriSpeech's recordings, named reader-chapter-number, without their texts."""
+    for file in sorted(folder.rglob("*.flac")):
+        yield {"audio_filepath": file, "text": "", "speaker": file.stem.partition("-")[0]}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Speech of `repositories`, each owner/name@commit:path; `rows` reads what git fetched."""
+
+    repositories: Sequence[str]
+    rows: Callable[[Path], Iterator[Row]]
+    holds: str
+    licence: str
+
+
+SOURCES = {
+    "common_voice": Source(
+        (
+            "korliu/whisper@d03c14561ed7e5e354d76259a7606df7b6e68b0c:dataset",
+            "shubhra-cv/17@c6eb4f89ac49c509366afc829ba503cc93aad8a2:"
+            "cv-corpus-20.0-delta-2024-12-06/en",
+            "shubhra-cv/18@4ca775acc03a0f21aed07c3d2570fcb3e39fabab:"
+            "cv-corpus-18.0-delta-2024-06-14/en",
+            "shubhra-cv/19@497ac20ecec581d1bbb9c700b99ad2750db7aa67:"
+            "cv-corpus-19.0-delta-2024-09-13/en",
+        ),
+        of_tables,
+        "read sentences of Common Voice's deltas 13, 18, 19 and 20",
+        "CC0",
+    ),
+    "common_voice_v1": Source(
+        ("leeyide96/transcription-generator@7139829445492a9ec7807f8d95894cfc2989d587:asr/data",),
+        of_first_version,
+        "Common Voice's first version, cv-valid-dev",
+        "CC0",
+    ),
+    "librispeech_train_251": Source(
+        (
+            "resemble-ai/Resemblyzer@15d828edebe06bc72b9cabc8ef8ca5ab2cb457ce:"
+            "audio_data/librispeech_train-clean-100",
+        ),
+        of_readers,
+        "a recording of each reader of LibriSpeech's train-clean-100, without texts",
+        "CC BY 4.0",
+    ),
+}
+
+
+def fetched(name: str, folder: Path) -> Iterator[Row]:
+    """The rows of a source, from the repositories cloned below `folder`."""
+    source = SOURCES[name]
+    for i, repository in enumerate(source.repositories):
+        place = folder / str(i)
+        if not place.is_dir():
+            with beside(place) as scratch:
+                instead = f"copy the speech with a manifest to FOLDER/{name} and give --from FOLDER"
+                path = repository.rpartition(":")[2]
+                clone(repository, [f"/{path}/"], scratch, name, instead)
+        yield from source.rows(place)
+
+
+def copied(name: str, folder: Path) -> Iterator[Row]:
+    """The rows of a source of which `folder` holds the speech and a manifest.
+
+    Raises UserError where there is none, or a line names no recording."""
+    known = [folder / name / file for file in MANIFESTS]
+    manifest = next((file for file in known if file.is_file()), None)
+    if manifest is None:
+        raise UserError(f"--from {folder}: no {known[0]}, nor {known[1].name}; correct the folder")
+    for where, line in numbered(manifest):
+        try:
+            row = json.loads(line)
+            row["audio_filepath"] = manifest.parent / row["audio_filepath"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(
+                f"{where}: {line[:60]!r}; a line is a JSON object with `audio_filepath`"
+            ) from error
+        yield {"text": "", **row}
+
+
+def write(found: Iterator[Row], manifest: Path) -> tuple[int, int]:
+    """Writes the rows whose recordings are there; returns their number and that of the others."""
+    lines, missing = [], 0
+    for row in found:
+        file = row["audio_filepath"].absolute()
+        if not file.is_file():
+            missing += 1
+            continue
+        told = {"id": file.stem, "duration": round(duration_s(file), 3), "language": "en"}
+        lines.append(json.dumps({**told, **row, "audio_filepath": str(file)}, ensure_ascii=False))
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    write_text(manifest, "".join(f"{line}\n" for line in lines))
+    return len(lines), missing
+
+
+def program(argv: Sequence[str] | None) -> None:
+    """The command, without its exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
+    parser.add_argument("--only", nargs="+", choices=sorted(SOURCES), default=sorted(SOURCES))
+    parser.add_argument("--from", type=Path, dest="folder", help="where the speech lies already")
+    given = parser.parse_args(argv)
+    for name in given.only:
+        source, manifest = SOURCES[name], given.out / name / "train.jsonl"
+        print(f"{name}: {source.holds}; {source.licence}", flush=True)
+        if not manifest.is_file():
+            found = (
+                fetched(name, given.out / name / "source")
+                if given.folder is None
+                else copied(name, given.folder)
+            )
+            n, missing = write(found, manifest)
+            print(f"  {n} written, {missing} have no recording there")
+        utterances = read_manifest(manifest)
+        hours = sum(each.duration_s for each in utterances) / 3600
+        speakers = len({each.speaker for each in utterances} - {None})
+        texts = sum(bool(each.text) for each in utterances)
+        print(
+            f"  {manifest}: {len(utterances)} recordings, {hours:.2f} h, "
+            f"{speakers or 'unknown'} speakers, {texts} with texts"
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    return exit_status(partial(program, argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""The speech of many voices: manifests of what repositories hold, or of a folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import soundfile
+
+from experiments.real.voices_set import SOURCES, main
+from streaming_asr.corpora.lists import speaker_hash
+from streaming_asr.corpora.manifest import read_manifest
+from streaming_asr.corpora.obtain import HOST
+
+CLIENT = "ab" * 64
+
+
+def sound(file):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(file, np.zeros(8000, np.float32), 16_000)
+
+
+def git(folder, *command):
+    name = ["-c", "user.name=me", "-c", "user.email=me@example.com"]
+    done = subprocess.run(["git", *name, *command], cwd=folder, check=True, capture_output=True)
+    return done.stdout.decode().strip()
+
+
+@pytest.fixture
+def hosted(tmp_path, monkeypatch):
+    """Makes each source a small repository of the right form, which git takes for its own."""
+    host = tmp_path / "host"
+    for name, path in (
+        ("common_voice", "en"), ("common_voice_v1", "asr/data"), ("librispeech_train_251", "audio"),
+    ):  # fmt: skip
+        root = host / "owner" / f"{name}.git" / path
+        root.mkdir(parents=True)
+        if name == "common_voice":
+            sound(root / "clips" / "common_voice_en_1.mp3")
+            clips = [("common_voice_en_1.mp3", "So it is."), ("common_voice_en_2.mp3", "No.")]
+            lines = [f"{CLIENT}\t{clip}\t{text}\tUS\n" for clip, text in clips]
+            head = "client_id\tpath\tsentence\taccents\n"
+            (root / "validated.tsv").write_text(head + "".join(lines))
+        elif name == "common_voice_v1":
+            sound(root / "cv-valid-dev" / "cv-valid-dev" / "sample-000000.mp3")
+            line = "cv-valid-dev/sample-000000.mp3,be careful,1,0,,,us,"
+            head = "filename,text,up_votes,down_votes,age,gender,accent,duration"
+            (root / "cv-valid-dev.csv").write_text(f"{head}\n{line}\n")
+        else:
+            sound(root / "103-1240-0000.flac")
+        work = host / "owner" / f"{name}.git"
+        git(work, "init", "--quiet")
+        git(work, "add", ".")
+        git(work, "commit", "--quiet", "-m", "speech")
+        source = f"owner/{name}@{git(work, 'rev-parse', 'HEAD')}:{path}"
+        monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], repositories=(source,)))
+    config = tmp_path / "gitconfig"
+    config.write_text(f'[url "file://{host}/"]\n    insteadOf = {HOST}\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+
+
+def test_git_fetches_each_source_and_each_form_is_read(hosted, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "CC BY 4.0" in told and "1 written, 1 have no recording there" in told
+    found = {name: read_manifest(out / name / "train.jsonl") for name in SOURCES}
+    assert {name: [(u.id, u.text, u.speaker) for u in each] for name, each in found.items()} == {
+        "common_voice": [("common_voice_en_1", "So it is.", speaker_hash(CLIENT))],
+        "common_voice_v1": [("sample-000000", "be careful", None)],
+        "librispeech_train_251": [("103-1240-0000", "", "103")],
+    }
+    assert found["librispeech_train_251"][0].duration_s == 0.5
+    assert main(["--out", str(out)]) == 0  # again: nothing is written
+    assert "written" not in capsys.readouterr().out
+
+
+def test_where_git_cannot_fetch_one_message_says_what_to_do(tmp_path, monkeypatch, capsys):
+    config = tmp_path / "gitconfig"
+    config.write_text(f'[url "file://{tmp_path}/nowhere/"]\n    insteadOf = {HOST}\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    assert main(["--out", str(tmp_path / "out"), "--only", "common_voice_v1"]) == 2
+    told = capsys.readouterr().err
+    assert "git cannot fetch" in told and "--from FOLDER" in told
+    assert not (tmp_path / "out" / "common_voice_v1" / "source" / "0").exists()
+
+
+def test_a_folder_gives_the_same_and_speech_without_texts_gets_empty_ones(tmp_path):
+    folder = tmp_path / "speech" / "librispeech_train_251"
+    sound(folder / "audio" / "19-198-0000.flac")
+    row = {"id": "19-198-0000", "audio_filepath": "audio/19-198-0000.flac", "speaker": "19"}
+    (folder / "manifest.jsonl").write_text(json.dumps(row) + "\n")
+    given = ["--only", "librispeech_train_251", "--from", str(tmp_path / "speech")]
+    assert main(["--out", str(tmp_path / "out"), *given]) == 0
+    (found,) = read_manifest(tmp_path / "out" / "librispeech_train_251" / "train.jsonl")
+    assert (found.id, found.text, found.speaker, found.language) == ("19-198-0000", "", "19", "en")
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [(None, "correct the folder"), ("[]\n", "line 1"), ('{"text": "so"}\n', "audio_filepath")],
+)
+def test_a_folder_without_a_good_manifest_is_refused(tmp_path, capsys, content, wrong):
+    folder = tmp_path / "common_voice"
+    folder.mkdir()
+    if content is not None:
+        (folder / "train.jsonl").write_text(content)
+    given = ["--only", "common_voice", "--from", str(tmp_path)]
+    assert main(["--out", str(tmp_path / "out"), *given]) == 2
+    assert wrong in capsys.readouterr().err
