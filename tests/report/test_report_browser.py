@@ -14,7 +14,7 @@ from report_cells import embedded, tone, write_cell, write_grid, write_three, wr
 
 from streaming_asr.report import build
 from streaming_asr.report.budget import parse_budget, verdict
-from streaming_asr.score.results import read_cells
+from streaming_asr.score.results import read_results
 
 pytestmark = [
     pytest.mark.slow,
@@ -333,7 +333,7 @@ def test_the_page_answers_as_the_command_does_and_fades_what_is_outside(
     window: Browser, tmp_path: Path
 ) -> None:
     root = write_three(tmp_path / "g")
-    cells = read_cells(root)
+    cells = read_results(root)
     late_s = next(
         cell.metrics["word_latency_committed_p90_ca_s"] for cell in cells if cell.method == "ufal"
     )
