@@ -14,6 +14,7 @@ import pytest
 from ct2 import converted
 from tiny import tiny_folder
 
+from streaming_asr.commands import get as command
 from streaming_asr.commands.doctor import _models
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
@@ -112,7 +113,7 @@ def test_the_hubs_cache_comes_before_a_package_and_a_revision_is_never_a_package
 
 def test_half_of_a_split_package_is_one_sentence(nano, install, tmp_path):
     install(1)
-    with pytest.raises(UserError, match=r"nano-part2 is not installed.*streaming_asr\.get nano"):
+    with pytest.raises(UserError, match=r"nano-part2 is not installed.*streaming_asr get nano"):
         find.find(HUB)
     assert kept(tmp_path) == []
 
@@ -145,21 +146,21 @@ def test_where_nothing_works_one_error_names_every_remedy(nano):
 def test_get_downloads_checks_and_says_where_it_lies(nano, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
-    assert get.main(["nano"]) == 0
+    assert command.main(["nano"]) == 0
     out = capfd.readouterr().out
     assert f"nano: {nano.place}" in out and "licence: MIT" in out and "model=nano" in out
     assert kept(tmp_path) == [nano.place.name]
     assert sorted(file.name for file in nano.place.iterdir()) == sorted(nano.sha256)
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
-    assert get.main(["nano"]) == 0  # it is there
+    assert command.main(["nano"]) == 0  # it is there
     shutil.rmtree(nano.place)
-    assert get.main(["nano"]) == 2
+    assert command.main(["nano"]) == 2
     assert "pip could not download it" in capfd.readouterr().err
     assert kept(tmp_path) == []
 
 
 def test_get_refuses_what_it_does_not_know_before_it_fetches_anything(nano, capsys):
-    assert get.main(["nano", "nanoo"]) == 2
+    assert command.main(["nano", "nanoo"]) == 2
     assert "nanoo: cannot be obtained; did you mean nano?" in capsys.readouterr().err
 
 
@@ -191,7 +192,7 @@ def test_get_says_where_the_prompts_lie_and_their_licence(asked, monkeypatch, tm
     licence = "Files: *\nLicense: CC-BY-SA-3.0\nCopyright: 2006 Someone\n"
     (tmp_path / "copyright").write_text(licence)
     monkeypatch.setattr(get, "fetch_prompts", lambda language: tmp_path)
-    assert get.main([asked]) == 0
+    assert command.main([asked]) == 0
     out = capsys.readouterr().out
     assert f"{asked}: {tmp_path}" in out and "use: data=prompts language=en" in out
     assert "CC-BY-SA-3.0, copyright 2006 Someone" in out
