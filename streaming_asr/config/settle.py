@@ -48,7 +48,9 @@ def settle(config: DictConfig, hydra_node: Any) -> DictConfig:
     is done for every cell of a sweep before the first one runs.
     """
     try:
-        return _settle(config, hydra_node.runtime.choices, list(hydra_node.overrides.task or []))
+        # As they were written: what is in ${...} is looked at where it stands in the configuration.
+        given: Any = OmegaConf.to_container(hydra_node.overrides.task, resolve=False)
+        return _settle(config, hydra_node.runtime.choices, given)
     except OmegaConfBaseException as error:
         raise _cause(error) or explain(error) from error
 

@@ -12,6 +12,7 @@ from containers import write_container
 
 from streaming_asr.commands import compare, transcribe
 from streaming_asr.config.command_line import CommandLine
+from streaming_asr.config.settle import compose
 from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
 from streaming_asr.live import command as live
@@ -110,7 +111,7 @@ def test_a_method_that_fails_or_takes_words_back_is_told_right(talk: Path) -> No
                 raise RuntimeError("no memory for this")
             return Update(committed=(Word(" two"),) if last else (), retracted=int(last))
 
-    config = transcribe._settled([*MINI], timed=False)
+    config = compose(MINI)
     samples = np.zeros(3 * 16_000, np.float32)
     fails = False
     told = transcribe.transcript(Wavering(), samples, talk, config)
