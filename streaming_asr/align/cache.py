@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from streaming_asr.align.result import Aligned
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.utterance import TimedWord, Utterance

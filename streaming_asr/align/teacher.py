@@ -27,7 +27,8 @@ from streaming_asr.align.command import safe
 from streaming_asr.cells import folder as cells
 from streaming_asr.config.build import build
 from streaming_asr.corpora.audio import Cut, File
-from streaming_asr.corpora.manifest import text_lines, write_manifest
+from streaming_asr.corpora.manifest import write_manifest
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.corpora.shards import write_shards
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside

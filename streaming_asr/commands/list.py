@@ -70,7 +70,7 @@ def about(file: Path) -> str:
 def _splits() -> list[str]:
     """Return a line with the size of each split of mini."""
     from streaming_asr.corpora import MINI
-    from streaming_asr.corpora.manifest import text_lines
+    from streaming_asr.corpora.rows import text_lines
 
     found = []
     for manifest in sorted(MINI.glob("*.jsonl")):

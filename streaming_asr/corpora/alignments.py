@@ -6,16 +6,14 @@ its times on the words of the transcript, or refuses where the two are not the s
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from streaming_asr.corpora.audio import Cut
-from streaming_asr.corpora.manifest import numbered
 from streaming_asr.corpora.nist import ctm_words
-from streaming_asr.corpora.rows import names_of
+from streaming_asr.corpora.rows import json_rows, names_of, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.text.normalise import light_key
 from streaming_asr.utterance import TimedWord, Utterance
@@ -203,7 +201,7 @@ def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
     The times are ends, an empty word is silence. Raises UserError for another line.
     """
     found: dict[str, list[TimedWord]] = {}
-    for where, line in numbered(path):
+    for where, line in text_rows(path):
         fields = re.fullmatch(r'(\S+) "([^"]*)" "([^"]*)"\s*', line)
         try:
             words, ends = fields[2].split(","), [float(t) for t in fields[3].split(",")]  # type: ignore[index]
@@ -223,17 +221,14 @@ def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
 def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
     """Return the words of a file that `align` wrote, or of a manifest, by utterance id."""
     found: dict[str, list[TimedWord]] = {}
-    for where, line in numbered(path):
+    for where, row in json_rows(path):
         try:
-            row = json.loads(line)
             if row.get("words"):
-                found[row["id"]] = [
-                    TimedWord(str(w), float(a), float(b)) for w, a, b in row["words"]
-                ]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+                words = [TimedWord(str(w), float(a), float(b)) for w, a, b in row["words"]]
+                found[row["id"]] = words
+        except (ValueError, TypeError, KeyError) as error:
             raise UserError(
-                f'{where}: {line[:60]!r}; a line is {{"id": ..., "words": [[word, '
-                "start_s, end_s], ...]}"
+                f'{where}: a line is {{"id": ..., "words": [[word, start_s, end_s], ...]}}'
             ) from error
     return found
 

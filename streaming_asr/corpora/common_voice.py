@@ -26,7 +26,7 @@ from streaming_asr.corpora.loader import (
     recorded,
     scan_manifests,
 )
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 

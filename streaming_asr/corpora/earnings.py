@@ -20,7 +20,7 @@ from pathlib import Path
 
 from streaming_asr.corpora.audio import File
 from streaming_asr.corpora.loader import Loader, is_there, missing, need_folder, need_split
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import TimedWord, Utterance
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from streaming_asr.corpora.audio import SUFFIXES, Cut
 from streaming_asr.corpora.loader import Loader, need_folder, recorded
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 

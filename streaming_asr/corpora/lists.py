@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from streaming_asr.corpora.audio import duration_s
-from streaming_asr.corpora.manifest import numbered
+from streaming_asr.corpora.rows import text_rows
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import cache_root
 from streaming_asr.text.normalise import normaliser
@@ -170,7 +170,7 @@ def chosen_ids(ids: str) -> list[str]:
     if ids in list_names() or not file.is_file():
         return list(speech_list(ids).rows)
     first: dict[str, str] = {}
-    for where, line in numbered(file):
+    for where, line in text_rows(file):
         name = line.split()[0]
         if name.startswith("#"):
             continue

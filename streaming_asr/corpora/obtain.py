@@ -20,7 +20,7 @@ from pathlib import Path
 from streaming_asr.corpora.audio import duration_s
 from streaming_asr.corpora.common_voice import is_split, rows
 from streaming_asr.corpora.lists import SpeechList, place_of, speech_list, text_hash
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.files import kept
 

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from streaming_asr.corpora import Manifest, hash_of
-from streaming_asr.corpora.manifest import manifest_text
+from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError
 from streaming_asr.files import cache_root, kept
 from streaming_asr.method import SAMPLE_RATE
@@ -237,7 +237,7 @@ class Prompts(Manifest):
 
     def data_hash(self) -> str:
         """Of what was read of the packages, and of noise and alignments where they are given."""
-        source = json.loads(manifest_text(self._folder() / SOURCE))
+        source = json.loads(text_of(self._folder() / SOURCE))
         return hash_of(str(source["sha256"]), self._beside())
 
     def licence(self) -> str:

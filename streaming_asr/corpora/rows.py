@@ -14,36 +14,53 @@ AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
 MOST = 1e9  # the largest time that is read: 31 years in seconds, 11 days in milliseconds
 
 
-def text_rows(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield ("file, line n", line) of every line that is not blank."""
+def text_of(path: Path) -> str:
+    """Return the text of a UTF-8 file, its line ends as line feeds. Raises UserError where it
+    cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); correct the path.") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: no UTF-8 text ({error}); convert it first.") from error
+
+
+def text_lines(path: Path) -> list[str]:
+    """Return the lines of a text file. Raises UserError as `text_of` does."""
+    text = text_of(path)
     # Not splitlines(): a transcript may hold U+2028 and its like.
-    for number, line in enumerate(text.split("\n"), start=1):
-        line = line.removesuffix("\r")
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def text_rows(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield ("file, line n", line) of every line that is not blank. Raises UserError as `text_of`
+    does."""
+    for number, line in enumerate(text_lines(path), start=1):
         if line.strip():
             yield f"{path}, line {number}", line
 
 
+def json_row(line: str, where: str) -> dict[str, Any]:
+    """Return the JSON object of a line. Raises UserError, which begins with `where`, for a line
+    that is none; NaN and Infinity, which JSON lacks, become strings."""
+    try:
+        row = json.loads(line, parse_constant=str)
+        if "\\u" in line:  # half of a UTF-16 pair is JSON, but no text
+            json.dumps(row, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{where}: not JSON ({error}): {line[:60]!r}; write one JSON object per line, and cut "
+            "a torn last line off."
+        ) from error
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
+    return row
+
+
 def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the same for files of one JSON object per line."""
-    for where, line in text_rows(path):
-        try:
-            row = json.loads(line)
-            if "\\u" in line:  # half of a UTF-16 pair is JSON, but no text
-                json.dumps(row, ensure_ascii=False).encode()
-        except (ValueError, RecursionError) as error:
-            raise UserError(
-                f"{where}: not JSON ({error}): {line[:60]!r}; cut a torn last line off, or name "
-                "the format it is in."
-            ) from error
-        if not isinstance(row, dict):
-            raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
-        yield where, row
+    """Yield ("file, line n", object) of a file of one JSON object per line. Raises UserError as
+    `text_of` and `json_row` do."""
+    return ((where, json_row(line, where)) for where, line in text_rows(path))
 
 
 def numbers(values: Any, where: str) -> list[float]:

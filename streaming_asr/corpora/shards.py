@@ -17,7 +17,7 @@ import numpy as np
 
 from streaming_asr.corpora.lists import without_listed
 from streaming_asr.corpora.loader import Loader
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside, write_text
 from streaming_asr.method import SAMPLE_RATE, Samples

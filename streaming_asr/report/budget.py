@@ -236,7 +236,7 @@ def _differences(
 
 def _errors(cell: Cell) -> _Errors | None:
     """Return the errors that utterances.jsonl holds; None where it is not there or unreadable."""
-    from streaming_asr.corpora.manifest import text_lines
+    from streaming_asr.corpora.rows import text_lines
 
     try:
         lines = [json.loads(line) for line in text_lines(cell.folder / "utterances.jsonl")]

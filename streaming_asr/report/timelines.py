@@ -10,7 +10,7 @@ from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics.latency import WordTimes
 from streaming_asr.score.results import Cell

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from streaming_asr.cells import pieces
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import is_set_aside, read_log
 from streaming_asr.files import validator

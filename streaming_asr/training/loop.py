@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,9 +27,11 @@ from torch import Tensor, nn
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.files import beside, write_text
 from streaming_asr.training.cache import BatchCache
-from streaming_asr.whisper.tensors import refuse_not_finite
 
 Log = Callable[[Mapping[str, float], int], None]
+
+KEPT = ("spent_s", "best", "n_stale", "evaluated_at", "figures", "best_figures")
+"""Of a training's own counts and scores those that stand in its checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,9 @@ class FitConfig:
     tail: float = 0.35  # linear_tail: share of progress over which lr falls linearly
     final_lr_ratio: float = 0.04
     warmup_steps: int = 100
-    plateau_factor: float = (
-        0.5  # plateau: ReduceLROnPlateau's factor, one patience = one evaluation
-    )
-    plateau_patience: int = 2
+    plateau_patience: int = 2  # plateau: evaluations without a better score that halve lr
     patience: int | None = None  # null: train until a limit
     weight_decay: float = 0.01
-    beta1: float = 0.9
     beta2: float = 0.98
     grad_clip: float = 1.0
     accumulate: int = 1
@@ -107,7 +105,7 @@ def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimiz
         if parameter.requires_grad:
             inside = parameter.ndim == 2 and "layers." in name
             (matrices if inside and config.optimizer == "muon" else others).append(parameter)
-    betas, decay = (config.beta1, config.beta2), config.weight_decay
+    betas, decay = (0.9, config.beta2), config.weight_decay
     scaled = "match_rms_adamw"
     optimizers: list[torch.optim.Optimizer] = []
     if others:
@@ -116,25 +114,6 @@ def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimiz
         muon = torch.optim.Muon(matrices, config.lr, weight_decay=decay, adjust_lr_fn=scaled)
         optimizers.append(muon)
     return optimizers
-
-
-def _checked(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of an optimizer from a checkpoint, the settings being this run's own, which are the
-    same. Raises ValueError where a parameter's state is not one that the optimizer keeps."""
-    adam = isinstance(optimizer, torch.optim.AdamW)
-    names = {"step", "exp_avg", "exp_avg_sq"} if adam else {"momentum_buffer"}
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for index, kept in saved["state"].items():
-        shapes = {n: () if n == "step" else tuple(parameters[index].shape) for n in names}
-        if {name: tuple(value.shape) for name, value in kept.items()} != shapes:
-            raise ValueError(f"the optimizer's state of parameter {index} is not whole")
-        if adam and not float(kept["step"]) >= 1:
-            raise ValueError(f"the optimizer took {float(kept['step']):g} steps")
-        refuse_not_finite("the optimizer's state", kept.items())
-    groups = zip(optimizer.state_dict()["param_groups"], saved["param_groups"], strict=True)
-    rates = ("lr", "plateau_scale")
-    kept_groups = [own | {k: float(old[k]) for k in rates if k in old} for own, old in groups]
-    return {"state": saved["state"], "param_groups": kept_groups}
 
 
 def lr_factor(config: FitConfig, step: int, progress: float) -> float:
@@ -204,7 +183,7 @@ class _Training:
         self.n_averaged = 0
         self.optimizers = _optimizers(recipe.model, config)
         self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
-            self.optimizers[0], factor=config.plateau_factor, patience=config.plateau_patience
+            self.optimizers[0], factor=0.5, patience=config.plateau_patience
         )
         self.ended = False
         self.n_steps, self.spent_s = 0, 0.0
@@ -249,38 +228,18 @@ class _Training:
 
     def _load(self, saved: Mapping[str, Any]) -> None:
         _same_run(saved["config"], self.config, self.checkpoint)
-        named = {n: p for n, p in self.recipe.model.named_parameters() if p.requires_grad}
-        shapes = {name: parameter.shape for name, parameter in named.items()}
-        if {name: value.shape for name, value in saved["model"].items()} != shapes:
-            raise ValueError("its parameters are not those of this training")
-        refuse_not_finite(self.checkpoint, saved["model"].items())
-        with torch.no_grad():
-            for name, value in saved["model"].items():
-                named[name].copy_(value)
-        self._load_means(saved.get("means", []), int(saved.get("n_averaged", 0)))
+        # Frozen parameters are not in it: the recipe has loaded them.
+        self.recipe.model.load_state_dict(saved["model"], strict=False)
+        if saved["means"] and self.means:  # either may average nothing
+            self.means, self.n_averaged = saved["means"], saved["n_averaged"]
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
-            optimizer.load_state_dict(_checked(optimizer, state))
-        own = self.plateau.state_dict()
-        counts = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
-        self.plateau.load_state_dict({k: type(own[k])(saved["plateau"][k]) for k in counts})
-        self.n_steps, self.spent_s = int(saved["step"]), float(saved["spent_s"])
-        self.best, self.n_stale = float(saved["best"]), int(saved.get("n_stale", 0))
-        self.evaluated_at = int(saved.get("evaluated_at", -1))
-        self.figures = {k: float(v) for k, v in saved.get("figures", {}).items()}
-        self.best_figures = {k: float(v) for k, v in saved.get("best_figures", {}).items()}
-        if self.n_steps < 0 or not 0 <= self.spent_s < math.inf or math.isnan(self.best):
-            raise ValueError(f"step {self.n_steps}, {self.spent_s} s, best score {self.best}")
+            optimizer.load_state_dict(state)
+        self.plateau.load_state_dict(saved["plateau"])
+        self.n_steps = saved["step"]
+        for name in KEPT:
+            setattr(self, name, saved[name])
         if self.accelerator.is_main_process:
             _cut_curve(self.out / "curve.jsonl", self.n_steps)
-
-    def _load_means(self, means: Sequence[Tensor], n_averaged: int) -> None:
-        """Those of the checkpoint; none where it averaged nothing."""
-        if not means or not self.means:
-            return
-        if [m.shape for m in means] != [m.shape for m in self.means] or n_averaged < 0:
-            raise ValueError("its means are not those of this training")
-        refuse_not_finite(self.checkpoint, [(f"mean {i}", m) for i, m in enumerate(means)])
-        self.means, self.n_averaged = list(means), n_averaged
 
     def announce(self) -> None:
         if self.accelerator.is_main_process:
@@ -421,6 +380,7 @@ class _Training:
 
     def _write_checkpoint(self) -> None:
         parameters = self.recipe.model.named_parameters()
+        self.spent_s = time.monotonic() - self.started
         state = {
             "config": asdict(self.config),
             "model": {name: p.detach() for name, p in parameters if p.requires_grad},
@@ -429,12 +389,7 @@ class _Training:
             "means": self.means,
             "n_averaged": self.n_averaged,
             "step": self.n_steps,
-            "spent_s": time.monotonic() - self.started,
-            "best": self.best,
-            "n_stale": self.n_stale,
-            "evaluated_at": self.evaluated_at,
-            "figures": self.figures,
-            "best_figures": self.best_figures,
+            **{name: getattr(self, name) for name in KEPT},
         }
         with beside(self.checkpoint) as scratch:
             torch.save(state, scratch)
