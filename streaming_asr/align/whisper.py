@@ -49,11 +49,12 @@ class WhisperAligner:
         self._language, self._trim = language, trim_pauses
 
     def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
-        """One by one, in order."""
+        """Yield the results one by one, in order."""
         return one_by_one(self.words, utterances)
 
     def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
-        """The words of the transcript with their times. UserError where they do not fit in."""
+        """Return the words of the transcript with their times. Raises UserError where they do not
+        fit in."""
         import torch
 
         from streaming_asr.whisper.alignment import alignment_map
@@ -110,7 +111,8 @@ class WhisperAligner:
 
 
 def cut(weights: NDArray[np.float64]) -> list[int]:
-    """First frame of each row of `weights` (rows, frames) on the best cut of the frames.
+    """Return the first frame of each row of `weights`, (rows, frames), on the best cut of the
+    frames.
 
     The rows' stretches follow each other without a gap; the sum of the weights in them is the
     greatest. Each row has `TOKEN_FRAMES` frames or more, the last one (what follows the text) and
@@ -138,9 +140,9 @@ def cut(weights: NDArray[np.float64]) -> list[int]:
 
 
 def trim_pauses(words: Sequence[TimedWord], samples: Samples) -> tuple[TimedWord, ...]:
-    """Each word without the quiet at its two edges; a word that is all quiet stays as it is.
+    """Return each word without the quiet at its two edges; a word that is all quiet stays as it is.
 
-    For what is quiet see `result.loud_frames`.
+    samples: (n,) float32 at 16 kHz. For what is quiet see `result.loud_frames`.
     """
     heard = loud_frames(samples)
     trimmed = []

@@ -106,14 +106,20 @@ def with_words(utterance: Utterance, alignments: Alignments | None) -> Utterance
     found = beside(utterance) if alignments is None else alignments.of(utterance)
     if found is None:
         return utterance if alignments is None else replace(utterance, words=None)
-    words = match(utterance.text, found)
+    return replace(utterance, words=laid_on(utterance, found))
+
+
+def laid_on(utterance: Utterance, aligned: Sequence[TimedWord]) -> tuple[TimedWord, ...]:
+    """Return the times of `aligned` on the words of the utterance's text. Raises UserError where
+    they are of another text."""
+    words = match(utterance.text, aligned)
     if words is None:
-        heard = " ".join(word.text for word in found)
+        heard = " ".join(word.text for word in aligned)
         raise UserError(
             f"{utterance.id}: its alignment is of another text: {_short(heard)} is aligned, "
             f"{_short(utterance.text)} is written; align it again"
         )
-    return replace(utterance, words=words)
+    return words
 
 
 def match(text: str, found: Sequence[TimedWord]) -> tuple[TimedWord, ...] | None:

@@ -63,6 +63,14 @@ def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     return ((where, json_row(line, where)) for where, line in text_rows(path))
 
 
+def drop_torn_line(path: Path) -> None:
+    """Drop a last line without its end, which a process that was killed left half written."""
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        path.write_bytes(whole)
+
+
 def numbers(values: Any, where: str) -> list[float]:
     """Return `values` as numbers from 0 to MOST."""
     try:
