@@ -59,8 +59,8 @@ class CtcAligner:
         target_lang: str | None = None,
         delay_s: float = 0.0,
     ) -> None:
-        """target_lang: the adapter of an MMS model, as deu. delay_s: how long after a sound the
-        model emits it, as a causal one does. Raises UserError without a model."""
+        """Load the model. target_lang: the adapter of an MMS model, as deu. delay_s: how long after
+        a sound the model emits it, as a causal one does. Raises UserError without a model."""
         if delay_s < 0:
             raise UserError(f"aligner.delay_s={delay_s}: 0 or more, in seconds")
         self._delay_s = delay_s

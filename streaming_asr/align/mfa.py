@@ -46,9 +46,9 @@ class MfaAligner:
         options: Sequence[str] = (),
         temporary: str | None = None,
     ) -> None:
-        """g2p: a model for words outside the dictionary. batch: utterances per call, after which
-        what was found is kept. options: further options of `mfa align`. Raises UserError where no
-        MFA is found.
+        """Find MFA. g2p: a model for words outside the dictionary. batch: utterances per call,
+        after which what was found is kept. options: further options of `mfa align`. Raises
+        UserError where no MFA is found.
         """
         for key, value in (("jobs", jobs), ("batch", batch)):
             if value < 1:

@@ -39,7 +39,8 @@ class WhisperAligner:
         language: str | None = None,
         trim_pauses: bool = True,
     ) -> None:
-        """`language` where an utterance names none. Raises UserError without such a model."""
+        """Load the model. language: where an utterance names none. Raises UserError without such a
+        model."""
         from streaming_asr.whisper.decoder import Decoder, DecoderCache
         from streaming_asr.whisper.load import load_whisper
 

@@ -124,7 +124,8 @@ class Folder(Loader):
 
 
 def hash_of(text: str, files: Iterable[Path]) -> str:
-    """Over the references and the files' names and sizes: reading all audio would be slow."""
+    """Return the sha256 of the references and of the files' names and sizes: reading all audio
+    would be slow."""
     digest = hashlib.sha256(text.encode())
     for file in files:
         digest.update(f"\0{file.name}\0{file.stat().st_size}".encode())

@@ -169,7 +169,7 @@ class Resampler:
 
 
 def _check_whole(file: Any, path: str | Path) -> None:
-    """Raises UserError for a file that ends before its header or its last Ogg page says."""
+    """Raise UserError for a file that ends before its header or its last Ogg page says."""
     sizes = re.findall(
         r"(?:RIFF|FORM|data|SSND|Data Size) *: (\d+) \(should be (\d+)\)", file.extra_info
     )
@@ -261,7 +261,8 @@ def _pieces(path: str | Path) -> Iterator[Samples]:
 
 
 def _next(file: Any, n: int, path: str | Path) -> np.ndarray[Any, Any]:
-    """The next `n` samples, (n, channels), fewer at the end. UserError for a hole in them."""
+    """Return the next `n` samples, (n, channels), fewer at the end. Raises UserError for a hole in
+    them."""
     data: np.ndarray[Any, Any] = file.read(n, dtype="float32", always_2d=True)
     if len(data) < n:
         _check_decoded(file, file.tell(), file.frames, path)

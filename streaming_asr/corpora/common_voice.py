@@ -69,13 +69,13 @@ class CommonVoice(Loader):
 
 
 def rows(table: Path) -> Iterator[dict[str, str]]:
-    """The lines of a table by the names of its columns."""
+    """Yield the lines of a table by the names of its columns."""
     lines = text_lines(table)
     return csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
 def is_split(table: Path) -> bool:
-    """Whether the table is one of a split: others lie beside them."""
+    """Return whether the table is one of a split: others lie beside them."""
     with table.open(encoding="utf-8") as file:
         return {"path", "sentence", "client_id"} <= set(file.readline().strip().split("\t"))
 

@@ -87,7 +87,7 @@ class Earnings(Loader):
 
 
 def read_nlp(path: Path) -> tuple[str, tuple[TimedWord, ...] | None]:
-    """The text of an .nlp file, and its words' times where every token has them."""
+    """Return the text of an .nlp file, and its words' times where every token has them."""
     lines = text_lines(path)
     rows = csv.DictReader(lines, delimiter="|", quoting=csv.QUOTE_NONE)
     if rows.fieldnames is None or not {"token", "punctuation"} <= set(rows.fieldnames):

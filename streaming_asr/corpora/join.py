@@ -28,7 +28,7 @@ class Joined:
     begins_s: tuple[float, ...]
 
     def __call__(self) -> Samples:
-        """The clips at their places, silence between them."""
+        """Return the clips at their places, silence between them, (n,) float32 mono 16 kHz."""
         end_s = self.begins_s[-1] + self.clips[-1].duration_s
         joined = np.zeros(round(end_s * SAMPLE_RATE), dtype=np.float32)
         for clip, begin_s in zip(self.clips, self.begins_s, strict=True):
@@ -39,12 +39,13 @@ class Joined:
 
 
 def clips_of(utterance: Utterance) -> tuple[Utterance, ...]:
-    """The clips that a joined utterance was made of; any other is its own only clip."""
+    """Return the clips that a joined utterance was made of; any other is its own only clip."""
     return utterance.audio.clips if isinstance(utterance.audio, Joined) else (utterance,)
 
 
 def join(utterances: Sequence[Utterance], join_s: float) -> list[Utterance]:
-    """Recordings of at most `join_s` made of each speaker's clips; a longer clip stands alone.
+    """Return recordings of at most `join_s` made of each speaker's clips; a longer clip stands
+    alone.
 
     The clips follow in the order of the hashes of their ids. The k-th recording of a speaker is
     named <speaker>-<join_s>s-<k>; each speaker's last one holds what is left and may be short.
@@ -82,7 +83,7 @@ def join(utterances: Sequence[Utterance], join_s: float) -> list[Utterance]:
 
 
 def joined_as(name: str, clips: Sequence[Utterance]) -> Utterance:
-    """The clips as one utterance; its words have times where those of all clips have."""
+    """Return the clips as one utterance; its words have times where those of all clips have."""
     begins_s = _begins_s(clips)
     words: list[TimedWord] | None = []
     for clip, begin_s in zip(clips, begins_s, strict=True):

@@ -103,7 +103,8 @@ class Kaldi(Loader):
         return dict(pairs(path)) if path.is_file() else {}
 
     def _file(self, source: str) -> Path | None:
-        """The audio file of a line of wav.scp; None for a pipe that does more than decode one."""
+        """Return the audio file of a line of wav.scp; None for a pipe that does more than decode
+        one."""
         if not source.endswith("|"):
             return Path(self.root).expanduser() / source
         words = source.removesuffix("|").split()
@@ -115,7 +116,7 @@ class Kaldi(Loader):
 
 
 def pairs(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of a file of Kaldi: a name and what follows it."""
+    """Yield the lines of a file of Kaldi: a name and what follows it."""
     for line in text_lines(path):
         if line.strip():
             name, *rest = line.split(maxsplit=1)

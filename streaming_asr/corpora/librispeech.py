@@ -36,7 +36,7 @@ LANGUAGE = "en"
 
 
 def splits_folder(path: Path) -> Path:
-    """LibriSpeech/ itself, given it or the folder it was extracted in."""
+    """Return LibriSpeech/ itself, given it or the folder it was extracted in."""
     remedy = "give data.path=<the folder of LibriSpeech>"
     return need_folder(path, "LibriSpeech", remedy, "LibriSpeech")
 

@@ -71,22 +71,23 @@ class SpeechList:
 
     @property
     def use(self) -> str:
-        """What the list is for: `test` or `dev`."""
+        """Return what the list is for: `test` or `dev`."""
         return self.head["use"][0]
 
     @property
     def origin(self) -> str:
-        """The corpus and the split as they are given on a command line."""
+        """Return the corpus and the split as they are given on a command line."""
         return f"data={self.head['corpus'][0]} data.split={self.head['split'][0]}"
 
 
 def list_names() -> list[str]:
-    """The names of the lists, parts of others among them."""
+    """Return the names of the lists, parts of others among them."""
     return sorted([*(file.stem for file in FOLDER.glob("*.tsv")), *PARTS])
 
 
 def whole_list(name: str) -> str:
-    """The list that holds the speech of the list `name`: another one for a part, else itself."""
+    """Return the list that holds the speech of the list `name`: another one for a part, else
+    itself."""
     return PARTS[name][0] if name in PARTS else name
 
 
@@ -162,7 +163,7 @@ def obtained(ids: str | None) -> Path:
 
 
 def chosen_ids(ids: str) -> list[str]:
-    """The ids of a list, or of a file with an id at the beginning of each line.
+    """Return the ids of a list, or of a file with an id at the beginning of each line.
 
     Raises UserError for a name that is neither, and for an id that stands there twice.
     """
@@ -215,7 +216,7 @@ def of_ids(found: Sequence[Utterance | UserError], ids: str) -> list[Utterance |
 
 
 def _named_in(problem: str, ids: Iterable[str]) -> str | None:
-    """The first of `ids` that `problem` names as a whole word."""
+    """Return the first of `ids` that `problem` names as a whole word."""
     return next(
         (
             name
@@ -237,7 +238,7 @@ def _missing(ids: str, missing: Sequence[str], known: SpeechList | None) -> str:
 def _as_listed(
     utterance: Utterance, known: SpeechList, unknown: Counter[str]
 ) -> Utterance | UserError:
-    """The utterance with the list's speaker, or how it is another one than the list's.
+    """Return the utterance with the list's speaker, or how it is another one than the list's.
 
     Counts a form that the list does not know in `unknown`.
     """

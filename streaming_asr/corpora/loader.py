@@ -35,10 +35,10 @@ CHECK = "`python -m streaming_asr.data check` names every one"
 
 
 def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance]:
-    """`limit` of the utterances, in their order; None takes all.
+    """Return `limit` of the utterances, in their order; None takes all.
 
-    Those with the smallest hashes of their ids: corpora are sorted by speaker, so the first ones
-    would be the voice of one person. A larger limit contains every smaller one.
+    They are those with the smallest hashes of their ids: corpora are sorted by speaker, so the
+    first ones would be the voice of one person. A larger limit contains every smaller one.
     """
     if limit is None or limit >= len(utterances):
         return list(utterances)
@@ -50,7 +50,7 @@ def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance
 
 
 def _first_of_each(utterances: Sequence[Utterance], n: int) -> list[Utterance]:
-    """The first `n` utterances of each speaker, in their order."""
+    """Return the first `n` utterances of each speaker, in their order."""
     seen: Counter[str | None] = Counter()
     found = []
     for utterance in utterances:
@@ -103,19 +103,19 @@ class Loader(ABC):
             raise UserError(f"data.per_speaker={self.per_speaker}: 1 or more, or null for all")
 
     def called(self) -> str:
-        """The corpus's name in results, where none is given."""
+        """Return the corpus's name in results, where none is given."""
         return self.kind or self.path.parent.name or self.path.name
 
     @abstractmethod
     def scan(self) -> Iterator[Utterance | UserError]:
-        """Every utterance of the split, in the corpus's order; in place of one that is not whole,
-        the error that names it. A duration that only the audio's header tells is left 0.
+        """Yield every utterance of the split, in the corpus's order; in place of one that is not
+        whole, the error that names it. A duration that only the audio's header tells is left 0.
 
         Raises UserError where the corpus or the split is not there at all.
         """
 
     def utterances(self, limit: int | None = None) -> list[Utterance]:
-        """The utterances. Raises UserError where any of the split is missing or broken."""
+        """Return the utterances. Raises UserError where any of the split is missing or broken."""
         found = self._scanned
         problems = [each for each in found if isinstance(each, UserError)]
         if problems:
@@ -141,11 +141,11 @@ class Loader(ABC):
         return with_noise(chosen, snr_db=self.snr_db, noise=self.noise)
 
     def languages(self) -> set[str]:
-        """Those that the utterances name."""
+        """Return the languages that the utterances name."""
         return {u.language for u in self._scanned if isinstance(u, Utterance) and u.language}
 
     def check(self) -> Iterator[Utterance | UserError]:
-        """All there is, with word times; problems in their places."""
+        """Yield all there is, with word times; problems in their places."""
         for each in self._scanned:
             try:
                 yield self._timed(each) if isinstance(each, Utterance) else each
@@ -202,7 +202,7 @@ class Loader(ABC):
         return [file for file in found if self.ids is not None or file.stem == self.split]
 
     def _beside(self) -> list[Path]:
-        """The files of noise and of word times that were named."""
+        """Return the files of noise and of word times that were named."""
         noise = noise_files(self.noise) if self.noise else []
         return [*noise, *(self._alignments.files if self._alignments else ())]
 
@@ -221,7 +221,7 @@ class Loader(ABC):
 
 
 def _writable(utterance: Utterance) -> Utterance | UserError:
-    """The utterance, or what is wrong where its strings cannot be written as UTF-8."""
+    """Return the utterance, or what is wrong where its strings cannot be written as UTF-8."""
     for key in ("id", "text", "speaker", "language", "audio_path"):
         try:
             (getattr(utterance, key) or "").encode()
@@ -234,8 +234,8 @@ def _writable(utterance: Utterance) -> Utterance | UserError:
 
 
 def several_splits(split: Any) -> list[str]:
-    """The names where `split` is a list of them, else none. Raises UserError for an empty list, and
-    for a name that stands there twice."""
+    """Return the names where `split` is a list of them, else none. Raises UserError for an empty
+    list, and for a name that stands there twice."""
     if not isinstance(split, list | tuple):
         return []
     names = list(map(str, split))
@@ -257,14 +257,14 @@ def scan_manifests(files: Iterable[Path], language: str | None) -> Iterator[Utte
 
 
 def need_folder(path: Path, what: str, remedy: str, inner: str = "") -> Path:
-    """`path`, which must be a folder, or the folder `inner` in it where there is one."""
+    """Return `path`, which must be a folder, or the folder `inner` in it where there is one."""
     if not path.is_dir():
         raise UserError(f"{path}: no such folder, and {what} has one; {remedy}")
     return path / inner if (path / inner).is_dir() else path
 
 
 def need_split(folder: Path, split: str, there: Iterable[str], what: str) -> None:
-    """Raises UserError, with what there is, where `split` is not `there`."""
+    """Raise UserError, with what there is, where `split` is not `there`."""
     names = sorted(there)
     if split not in names:
         raise UserError(
@@ -274,15 +274,15 @@ def need_split(folder: Path, split: str, there: Iterable[str], what: str) -> Non
 
 
 def missing(file: Path, where: str) -> UserError:
-    """The error for a recording that the transcripts name and the folder lacks."""
+    """Return the error for a recording that the transcripts name and the folder lacks."""
     return UserError(f"{where}: {file} is missing or empty; extract or download the archive again")
 
 
 def recorded(
     file: Path, text: str, where: str, *, name: str | None = None, **fields: Any
 ) -> Utterance | UserError:
-    """The utterance of a recording, named as its file or `name`; where the recording or its text is
-    not there, the error that says so. fields: of the utterance, as `Utterance` has them."""
+    """Return the utterance of a recording, named as its file or `name`; where the recording or its
+    text is not there, the error that says so. fields: of the utterance, as `Utterance` has them."""
     if not is_there(file):
         return missing(file, where)
     text = " ".join(text.split())
@@ -293,7 +293,8 @@ def recorded(
 
 
 def is_there(file: Path) -> bool:
-    """Whether the recording exists and has content: a broken extraction leaves empty files."""
+    """Return whether the recording exists and has content: a broken extraction leaves empty
+    files."""
     try:
         return file.stat().st_size > 0
     except OSError:

@@ -145,7 +145,7 @@ def _missing(row: dict[str, Any]) -> str:
 
 
 def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, float]]:
-    """The row's recordings, each with the silence after it in seconds."""
+    """Return the row's recordings, each with the silence after it in seconds."""
     files: list[tuple[Path, float]] = []
     for part in row.get("parts", [row]):
         name = part["audio_filepath"]

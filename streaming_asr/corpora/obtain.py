@@ -75,8 +75,8 @@ def _make(listed: SpeechList, target: Path) -> None:
 
 
 def _clone(source: str, folder: Path, listed: SpeechList) -> Path:
-    """Clones what the list needs below `owner/name@commit:path` into `folder`, which it returns;
-    the path may be one file.
+    """Clone what the list needs below `owner/name@commit:path` into `folder` and return it; the
+    path may be one file.
 
     Raises UserError where git is missing or cannot fetch the commit.
     """
@@ -121,7 +121,7 @@ def _instead(listed: SpeechList) -> str:
 
 
 def _recordings(folders: list[Path], listed: SpeechList) -> dict[str, Path]:
-    """The recordings below the folders by their names without the ending."""
+    """Return the recordings below the folders by their names without the ending."""
     return {
         file.stem: file
         for folder in folders

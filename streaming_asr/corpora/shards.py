@@ -41,7 +41,7 @@ class Item:
 
     @property
     def voice(self) -> tuple[str | None, str]:
-        """Whose voice it is, in which language: what may stand in one window."""
+        """Return whose voice it is, in which language: what may stand in one window."""
         return self.language, self.speaker
 
     def samples(self) -> np.ndarray:
@@ -51,7 +51,8 @@ class Item:
 
 
 def by_voice(items: Iterable[Item], least: int = 8) -> dict[tuple[str | None, str], list[Item]]:
-    """The items of each `voice`, in order; those with fewer than `least` share their language's.
+    """Return the items of each `voice`, in order; those with fewer than `least` share their
+    language's.
 
     A window of several utterances of one voice would else say the same sentence again and again.
     """

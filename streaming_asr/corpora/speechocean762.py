@@ -32,7 +32,7 @@ SPLITS = ("train", "dev", "test")
 
 
 def frozen_speakers() -> dict[str, frozenset[str]]:
-    """The speakers of dev and of test."""
+    """Return the speakers of dev and of test."""
     found = json.loads(SPEAKERS.read_text(encoding="utf-8"))
     return {split: frozenset(names) for split, names in found.items()}
 
@@ -51,7 +51,7 @@ class Speechocean762(Loader):
         need_split(self.path, self.split, SPLITS, "speechocean762")
 
     def licence(self) -> str:
-        """What its publisher says."""
+        """Return what its publisher says."""
         return (
             "free, also commercially, CC BY 4.0 at openslr.org/101; "
             "Junbo Zhang et al., speechocean762, Interspeech 2021"
@@ -73,7 +73,7 @@ class Speechocean762(Loader):
                 yield each
 
     def _part(self, part: str) -> Iterator[Utterance | UserError]:
-        """A published part in its order."""
+        """Yield the utterances of a published part in its order."""
         ages: dict[str, str] = {}
         genders: dict[str, str] = {}
         if (self.path / f"{part}.jsonl").is_file():

@@ -103,6 +103,7 @@ class TedLium(Loader):
 
 
 def plain(text: str) -> str:
-    """The words of an STM line without `<unk>`, `{noise}` and the `(2)` of pronunciations."""
+    """Return the words of an STM line without `<unk>`, `{noise}` and the `(2)` of
+    pronunciations."""
     text = re.sub(r"<unk>|\{[^}]*\}|(?<=\w)\(\d+\)", " ", text)
     return " ".join(text.split())

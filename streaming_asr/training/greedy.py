@@ -14,7 +14,8 @@ from streaming_asr.whisper.load import Whisper
 def greedy(
     whisper: Whisper, encoded: Tensor, prompt: Sequence[int], max_tokens: int
 ) -> list[list[int]]:
-    """Text tokens of encoder output (B, T, d), without prompt, timestamps and <|endoftext|>."""
+    """Return the text tokens of encoder output, (B, T, d), without prompt, timestamps and
+    <|endoftext|>."""
     from transformers import DynamicCache, EncoderDecoderCache
 
     decoder = whisper.model.model.decoder

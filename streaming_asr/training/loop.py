@@ -80,7 +80,8 @@ class Recipe(Protocol):
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Any: ...
 
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, float]]:
-        """`model` is `self.model` wrapped: call this one, or gradients are not averaged.
+        """Return the loss, a scalar, and figures. `model` is `self.model` wrapped: call this one,
+        or gradients are not averaged.
 
         The figures beside the loss are logged; `weight` among them, not logged, says of how many
         (tokens, frames) the loss is the mean, so that ranks and accumulated parts with unequal
@@ -88,14 +89,14 @@ class Recipe(Protocol):
         ...
 
     def evaluate(self) -> dict[str, float]:
-        """Figures on dev; the key `score` (lower is better) chooses the best checkpoint."""
+        """Return figures on dev; the key `score` (lower is better) chooses the best checkpoint."""
         ...
 
     def save(self, folder: Path) -> None: ...
 
 
 def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimizer]:
-    """AdamW, and with `optimizer: muon` a Muon (K. Jordan, 2024) beside it.
+    """Make AdamW, and with `optimizer: muon` a Muon (K. Jordan, 2024) beside it.
 
     Muon takes the matrices inside layers, with the scale of arXiv 2502.16982, section 2.2, under
     which both go at one rate. Convolutions, embeddings, norms and biases stay AdamW's."""
@@ -117,7 +118,8 @@ def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimiz
 
 
 def lr_factor(config: FitConfig, step: int, progress: float) -> float:
-    """Multiplier of `lr`: linear warm-up, then flat, then (linear_tail) a linear fall."""
+    """Return the multiplier of `lr`: linear warm-up, then flat, then (linear_tail) a linear
+    fall."""
     warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
     if config.schedule != "linear_tail" or progress <= 1 - config.tail:
         return warm
@@ -128,7 +130,7 @@ def lr_factor(config: FitConfig, step: int, progress: float) -> float:
 def fit(
     recipe: Recipe, config: FitConfig, *, keep: str = "final", log: Log | None = None
 ) -> dict[str, float]:
-    """Trains until a limit is reached, from `out/checkpoint.pt` on.
+    """Train until a limit is reached, from `out/checkpoint.pt` on.
 
     Leaves `out/final` and `out/best` (whatever `recipe.save` writes), `out/curve.jsonl` and the
     checkpoint; returns the figures on dev of `out/<keep>`. A training that had ended changes
@@ -200,7 +202,7 @@ class _Training:
     # -- 1. restore -----------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Goes on where the checkpoint was written, if there is one; prepares the processes."""
+        """Go on where the checkpoint was written, if there is one; prepares the processes."""
         if self.checkpoint.exists():
             try:
                 self._load(torch.load(self.checkpoint, map_location="cpu", weights_only=True))
@@ -257,8 +259,8 @@ class _Training:
             )
 
     def progress(self) -> float:
-        """The share done of the nearer limit, by one clock for all ranks, or they would disagree
-        about the last step."""
+        """Return the share done of the nearer limit, by one clock for all ranks, or they would
+        disagree about the last step."""
         clock = torch.tensor([time.monotonic() - self.started], dtype=torch.float64)
         clock = self.accelerator.reduce(clock.to(self.accelerator.device).float(), "mean")
         self.minutes = float(clock) / 60
@@ -270,7 +272,7 @@ class _Training:
     # -- 2. draw, 3. step -----------------------------------------------------------------------
 
     def step(self, progress: float) -> None:
-        """One step of the optimizers, on `accumulate` batches of each rank."""
+        """Take one step of the optimizers, on `accumulate` batches of each rank."""
         config, accelerator = self.config, self.accelerator
         factor = lr_factor(config, self.n_steps, progress)
         for group in self.groups:
@@ -310,7 +312,7 @@ class _Training:
         self.n_summed += 1
 
     def average(self, progress: float) -> None:
-        """Takes the step's parameters into their means, where it is among the last steps."""
+        """Take the step's parameters into their means, where it is among the last steps."""
         if not self.config.average or progress < 1 - self.config.average:
             self.n_averaged = 0  # so too where a training that had ended goes on to a further limit
             return
@@ -319,7 +321,7 @@ class _Training:
             mean.lerp_(parameter.detach(), 1 / self.n_averaged)
 
     def take_means(self) -> None:
-        """Sets the parameters to their means, once."""
+        """Set the parameters to their means, once."""
         if self.n_averaged:
             with torch.no_grad():
                 for mean, parameter in zip(self.means, self.trainable, strict=True):
@@ -333,7 +335,8 @@ class _Training:
         return on_time and self.evaluated_at != self.n_steps
 
     def evaluate(self) -> bool:
-        """Figures on dev; on every rank the same, and nobody waits at a barrier. Returns True."""
+        """Take the figures on dev; on every rank the same, and nobody waits at a barrier. Returns
+        True."""
         self.evaluated_at = self.n_steps
         self.recipe.model.eval()
         with torch.no_grad():
@@ -356,7 +359,7 @@ class _Training:
     # -- 5. save --------------------------------------------------------------------------------
 
     def write(self, progress: float, evaluated: bool) -> None:
-        """The curve's row, the best weights and the checkpoint, where they are due."""
+        """Write the curve's row, the best weights and the checkpoint, where they are due."""
         if not self.accelerator.is_main_process:
             return
         if evaluated or (self.n_steps % self.config.log_every == 0 and self.sums):
@@ -400,7 +403,7 @@ class _Training:
             self.recipe.save(folder)
 
     def finish(self, keep: str) -> dict[str, float]:
-        """Leaves `out/final`; returns the figures of `out/<keep>`."""
+        """Leave `out/final`; return the figures of `out/<keep>`."""
         if self.cache is not None:
             self.cache.clear()
         trained = self.n_steps > self.restored_at
@@ -421,7 +424,7 @@ def _append(path: Path, row: Mapping[str, float]) -> None:
 
 
 def _cut_curve(path: Path, step: int) -> None:
-    """Drops what was logged after the checkpoint, whose steps are taken again, and torn lines."""
+    """Drop what was logged after the checkpoint, whose steps are taken again, and torn lines."""
     if not path.exists():
         return
     kept = ""
@@ -433,8 +436,8 @@ def _cut_curve(path: Path, step: int) -> None:
 
 
 def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
-    """A checkpoint goes on under its own settings only; the limits may be raised, and
-    more or fewer of its last steps averaged."""
+    """Raise UserError where a checkpoint is of other settings; the limits may be raised, and more
+    or fewer of its last steps averaged."""
     free = {"max_steps", "max_minutes", "patience", "out"}
     free |= {"log_every", "evaluate_every", "checkpoint_minutes", "average", "recipe"}
     now = {key: value for key, value in asdict(config).items() if key not in free}
