@@ -113,11 +113,6 @@ def _decoded(path: str | Path) -> Iterator[Samples]:
                 raise UserError(f"{path}: holds no audio track; give a recording with sound")
             track = container.streams.audio[0]
             stated_s = _length_s(container)
-            if stated_s > MAX_S:
-                raise UserError(
-                    f"{path}: states {stated_s / 3600:.0f} h, {MAX_S / 3600:.0f} h at most are "
-                    "read at once; cut it."
-                )
             resampler, n = Resampler(), 0
             for frame in container.decode(track):
                 samples = resampler.of_frame(frame)
@@ -346,12 +341,6 @@ class Composed:
 
     def __call__(self) -> Samples:
         pieces: list[Samples] = []
-        gaps_s = sum(gap_s for _, gap_s in self.parts)
-        if gaps_s > MAX_S:
-            raise UserError(
-                f"{self.parts[0][0]}: `gap_s` adds up to {gaps_s:g} s of silence, "
-                f"{MAX_S:g} s at most are joined; correct it in the manifest."
-            )
         for path, gap_s in self.parts:
             pieces.append(load_audio(path))
             pieces.append(np.zeros(round(gap_s * SAMPLE_RATE), dtype=np.float32))

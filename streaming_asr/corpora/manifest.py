@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.corpora.audio import MAX_S, Composed, File, duration_s
+from streaming_asr.corpora.audio import Composed, File, duration_s
 from streaming_asr.corpora.noise import Noisy
 from streaming_asr.corpora.rows import json_row, text_rows
 from streaming_asr.errors import UserError
@@ -171,7 +171,7 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
         audio=clean
         if noise is None
         else Noisy(clean, noise["kind"], float(noise["snr_db"]), int(noise["seed"])),
-        duration_s=float(length_s) if length_s <= MAX_S else 0.0,  # loading refuses it
+        duration_s=float(length_s),
         speaker=_name(row, "speaker"),
         language=_name(row, "language"),
         age=None if row.get("age") is None else int(row["age"]),

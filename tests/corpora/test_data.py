@@ -192,6 +192,7 @@ NOISE = {"kind": "white", "snr_db": 10, "seed": 1}
         ({**GOOD, "duration": float("inf")}, "`duration` is 'Infinity'"),
         ({**GOOD, "duration": 1e308}, "`duration` is 1e[+]308"),
         ({**GOOD, "duration": -1}, "`duration` is -1"),
+        ({"id": "l", "text": "x", "parts": [{**GOOD, "gap_s": 90_000}]}, "gap_s` is 90000"),
         ({**GOOD, "words": [["x", 0.0, float("inf")]]}, r"`words\[0\]\[2\]` is 'Infinity'"),
         ({**GOOD, "words": [["x", float("nan"), 1.0]]}, r"`words\[0\]\[1\]` is 'NaN'"),
         ({**GOOD, "noise": {**NOISE, "snr_db": float("nan")}}, "`noise.snr_db` is 'NaN'"),
