@@ -46,6 +46,7 @@ class Cache:
             raise UserError(
                 f"{folder}: cannot be written ({error.strerror}); give out=<a folder of your own>"
             ) from error
+        # Times of two models in one folder could not be told apart later.
         for key in sorted({*(before or settings), *settings}):
             if before is not None and before.get(key) != settings.get(key):
                 self._file.close()

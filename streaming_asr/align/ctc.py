@@ -113,6 +113,7 @@ def grow(
     grown = []
     for word, (start, end), (low, high) in zip(words, spikes, limits, strict=True):
         first, last = round(start / FRAME_S), round(end / FRAME_S)
+        # A spike marks where the model is sure, not where the sound begins and ends.
         while first > 0 and first * FRAME_S > low and heard[first - 1]:
             first -= 1
         while last < len(heard) and last * FRAME_S < high and heard[last]:
@@ -182,6 +183,7 @@ class TransformersCtc:
         self.blank = int(model.config.pad_token_id)
         self._letters = {t: i for t, i in vocabulary.items() if len(t) == 1 and i != self.blank}
         self._space = vocabulary.get(getattr(tokenizer, "word_delimiter_token", None) or "|")
+        # wav2vec 2.0's letters are capitals, those of MMS small.
         capitals = sum(t.isupper() for t in self._letters)
         self._upper = capitals > sum(t.islower() for t in self._letters)
 

@@ -153,6 +153,7 @@ def _write(corpus: Path, name: str, utterance: Utterance) -> Path:
     place = Path(speaker) / f"{name}.wav"
     (corpus / speaker).mkdir(parents=True, exist_ok=True)
     soundfile.write(corpus / place, samples, SAMPLE_RATE, subtype="PCM_16")
+    # MFA takes a folder for a speaker, and adapts its model to each.
     (corpus / place).with_suffix(".lab").write_text(" ".join(words) + "\n", encoding="utf-8")
     return place
 

@@ -170,20 +170,20 @@ def _language(recordings: Sequence[Utterance], model: DictConfig) -> str:
     """Return the language of the recordings. Raises UserError where the model needs to be told, or
     lacks it."""
     name = model.get("name", "model")
-    found = sorted({each.language for each in recordings if each.language})
+    languages = sorted({each.language for each in recordings if each.language})
     if is_english_only(model.path):
-        if others := [each for each in found if each != "en"]:
+        if others := [each for each in languages if each != "en"]:
             raise UserError(
                 f"model={name}: knows English only, and the recordings are in {', '.join(others)}; "
                 "take a multilingual model, as model=base"
             )
         return "en"
-    if len(found) != 1:
+    if len(languages) != 1:
         raise UserError(
             f"data.language: model={name} knows several languages; name that of the recordings, as "
             "data.language=fr"
         )
-    return found[0]
+    return languages[0]
 
 
 def _transcribed(

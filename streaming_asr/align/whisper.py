@@ -91,11 +91,11 @@ class WhisperAligner:
                 self._decoder, self._cache, whisper.alignment_heads, prompt, tokens, n_frames
             )
         starts = [FRAME_S * frame for frame in cut(weights.double().cpu().numpy())]
-        found = [
+        timed = [
             TimedWord(word, starts[begin], starts[end])
             for word, begin, end in zip(written, [0, *ends], ends, strict=False)
         ]
-        return trim_pauses(found, samples) if self._trim else tuple(found)
+        return trim_pauses(timed, samples) if self._trim else tuple(timed)
 
     def _encode(self, samples: Samples, n_frames: int) -> Tensor:
         import torch
@@ -107,6 +107,7 @@ class WhisperAligner:
         whisper = self._whisper
         audio = torch.from_numpy(samples).to(whisper.device)
         padded = F.pad(audio[None], (0, whisper.context_frames * FRAME_SAMPLES - audio.numel()))
+        # Padded to the whole context, as in Whisper's training.
         hidden = encode_padded(whisper.model, log_mel(padded, whisper.n_mels))
         return hidden[:, :n_frames]
 

@@ -80,18 +80,18 @@ def beside(utterance: Utterance) -> list[TimedWord] | None:
     if utterance.audio_path is None:
         return None
     audio = Path(utterance.audio_path)
-    found: list[TimedWord] | None = None
+    words: list[TimedWord] | None = None
     if (grid := audio.with_suffix(".TextGrid")).is_file():
-        found = read_textgrid(grid)
+        words = read_textgrid(grid)
     elif (ctm := audio.with_suffix(".ctm")).is_file():
-        found = next(iter(read_ctm(ctm).values()), None)
+        words = next(iter(read_ctm(ctm).values()), None)
     else:
         condensed = audio.with_name(audio.stem.rpartition("-")[0] + ".alignment.txt")
         if condensed.is_file():
-            found = read_condensed(condensed).get(audio.stem)
-    if found is not None and isinstance(utterance.audio, Cut):
-        found = within(found, utterance.audio.start_s, utterance.audio.end_s)
-    return found
+            words = read_condensed(condensed).get(audio.stem)
+    if words is not None and isinstance(utterance.audio, Cut):
+        words = within(words, utterance.audio.start_s, utterance.audio.end_s)
+    return words
 
 
 def with_words(utterance: Utterance, alignments: Alignments | None) -> Utterance:
@@ -103,10 +103,10 @@ def with_words(utterance: Utterance, alignments: Alignments | None) -> Utterance
     """
     if alignments is None and utterance.words is not None:
         return utterance
-    found = beside(utterance) if alignments is None else alignments.of(utterance)
-    if found is None:
+    aligned = beside(utterance) if alignments is None else alignments.of(utterance)
+    if aligned is None:
         return utterance if alignments is None else replace(utterance, words=None)
-    return replace(utterance, words=laid_on(utterance, found))
+    return replace(utterance, words=laid_on(utterance, aligned))
 
 
 def laid_on(utterance: Utterance, aligned: Sequence[TimedWord]) -> tuple[TimedWord, ...]:
@@ -122,15 +122,15 @@ def laid_on(utterance: Utterance, aligned: Sequence[TimedWord]) -> tuple[TimedWo
     return words
 
 
-def match(text: str, found: Sequence[TimedWord]) -> tuple[TimedWord, ...] | None:
-    """Return the times of `found` on the words of `text`, or None where the texts differ.
+def match(text: str, spoken: Sequence[TimedWord]) -> tuple[TimedWord, ...] | None:
+    """Return the times of `spoken` on the words of `text`, or None where the texts differ.
 
     One aligned word per written word is taken by order, if most of them are spelled alike (numbers
     may not be). Else written words are put together of aligned ones, letter by letter: "don't" of
     "don" and "'t"; an unknown word stands for one written word. Pure punctuation is not timed.
     """
     written = [word for word in text.split() if light_key(word)]
-    aligned = [word for word in found if word.text.lower() not in SILENCES]
+    aligned = [word for word in spoken if word.text.lower() not in SILENCES]
     if len(written) == len(aligned):
         known = [
             (a, b) for a, b in zip(written, aligned, strict=True) if b.text.lower() not in UNKNOWN
@@ -193,11 +193,11 @@ def read_textgrid(path: Path) -> list[TimedWord]:
 
 def read_ctm(path: Path) -> dict[str, list[TimedWord]]:
     """Return the words of each recording (or utterance) of a CTM file, in the order of time."""
-    found: dict[str, list[TimedWord]] = {}
+    words_of: dict[str, list[TimedWord]] = {}
     for name, words in ctm_words(path).items():
         timed = [TimedWord(word.text, word.start_s, word.end_s) for word in words]
-        found |= dict.fromkeys(names_of(name), timed)
-    return found
+        words_of |= dict.fromkeys(names_of(name), timed)
+    return words_of
 
 
 def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
@@ -206,7 +206,7 @@ def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
 
     The times are ends, an empty word is silence. Raises UserError for another line.
     """
-    found: dict[str, list[TimedWord]] = {}
+    words_of: dict[str, list[TimedWord]] = {}
     for where, line in text_rows(path):
         fields = re.fullmatch(r'(\S+) "([^"]*)" "([^"]*)"\s*', line)
         try:
@@ -220,23 +220,23 @@ def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
                 "as many times as words"
             ) from error
         assert fields is not None
-        found[fields[1]] = [TimedWord(*row) for row in rows if row[0]]
-    return found
+        words_of[fields[1]] = [TimedWord(*row) for row in rows if row[0]]
+    return words_of
 
 
 def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
     """Return the words of a file that `align` wrote, or of a manifest, by utterance id."""
-    found: dict[str, list[TimedWord]] = {}
+    words_of: dict[str, list[TimedWord]] = {}
     for where, row in json_rows(path):
         try:
             if row.get("words"):
                 words = [TimedWord(str(w), float(a), float(b)) for w, a, b in row["words"]]
-                found[row["id"]] = words
+                words_of[row["id"]] = words
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f'{where}: a line is {{"id": ..., "words": [[word, start_s, end_s], ...]}}'
             ) from error
-    return found
+    return words_of
 
 
 def _letters(word: str) -> str:

@@ -114,6 +114,7 @@ def _decoded(path: str | Path) -> Iterator[Samples]:
             track = container.streams.audio[0]
             stated_s = _length_s(container)
             resampler, n = Resampler(), 0
+            # FFmpeg's resampler, since frames come in pieces: its filter goes on over their edges.
             for frame in container.decode(track):
                 samples = resampler.of_frame(frame)
                 n += len(samples)
@@ -165,6 +166,7 @@ class Resampler:
 
 def _check_whole(file: Any, path: str | Path) -> None:
     """Raise UserError for a file that ends before its header or its last Ogg page says."""
+    # libsndfile repairs the sizes of a header in silence, and tells only its log.
     sizes = re.findall(
         r"(?:RIFF|FORM|data|SSND|Data Size) *: (\d+) \(should be (\d+)\)", file.extra_info
     )

@@ -43,8 +43,8 @@ class CommonVoice(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         table = self.path / (self.language or "") / f"{self.split}.tsv"
-        if found := self.manifest_files(table, self.path / "clips"):
-            yield from scan_manifests(found, self.language)
+        if manifests := self.manifest_files(table, self.path / "clips"):
+            yield from scan_manifests(manifests, self.language)
             return
         remedy = "give data.path=<cv-corpus-.../<language>>"
         root = need_folder(self.path, "Common Voice", remedy, self.language or "")

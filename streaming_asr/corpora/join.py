@@ -33,6 +33,7 @@ class Joined:
         joined = np.zeros(round(end_s * SAMPLE_RATE), dtype=np.float32)
         for clip, begin_s in zip(self.clips, self.begins_s, strict=True):
             begin = round(begin_s * SAMPLE_RATE)
+            # A clip may be a sample longer than its corpus states.
             samples = clip.load()[: len(joined) - begin]
             joined[begin : begin + len(samples)] = samples
         return joined
@@ -73,6 +74,7 @@ def join(utterances: Sequence[Utterance], join_s: float) -> list[Utterance]:
     joined = []
     for speaker, clips in speakers.items():
         groups: list[list[Utterance]] = []
+        # In the corpus's order the sentences of one book would follow each other.
         for clip in sorted(clips, key=lambda clip: _hash(clip.id)):
             if groups and _end_s([*groups[-1], clip]) <= join_s:
                 groups[-1].append(clip)
@@ -106,6 +108,7 @@ def joined_as(name: str, clips: Sequence[Utterance]) -> Utterance:
 def _begins_s(clips: Sequence[Utterance]) -> list[float]:
     begins_s = [0.0]
     for before, after in itertools.pairwise(clips):
+        # From the ids, not from a generator: a pause stays the same whatever else is joined.
         share = int.from_bytes(_hash(f"{before.id}\0{after.id}")[:8]) / 2**64
         pause_s = round(PAUSE_S[0] + share * (PAUSE_S[1] - PAUSE_S[0]), 3)
         begins_s.append(begins_s[-1] + before.duration_s + pause_s)

@@ -84,7 +84,7 @@ class Kaldi(Loader):
 
     def _segments(self) -> dict[str, tuple[str, tuple[float, float] | None]]:
         path = self.path / "segments"
-        found: dict[str, tuple[str, tuple[float, float] | None]] = {}
+        cuts: dict[str, tuple[str, tuple[float, float] | None]] = {}
         for name, rest in pairs(path) if path.is_file() else ():
             try:
                 recording, begin, end = rest.split()
@@ -95,8 +95,8 @@ class Kaldi(Loader):
                     f"{path}: {name} {rest!r}; a line is `utterance recording begin end`, in "
                     "seconds, the end after the begin"
                 ) from error
-            found[name] = recording, (float(begin), float(end))
-        return found
+            cuts[name] = recording, (float(begin), float(end))
+        return cuts
 
     def _optional(self, name: str) -> dict[str, str]:
         path = self.path / name

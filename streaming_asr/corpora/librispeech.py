@@ -52,8 +52,8 @@ class LibriSpeech(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         folders = (self.path / self.split, self.path / "LibriSpeech" / self.split)
-        if found := self.manifest_files(*folders):
-            yield from scan_manifests(found, LANGUAGE)
+        if manifests := self.manifest_files(*folders):
+            yield from scan_manifests(manifests, LANGUAGE)
             return
         root = splits_folder(self.path)
         there = [f.name for f in root.iterdir() if f.is_dir() and next(f.glob("*/*/*.flac"), None)]

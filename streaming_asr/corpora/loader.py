@@ -52,12 +52,12 @@ def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance
 def _first_of_each(utterances: Sequence[Utterance], n: int) -> list[Utterance]:
     """Return the first `n` utterances of each speaker, in their order."""
     seen: Counter[str | None] = Counter()
-    found = []
+    chosen = []
     for utterance in utterances:
         seen[utterance.speaker] += 1
         if seen[utterance.speaker] <= n:
-            found.append(utterance)
-    return found
+            chosen.append(utterance)
+    return chosen
 
 
 @dataclass(kw_only=True, eq=False)
@@ -127,6 +127,7 @@ class Loader(ABC):
         if self.per_speaker is not None:
             whole = _first_of_each(whole, self.per_speaker)
         chosen = choose(whole, self.limit if limit is None else limit)
+        # Word times belong to clips, so joined recordings are taken apart and joined again.
         clips = [self._timed(clip) for utterance in chosen for clip in clips_of(utterance)]
         if self.time is not None:
             clips = self.time(clips)
@@ -166,7 +167,7 @@ class Loader(ABC):
 
     @cached_property
     def _scanned(self) -> list[Utterance | UserError]:
-        found: list[Utterance | UserError] = []
+        scanned: list[Utterance | UserError] = []
         split_of: dict[str, str] = {}
         for split, each in self._of_each_split():
             if isinstance(each, Utterance) and each.id in split_of:
@@ -179,14 +180,14 @@ class Loader(ABC):
             elif isinstance(each, Utterance):
                 split_of[each.id] = split
                 each = _writable(each)
-            found.append(each)
-        if not found:
+            scanned.append(each)
+        if not scanned:
             raise UserError(f"{self.path}: no utterance in split {self.split!r} of {self.name}")
-        return found if self.ids is None else of_ids(found, self.ids)
+        return scanned if self.ids is None else of_ids(scanned, self.ids)
 
     def _of_each_split(self) -> Iterator[tuple[str, Utterance | UserError]]:
         for split in self._several or [self.split]:
-            part = copy.copy(self)
+            part = copy.copy(self)  # `scan` knows of one split only
             part.split = split
             yield from ((split, each) for each in part.scan())
 
@@ -198,8 +199,8 @@ class Loader(ABC):
             return []
         if self.path.suffix == ".jsonl" and self.path.is_file():
             return [self.path]
-        found = sorted(self.path.glob("*.jsonl")) if self.path.is_dir() else []
-        return [file for file in found if self.ids is not None or file.stem == self.split]
+        manifests = sorted(self.path.glob("*.jsonl")) if self.path.is_dir() else []
+        return [file for file in manifests if self.ids is not None or file.stem == self.split]
 
     def _beside(self) -> list[Path]:
         """Return the files of noise and of word times that were named."""
@@ -288,8 +289,8 @@ def recorded(
     text = " ".join(text.split())
     if not text:
         return UserError(f"{where}: {name or file.stem} has no text; mend or remove the line")
-    given = {"audio": File(file), "duration_s": 0.0, **fields}
-    return Utterance(id=name or file.stem, text=text, audio_path=str(file), **given)
+    known = {"audio": File(file), "duration_s": 0.0, **fields}
+    return Utterance(id=name or file.stem, text=text, audio_path=str(file), **known)
 
 
 def is_there(file: Path) -> bool:

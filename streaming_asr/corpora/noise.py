@@ -136,6 +136,7 @@ def mix(samples: NDArray[np.float32], kind: str, snr_db: float, seed: int) -> ND
 
 def _shaped(noise: NDArray[np.float64], gain: Callable[..., NDArray[np.float64]]) -> NDArray:
     """Return `noise` filtered by `gain`, a function of the frequency in Hz."""
+    # In one piece over the whole length, so it goes round without an edge.
     spectrum = np.fft.rfft(noise) * gain(np.fft.rfftfreq(noise.size, 1 / SAMPLE_RATE))
     return np.fft.irfft(spectrum, noise.size)
 

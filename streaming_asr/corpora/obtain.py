@@ -53,16 +53,16 @@ def _make(listed: SpeechList, target: Path) -> None:
                 raise UserError(
                     f"{listed.name}: its sources hold no {what} of {name}; {_instead(listed)}"
                 )
-            found = hashlib.sha256(recordings[name].read_bytes()).hexdigest()
-            form = next((form for form, known in row.files.items() if known == found), None)
+            digest = hashlib.sha256(recordings[name].read_bytes()).hexdigest()
+            form = next((form for form, known in row.files.items() if known == digest), None)
             if form is None or text_hash(texts[name]) != row.text:
                 raise UserError(
                     f"{listed.name}: {recordings[name].name} or its text is not the one that is "
-                    f"listed (sha256 {found[:12]}...); {_instead(listed)}"
+                    f"listed (sha256 {digest[:12]}...); {_instead(listed)}"
                 )
             file = target / f"{name}.{form}"
             shutil.copyfile(recordings[name], file)
-            told = {
+            line = {
                 "id": name,
                 "audio_filepath": file.name,
                 "duration": round(duration_s(file), 4),
@@ -70,7 +70,7 @@ def _make(listed: SpeechList, target: Path) -> None:
                 "speaker": row.speaker,
                 "language": listed.head["language"][0],
             }
-            lines.append(json.dumps(told, ensure_ascii=False) + "\n")
+            lines.append(json.dumps(line, ensure_ascii=False) + "\n")
         (target / MANIFEST).write_text("".join(lines), encoding="utf-8")
 
 
@@ -85,7 +85,7 @@ def _clone(source: str, folder: Path, listed: SpeechList) -> Path:
     names = [*(f"{name}.*" for name in listed.rows), *TEXTS]
     wanted = [f"/{path}"] if path.endswith(".tsv") else [f"/{path}/**/{name}" for name in names]
     folder.mkdir()
-    for command, given in (
+    for command, standard_input in (
         (["init", "--quiet"], None),
         (["remote", "add", "origin", f"{HOST}{repository}.git"], None),
         (["sparse-checkout", "set", "--no-cone", "--stdin"], "\n".join(wanted)),
@@ -96,11 +96,11 @@ def _clone(source: str, folder: Path, listed: SpeechList) -> Path:
             done = subprocess.run(
                 ["git", *command],
                 cwd=folder,
-                input=given,
+                input=standard_input,
                 capture_output=True,
                 text=True,
                 errors="replace",
-                env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+                env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},  # else it waits for a password
             )
             reason = done.stderr.strip().rpartition("\n")[2] if done.returncode else None
         except FileNotFoundError:

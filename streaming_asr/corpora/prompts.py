@@ -132,21 +132,21 @@ def _transcripts(root: Path, language: str) -> Path:
 
 def _audio(root: Path, language: str) -> Path | None:
     """Return the folder of the voice, as en_US_f_Allison."""
-    found = sorted((root / SOUNDS).glob(f"{language}_*"))
-    return next((folder for folder in found if next(folder.rglob("*.g722"), None)), None)
+    voices = sorted((root / SOUNDS).glob(f"{language}_*"))
+    return next((folder for folder in voices if next(folder.rglob("*.g722"), None)), None)
 
 
 def texts(content: str) -> dict[str, str]:
     """Return name -> transcript of the clips that are kept, of a file of lines `name:
     transcript`."""
-    found = {}
+    text_of_clip = {}
     for line in content.removeprefix("\ufeff").split("\n"):
         name, colon, text = line.partition(":")
         text = text.strip()
         is_note = text.startswith(("(", "[", "<"))
         if colon and not line.startswith(";") and not is_note and len(text.split()) >= MIN_WORDS:
-            found[name.strip()] = text
-    return found
+            text_of_clip[name.strip()] = text
+    return text_of_clip
 
 
 def write(root: Path, language: str, target: Path) -> None:
@@ -205,14 +205,14 @@ def decode_g722(path: Path) -> np.ndarray:
 
 def licence(copyright_file: Path, language: str) -> str:
     """Return licence and attribution of a language, from the package's copyright file (DEP 5)."""
-    found: dict[str, dict[str, str]] = {}
+    stanzas: dict[str, dict[str, str]] = {}
     for stanza in copyright_file.read_text(encoding="utf-8").split("\n\n"):
         fields = dict(
             line.split(": ", 1) for line in stanza.split("\n") if ": " in line and line[0] != " "
         )
         if "Files" in fields:
-            found[fields["Files"]] = fields
-    own = found.get(f"{language}-*") or found.get("*", {})
+            stanzas[fields["Files"]] = fields
+    own = stanzas.get(f"{language}-*") or stanzas.get("*", {})
     return (
         f"{own.get('License', 'see the copyright file')}, copyright "
         f"{own.get('Copyright', 'of its authors')} (Debian package {packages(language)[0]})"

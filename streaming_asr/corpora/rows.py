@@ -74,25 +74,25 @@ def drop_torn_line(path: Path) -> None:
 def numbers(values: Any, where: str) -> list[float]:
     """Return `values` as numbers from 0 to MOST."""
     try:
-        found = [float(value) for value in values]
+        as_floats = [float(value) for value in values]
     except OverflowError as error:
         raise UserError(f"{where}: a number is too large; times are {MOST:g} at most.") from error
     except (TypeError, ValueError) as error:
         raise UserError(f"{where}: {str(values)[:60]} is no list of numbers.") from error
-    for value in found:
+    for value in as_floats:
         if not 0.0 <= value <= MOST:  # nor NaN
             raise UserError(f"{where}: {value} is no time; times are from 0 to {MOST:g}.")
-    return found
+    return as_floats
 
 
 def files(path: Path, suffixes: Sequence[str]) -> list[Path]:
     """Return `path`, or the files with one of `suffixes` in it where it is a folder, in order."""
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.iterdir() if file.suffix in suffixes)
-    if not found:
+    inside = sorted(file for file in path.iterdir() if file.suffix in suffixes)
+    if not inside:
         raise UserError(f"{path}: no {' or '.join(suffixes)} file in it; one per recording.")
-    return found
+    return inside
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> Path:
@@ -102,6 +102,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> Path:
 
 def names_of(source: str) -> tuple[str, ...]:
     """Return what the recording of a path may be called: path, path without suffix, stem."""
+    # Other tools name a recording by its path, some without the ending.
     plain = source
     for suffix in AUDIO_SUFFIXES:
         plain = plain.removesuffix(suffix)

@@ -33,8 +33,8 @@ SPLITS = ("train", "dev", "test")
 
 def frozen_speakers() -> dict[str, frozenset[str]]:
     """Return the speakers of dev and of test."""
-    found = json.loads(SPEAKERS.read_text(encoding="utf-8"))
-    return {split: frozenset(names) for split, names in found.items()}
+    names_of = json.loads(SPEAKERS.read_text(encoding="utf-8"))
+    return {split: frozenset(names) for split, names in names_of.items()}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -77,15 +77,15 @@ class Speechocean762(Loader):
         ages: dict[str, str] = {}
         genders: dict[str, str] = {}
         if (self.path / f"{part}.jsonl").is_file():
-            found = scan_manifest(self.path / f"{part}.jsonl")
+            scanned = scan_manifest(self.path / f"{part}.jsonl")
         elif (folder := self.path / part).is_dir() and (folder / "wav.scp").is_file():
-            found = Kaldi(path=folder, root=self.path).scan()
+            scanned = Kaldi(path=folder, root=self.path).scan()
             for name, values in (("spk2age", ages), ("spk2gender", genders)):
                 if (folder / name).is_file():
                     values.update(pairs(folder / name))
         else:
-            found = HuggingFace(path=Path(self.source), split=part).scan()
-        for each in found:
+            scanned = HuggingFace(path=Path(self.source), split=part).scan()
+        for each in scanned:
             if isinstance(each, UserError):
                 yield each
                 continue

@@ -23,7 +23,7 @@ def greedy(
     n = len(encoded)
     tokens = torch.tensor([list(prompt)] * n, device=encoded.device)
     ended = torch.zeros(n, dtype=torch.bool, device=encoded.device)
-    found: list[list[int]] = [[] for _ in range(n)]
+    texts: list[list[int]] = [[] for _ in range(n)]
     for _ in range(min(max_tokens, whisper.max_tokens - len(prompt))):
         hidden = decoder(
             input_ids=tokens, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True
@@ -34,6 +34,6 @@ def greedy(
             break
         for row, token in enumerate(best.tolist()):
             if not ended[row] and token < whisper.eot:
-                found[row].append(token)
+                texts[row].append(token)
         tokens = best[:, None]
-    return found
+    return texts

@@ -340,8 +340,8 @@ class _Training:
         self.evaluated_at = self.n_steps
         self.recipe.model.eval()
         with torch.no_grad():
-            found = self.recipe.evaluate()
-        self.figures = {name: float(value) for name, value in found.items()}
+            figures = self.recipe.evaluate()
+        self.figures = {name: float(value) for name, value in figures.items()}
         self.recipe.model.train()
         score = self.figures.get("score", math.inf)
         self.n_stale = 0 if score < self.best else self.n_stale + 1
@@ -376,8 +376,8 @@ class _Training:
         row |= {f"dev/{key}": value for key, value in figures.items()}
         self.sums, self.n_summed = {}, 0
         _append(self.out / "curve.jsonl", {"step": self.n_steps, **row})
-        told = " ".join(f"{key} {value:.4g}" for key, value in row.items())
-        print(f"step {self.n_steps:6d} {progress:6.1%} {told}", flush=True)
+        shown = " ".join(f"{key} {value:.4g}" for key, value in row.items())
+        print(f"step {self.n_steps:6d} {progress:6.1%} {shown}", flush=True)
         if self.log is not None:
             self.log(row, self.n_steps)
 

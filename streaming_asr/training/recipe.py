@@ -226,13 +226,13 @@ class BlockRecipe(CorpusRecipe):
         """Return the text tokens of each window. Raises UserError where the decoder has no room for
         them."""
         room = self.whisper.max_tokens - len(self.whisper.prompt())
-        found = [self.whisper.text_tokens(said(w)) for w in windows]
-        if (longest := max(map(len, found))) > room:
+        tokens = [self.whisper.text_tokens(said(w)) for w in windows]
+        if (longest := max(map(len, tokens))) > room:
             raise UserError(
                 f"a window of {longest} tokens, but this model's decoder has positions for {room}; "
                 "its transcript does not belong to its audio"
             )
-        return found
+        return tokens
 
     def stream_dev(self, name: str, **options: Any) -> tuple[dict[str, float], Counter[str]]:
         """Return `score` and `wer`, the WER in percent on dev of the method with the weights as
