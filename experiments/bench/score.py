@@ -111,7 +111,7 @@ def _steps(
 
 def _vocabulary() -> list[str]:
     from streaming_asr.corpora import MINI
-    from streaming_asr.corpora.manifest import text_lines
+    from streaming_asr.corpora.rows import text_lines
 
     rows = text_lines(MINI / "clean.jsonl")
     return sorted({word for row in rows for word in json.loads(row)["text"].split()})

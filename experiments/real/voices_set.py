@@ -24,8 +24,9 @@ from typing import Any
 from streaming_asr.corpora.audio import duration_s
 from streaming_asr.corpora.common_voice import is_split, rows
 from streaming_asr.corpora.lists import speaker_hash
-from streaming_asr.corpora.manifest import numbered, read_manifest, text_lines
+from streaming_asr.corpora.manifest import numbered, read_manifest
 from streaming_asr.corpora.obtain import clone
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside, write_text
 from streaming_asr.terminal import exit_status

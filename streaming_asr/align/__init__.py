@@ -2,7 +2,7 @@
 
 
 def main() -> int:
-    """The command line; see `command.py`."""
+    """Run the command line and return its exit status; see `command.py`."""
     from streaming_asr.align.command import main as program
 
     return program()

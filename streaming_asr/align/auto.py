@@ -38,7 +38,7 @@ class AutoAligner:
 
     @classmethod
     def choose(cls, wanted: str, languages: Iterable[str]) -> Self:
-        """The aligner that `data.align=wanted` names for a corpus in these languages.
+        """Return the aligner that `data.align=wanted` names for a corpus in these languages.
 
         wanted: auto, a model's name, or its path. Raises UserError where the model is not there.
         """
@@ -59,11 +59,11 @@ class AutoAligner:
 
     @property
     def name(self) -> str:
-        """As a result names it: the aligner, its model, the hash of its weights."""
+        """Return how a result names it: the aligner, its model, the hash of its weights."""
         return f"{label(self.config)} {self.settings['model']}"
 
     def time(self, corpus: Any, clips: Sequence[Utterance]) -> list[Utterance]:
-        """The clips in their order, those without word times with them.
+        """Return the clips in their order, with word times where they had none.
 
         A clip that cannot be aligned stays as it is and is named on standard error.
         """
@@ -73,7 +73,7 @@ class AutoAligner:
         where = safe(f"{corpus.name}-{corpus.split}-{corpus.data_hash()[:12]}")
         folder = cache_root() / "align" / safe(self.name) / where
         with Cache(folder, self.settings, 1, 1) as cache:
-            fill(cache, lacking, self.config.aligner, _say(label(self.config)))
+            fill(cache, lacking, self.config.aligner, label(self.config))
             results = {result.utterance.id: result for result in cache.results(lacking)}
         failed = [result.reason for result in results.values() if result.words is None]
         for reason in failed[:3]:
@@ -85,7 +85,7 @@ class AutoAligner:
 
 
 def give_times(corpus: Any) -> AutoAligner | None:
-    """Hands the aligner of `data.align` to the corpus and returns it; None where it asks for none.
+    """Hand the aligner of `data.align` to the corpus and return it; None where it asks for none.
 
     Raises UserError where the aligner's model is not there.
     """
@@ -98,20 +98,12 @@ def give_times(corpus: Any) -> AutoAligner | None:
 
 
 def timed_utterances(data: DictConfig, limit: int | None) -> list[Utterance]:
-    """The utterances of the corpus that `data` describes, with the times that it asks for."""
+    """Return the utterances of the corpus that `data` describes, with the times it asks for."""
     corpus = build(data)
     give_times(corpus)
     return list(corpus.utterances(limit))
 
 
 def _clean(clip: Utterance) -> Utterance:
+    # Noise would make the times worse, and at each ratio other ones.
     return replace(clip, audio=clip.audio.clean) if isinstance(clip.audio, Noisy) else clip
-
-
-def _say(aligner: str) -> Any:
-    def say(n_left: int, n_done: int) -> None:
-        if n_left:
-            kept = f", {n_done} are kept" if n_done else ""
-            print(f"{aligner} times the words of {n_left} clips{kept}", flush=True)
-
-    return say

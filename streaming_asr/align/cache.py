@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from streaming_asr.align.result import Aligned
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import drop_torn_line, json_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.utterance import TimedWord, Utterance
@@ -28,7 +28,8 @@ class Cache:
     """The results of one aligner on one split; `shard` (of `of`) is the file that is written."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], shard: int, of: int) -> None:
-        """Raises UserError where it cannot be written, or was made with other settings."""
+        """Open the file. Raises UserError where it cannot be written, or where the folder was made
+        with other settings."""
         self.folder = folder
         stands = folder / "settings.json"
         try:
@@ -36,7 +37,8 @@ class Cache:
             before = json.loads(stands.read_text("utf-8")) if stands.is_file() else None
             if before is None:
                 write_text(stands, json.dumps(dict(settings), indent=2) + "\n")
-            self._mend()
+            for part in self._parts():
+                drop_torn_line(part)
             self._file = (folder / f"part-{shard:03d}-of-{of:03d}.jsonl").open(
                 "a", encoding="utf-8"
             )
@@ -44,6 +46,7 @@ class Cache:
             raise UserError(
                 f"{folder}: cannot be written ({error.strerror}); give out=<a folder of your own>"
             ) from error
+        # Times of two models in one folder could not be told apart later.
         for key in sorted({*(before or settings), *settings}):
             if before is not None and before.get(key) != settings.get(key):
                 self._file.close()
@@ -64,6 +67,7 @@ class Cache:
         self._file.close()
 
     def write(self, result: Aligned) -> None:
+        """Append a result, at once: a call that is killed loses none."""
         row: dict[str, Any] = {"id": result.utterance.id, "text": text_hash(result.utterance)}
         if result.words is None:
             row["failed"] = result.reason
@@ -72,40 +76,29 @@ class Cache:
         self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self._file.flush()
 
-    def read(self) -> dict[str, dict[str, Any]]:
-        """The last line of every utterance, in all parts; lines with words win."""
-        found: dict[str, dict[str, Any]] = {}
+    def _read(self) -> dict[str, dict[str, Any]]:
+        """Return the last line of every utterance, in all parts; lines with words win."""
+        rows: dict[str, dict[str, Any]] = {}
         for part in self._parts():
-            for line in text_lines(part):
-                row = json.loads(line)
-                if "words" in row or row["id"] not in found:
-                    found[row["id"]] = row
-        return found
+            for _, row in json_rows(part):
+                if "words" in row or row["id"] not in rows:
+                    rows[row["id"]] = row
+        return rows
 
     def results(self, utterances: list[Utterance]) -> list[Aligned]:
-        """What stands there of `utterances`; those that nothing is known of are left out."""
-        found, rows = [], self.read()
+        """Return what stands there of `utterances`, without those that nothing is known of."""
+        rows, results = self._read(), []
         for utterance in utterances:
             row = rows.get(utterance.id)
-            if row is None or row["text"] != text_hash(utterance):
-                continue
-            words = None
-            if "words" in row:
-                words = tuple(TimedWord(w, a, b) for w, a, b in row["words"])
-            found.append(Aligned(utterance, words, row.get("failed", "")))
-        return found
+            if row is not None and row["text"] == text_hash(utterance):
+                words = tuple(TimedWord(*w) for w in row["words"]) if "words" in row else None
+                results.append(Aligned(utterance, words, row.get("failed", "")))
+        return results
 
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("part-*.jsonl"))
 
-    def _mend(self) -> None:
-        """Drops a last line that a killed call left half written."""
-        for part in self._parts():
-            content = part.read_bytes()
-            whole = content[: content.rfind(b"\n") + 1]
-            if len(whole) < len(content):
-                part.write_bytes(whole)
-
 
 def text_hash(utterance: Utterance) -> str:
+    """Return the first 12 digits of the sha256 of the transcript as it is written."""
     return hashlib.sha256(utterance.text.encode()).hexdigest()[:12]

@@ -48,7 +48,7 @@ ConfigStore.instance().store(name="align_schema", node=AlignConfig)
 
 
 def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
-    """Aligns what is not aligned yet, prints and saves the report of this shard; returns it.
+    """Align what is not aligned yet; print, save and return the report of this shard.
 
     Raises UserError for settings, corpus, model or aligner.
     """
@@ -66,17 +66,10 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
         import torch
 
         torch.set_num_threads(config.threads)
-    settings = settings_of(config)
-    folder = home(corpus, config) / label(config) / safe(f"{corpus.name}-{corpus.split}")
-    with Cache(folder, settings, shard, of) as cache:
-
-        def told(n_left: int, n_done: int) -> None:
-            say(
-                f"{label(config)}: {n_left} utterances of {corpus.name}, split {corpus.split}, to "
-                f"align" + (f"; {n_done} are done" if n_done else "")
-            )
-
-        fill(cache, utterances, config.aligner, told, lambda i: say(f"  {i} are aligned"))
+    name = label(config)
+    folder = home(corpus, config) / name / safe(f"{corpus.name}-{corpus.split}")
+    with Cache(folder, settings_of(config), shard, of) as cache:
+        fill(cache, utterances, config.aligner, name, say)
         quality = measure(cache.results(utterances), tolerance_s)
     for line in lines(quality):
         say(line)
@@ -90,34 +83,37 @@ def fill(
     cache: Cache,
     utterances: list[Utterance],
     aligner: DictConfig,
-    told: Callable[[int, int], object],
-    progress: Callable[[int], object] = lambda i: None,
+    name: str,
+    say: Callable[[str], object] = print,
 ) -> None:
-    """Aligns what `cache` has no words of; loads the aligner only where something is left.
+    """Align what `cache` has no words of; load the aligner only where something is left.
 
-    told: is called with how many are left and how many are done; progress: after every 500.
+    name: the aligner's, in what `say` is told before the first and after every 500 utterances.
     """
     done = {r.utterance.id for r in cache.results(utterances) if r.words is not None}
     left = [utterance for utterance in utterances if utterance.id not in done]
-    told(len(left), len(done))
     if not left:
         return
+    say(
+        f"{name} times the words of {len(left)} utterances" + f", {len(done)} are done" * bool(done)
+    )
     for i, result in enumerate(build(aligner).align(left), start=1):
         cache.write(result)
         if i % 500 == 0:
-            progress(i)
+            say(f"  {i} of {len(left)} are aligned")
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """`2/8` is the second of eight parts."""
-    found = re.fullmatch(r"(\d+)/(\d+)", str(text))
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+    """Return the part and the number of parts: `2/8` is the second of eight. Raises UserError."""
+    match = re.fullmatch(r"(\d+)/(\d+)", str(text))
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UserError(f"shard={text}: write the part and their number, from shard=1/8 to 8/8")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def home(corpus: Any, config: DictConfig) -> Path:
-    """Where alignments lie: beside the manifest, in the corpus's folder, or as `out` says."""
+    """Return where alignments lie: beside the manifest, in the corpus's folder, or as `out`
+    says."""
     if config.out is not None:
         return Path(str(config.out)).expanduser()
     path = getattr(corpus, "path", None)
@@ -127,7 +123,7 @@ def home(corpus: Any, config: DictConfig) -> Path:
 
 
 def label(config: DictConfig) -> str:
-    """The aligner and its model, as a folder's name."""
+    """Return the aligner and its model as a folder's name."""
     kind = str(config.aligner._target_).split(".")[-2]
     if kind == "whisper":
         name = str(config.model.get("name") or Path(str(config.aligner.path)).name)
@@ -138,7 +134,7 @@ def label(config: DictConfig) -> str:
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
-    """What a result depends on besides the corpus."""
+    """Return what a result depends on besides the corpus."""
     from streaming_asr.models.hash import model_hash
 
     settings = OmegaConf.to_container(config.aligner)
@@ -150,7 +146,7 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
 
 
 def safe(name: str) -> str:
-    """`name` as a folder's."""
+    """Return `name` with every character that a folder's name should not have replaced."""
     return re.sub(r"[^\w.-]+", "_", name)
 
 

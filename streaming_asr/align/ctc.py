@@ -40,9 +40,11 @@ class Emitter(Protocol):
     blank: int
 
     def log_probs(self, samples: Samples) -> tuple[NDArray[np.float32], float]:
-        """(frames, classes) log-probabilities, and the length of a frame in seconds."""
+        """Return log-probabilities, (frames, classes) float32, of `samples`, (n,) at 16 kHz, and
+        the length of a frame in seconds."""
 
-    def spell(self, words: Sequence[str]) -> Spelled: ...
+    def spell(self, words: Sequence[str]) -> Spelled:
+        """Return the words in the model's classes."""
 
 
 class CtcAligner:
@@ -57,19 +59,20 @@ class CtcAligner:
         target_lang: str | None = None,
         delay_s: float = 0.0,
     ) -> None:
-        """target_lang: the adapter of an MMS model, as deu. delay_s: how long after a sound the
-        model emits it, as a causal one does. Raises UserError without a model."""
+        """Load the model. target_lang: the adapter of an MMS model, as deu. delay_s: how long after
+        a sound the model emits it, as a causal one does. Raises UserError without a model."""
         if delay_s < 0:
             raise UserError(f"aligner.delay_s={delay_s}: 0 or more, in seconds")
         self._delay_s = delay_s
         self._model = emitter(path, model_path, device, dtype, target_lang)
 
     def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
-        """One by one, in order."""
+        """Yield the results one by one, in order."""
         return one_by_one(self.words, utterances)
 
     def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
-        """The words of the transcript with their times. UserError where they do not fit in."""
+        """Return the words of the transcript with their times. Raises UserError where they do not
+        fit in."""
         samples = utterance.load()
         written = words_of(utterance)
         spelled = self._model.spell(written)
@@ -79,16 +82,16 @@ class CtcAligner:
                 "of the text's language"
             )
         log_probs, frame_s = self._model.log_probs(samples)
-        found = align(log_probs, spelled.tokens, self._model.blank)
-        if found is None:
+        frames = align(log_probs, spelled.tokens, self._model.blank)
+        if frames is None:
             raise UserError(
                 f"{utterance.id}: {len(spelled.tokens)} tokens of text for {len(log_probs)} frames "
                 f"of {1000 * frame_s:.0f} ms; its text does not belong to its audio"
             )
         spikes = [
             (
-                max(0.0, found[start][0] * frame_s - self._delay_s),
-                max(0.0, found[stop - 1][1] * frame_s - self._delay_s),
+                max(0.0, frames[start][0] * frame_s - self._delay_s),
+                max(0.0, frames[stop - 1][1] * frame_s - self._delay_s),
             )
             for start, stop in spelled.words
         ]
@@ -98,7 +101,8 @@ class CtcAligner:
 def grow(
     words: Sequence[str], spikes: Sequence[tuple[float, float]], samples: Samples
 ) -> tuple[TimedWord, ...]:
-    """Word times from the first to the last spike of each word, grown over sound, not silence.
+    """Return word times from the first to the last spike of each word, in seconds, grown over
+    sound, not silence.
 
     Between two words each grows at most to the middle of what lies between.
     """
@@ -109,6 +113,7 @@ def grow(
     grown = []
     for word, (start, end), (low, high) in zip(words, spikes, limits, strict=True):
         first, last = round(start / FRAME_S), round(end / FRAME_S)
+        # A spike marks where the model is sure, not where the sound begins and ends.
         while first > 0 and first * FRAME_S > low and heard[first - 1]:
             first -= 1
         while last < len(heard) and last * FRAME_S < high and heard[last]:
@@ -122,7 +127,7 @@ def grow(
 def emitter(
     path: str | None, model_path: str, device: str, dtype: str, target_lang: str | None
 ) -> Emitter:
-    """The model that `path` is. Raises UserError where it is none of them."""
+    """Return the model that `path` is. Raises UserError where it is none of them."""
     folder = None if path is None else Path(path).expanduser()
     if folder is None:
         raise UserError(
@@ -178,6 +183,7 @@ class TransformersCtc:
         self.blank = int(model.config.pad_token_id)
         self._letters = {t: i for t, i in vocabulary.items() if len(t) == 1 and i != self.blank}
         self._space = vocabulary.get(getattr(tokenizer, "word_delimiter_token", None) or "|")
+        # wav2vec 2.0's letters are capitals, those of MMS small.
         capitals = sum(t.isupper() for t in self._letters)
         self._upper = capitals > sum(t.islower() for t in self._letters)
 
@@ -191,8 +197,8 @@ class TransformersCtc:
         return logits.log_softmax(-1).cpu().numpy(), len(samples) / SAMPLE_RATE / len(logits)
 
     def spell(self, words: Sequence[str]) -> Spelled:
-        """Letters, the space between words; a word with digits is `ANYTHING`, as nobody knows how
-        it is said, and so is one without a single letter that the model has."""
+        """Return letters, the space between words; a word with digits is `ANYTHING`, as nobody
+        knows how it is said, and so is one without a single letter that the model has."""
         spelled = Spelled([], [])
         for word in words:
             if spelled.tokens and self._space is not None:
@@ -283,7 +289,8 @@ class ChunkFormerCtc:
 
 
 def spell_pieces(encode: Any, words: Sequence[str]) -> Spelled:
-    """Words in the pieces of a tokenizer whose pieces of a text are those of its words in turn."""
+    """Return words in the pieces of a tokenizer whose pieces of a text are those of its words in
+    turn."""
     spelled = Spelled([], [])
     for word in words:
         start = len(spelled.tokens)

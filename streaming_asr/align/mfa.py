@@ -3,7 +3,7 @@
 MFA lives in a conda environment of its own. It is taken from PATH where `mfa version` works there,
 else from the environment `environment`. A batch of utterances is written in its corpus layout,
 <speaker>/<utterance>.wav beside <utterance>.lab; `mfa align` leaves a TextGrid for each that it
-could align, and its words are laid on the transcript's (`data.alignments.match`).
+could align, and its words are laid on the transcript's (`corpora.alignments.match`).
 
 Written from montreal-forced-aligner 3.4.3's documentation and sources, and tested against a program
 that stands in for it: not run against the real one here.
@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from streaming_asr.align.result import Aligned, words_of
-from streaming_asr.corpora.alignments import match, read_textgrid
+from streaming_asr.corpora.alignments import laid_on, read_textgrid
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
-from streaming_asr.utterance import TimedWord, Utterance
+from streaming_asr.utterance import Utterance
 
 INSTALL = """\
   conda create -n aligner -c conda-forge montreal-forced-aligner
@@ -46,9 +46,9 @@ class MfaAligner:
         options: Sequence[str] = (),
         temporary: str | None = None,
     ) -> None:
-        """g2p: a model for words outside the dictionary. batch: utterances per call, after which
-        what was found is kept. options: further options of `mfa align`. Raises UserError where no
-        MFA is found.
+        """Find MFA. g2p: a model for words outside the dictionary. batch: utterances per call,
+        after which what was found is kept. options: further options of `mfa align`. Raises
+        UserError where no MFA is found.
         """
         for key, value in (("jobs", jobs), ("batch", batch)):
             if value < 1:
@@ -59,7 +59,8 @@ class MfaAligner:
         self._command = find_mfa(environment)
 
     def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
-        """Batch by batch. Raises UserError where MFA itself fails; earlier batches are kept."""
+        """Yield the results batch by batch. Raises UserError where MFA itself fails; earlier
+        batches are kept."""
         for first in range(0, len(utterances), self._batch):
             yield from self._align_batch(utterances[first : first + self._batch])
 
@@ -110,7 +111,8 @@ class MfaAligner:
 
 
 def find_mfa(environment: str) -> list[str]:
-    """The command that starts MFA. Raises UserError, with what to install, where there is none.
+    """Return the command that starts MFA. Raises UserError, with what to install, where there is
+    none.
 
     The package can be installed without what it needs, so `mfa version` must succeed.
     """
@@ -141,7 +143,8 @@ def _works(command: Sequence[str]) -> bool:
 
 
 def _write(corpus: Path, name: str, utterance: Utterance) -> Path:
-    """The utterance in MFA's layout; its place below `corpus`. UserError for no text, no audio."""
+    """Write the utterance in MFA's layout and return its place below `corpus`. Raises UserError for
+    no text, no audio."""
     import soundfile
 
     words = words_of(utterance)
@@ -150,6 +153,7 @@ def _write(corpus: Path, name: str, utterance: Utterance) -> Path:
     place = Path(speaker) / f"{name}.wav"
     (corpus / speaker).mkdir(parents=True, exist_ok=True)
     soundfile.write(corpus / place, samples, SAMPLE_RATE, subtype="PCM_16")
+    # MFA takes a folder for a speaker, and adapts its model to each.
     (corpus / place).with_suffix(".lab").write_text(" ".join(words) + "\n", encoding="utf-8")
     return place
 
@@ -158,13 +162,6 @@ def _read(utterance: Utterance, grid: Path) -> Aligned:
     if not grid.is_file():
         return Aligned(utterance, None, f"{utterance.id}: MFA could not align it (no TextGrid)")
     try:
-        found: list[TimedWord] = read_textgrid(grid)
+        return Aligned(utterance, laid_on(utterance, read_textgrid(grid)))
     except UserError as error:
         return Aligned(utterance, None, str(error))
-    words = match(utterance.text, found)
-    if words is None:
-        heard = " ".join(word.text for word in found)
-        return Aligned(
-            utterance, None, f"{utterance.id}: MFA aligned other words than the text's: {heard}"
-        )
-    return Aligned(utterance, words)

@@ -25,26 +25,27 @@ class Quality:
     n_placed: int
     n_long: int
     n_compared: int
-    median_ms: float | None
-    start_median_ms: float | None
-    end_median_ms: float | None
-    mean_ms: float | None
-    p95_ms: float | None
-    within: float | None
     tolerance_ms: float
     reasons: tuple[str, ...]
+    median_ms: float | None = None
+    start_median_ms: float | None = None
+    end_median_ms: float | None = None
+    mean_ms: float | None = None
+    p95_ms: float | None = None
+    within: float | None = None  # percent
 
     @property
     def placed(self) -> float:
-        """Share of the words that have a time, percent."""
+        """Return the share of the words that have a time, percent."""
         return 100 * self.n_placed / max(1, self.n_words)
 
     def row(self) -> dict[str, Any]:
+        """Return the content of quality-*.json."""
         return {**asdict(self), "placed": self.placed}
 
 
 def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
-    """Of all `results`; the true times are the utterances' own words.
+    """Return the quality of all `results`; the true times are the utterances' own words.
 
     A word is placed where it has a stretch of the audio to itself: an end after its start, no
     overlap with the word before.
@@ -67,12 +68,18 @@ def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
             continue
         starts += [a.start - b.start for a, b in zip(result.words, true, strict=True)]
         ends += [a.end - b.end for a, b in zip(result.words, true, strict=True)]
-    errors = 1000 * np.abs(np.array(starts + ends))
-    known = bool(errors.size)
-
-    def median(seconds: list[float]) -> float | None:
-        return float(np.median(1000 * np.abs(seconds))) if known else None
-
+    errors_ms = 1000 * np.abs(np.array([starts, ends]))  # (2, words)
+    figures: dict[str, float] = {}
+    if starts:
+        start_ms, end_ms = map(float, np.median(errors_ms, axis=1))
+        figures = {
+            "median_ms": float(np.median(errors_ms)),
+            "start_median_ms": start_ms,
+            "end_median_ms": end_ms,
+            "mean_ms": float(errors_ms.mean()),
+            "p95_ms": float(np.percentile(errors_ms, 95)),
+            "within": float(100 * (errors_ms <= 1000 * tolerance_s + 1e-6).mean()),
+        }
     return Quality(
         n_utterances=len(results),
         n_aligned=sum(result.words is not None for result in results),
@@ -80,19 +87,14 @@ def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
         n_placed=n_placed,
         n_long=n_long,
         n_compared=len(starts),
-        median_ms=float(np.median(errors)) if known else None,
-        start_median_ms=median(starts),
-        end_median_ms=median(ends),
-        mean_ms=float(errors.mean()) if known else None,
-        p95_ms=float(np.percentile(errors, 95)) if known else None,
-        within=float(100 * (errors <= 1000 * tolerance_s + 1e-6).mean()) if known else None,
         tolerance_ms=1000 * tolerance_s,
         reasons=tuple(result.reason for result in results if result.words is None),
+        **figures,
     )
 
 
 def lines(quality: Quality) -> Iterator[str]:
-    """The report, as it is printed."""
+    """Yield the lines of the report."""
     q = quality
     yield f"  utterances  {q.n_aligned} of {q.n_utterances} aligned"
     yield f"  words       {q.n_placed} of {q.n_words} placed ({q.placed:.1f} %)"

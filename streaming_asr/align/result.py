@@ -1,10 +1,13 @@
-"""What an aligner is, and what it answers."""
+"""What an aligner answers, and what all aligners share.
+
+An aligner is a class with `align(utterances) -> Iterator[Aligned]`: one answer per utterance, in
+any order; an utterance that fails does not stop it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,17 +31,10 @@ class Aligned:
     reason: str = ""
 
 
-class Aligner(Protocol):
-    """Finds the times of written words."""
-
-    def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
-        """One answer per utterance, in any order; an utterance that fails does not stop it."""
-
-
 def one_by_one(
     words: Callable[[Utterance], tuple[TimedWord, ...]], utterances: Sequence[Utterance]
 ) -> Iterator[Aligned]:
-    """What `words` finds of each utterance, in order, or why it fails."""
+    """Yield what `words` finds of each utterance, in order, or why it fails."""
     for utterance in utterances:
         try:
             yield Aligned(utterance, words(utterance))
@@ -47,7 +43,7 @@ def one_by_one(
 
 
 def words_of(utterance: Utterance) -> list[str]:
-    """The written words to be placed: the text at its spaces, pure punctuation left out.
+    """Return the written words to be placed: the text at its spaces, pure punctuation left out.
 
     Raises UserError for an utterance without words.
     """
@@ -58,7 +54,11 @@ def words_of(utterance: Utterance) -> list[str]:
 
 
 def loud_frames(samples: Samples) -> NDArray[np.bool_]:
-    """Of every 20 ms frame whether anything is heard: its level against the utterance's loudest."""
+    """Return for every 20 ms frame whether anything is heard, (frames,) bool: its level against the
+    utterance's loudest.
+
+    samples: (n,) float32 at 16 kHz; the last frame is filled up with zeros.
+    """
     n_frames = -(-len(samples) // FRAME_SAMPLES)
     padded = np.zeros(n_frames * FRAME_SAMPLES)
     padded[: len(samples)] = samples

@@ -27,7 +27,8 @@ from streaming_asr.align.command import safe
 from streaming_asr.cells import folder as cells
 from streaming_asr.config.build import build
 from streaming_asr.corpora.audio import Cut, File
-from streaming_asr.corpora.manifest import text_lines, write_manifest
+from streaming_asr.corpora.manifest import write_manifest
+from streaming_asr.corpora.rows import drop_torn_line, json_rows
 from streaming_asr.corpora.shards import write_shards
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside
@@ -62,7 +63,8 @@ class Teacher:
         self._windows = WindowDecoder(load_whisper(path))
 
     def pieces(self, samples: Samples, language: str) -> Iterator[Piece]:
-        """The stretches of `samples`, (n,), one after the other; none is longer than a window."""
+        """Yield the stretches of `samples`, (n,) float32 at 16 kHz, one after the other; none is
+        longer than a window."""
         start, limit = 0, self._windows.limit_samples
         while start < len(samples):
             window = self._decode(samples[start : start + limit], language)
@@ -79,8 +81,8 @@ class Teacher:
         return alone(self._windows.decoding_segments(samples, language, NULL), NULL)
 
     def estimate(self, recordings: Sequence[Utterance], samples: Samples, language: str) -> str:
-        """How long `pieces` and the aligner take for the recordings, going by a window full of
-        `samples`, which is decoded."""
+        """Return a sentence on how long `pieces` and the aligner take for the recordings, going by
+        one window full of `samples`, which is decoded."""
         limit = self._windows.limit_samples
         began = time.perf_counter()
         self._decode(np.resize(samples, limit), language)
@@ -93,12 +95,13 @@ class Teacher:
 
 
 def minutes(recordings: Sequence[Utterance]) -> float:
-    """How long they last together."""
+    """Return how long the recordings last together."""
     return sum(each.duration_s for each in recordings) / 60
 
 
 def doubtful(text: str, log_probs: Sequence[float]) -> str | None:
-    """Why a text with these log-probabilities of its tokens is not to be learned; None: it is."""
+    """Return why a text with these log-probabilities (natural) of its tokens is not to be learned;
+    None where it is."""
     if not text:
         return "without words"
     if sum(log_probs) / len(log_probs) < LEAST_LOG_PROB:
@@ -110,7 +113,8 @@ def doubtful(text: str, log_probs: Sequence[float]) -> str | None:
 
 
 def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Path]:
-    """Shards and a manifest of dev made of the recordings of `data`, in `output`/teacher.
+    """Make shards and a manifest of dev of the recordings of `data`, in `output`/teacher; return
+    their paths.
 
     What has been made stays there: a killed call goes on when it is given again. Raises UserError,
     before weights load, for recordings with texts, in a language that the model lacks, or without
@@ -141,10 +145,10 @@ def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Pa
     with cells.lock(folder, on_wait=lambda: print(f"waiting for {folder}", flush=True)):
         if shards.is_dir():
             return shards, dev
-        found = list(_transcribed(recordings, str(model.path), language, folder))
-        left = [piece for piece, doubt in found if doubt is None]
-        told = Counter(doubt for _, doubt in found if doubt)
-        out = ", ".join(f"{n} {doubt}" for doubt, n in told.most_common())
+        pieces = list(_transcribed(recordings, str(model.path), language, folder))
+        left = [piece for piece, doubt in pieces if doubt is None]
+        doubts = Counter(doubt for _, doubt in pieces if doubt)
+        out = ", ".join(f"{n} {doubt}" for doubt, n in doubts.most_common())
         print(f"{len(left)} pieces transcribed" + (f"; left out: {out}" if out else ""), flush=True)
         timed = [piece for piece in aligner.time(corpus, left) if piece.words]
         ranked = sorted(timed, key=lambda piece: hashlib.sha256(piece.id.encode()).digest())
@@ -163,37 +167,37 @@ def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Pa
 
 
 def _language(recordings: Sequence[Utterance], model: DictConfig) -> str:
-    """The language of the recordings."""
+    """Return the language of the recordings. Raises UserError where the model needs to be told, or
+    lacks it."""
     name = model.get("name", "model")
-    found = sorted({each.language for each in recordings if each.language})
+    languages = sorted({each.language for each in recordings if each.language})
     if is_english_only(model.path):
-        if others := [each for each in found if each != "en"]:
+        if others := [each for each in languages if each != "en"]:
             raise UserError(
                 f"model={name}: knows English only, and the recordings are in {', '.join(others)}; "
                 "take a multilingual model, as model=base"
             )
         return "en"
-    if len(found) != 1:
+    if len(languages) != 1:
         raise UserError(
             f"data.language: model={name} knows several languages; name that of the recordings, as "
             "data.language=fr"
         )
-    return found[0]
+    return languages[0]
 
 
 def _transcribed(
     recordings: Sequence[Utterance], model: str, language: str, folder: Path
 ) -> Iterator[tuple[Utterance, str | None]]:
-    """The pieces of the recordings and why each is doubtful; what is new is kept in `folder`.
+    """Yield the pieces of the recordings and why each is doubtful; keep what is new in `folder`.
 
     A recording that cannot be read is named and left out.
     """
     path = folder / "transcripts.jsonl"
     known: dict[str, list[Any]] = {}
     if path.is_file():
-        content = path.read_bytes()
-        path.write_bytes(content[: content.rfind(b"\n") + 1])  # the last line of a killed call
-        known = {row["id"]: row["pieces"] for row in map(json.loads, text_lines(path))}
+        drop_torn_line(path)
+        known = {row["id"]: row["pieces"] for _, row in json_rows(path)}
     teacher = None
     with path.open("a", encoding="utf-8") as file:
         for i, each in enumerate(recordings):

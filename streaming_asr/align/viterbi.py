@@ -16,12 +16,12 @@ ANYTHING_COST = 0.05  # per frame, in nats: less than any other token pays in fo
 def align(
     log_probs: NDArray[np.float32], tokens: Sequence[int], blank: int
 ) -> list[tuple[int, int]] | None:
-    """Frames [first, last) of each token on the most probable path.
+    """Return the frames [first, last) of each token on the most probable path.
 
-    log_probs (frames, classes). The path visits every token in order, blanks where it likes, and
-    a blank between two equal tokens. `ANYTHING` is nearly as probable in a frame as the likeliest
-    class, blank or not: it takes all between its neighbours but the blanks at its edges. None where
-    there are fewer frames than the tokens need.
+    log_probs: (frames, classes), natural logarithms. The path visits every token in order, blanks
+    where it likes, and a blank between two equal tokens. `ANYTHING` is nearly as probable in a
+    frame as the likeliest class, blank or not: it takes all between its neighbours but the blanks
+    at its edges. None where there are fewer frames than the tokens need.
     """
     n_frames, n_tokens = len(log_probs), len(tokens)
     if n_tokens == 0:

@@ -39,7 +39,8 @@ class WhisperAligner:
         language: str | None = None,
         trim_pauses: bool = True,
     ) -> None:
-        """`language` where an utterance names none. Raises UserError without such a model."""
+        """Load the model. language: where an utterance names none. Raises UserError without such a
+        model."""
         from streaming_asr.whisper.decoder import Decoder, DecoderCache
         from streaming_asr.whisper.load import load_whisper
 
@@ -49,11 +50,12 @@ class WhisperAligner:
         self._language, self._trim = language, trim_pauses
 
     def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
-        """One by one, in order."""
+        """Yield the results one by one, in order."""
         return one_by_one(self.words, utterances)
 
     def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
-        """The words of the transcript with their times. UserError where they do not fit in."""
+        """Return the words of the transcript with their times. Raises UserError where they do not
+        fit in."""
         import torch
 
         from streaming_asr.whisper.alignment import alignment_map
@@ -89,11 +91,11 @@ class WhisperAligner:
                 self._decoder, self._cache, whisper.alignment_heads, prompt, tokens, n_frames
             )
         starts = [FRAME_S * frame for frame in cut(weights.double().cpu().numpy())]
-        found = [
+        timed = [
             TimedWord(word, starts[begin], starts[end])
             for word, begin, end in zip(written, [0, *ends], ends, strict=False)
         ]
-        return trim_pauses(found, samples) if self._trim else tuple(found)
+        return trim_pauses(timed, samples) if self._trim else tuple(timed)
 
     def _encode(self, samples: Samples, n_frames: int) -> Tensor:
         import torch
@@ -105,12 +107,14 @@ class WhisperAligner:
         whisper = self._whisper
         audio = torch.from_numpy(samples).to(whisper.device)
         padded = F.pad(audio[None], (0, whisper.context_frames * FRAME_SAMPLES - audio.numel()))
+        # Padded to the whole context, as in Whisper's training.
         hidden = encode_padded(whisper.model, log_mel(padded, whisper.n_mels))
         return hidden[:, :n_frames]
 
 
 def cut(weights: NDArray[np.float64]) -> list[int]:
-    """First frame of each row of `weights` (rows, frames) on the best cut of the frames.
+    """Return the first frame of each row of `weights`, (rows, frames), on the best cut of the
+    frames.
 
     The rows' stretches follow each other without a gap; the sum of the weights in them is the
     greatest. Each row has `TOKEN_FRAMES` frames or more, the last one (what follows the text) and
@@ -138,9 +142,9 @@ def cut(weights: NDArray[np.float64]) -> list[int]:
 
 
 def trim_pauses(words: Sequence[TimedWord], samples: Samples) -> tuple[TimedWord, ...]:
-    """Each word without the quiet at its two edges; a word that is all quiet stays as it is.
+    """Return each word without the quiet at its two edges; a word that is all quiet stays as it is.
 
-    For what is quiet see `result.loud_frames`.
+    samples: (n,) float32 at 16 kHz. For what is quiet see `result.loud_frames`.
     """
     heard = loud_frames(samples)
     trimmed = []

@@ -6,31 +6,18 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from streaming_asr.corpora.audio import SUFFIXES, File, duration_s
 from streaming_asr.corpora.loader import Loader, choose
-from streaming_asr.corpora.manifest import audio_files, manifest_text, scan_manifest
+from streaming_asr.corpora.manifest import audio_files, scan_manifest
+from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError
 from streaming_asr.files import HERE
 from streaming_asr.utterance import Utterance
 
-__all__ = ["MINI", "Corpus", "Folder", "Manifest", "Mini", "choose", "hash_of"]
+__all__ = ["MINI", "Folder", "Manifest", "Mini", "choose", "hash_of"]
 
 MINI = HERE / "data" / "mini"
-
-
-class Corpus(Protocol):
-    """What `run` needs of a corpus; `loader.Loader` gives it to all of ours."""
-
-    name: str
-    split: str
-
-    def utterances(self, limit: int | None = None) -> list[Utterance]:
-        """The utterances; `limit` takes that many of them, see `choose`."""
-
-    def data_hash(self) -> str:
-        """Changes when the references or the sizes of the audio files change."""
 
 
 @dataclass(eq=False)
@@ -52,7 +39,7 @@ class Manifest(Loader):
     def data_hash(self) -> str:
         if self.ids is not None:  # of those alone
             return super().data_hash()
-        return hash_of(manifest_text(self.path), [*audio_files(self.path), *self._beside()])
+        return hash_of(text_of(self.path), [*audio_files(self.path), *self._beside()])
 
 
 @dataclass(eq=False)
@@ -100,7 +87,7 @@ class Folder(Loader):
                 continue
             yield Utterance(
                 id=file.relative_to(self._root).with_suffix("").as_posix(),
-                text="" if file in without else " ".join(manifest_text(text).split()),
+                text="" if file in without else " ".join(text_of(text).split()),
                 audio=File(file),
                 duration_s=duration_s(file),
                 language=self.language,
@@ -110,7 +97,7 @@ class Folder(Loader):
     def data_hash(self) -> str:
         files = self.files()
         texts = [file.with_suffix(".txt") for file in files]
-        said = "\0".join(manifest_text(text) for text in texts if text.is_file())
+        said = "\0".join(text_of(text) for text in texts if text.is_file())
         return hash_of(said, [*files, *self._beside()])
 
     @property
@@ -137,7 +124,8 @@ class Folder(Loader):
 
 
 def hash_of(text: str, files: Iterable[Path]) -> str:
-    """Over the references and the files' names and sizes: reading all audio would be slow."""
+    """Return the sha256 of the references and of the files' names and sizes: reading all audio
+    would be slow."""
     digest = hashlib.sha256(text.encode())
     for file in files:
         digest.update(f"\0{file.name}\0{file.stat().st_size}".encode())

@@ -6,16 +6,14 @@ its times on the words of the transcript, or refuses where the two are not the s
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from streaming_asr.corpora.audio import Cut
-from streaming_asr.corpora.manifest import numbered
 from streaming_asr.corpora.nist import ctm_words
-from streaming_asr.corpora.rows import names_of
+from streaming_asr.corpora.rows import json_rows, names_of, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.text.normalise import light_key
 from streaming_asr.utterance import TimedWord, Utterance
@@ -82,18 +80,18 @@ def beside(utterance: Utterance) -> list[TimedWord] | None:
     if utterance.audio_path is None:
         return None
     audio = Path(utterance.audio_path)
-    found: list[TimedWord] | None = None
+    words: list[TimedWord] | None = None
     if (grid := audio.with_suffix(".TextGrid")).is_file():
-        found = read_textgrid(grid)
+        words = read_textgrid(grid)
     elif (ctm := audio.with_suffix(".ctm")).is_file():
-        found = next(iter(read_ctm(ctm).values()), None)
+        words = next(iter(read_ctm(ctm).values()), None)
     else:
         condensed = audio.with_name(audio.stem.rpartition("-")[0] + ".alignment.txt")
         if condensed.is_file():
-            found = read_condensed(condensed).get(audio.stem)
-    if found is not None and isinstance(utterance.audio, Cut):
-        found = within(found, utterance.audio.start_s, utterance.audio.end_s)
-    return found
+            words = read_condensed(condensed).get(audio.stem)
+    if words is not None and isinstance(utterance.audio, Cut):
+        words = within(words, utterance.audio.start_s, utterance.audio.end_s)
+    return words
 
 
 def with_words(utterance: Utterance, alignments: Alignments | None) -> Utterance:
@@ -105,28 +103,34 @@ def with_words(utterance: Utterance, alignments: Alignments | None) -> Utterance
     """
     if alignments is None and utterance.words is not None:
         return utterance
-    found = beside(utterance) if alignments is None else alignments.of(utterance)
-    if found is None:
+    aligned = beside(utterance) if alignments is None else alignments.of(utterance)
+    if aligned is None:
         return utterance if alignments is None else replace(utterance, words=None)
-    words = match(utterance.text, found)
+    return replace(utterance, words=laid_on(utterance, aligned))
+
+
+def laid_on(utterance: Utterance, aligned: Sequence[TimedWord]) -> tuple[TimedWord, ...]:
+    """Return the times of `aligned` on the words of the utterance's text. Raises UserError where
+    they are of another text."""
+    words = match(utterance.text, aligned)
     if words is None:
-        heard = " ".join(word.text for word in found)
+        heard = " ".join(word.text for word in aligned)
         raise UserError(
             f"{utterance.id}: its alignment is of another text: {_short(heard)} is aligned, "
             f"{_short(utterance.text)} is written; align it again"
         )
-    return replace(utterance, words=words)
+    return words
 
 
-def match(text: str, found: Sequence[TimedWord]) -> tuple[TimedWord, ...] | None:
-    """Return the times of `found` on the words of `text`, or None where the texts differ.
+def match(text: str, spoken: Sequence[TimedWord]) -> tuple[TimedWord, ...] | None:
+    """Return the times of `spoken` on the words of `text`, or None where the texts differ.
 
     One aligned word per written word is taken by order, if most of them are spelled alike (numbers
     may not be). Else written words are put together of aligned ones, letter by letter: "don't" of
     "don" and "'t"; an unknown word stands for one written word. Pure punctuation is not timed.
     """
     written = [word for word in text.split() if light_key(word)]
-    aligned = [word for word in found if word.text.lower() not in SILENCES]
+    aligned = [word for word in spoken if word.text.lower() not in SILENCES]
     if len(written) == len(aligned):
         known = [
             (a, b) for a, b in zip(written, aligned, strict=True) if b.text.lower() not in UNKNOWN
@@ -189,11 +193,11 @@ def read_textgrid(path: Path) -> list[TimedWord]:
 
 def read_ctm(path: Path) -> dict[str, list[TimedWord]]:
     """Return the words of each recording (or utterance) of a CTM file, in the order of time."""
-    found: dict[str, list[TimedWord]] = {}
+    words_of: dict[str, list[TimedWord]] = {}
     for name, words in ctm_words(path).items():
         timed = [TimedWord(word.text, word.start_s, word.end_s) for word in words]
-        found |= dict.fromkeys(names_of(name), timed)
-    return found
+        words_of |= dict.fromkeys(names_of(name), timed)
+    return words_of
 
 
 def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
@@ -202,8 +206,8 @@ def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
 
     The times are ends, an empty word is silence. Raises UserError for another line.
     """
-    found: dict[str, list[TimedWord]] = {}
-    for where, line in numbered(path):
+    words_of: dict[str, list[TimedWord]] = {}
+    for where, line in text_rows(path):
         fields = re.fullmatch(r'(\S+) "([^"]*)" "([^"]*)"\s*', line)
         try:
             words, ends = fields[2].split(","), [float(t) for t in fields[3].split(",")]  # type: ignore[index]
@@ -216,26 +220,23 @@ def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
                 "as many times as words"
             ) from error
         assert fields is not None
-        found[fields[1]] = [TimedWord(*row) for row in rows if row[0]]
-    return found
+        words_of[fields[1]] = [TimedWord(*row) for row in rows if row[0]]
+    return words_of
 
 
 def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
     """Return the words of a file that `align` wrote, or of a manifest, by utterance id."""
-    found: dict[str, list[TimedWord]] = {}
-    for where, line in numbered(path):
+    words_of: dict[str, list[TimedWord]] = {}
+    for where, row in json_rows(path):
         try:
-            row = json.loads(line)
             if row.get("words"):
-                found[row["id"]] = [
-                    TimedWord(str(w), float(a), float(b)) for w, a, b in row["words"]
-                ]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+                words = [TimedWord(str(w), float(a), float(b)) for w, a, b in row["words"]]
+                words_of[row["id"]] = words
+        except (ValueError, TypeError, KeyError) as error:
             raise UserError(
-                f'{where}: {line[:60]!r}; a line is {{"id": ..., "words": [[word, '
-                "start_s, end_s], ...]}"
+                f'{where}: a line is {{"id": ..., "words": [[word, start_s, end_s], ...]}}'
             ) from error
-    return found
+    return words_of
 
 
 def _letters(word: str) -> str:

@@ -34,9 +34,6 @@ PIECE_S = 60
 RATES_HZ = (2_000, 768_000)
 MAX_S = 24 * 3600.0
 SHORT_S = 0.1  # so much less may be decoded than a header states
-# Bit rates of layer III by the frame header's code from 1 on: of MPEG 1, and of 2 and 2.5.
-MP3_KBIT_S = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
-MP3_LOW_KBIT_S = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 UNKNOWN_SIZE = 2**31 - 512  # from here on a WAV header says "as long as it goes on"
 
 log = logging.getLogger(__name__)
@@ -80,7 +77,7 @@ def _opened(path: str | Path) -> Iterator[Any]:
                     f"{path}: its header states {file.samplerate} Hz, rates from {RATES_HZ[0]} to "
                     f"{RATES_HZ[1]} Hz are read; export the audio again."
                 )
-            if file.format == "MP3" and _length_is_a_guess(path):
+            if file.format == "MP3" and _length_is_a_guess(path, file.frames / file.samplerate):
                 raise UserError(
                     f"{path}: is an MP3 of variable bit rate that states no length, so its end "
                     f"would be lost; convert it: ffmpeg -i {Path(path).name} {Path(path).stem}.flac"
@@ -116,12 +113,8 @@ def _decoded(path: str | Path) -> Iterator[Samples]:
                 raise UserError(f"{path}: holds no audio track; give a recording with sound")
             track = container.streams.audio[0]
             stated_s = _length_s(container)
-            if stated_s > MAX_S:
-                raise UserError(
-                    f"{path}: states {stated_s / 3600:.0f} h, {MAX_S / 3600:.0f} h at most are "
-                    "read at once; cut it."
-                )
             resampler, n = Resampler(), 0
+            # FFmpeg's resampler, since frames come in pieces: its filter goes on over their edges.
             for frame in container.decode(track):
                 samples = resampler.of_frame(frame)
                 n += len(samples)
@@ -157,8 +150,8 @@ class Resampler:
 
     def of_frame(self, frame: Any) -> Samples:
         """Return the samples, (n,), that are ready after an `av.AudioFrame`; None ends it."""
-        made = [each.to_ndarray()[0] for each in self._swr.resample(frame)]
-        return np.concatenate(made or [np.zeros(0, np.float32)])
+        ready = [resampled.to_ndarray()[0] for resampled in self._swr.resample(frame)]
+        return np.concatenate(ready or [np.zeros(0, np.float32)])
 
     def of_samples(self, mono: Samples, rate: int) -> Samples:
         """Return the samples that are ready after the next `mono`, (n,), at `rate` Hz."""
@@ -172,7 +165,8 @@ class Resampler:
 
 
 def _check_whole(file: Any, path: str | Path) -> None:
-    """Raises UserError for a file that ends before its header or its last Ogg page says."""
+    """Raise UserError for a file that ends before its header or its last Ogg page says."""
+    # libsndfile repairs the sizes of a header in silence, and tells only its log.
     sizes = re.findall(
         r"(?:RIFF|FORM|data|SSND|Data Size) *: (\d+) \(should be (\d+)\)", file.extra_info
     )
@@ -193,34 +187,25 @@ def _check_whole(file: Any, path: str | Path) -> None:
         )
 
 
-def _length_is_a_guess(path: str | Path) -> bool:
-    """Return whether frames of an MP3 differ in bit rate and no header counts them.
+def _length_is_a_guess(path: str | Path, stated_s: float) -> bool:
+    """Return whether an MP3 whose header counts no frames is longer than `stated_s`.
 
-    The decoder then takes size over the first frame's bit rate for the length, and stops there.
+    libsndfile then takes its size over the bit rate of the first frame for the length, and stops
+    there: the end of a recording of variable bit rate would be lost.
     """
+    import av
+
     with Path(path).open("rb") as raw:
-        head = raw.read(10)
-        if head[:3] == b"ID3" and len(head) == 10:  # a tag, its length in 4 times 7 bits
-            raw.seek(10 + sum((head[9 - i] & 127) << 7 * i for i in range(4)))
-        else:
-            raw.seek(0)
-        begin = raw.read(4096)
-        if re.search(rb"(Xing|Info)...[\x01\x03\x05\x07\x09\x0b\x0d\x0f]|VBRI", begin, re.DOTALL):
-            return False
-        mp3 = begin + raw.read()
-    first = re.search(rb"\xff[\xf2\xf3\xfa\xfb\xe2\xe3][\x10-\xef]", mp3)
-    at, rate = (first.start(), mp3[first.start() + 2] >> 4) if first else (len(mp3), 0)
-    while at + 4 <= len(mp3) and mp3[at] == 255 and mp3[at + 1] & 230 == 226:
-        newest = mp3[at + 1] & 24 == 24  # MPEG 1; else 2 or, at half the rate again, 2.5
-        code, hz = mp3[at + 2] >> 4, (44_100, 48_000, 32_000, 0)[mp3[at + 2] >> 2 & 3]
-        if code != rate:
-            return True
-        if not (0 < code < 15 and hz):
-            break
-        kbit = (MP3_KBIT_S if newest else MP3_LOW_KBIT_S)[code - 1]
-        hz >>= 0 if newest else 1 if mp3[at + 1] & 16 else 2
-        at += (144_000 if newest else 72_000) * kbit // hz + (mp3[at + 2] >> 1 & 1)
-    return False
+        begin = raw.read(2**16)
+    if re.search(rb"(Xing|Info)...[\x01\x03\x05\x07\x09\x0b\x0d\x0f]|VBRI", begin, re.DOTALL):
+        return False
+    try:
+        with av.open(str(path)) as container:
+            track = container.streams.audio[0]
+            ticks = sum(packet.duration or 0 for packet in container.demux(track))
+            return ticks * float(track.time_base or 0) > stated_s + SHORT_S
+    except (av.FFmpegError, IndexError):  # the decoder that reads it says what is wrong
+        return False
 
 
 def _check_decoded(file: Any, n: int, stated: int, path: str | Path) -> None:
@@ -273,7 +258,8 @@ def _pieces(path: str | Path) -> Iterator[Samples]:
 
 
 def _next(file: Any, n: int, path: str | Path) -> np.ndarray[Any, Any]:
-    """The next `n` samples, (n, channels), fewer at the end. UserError for a hole in them."""
+    """Return the next `n` samples, (n, channels), fewer at the end. Raises UserError for a hole in
+    them."""
     data: np.ndarray[Any, Any] = file.read(n, dtype="float32", always_2d=True)
     if len(data) < n:
         _check_decoded(file, file.tell(), file.frames, path)
@@ -357,12 +343,6 @@ class Composed:
 
     def __call__(self) -> Samples:
         pieces: list[Samples] = []
-        gaps_s = sum(gap_s for _, gap_s in self.parts)
-        if gaps_s > MAX_S:
-            raise UserError(
-                f"{self.parts[0][0]}: `gap_s` adds up to {gaps_s:g} s of silence, "
-                f"{MAX_S:g} s at most are joined; correct it in the manifest."
-            )
         for path, gap_s in self.parts:
             pieces.append(load_audio(path))
             pieces.append(np.zeros(round(gap_s * SAMPLE_RATE), dtype=np.float32))

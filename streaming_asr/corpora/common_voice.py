@@ -26,7 +26,7 @@ from streaming_asr.corpora.loader import (
     recorded,
     scan_manifests,
 )
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -43,8 +43,8 @@ class CommonVoice(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         table = self.path / (self.language or "") / f"{self.split}.tsv"
-        if found := self.manifest_files(table, self.path / "clips"):
-            yield from scan_manifests(found, self.language)
+        if manifests := self.manifest_files(table, self.path / "clips"):
+            yield from scan_manifests(manifests, self.language)
             return
         remedy = "give data.path=<cv-corpus-.../<language>>"
         root = need_folder(self.path, "Common Voice", remedy, self.language or "")
@@ -69,13 +69,13 @@ class CommonVoice(Loader):
 
 
 def rows(table: Path) -> Iterator[dict[str, str]]:
-    """The lines of a table by the names of its columns."""
+    """Yield the lines of a table by the names of its columns."""
     lines = text_lines(table)
     return csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
 def is_split(table: Path) -> bool:
-    """Whether the table is one of a split: others lie beside them."""
+    """Return whether the table is one of a split: others lie beside them."""
     with table.open(encoding="utf-8") as file:
         return {"path", "sentence", "client_id"} <= set(file.readline().strip().split("\t"))
 

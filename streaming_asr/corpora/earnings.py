@@ -20,7 +20,7 @@ from pathlib import Path
 
 from streaming_asr.corpora.audio import File
 from streaming_asr.corpora.loader import Loader, is_there, missing, need_folder, need_split
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import TimedWord, Utterance
 
@@ -87,7 +87,7 @@ class Earnings(Loader):
 
 
 def read_nlp(path: Path) -> tuple[str, tuple[TimedWord, ...] | None]:
-    """The text of an .nlp file, and its words' times where every token has them."""
+    """Return the text of an .nlp file, and its words' times where every token has them."""
     lines = text_lines(path)
     rows = csv.DictReader(lines, delimiter="|", quoting=csv.QUOTE_NONE)
     if rows.fieldnames is None or not {"token", "punctuation"} <= set(rows.fieldnames):

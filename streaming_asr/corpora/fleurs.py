@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streaming_asr.corpora.loader import Loader, need_folder, need_split, recorded
-from streaming_asr.corpora.manifest import numbered
+from streaming_asr.corpora.rows import text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import Utterance
@@ -50,7 +50,7 @@ class Fleurs(Loader):
             )
         table = root / f"{self.split}.tsv"
         code = self.language.partition("_")[0]
-        for where, line in numbered(table):
+        for where, line in text_rows(table):
             fields = line.rstrip("\r").split("\t")
             if len(fields) < 6 or not fields[5].isdigit():
                 yield UserError(f"{where}: {len(fields)} fields; FLEURS has 7, the 6th the samples")

@@ -117,23 +117,23 @@ class HuggingFace(Loader):
         saved = (self.path / "dataset_info.json").is_file()
         try:
             if saved or (self.path / "dataset_dict.json").is_file():
-                found = datasets.load_from_disk(str(self.path))
+                table = datasets.load_from_disk(str(self.path))
             else:
-                found = datasets.load_dataset(self.source, self.config)
+                table = datasets.load_dataset(self.source, self.config)
         except Exception as error:  # datasets raises errors of many packages
             first = str(error).strip().split("\n")[0]
             raise UserError(
                 f"data.path={self.source}: datasets cannot load it ({first}); give the name of a "
                 "set on the hub where that can be reached, or a folder it was saved to"
             ) from error
-        if isinstance(found, datasets.DatasetDict):
-            if self.split not in found:
-                there = ", ".join(found) or "none"
+        if isinstance(table, datasets.DatasetDict):
+            if self.split not in table:
+                there = ", ".join(table) or "none"
                 raise UserError(f"data.split={self.split}: {self.source} has {there}")
-            found = found[self.split]
-        if self.audio_column in found.column_names:
-            found = found.cast_column(self.audio_column, datasets.Audio(decode=False))
-        return found
+            table = table[self.split]
+        if self.audio_column in table.column_names:
+            table = table.cast_column(self.audio_column, datasets.Audio(decode=False))
+        return table
 
 
 def _length_s(content: bytes) -> float:

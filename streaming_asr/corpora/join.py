@@ -28,23 +28,25 @@ class Joined:
     begins_s: tuple[float, ...]
 
     def __call__(self) -> Samples:
-        """The clips at their places, silence between them."""
+        """Return the clips at their places, silence between them, (n,) float32 mono 16 kHz."""
         end_s = self.begins_s[-1] + self.clips[-1].duration_s
         joined = np.zeros(round(end_s * SAMPLE_RATE), dtype=np.float32)
         for clip, begin_s in zip(self.clips, self.begins_s, strict=True):
             begin = round(begin_s * SAMPLE_RATE)
+            # A clip may be a sample longer than its corpus states.
             samples = clip.load()[: len(joined) - begin]
             joined[begin : begin + len(samples)] = samples
         return joined
 
 
 def clips_of(utterance: Utterance) -> tuple[Utterance, ...]:
-    """The clips that a joined utterance was made of; any other is its own only clip."""
+    """Return the clips that a joined utterance was made of; any other is its own only clip."""
     return utterance.audio.clips if isinstance(utterance.audio, Joined) else (utterance,)
 
 
 def join(utterances: Sequence[Utterance], join_s: float) -> list[Utterance]:
-    """Recordings of at most `join_s` made of each speaker's clips; a longer clip stands alone.
+    """Return recordings of at most `join_s` made of each speaker's clips; a longer clip stands
+    alone.
 
     The clips follow in the order of the hashes of their ids. The k-th recording of a speaker is
     named <speaker>-<join_s>s-<k>; each speaker's last one holds what is left and may be short.
@@ -72,6 +74,7 @@ def join(utterances: Sequence[Utterance], join_s: float) -> list[Utterance]:
     joined = []
     for speaker, clips in speakers.items():
         groups: list[list[Utterance]] = []
+        # In the corpus's order the sentences of one book would follow each other.
         for clip in sorted(clips, key=lambda clip: _hash(clip.id)):
             if groups and _end_s([*groups[-1], clip]) <= join_s:
                 groups[-1].append(clip)
@@ -82,7 +85,7 @@ def join(utterances: Sequence[Utterance], join_s: float) -> list[Utterance]:
 
 
 def joined_as(name: str, clips: Sequence[Utterance]) -> Utterance:
-    """The clips as one utterance; its words have times where those of all clips have."""
+    """Return the clips as one utterance; its words have times where those of all clips have."""
     begins_s = _begins_s(clips)
     words: list[TimedWord] | None = []
     for clip, begin_s in zip(clips, begins_s, strict=True):
@@ -105,6 +108,7 @@ def joined_as(name: str, clips: Sequence[Utterance]) -> Utterance:
 def _begins_s(clips: Sequence[Utterance]) -> list[float]:
     begins_s = [0.0]
     for before, after in itertools.pairwise(clips):
+        # From the ids, not from a generator: a pause stays the same whatever else is joined.
         share = int.from_bytes(_hash(f"{before.id}\0{after.id}")[:8]) / 2**64
         pause_s = round(PAUSE_S[0] + share * (PAUSE_S[1] - PAUSE_S[0]), 3)
         begins_s.append(begins_s[-1] + before.duration_s + pause_s)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from streaming_asr.corpora.audio import SUFFIXES, Cut
 from streaming_asr.corpora.loader import Loader, need_folder, recorded
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -84,7 +84,7 @@ class Kaldi(Loader):
 
     def _segments(self) -> dict[str, tuple[str, tuple[float, float] | None]]:
         path = self.path / "segments"
-        found: dict[str, tuple[str, tuple[float, float] | None]] = {}
+        cuts: dict[str, tuple[str, tuple[float, float] | None]] = {}
         for name, rest in pairs(path) if path.is_file() else ():
             try:
                 recording, begin, end = rest.split()
@@ -95,15 +95,16 @@ class Kaldi(Loader):
                     f"{path}: {name} {rest!r}; a line is `utterance recording begin end`, in "
                     "seconds, the end after the begin"
                 ) from error
-            found[name] = recording, (float(begin), float(end))
-        return found
+            cuts[name] = recording, (float(begin), float(end))
+        return cuts
 
     def _optional(self, name: str) -> dict[str, str]:
         path = self.path / name
         return dict(pairs(path)) if path.is_file() else {}
 
     def _file(self, source: str) -> Path | None:
-        """The audio file of a line of wav.scp; None for a pipe that does more than decode one."""
+        """Return the audio file of a line of wav.scp; None for a pipe that does more than decode
+        one."""
         if not source.endswith("|"):
             return Path(self.root).expanduser() / source
         words = source.removesuffix("|").split()
@@ -115,7 +116,7 @@ class Kaldi(Loader):
 
 
 def pairs(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of a file of Kaldi: a name and what follows it."""
+    """Yield the lines of a file of Kaldi: a name and what follows it."""
     for line in text_lines(path):
         if line.strip():
             name, *rest = line.split(maxsplit=1)

@@ -97,7 +97,7 @@ class LhotseCuts(Loader):
 
 
 def _plain_file(cut: Any) -> Path | None:
-    """The file of which the cut is a stretch and nothing more; None for any other cut."""
+    """Return the file of which the cut is a stretch and nothing more; None for any other cut."""
     recording = getattr(cut, "recording", None)
     if recording is None or recording.transforms or len(recording.sources) != 1:
         return None
@@ -108,7 +108,7 @@ def _plain_file(cut: Any) -> Path | None:
 
 
 def _code(language: str) -> str:
-    """Lhotse's recipes write a language's English name as often as its code."""
+    """Return a language's code: Lhotse's recipes write its English name as often."""
     from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
     return str(TO_LANGUAGE_CODE.get(language.lower(), language.partition("-")[0].lower()))

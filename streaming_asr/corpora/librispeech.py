@@ -3,8 +3,8 @@
     LibriSpeech/<split>/<speaker>/<chapter>/<speaker>-<chapter>-<utterance>.flac
     LibriSpeech/<split>/<speaker>/<chapter>/<speaker>-<chapter>.trans.txt     "id TEXT IN CAPITALS"
 
-LibriSpeech-PC gives the same recordings punctuation and case: one manifest per split, JSON lines
-with `audio_filepath` (relative to LibriSpeech/), `duration`, `text`.
+LibriSpeech-PC gives the same recordings punctuation and case: one manifest of NeMo's form per
+split, its paths relative to LibriSpeech/.
 
 A folder with `<split>.jsonl`, a manifest of such recordings, is read in its place; so is a folder
 of manifests with `ids`.
@@ -15,9 +15,8 @@ Word times: the TextGrids or `.alignment.txt` of LibriSpeech-Alignments, beside 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from streaming_asr.corpora.loader import (
@@ -28,7 +27,8 @@ from streaming_asr.corpora.loader import (
     recorded,
     scan_manifests,
 )
-from streaming_asr.corpora.manifest import numbered, text_lines
+from streaming_asr.corpora.nemo import Nemo
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -36,7 +36,7 @@ LANGUAGE = "en"
 
 
 def splits_folder(path: Path) -> Path:
-    """LibriSpeech/ itself, given it or the folder it was extracted in."""
+    """Return LibriSpeech/ itself, given it or the folder it was extracted in."""
     remedy = "give data.path=<the folder of LibriSpeech>"
     return need_folder(path, "LibriSpeech", remedy, "LibriSpeech")
 
@@ -52,8 +52,8 @@ class LibriSpeech(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         folders = (self.path / self.split, self.path / "LibriSpeech" / self.split)
-        if found := self.manifest_files(*folders):
-            yield from scan_manifests(found, LANGUAGE)
+        if manifests := self.manifest_files(*folders):
+            yield from scan_manifests(manifests, LANGUAGE)
             return
         root = splits_folder(self.path)
         there = [f.name for f in root.iterdir() if f.is_dir() and next(f.glob("*/*/*.flac"), None)]
@@ -94,15 +94,7 @@ class LibriSpeechPC(Loader):
         there = [file.stem for file in self.manifests.glob("*.json")]
         need_split(self.manifests, self.split, there, "LibriSpeech-PC")
         manifest = self.manifests / f"{self.split}.json"
-        for where, line in numbered(manifest):
-            try:
-                row = json.loads(line)
-                name, text, length_s = row["audio_filepath"], row["text"], float(row["duration"])
-            except (ValueError, KeyError, TypeError) as error:
-                yield UserError(f"{where}: no JSON with audio_filepath, duration, text ({error!r})")
-                continue
-            file = root / name
-            speaker = file.stem.partition("-")[0]
-            yield recorded(
-                file, text, where, duration_s=length_s, speaker=speaker, language=LANGUAGE
-            )
+        for each in Nemo(path=manifest, audio_root=root, language=LANGUAGE).scan():
+            if isinstance(each, Utterance):
+                each = replace(each, speaker=each.id.partition("-")[0])
+            yield each

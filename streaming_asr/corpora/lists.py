@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from streaming_asr.corpora.audio import duration_s
-from streaming_asr.corpora.manifest import numbered
+from streaming_asr.corpora.rows import text_rows
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import cache_root
 from streaming_asr.text.normalise import normaliser
@@ -71,22 +71,23 @@ class SpeechList:
 
     @property
     def use(self) -> str:
-        """What the list is for: `test` or `dev`."""
+        """Return what the list is for: `test` or `dev`."""
         return self.head["use"][0]
 
     @property
     def origin(self) -> str:
-        """The corpus and the split as they are given on a command line."""
+        """Return the corpus and the split as they are given on a command line."""
         return f"data={self.head['corpus'][0]} data.split={self.head['split'][0]}"
 
 
 def list_names() -> list[str]:
-    """The names of the lists, parts of others among them."""
+    """Return the names of the lists, parts of others among them."""
     return sorted([*(file.stem for file in FOLDER.glob("*.tsv")), *PARTS])
 
 
 def whole_list(name: str) -> str:
-    """The list that holds the speech of the list `name`: another one for a part, else itself."""
+    """Return the list that holds the speech of the list `name`: another one for a part, else
+    itself."""
     return PARTS[name][0] if name in PARTS else name
 
 
@@ -162,7 +163,7 @@ def obtained(ids: str | None) -> Path:
 
 
 def chosen_ids(ids: str) -> list[str]:
-    """The ids of a list, or of a file with an id at the beginning of each line.
+    """Return the ids of a list, or of a file with an id at the beginning of each line.
 
     Raises UserError for a name that is neither, and for an id that stands there twice.
     """
@@ -170,7 +171,7 @@ def chosen_ids(ids: str) -> list[str]:
     if ids in list_names() or not file.is_file():
         return list(speech_list(ids).rows)
     first: dict[str, str] = {}
-    for where, line in numbered(file):
+    for where, line in text_rows(file):
         name = line.split()[0]
         if name.startswith("#"):
             continue
@@ -215,7 +216,7 @@ def of_ids(found: Sequence[Utterance | UserError], ids: str) -> list[Utterance |
 
 
 def _named_in(problem: str, ids: Iterable[str]) -> str | None:
-    """The first of `ids` that `problem` names as a whole word."""
+    """Return the first of `ids` that `problem` names as a whole word."""
     return next(
         (
             name
@@ -237,7 +238,7 @@ def _missing(ids: str, missing: Sequence[str], known: SpeechList | None) -> str:
 def _as_listed(
     utterance: Utterance, known: SpeechList, unknown: Counter[str]
 ) -> Utterance | UserError:
-    """The utterance with the list's speaker, or how it is another one than the list's.
+    """Return the utterance with the list's speaker, or how it is another one than the list's.
 
     Counts a form that the list does not know in `unknown`.
     """
@@ -285,10 +286,10 @@ class _Index:
 def _index(uses: tuple[str, ...]) -> _Index:
     ids, speakers, texts = {}, {}, {}
     for file in sorted(FOLDER.glob("*.tsv")):
-        each = speech_list(file.stem)
-        if each.use in uses:
-            for row in each.rows.values():
-                ids[row.id] = speakers[row.speaker] = texts[row.text] = each.name
+        listed = speech_list(file.stem)
+        if listed.use in uses:
+            for row in listed.rows.values():
+                ids[row.id] = speakers[row.speaker] = texts[row.text] = listed.name
     return _Index(ids, speakers, texts)
 
 
@@ -305,7 +306,7 @@ class Said(Protocol):
     def language(self) -> str | None: ...
 
 
-def held_by(each: Said, uses: Sequence[str] = USES) -> tuple[str, str] | None:
+def held_by(said: Said, uses: Sequence[str] = USES) -> tuple[str, str] | None:
     """Return the frozen list that holds the utterance, its speaker or its text, and which of them;
     None where none does.
 
@@ -314,22 +315,22 @@ def held_by(each: Said, uses: Sequence[str] = USES) -> tuple[str, str] | None:
     their speakers too. Texts of fewer than four words are not compared, nor are those that are not
     English. uses: of the lists that are looked at.
     """
-    index, speaker = _index(tuple(uses)), each.speaker or ""
-    if each.id in index.ids:
-        return index.ids[each.id], f"utterance {each.id}"
-    reader = OF_READER.search(each.id)
+    index, speaker = _index(tuple(uses)), said.speaker or ""
+    if said.id in index.ids:
+        return index.ids[said.id], f"utterance {said.id}"
+    reader = OF_READER.search(said.id)
     people = [reader[1]] if reader else []
-    if not speaker.isdigit() or not each.id:
+    if not speaker.isdigit() or not said.id:
         people.append(speaker)
     if len(speaker) > DIGITS_OF_SPEAKER:
         people.append(speaker_hash(speaker))
     for person in people:
         if person in index.speakers:
             return index.speakers[person], f"speaker {person}"
-    if (each.language or "en") == "en" and len(normaliser("en").words(each.text)) >= LEAST_WORDS:
-        found = index.texts.get(text_hash(each.text))
-        if found is not None:
-            return found, f"text {each.text[:60]!r}"
+    if (said.language or "en") == "en" and len(normaliser("en").words(said.text)) >= LEAST_WORDS:
+        name = index.texts.get(text_hash(said.text))
+        if name is not None:
+            return name, f"text {said.text[:60]!r}"
     return None
 
 
@@ -337,13 +338,13 @@ def without_listed(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
     """Yield the utterances that no frozen list holds, for training; how many others there were,
     and the first of them, is told on standard error at the end."""
     left: dict[str, list[str]] = {}
-    for each in utterances:
-        found = held_by(each)
-        if found is None:
-            yield each
+    for utterance in utterances:
+        held = held_by(utterance)
+        if held is None:
+            yield utterance
         else:
-            why = "" if found[1] == f"utterance {each.id}" else f" ({found[1]})"
-            left.setdefault(found[0], []).append(f"{each.id}{why}")
+            why = "" if held[1] == f"utterance {utterance.id}" else f" ({held[1]})"
+            left.setdefault(held[0], []).append(f"{utterance.id}{why}")
     for name, those in sorted(left.items()):
         print(
             f"left out: {len(those)} utterances that the {speech_list(name).use} list {name} "
@@ -359,14 +360,14 @@ def refuse_listed(
 
     where: what holds it, as `train_data=FOLDER`. remedy: what to do about it.
     """
-    found = [held for each in said if (held := held_by(each, uses)) is not None]
+    found = [held for one in said if (held := held_by(one, uses)) is not None]
     if found:
         lists = Counter(name for name, _ in found)
-        told = ", ".join(f"{n} of {name}" for name, n in lists.items())
+        counts = ", ".join(f"{n} of {name}" for name, n in lists.items())
         name, what = found[0]
         raise UserError(
             f"{where}: {what} stands in the frozen {speech_list(name).use} list {name}, which must "
-            f"stay unheard ({told} in all); {remedy}"
+            f"stay unheard ({counts} in all); {remedy}"
         )
 
 

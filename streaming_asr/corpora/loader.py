@@ -35,10 +35,10 @@ CHECK = "`python -m streaming_asr.data check` names every one"
 
 
 def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance]:
-    """`limit` of the utterances, in their order; None takes all.
+    """Return `limit` of the utterances, in their order; None takes all.
 
-    Those with the smallest hashes of their ids: corpora are sorted by speaker, so the first ones
-    would be the voice of one person. A larger limit contains every smaller one.
+    They are those with the smallest hashes of their ids: corpora are sorted by speaker, so the
+    first ones would be the voice of one person. A larger limit contains every smaller one.
     """
     if limit is None or limit >= len(utterances):
         return list(utterances)
@@ -50,14 +50,14 @@ def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance
 
 
 def _first_of_each(utterances: Sequence[Utterance], n: int) -> list[Utterance]:
-    """The first `n` utterances of each speaker, in their order."""
+    """Return the first `n` utterances of each speaker, in their order."""
     seen: Counter[str | None] = Counter()
-    found = []
+    chosen = []
     for utterance in utterances:
         seen[utterance.speaker] += 1
         if seen[utterance.speaker] <= n:
-            found.append(utterance)
-    return found
+            chosen.append(utterance)
+    return chosen
 
 
 @dataclass(kw_only=True, eq=False)
@@ -103,19 +103,19 @@ class Loader(ABC):
             raise UserError(f"data.per_speaker={self.per_speaker}: 1 or more, or null for all")
 
     def called(self) -> str:
-        """The corpus's name in results, where none is given."""
+        """Return the corpus's name in results, where none is given."""
         return self.kind or self.path.parent.name or self.path.name
 
     @abstractmethod
     def scan(self) -> Iterator[Utterance | UserError]:
-        """Every utterance of the split, in the corpus's order; in place of one that is not whole,
-        the error that names it. A duration that only the audio's header tells is left 0.
+        """Yield every utterance of the split, in the corpus's order; in place of one that is not
+        whole, the error that names it. A duration that only the audio's header tells is left 0.
 
         Raises UserError where the corpus or the split is not there at all.
         """
 
     def utterances(self, limit: int | None = None) -> list[Utterance]:
-        """The utterances. Raises UserError where any of the split is missing or broken."""
+        """Return the utterances. Raises UserError where any of the split is missing or broken."""
         found = self._scanned
         problems = [each for each in found if isinstance(each, UserError)]
         if problems:
@@ -127,6 +127,7 @@ class Loader(ABC):
         if self.per_speaker is not None:
             whole = _first_of_each(whole, self.per_speaker)
         chosen = choose(whole, self.limit if limit is None else limit)
+        # Word times belong to clips, so joined recordings are taken apart and joined again.
         clips = [self._timed(clip) for utterance in chosen for clip in clips_of(utterance)]
         if self.time is not None:
             clips = self.time(clips)
@@ -141,11 +142,11 @@ class Loader(ABC):
         return with_noise(chosen, snr_db=self.snr_db, noise=self.noise)
 
     def languages(self) -> set[str]:
-        """Those that the utterances name."""
+        """Return the languages that the utterances name."""
         return {u.language for u in self._scanned if isinstance(u, Utterance) and u.language}
 
     def check(self) -> Iterator[Utterance | UserError]:
-        """All there is, with word times; problems in their places."""
+        """Yield all there is, with word times; problems in their places."""
         for each in self._scanned:
             try:
                 yield self._timed(each) if isinstance(each, Utterance) else each
@@ -166,7 +167,7 @@ class Loader(ABC):
 
     @cached_property
     def _scanned(self) -> list[Utterance | UserError]:
-        found: list[Utterance | UserError] = []
+        scanned: list[Utterance | UserError] = []
         split_of: dict[str, str] = {}
         for split, each in self._of_each_split():
             if isinstance(each, Utterance) and each.id in split_of:
@@ -179,14 +180,14 @@ class Loader(ABC):
             elif isinstance(each, Utterance):
                 split_of[each.id] = split
                 each = _writable(each)
-            found.append(each)
-        if not found:
+            scanned.append(each)
+        if not scanned:
             raise UserError(f"{self.path}: no utterance in split {self.split!r} of {self.name}")
-        return found if self.ids is None else of_ids(found, self.ids)
+        return scanned if self.ids is None else of_ids(scanned, self.ids)
 
     def _of_each_split(self) -> Iterator[tuple[str, Utterance | UserError]]:
         for split in self._several or [self.split]:
-            part = copy.copy(self)
+            part = copy.copy(self)  # `scan` knows of one split only
             part.split = split
             yield from ((split, each) for each in part.scan())
 
@@ -198,11 +199,11 @@ class Loader(ABC):
             return []
         if self.path.suffix == ".jsonl" and self.path.is_file():
             return [self.path]
-        found = sorted(self.path.glob("*.jsonl")) if self.path.is_dir() else []
-        return [file for file in found if self.ids is not None or file.stem == self.split]
+        manifests = sorted(self.path.glob("*.jsonl")) if self.path.is_dir() else []
+        return [file for file in manifests if self.ids is not None or file.stem == self.split]
 
     def _beside(self) -> list[Path]:
-        """The files of noise and of word times that were named."""
+        """Return the files of noise and of word times that were named."""
         noise = noise_files(self.noise) if self.noise else []
         return [*noise, *(self._alignments.files if self._alignments else ())]
 
@@ -221,7 +222,7 @@ class Loader(ABC):
 
 
 def _writable(utterance: Utterance) -> Utterance | UserError:
-    """The utterance, or what is wrong where its strings cannot be written as UTF-8."""
+    """Return the utterance, or what is wrong where its strings cannot be written as UTF-8."""
     for key in ("id", "text", "speaker", "language", "audio_path"):
         try:
             (getattr(utterance, key) or "").encode()
@@ -234,8 +235,8 @@ def _writable(utterance: Utterance) -> Utterance | UserError:
 
 
 def several_splits(split: Any) -> list[str]:
-    """The names where `split` is a list of them, else none. Raises UserError for an empty list, and
-    for a name that stands there twice."""
+    """Return the names where `split` is a list of them, else none. Raises UserError for an empty
+    list, and for a name that stands there twice."""
     if not isinstance(split, list | tuple):
         return []
     names = list(map(str, split))
@@ -257,14 +258,14 @@ def scan_manifests(files: Iterable[Path], language: str | None) -> Iterator[Utte
 
 
 def need_folder(path: Path, what: str, remedy: str, inner: str = "") -> Path:
-    """`path`, which must be a folder, or the folder `inner` in it where there is one."""
+    """Return `path`, which must be a folder, or the folder `inner` in it where there is one."""
     if not path.is_dir():
         raise UserError(f"{path}: no such folder, and {what} has one; {remedy}")
     return path / inner if (path / inner).is_dir() else path
 
 
 def need_split(folder: Path, split: str, there: Iterable[str], what: str) -> None:
-    """Raises UserError, with what there is, where `split` is not `there`."""
+    """Raise UserError, with what there is, where `split` is not `there`."""
     names = sorted(there)
     if split not in names:
         raise UserError(
@@ -274,26 +275,27 @@ def need_split(folder: Path, split: str, there: Iterable[str], what: str) -> Non
 
 
 def missing(file: Path, where: str) -> UserError:
-    """The error for a recording that the transcripts name and the folder lacks."""
+    """Return the error for a recording that the transcripts name and the folder lacks."""
     return UserError(f"{where}: {file} is missing or empty; extract or download the archive again")
 
 
 def recorded(
     file: Path, text: str, where: str, *, name: str | None = None, **fields: Any
 ) -> Utterance | UserError:
-    """The utterance of a recording, named as its file or `name`; where the recording or its text is
-    not there, the error that says so. fields: of the utterance, as `Utterance` has them."""
+    """Return the utterance of a recording, named as its file or `name`; where the recording or its
+    text is not there, the error that says so. fields: of the utterance, as `Utterance` has them."""
     if not is_there(file):
         return missing(file, where)
     text = " ".join(text.split())
     if not text:
         return UserError(f"{where}: {name or file.stem} has no text; mend or remove the line")
-    given = {"audio": File(file), "duration_s": 0.0, **fields}
-    return Utterance(id=name or file.stem, text=text, audio_path=str(file), **given)
+    known = {"audio": File(file), "duration_s": 0.0, **fields}
+    return Utterance(id=name or file.stem, text=text, audio_path=str(file), **known)
 
 
 def is_there(file: Path) -> bool:
-    """Whether the recording exists and has content: a broken extraction leaves empty files."""
+    """Return whether the recording exists and has content: a broken extraction leaves empty
+    files."""
     try:
         return file.stat().st_size > 0
     except OSError:

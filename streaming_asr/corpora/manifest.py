@@ -20,8 +20,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.corpora.audio import MAX_S, Composed, File, duration_s
+from streaming_asr.corpora.audio import Composed, File, duration_s
 from streaming_asr.corpora.noise import Noisy
+from streaming_asr.corpora.rows import json_row, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import validator, write_text
 from streaming_asr.method import SAMPLE_RATE
@@ -51,52 +52,21 @@ def read_manifest(path: str | Path) -> list[Utterance]:
 
 def scan_manifest(path: Path) -> Iterator[Utterance | UserError]:
     """Yield each line's utterance, or the error that says what is wrong with the line."""
-    first_line: dict[str, int] = {}
-    for number, line in enumerate(text_lines(path), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
+    places: dict[str, str] = {}
+    for where, line in text_rows(path):
         try:
             utterance = _utterance(_row(line, where), path.parent, where)
         except UserError as error:
             yield error
             continue
-        if utterance.id in first_line:
+        before = places.setdefault(utterance.id, where)
+        if before != where:
             yield UserError(
-                f"{where}: id {utterance.id!r} stands in line {first_line[utterance.id]} already; "
+                f"{where}: id {utterance.id!r} stands in {before.rpartition(', ')[2]} already; "
                 "ids must differ: give each line its own `id`."
             )
             continue
-        first_line[utterance.id] = number
         yield utterance
-
-
-def manifest_text(path: Path) -> str:
-    """Return the text of a manifest. Raises UserError where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such manifest; correct the path.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not readable as a UTF-8 text file ({error}).") from error
-
-
-def text_lines(path: Path) -> list[str]:
-    r"""The lines of a text file, ended by \n or \r\n alone.
-
-    Not `splitlines`: a transcript may hold U+2028 and its like. Raises UserError as
-    `manifest_text` does.
-    """
-    text = manifest_text(path)
-    return text.removesuffix("\n").split("\n") if text else []
-
-
-def numbered(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield ("file, line n", line) of every line that is not blank. Raises UserError as
-    `manifest_text` does."""
-    for number, line in enumerate(text_lines(path), start=1):
-        if line.strip():
-            yield f"{path}, line {number}", line
 
 
 def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
@@ -145,32 +115,20 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
 def audio_files(path: Path) -> list[Path]:
     """Return every audio file that a manifest names, without repetition, in its order."""
     files: dict[Path, None] = {}
-    for where, line in numbered(path):
+    for where, line in text_rows(path):
         for file, _ in _files(_row(line, where), path.parent, where):
             files[file] = None
     return list(files)
 
 
 def _row(line: str, where: str) -> dict[str, Any]:
-    """The object of a line, checked against `SCHEMA`. Raises UserError with the field's name."""
+    """Return the object of a line, checked against `SCHEMA`. Raises UserError with the field's
+    name."""
     import fastjsonschema
 
+    row = json_row(line, where)
     try:
-        row = json.loads(line, parse_constant=str)  # NaN, Infinity: no numbers in JSON
-        if not isinstance(row, dict):
-            raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
-        line.encode()
-        json.dumps(row, ensure_ascii=False).encode()  # \ud800 is JSON, but no text
         validator(SCHEMA_FILE)(row)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise UserError(
-            f"{where}: not JSON ({error}): {line[:60]!r}; write one JSON object per line."
-        ) from error
-    except UnicodeEncodeError as error:
-        field = next((key for key, value in row.items() if _is_broken(value)), "a name")
-        raise UserError(
-            f"{where}: `{field}` holds half of a UTF-16 pair ({error.reason}); write UTF-8."
-        ) from error
     except fastjsonschema.JsonSchemaValueException as error:
         field = error.path[1] if len(error.path) > 1 else _missing(row)
         remedy = SCHEMA["properties"][field]["description"]
@@ -186,16 +144,8 @@ def _missing(row: dict[str, Any]) -> str:
     return next(key for key in wanted if key not in row)
 
 
-def _is_broken(value: Any) -> bool:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, float]]:
-    """The row's recordings, each with the silence after it in seconds."""
+    """Return the row's recordings, each with the silence after it in seconds."""
     files: list[tuple[Path, float]] = []
     for part in row.get("parts", [row]):
         name = part["audio_filepath"]
@@ -221,7 +171,7 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
         audio=clean
         if noise is None
         else Noisy(clean, noise["kind"], float(noise["snr_db"]), int(noise["seed"])),
-        duration_s=float(length_s) if length_s <= MAX_S else 0.0,  # loading refuses it
+        duration_s=float(length_s),
         speaker=_name(row, "speaker"),
         language=_name(row, "language"),
         age=None if row.get("age") is None else int(row["age"]),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streaming_asr.corpora.loader import Loader, Split, is_there, need_folder, need_split, recorded
-from streaming_asr.corpora.manifest import numbered
+from streaming_asr.corpora.rows import text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -52,7 +52,7 @@ class Mls(Loader):
         need_split(root, self.split, there, self.name)
         folder = root / self.split
         transcripts = folder / "transcripts.txt"
-        for where, line in numbered(transcripts):
+        for where, line in text_rows(transcripts):
             name, _, text = line.partition("\t")
             if not text.strip() or name.count("_") != 2:
                 yield UserError(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from streaming_asr.corpora.audio import Cut, File
 from streaming_asr.corpora.loader import Loader, is_there, missing
-from streaming_asr.corpora.manifest import numbered
+from streaming_asr.corpora.rows import text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -34,7 +34,7 @@ class Nemo(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         root = Path(self.audio_root).expanduser() if self.audio_root else self.path.parent
-        for where, line in numbered(self.path):
+        for where, line in text_rows(self.path):
             try:
                 row = json.loads(line)
                 file = root / row["audio_filepath"]

@@ -44,7 +44,7 @@ def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
 
     Raises UserError for a line of another form.
     """
-    found: dict[str, list[CtmWord]] = {}
+    words_of: dict[str, list[CtmWord]] = {}
     for where, line in _rows(path):
         fields = line.split()
         if len(fields) not in (5, 6):
@@ -57,10 +57,10 @@ def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
         if len(fields) == 6 and fields[5] not in ("NA", "-"):
             confidence = numbers([fields[5]], where)[0]
         word = CtmWord(fields[4], begin_s, round(begin_s + length_s, 6), confidence)
-        found.setdefault(fields[0], []).append(word)
-    for words in found.values():
+        words_of.setdefault(fields[0], []).append(word)
+    for words in words_of.values():
         words.sort(key=lambda word: word.start_s)
-    return found
+    return words_of
 
 
 def segments(path: Path) -> dict[str, list[Segment]]:
@@ -69,7 +69,7 @@ def segments(path: Path) -> dict[str, list[Segment]]:
 
     Raises UserError for transcript alternatives ({ a / b }): they have no one text.
     """
-    found: dict[str, list[Segment]] = {}
+    segments_of: dict[str, list[Segment]] = {}
     for where, line in _rows(path):
         fields = line.split(maxsplit=5)
         if len(fields) < 5:
@@ -87,10 +87,10 @@ def segments(path: Path) -> dict[str, list[Segment]]:
                 "choose one of them."
             )
         if text != IGNORED:
-            found.setdefault(fields[0], []).append(Segment(fields[2], start_s, end_s, text))
-    for parts in found.values():
+            segments_of.setdefault(fields[0], []).append(Segment(fields[2], start_s, end_s, text))
+    for parts in segments_of.values():
         parts.sort(key=lambda segment: (segment.start_s, segment.end_s))
-    return found
+    return segments_of
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str]]:

@@ -136,6 +136,7 @@ def mix(samples: NDArray[np.float32], kind: str, snr_db: float, seed: int) -> ND
 
 def _shaped(noise: NDArray[np.float64], gain: Callable[..., NDArray[np.float64]]) -> NDArray:
     """Return `noise` filtered by `gain`, a function of the frequency in Hz."""
+    # In one piece over the whole length, so it goes round without an edge.
     spectrum = np.fft.rfft(noise) * gain(np.fft.rfftfreq(noise.size, 1 / SAMPLE_RATE))
     return np.fft.irfft(spectrum, noise.size)
 
@@ -189,7 +190,8 @@ KINDS: dict[str, Callable[[int, np.random.Generator], NDArray[np.float64]]] = {
 
 
 def in_room(samples: NDArray[np.float32], reverberation_s: float, seed: int) -> NDArray[np.float32]:
-    """`samples`, (n,) at 16 kHz, as heard in a room; as long and as strong (mean power) as before.
+    """Return `samples`, (n,) float32 at 16 kHz, as heard in a room; as long and as strong (mean
+    power) as before.
 
     The room's response is noise that falls by 60 dB in `reverberation_s` seconds, from 6 ms behind
     the direct sound on, 0 to 12 dB weaker than it as a whole.
@@ -209,7 +211,8 @@ def in_room(samples: NDArray[np.float32], reverberation_s: float, seed: int) -> 
 
 
 def telephone_band(samples: NDArray[np.float32]) -> NDArray[np.float32]:
-    """`samples`, (n,) at 16 kHz, with what a telephone line lets through: 300 to 3400 Hz.
+    """Return `samples`, (n,) float32 at 16 kHz, with what a telephone line lets through: 300 to
+    3400 Hz.
 
     The edges fall over 100 and 200 Hz; what lies outside is 40 dB weaker.
     """

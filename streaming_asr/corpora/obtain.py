@@ -20,7 +20,7 @@ from pathlib import Path
 from streaming_asr.corpora.audio import duration_s
 from streaming_asr.corpora.common_voice import is_split, rows
 from streaming_asr.corpora.lists import SpeechList, place_of, speech_list, text_hash
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.files import kept
 
@@ -53,16 +53,16 @@ def _make(listed: SpeechList, target: Path) -> None:
                 raise UserError(
                     f"{listed.name}: its sources hold no {what} of {name}; {_instead(listed)}"
                 )
-            found = hashlib.sha256(recordings[name].read_bytes()).hexdigest()
-            form = next((form for form, known in row.files.items() if known == found), None)
+            digest = hashlib.sha256(recordings[name].read_bytes()).hexdigest()
+            form = next((form for form, known in row.files.items() if known == digest), None)
             if form is None or text_hash(texts[name]) != row.text:
                 raise UserError(
                     f"{listed.name}: {recordings[name].name} or its text is not the one that is "
-                    f"listed (sha256 {found[:12]}...); {_instead(listed)}"
+                    f"listed (sha256 {digest[:12]}...); {_instead(listed)}"
                 )
             file = target / f"{name}.{form}"
             shutil.copyfile(recordings[name], file)
-            told = {
+            line = {
                 "id": name,
                 "audio_filepath": file.name,
                 "duration": round(duration_s(file), 4),
@@ -70,7 +70,7 @@ def _make(listed: SpeechList, target: Path) -> None:
                 "speaker": row.speaker,
                 "language": listed.head["language"][0],
             }
-            lines.append(json.dumps(told, ensure_ascii=False) + "\n")
+            lines.append(json.dumps(line, ensure_ascii=False) + "\n")
         (target / MANIFEST).write_text("".join(lines), encoding="utf-8")
 
 
@@ -94,7 +94,7 @@ def clone(source: str, wanted: Sequence[str], folder: Path, name: str, instead: 
     repository, _, rest = source.partition("@")
     commit = rest.partition(":")[0]
     folder.mkdir(parents=True)
-    for command, given in (
+    for command, standard_input in (
         (["init", "--quiet"], None),
         (["remote", "add", "origin", f"{HOST}{repository}.git"], None),
         (["sparse-checkout", "set", "--no-cone", "--stdin"], "\n".join(wanted)),
@@ -105,11 +105,11 @@ def clone(source: str, wanted: Sequence[str], folder: Path, name: str, instead: 
             done = subprocess.run(
                 ["git", *command],
                 cwd=folder,
-                input=given,
+                input=standard_input,
                 capture_output=True,
                 text=True,
                 errors="replace",
-                env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+                env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},  # else it waits for a password
             )
             reason = done.stderr.strip().rpartition("\n")[2] if done.returncode else None
         except FileNotFoundError:
@@ -128,7 +128,7 @@ def _instead(listed: SpeechList) -> str:
 
 
 def _recordings(folders: list[Path], listed: SpeechList) -> dict[str, Path]:
-    """The recordings below the folders by their names without the ending."""
+    """Return the recordings below the folders by their names without the ending."""
     return {
         file.stem: file
         for folder in folders

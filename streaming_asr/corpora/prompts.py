@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from streaming_asr.corpora import Manifest, hash_of
-from streaming_asr.corpora.manifest import manifest_text
+from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError
 from streaming_asr.files import cache_root, kept
 from streaming_asr.method import SAMPLE_RATE
@@ -42,7 +42,8 @@ MANIFEST, SOURCE, COPYRIGHT = "prompts.jsonl", "source.json", "copyright"
 
 
 def packages(language: str) -> tuple[str, str]:
-    """The Debian packages of a language: transcripts, audio. Raises UserError for no language."""
+    """Return the Debian packages of a language: transcripts, audio. Raises UserError for no
+    language."""
     if language not in LANGUAGES:
         raise UserError(
             f"language={language}: the prompts are in {', '.join(LANGUAGES)}; choose one of them"
@@ -52,12 +53,12 @@ def packages(language: str) -> tuple[str, str]:
 
 
 def place_of(language: str) -> Path:
-    """Where the prompts of a language are kept once they are there."""
+    """Return where the prompts of a language are kept once they are there."""
     return cache_root() / "prompts" / language
 
 
 def fetch_prompts(language: str) -> Path:
-    """The folder of the prompts, obtained on first use; nothing is left half made.
+    """Return the folder of the prompts, obtained on first use; nothing is left half made.
 
     Taken from the packages unpacked in <cache>/prompts/unpacked, else from those installed, else
     downloaded. Raises UserError where they cannot be had.
@@ -85,7 +86,8 @@ def _make(language: str, names: Sequence[str], target: Path) -> None:
 
 
 def _download(names: Sequence[str], folder: Path, by_hand: Path) -> list[Path]:
-    """The .deb files. Without apt-get, or where it finds nothing, the error says what to do."""
+    """Return the .deb files. Without apt-get, or where it finds nothing, the error says what to
+    do."""
     instead = (
         f"where there is a Debian or Ubuntu, `apt-get download {' '.join(names)}`, then "
         f"`dpkg-deb -x FILE {by_hand}` with both files"
@@ -129,25 +131,26 @@ def _transcripts(root: Path, language: str) -> Path:
 
 
 def _audio(root: Path, language: str) -> Path | None:
-    """The folder of the voice, as en_US_f_Allison."""
-    found = sorted((root / SOUNDS).glob(f"{language}_*"))
-    return next((folder for folder in found if next(folder.rglob("*.g722"), None)), None)
+    """Return the folder of the voice, as en_US_f_Allison."""
+    voices = sorted((root / SOUNDS).glob(f"{language}_*"))
+    return next((folder for folder in voices if next(folder.rglob("*.g722"), None)), None)
 
 
 def texts(content: str) -> dict[str, str]:
-    """Name -> transcript of the clips that are kept, of a file of lines `name: transcript`."""
-    found = {}
+    """Return name -> transcript of the clips that are kept, of a file of lines `name:
+    transcript`."""
+    text_of_clip = {}
     for line in content.removeprefix("\ufeff").split("\n"):
         name, colon, text = line.partition(":")
         text = text.strip()
         is_note = text.startswith(("(", "[", "<"))
         if colon and not line.startswith(";") and not is_note and len(text.split()) >= MIN_WORDS:
-            found[name.strip()] = text
-    return found
+            text_of_clip[name.strip()] = text
+    return text_of_clip
 
 
 def write(root: Path, language: str, target: Path) -> None:
-    """The prompts of unpacked packages below `root` as a folder of FLAC with a manifest."""
+    """Write the prompts of unpacked packages below `root` as a folder of FLAC with a manifest."""
     import soundfile
 
     transcripts, voice = _transcripts(root, language), _audio(root, language)
@@ -185,7 +188,7 @@ def write(root: Path, language: str, target: Path) -> None:
 
 
 def decode_g722(path: Path) -> np.ndarray:
-    """The samples of a G.722 file of 64 kbit/s, (n,) int16 at 16 kHz. Raises UserError."""
+    """Return the samples of a G.722 file of 64 kbit/s, (n,) int16 at 16 kHz. Raises UserError."""
     import av
 
     try:
@@ -201,15 +204,15 @@ def decode_g722(path: Path) -> np.ndarray:
 
 
 def licence(copyright_file: Path, language: str) -> str:
-    """Licence and attribution of a language, from the package's copyright file (DEP 5)."""
-    found: dict[str, dict[str, str]] = {}
+    """Return licence and attribution of a language, from the package's copyright file (DEP 5)."""
+    stanzas: dict[str, dict[str, str]] = {}
     for stanza in copyright_file.read_text(encoding="utf-8").split("\n\n"):
         fields = dict(
             line.split(": ", 1) for line in stanza.split("\n") if ": " in line and line[0] != " "
         )
         if "Files" in fields:
-            found[fields["Files"]] = fields
-    own = found.get(f"{language}-*") or found.get("*", {})
+            stanzas[fields["Files"]] = fields
+    own = stanzas.get(f"{language}-*") or stanzas.get("*", {})
     return (
         f"{own.get('License', 'see the copyright file')}, copyright "
         f"{own.get('Copyright', 'of its authors')} (Debian package {packages(language)[0]})"
@@ -236,12 +239,13 @@ class Prompts(Manifest):
         yield from super().scan()
 
     def data_hash(self) -> str:
-        """Of what was read of the packages, and of noise and alignments where they are given."""
-        source = json.loads(manifest_text(self._folder() / SOURCE))
+        """Return the hash of what was read of the packages, and of noise and alignments that are
+        named."""
+        source = json.loads(text_of(self._folder() / SOURCE))
         return hash_of(str(source["sha256"]), self._beside())
 
     def licence(self) -> str:
-        """Licence and attribution, as the package states them."""
+        """Return licence and attribution, as the package states them."""
         return licence(self._folder() / COPYRIGHT, self.split)
 
     def _folder(self) -> Path:

@@ -14,60 +14,85 @@ AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
 MOST = 1e9  # the largest time that is read: 31 years in seconds, 11 days in milliseconds
 
 
-def text_rows(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield ("file, line n", line) of every line that is not blank."""
+def text_of(path: Path) -> str:
+    """Return the text of a UTF-8 file, its line ends as line feeds. Raises UserError where it
+    cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); correct the path.") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: no UTF-8 text ({error}); convert it first.") from error
+
+
+def text_lines(path: Path) -> list[str]:
+    """Return the lines of a text file. Raises UserError as `text_of` does."""
+    text = text_of(path)
     # Not splitlines(): a transcript may hold U+2028 and its like.
-    for number, line in enumerate(text.split("\n"), start=1):
-        line = line.removesuffix("\r")
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def text_rows(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield ("file, line n", line) of every line that is not blank. Raises UserError as `text_of`
+    does."""
+    for number, line in enumerate(text_lines(path), start=1):
         if line.strip():
             yield f"{path}, line {number}", line
 
 
+def json_row(line: str, where: str) -> dict[str, Any]:
+    """Return the JSON object of a line. Raises UserError, which begins with `where`, for a line
+    that is none; NaN and Infinity, which JSON lacks, become strings."""
+    try:
+        row = json.loads(line, parse_constant=str)
+        if "\\u" in line:  # half of a UTF-16 pair is JSON, but no text
+            json.dumps(row, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{where}: not JSON ({error}): {line[:60]!r}; write one JSON object per line, and cut "
+            "a torn last line off."
+        ) from error
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
+    return row
+
+
 def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the same for files of one JSON object per line."""
-    for where, line in text_rows(path):
-        try:
-            row = json.loads(line)
-            if "\\u" in line:  # half of a UTF-16 pair is JSON, but no text
-                json.dumps(row, ensure_ascii=False).encode()
-        except (ValueError, RecursionError) as error:
-            raise UserError(
-                f"{where}: not JSON ({error}): {line[:60]!r}; cut a torn last line off, or name "
-                "the format it is in."
-            ) from error
-        if not isinstance(row, dict):
-            raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
-        yield where, row
+    """Yield ("file, line n", object) of a file of one JSON object per line. Raises UserError as
+    `text_of` and `json_row` do."""
+    return ((where, json_row(line, where)) for where, line in text_rows(path))
+
+
+def drop_torn_line(path: Path) -> None:
+    """Drop a last line without its end, which a process that was killed left half written."""
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        path.write_bytes(whole)
 
 
 def numbers(values: Any, where: str) -> list[float]:
     """Return `values` as numbers from 0 to MOST."""
     try:
-        found = [float(value) for value in values]
+        as_floats = [float(value) for value in values]
     except OverflowError as error:
         raise UserError(f"{where}: a number is too large; times are {MOST:g} at most.") from error
     except (TypeError, ValueError) as error:
         raise UserError(f"{where}: {str(values)[:60]} is no list of numbers.") from error
-    for value in found:
+    for value in as_floats:
         if not 0.0 <= value <= MOST:  # nor NaN
             raise UserError(f"{where}: {value} is no time; times are from 0 to {MOST:g}.")
-    return found
+    return as_floats
 
 
 def files(path: Path, suffixes: Sequence[str]) -> list[Path]:
     """Return `path`, or the files with one of `suffixes` in it where it is a folder, in order."""
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.iterdir() if file.suffix in suffixes)
-    if not found:
+    inside = sorted(file for file in path.iterdir() if file.suffix in suffixes)
+    if not inside:
         raise UserError(f"{path}: no {' or '.join(suffixes)} file in it; one per recording.")
-    return found
+    return inside
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> Path:
@@ -77,6 +102,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> Path:
 
 def names_of(source: str) -> tuple[str, ...]:
     """Return what the recording of a path may be called: path, path without suffix, stem."""
+    # Other tools name a recording by its path, some without the ending.
     plain = source
     for suffix in AUDIO_SUFFIXES:
         plain = plain.removesuffix(suffix)

@@ -17,7 +17,7 @@ import numpy as np
 
 from streaming_asr.corpora.lists import without_listed
 from streaming_asr.corpora.loader import Loader
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside, write_text
 from streaming_asr.method import SAMPLE_RATE, Samples
@@ -41,7 +41,7 @@ class Item:
 
     @property
     def voice(self) -> tuple[str | None, str]:
-        """Whose voice it is, in which language: what may stand in one window."""
+        """Return whose voice it is, in which language: what may stand in one window."""
         return self.language, self.speaker
 
     def samples(self) -> np.ndarray:
@@ -51,7 +51,8 @@ class Item:
 
 
 def by_voice(items: Iterable[Item], least: int = 8) -> dict[tuple[str | None, str], list[Item]]:
-    """The items of each `voice`, in order; those with fewer than `least` share their language's.
+    """Return the items of each `voice`, in order; those with fewer than `least` share their
+    language's.
 
     A window of several utterances of one voice would else say the same sentence again and again.
     """
@@ -74,8 +75,8 @@ def read_shards(folder: Path) -> list[Item]:
             row = json.loads(line)
             words = tuple((str(w), float(a), float(b)) for w, a, b in row["words"])
             where = row["offset"], row["n"], shard
-            told = row.get("language"), row.get("id", "")
-            items.append(Item(row["text"], words, row["speaker"], *where, *told))
+            known = row.get("language"), row.get("id", "")
+            items.append(Item(row["text"], words, row["speaker"], *where, *known))
     if not items:
         raise UserError(
             f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make mini's with "
@@ -129,6 +130,7 @@ def write_shards(
         if utterance.duration_s > max_s:
             n_long += 1
             continue
+        # 16 bits take half the disk of float32 and lose nothing that recordings have.
         samples = (utterance.load() * 32767).round().astype(np.int16)
         row = {
             "id": utterance.id,

@@ -32,9 +32,9 @@ SPLITS = ("train", "dev", "test")
 
 
 def frozen_speakers() -> dict[str, frozenset[str]]:
-    """The speakers of dev and of test."""
-    found = json.loads(SPEAKERS.read_text(encoding="utf-8"))
-    return {split: frozenset(names) for split, names in found.items()}
+    """Return the speakers of dev and of test."""
+    names_of = json.loads(SPEAKERS.read_text(encoding="utf-8"))
+    return {split: frozenset(names) for split, names in names_of.items()}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -51,7 +51,7 @@ class Speechocean762(Loader):
         need_split(self.path, self.split, SPLITS, "speechocean762")
 
     def licence(self) -> str:
-        """What its publisher says."""
+        """Return what its publisher says."""
         return (
             "free, also commercially, CC BY 4.0 at openslr.org/101; "
             "Junbo Zhang et al., speechocean762, Interspeech 2021"
@@ -73,19 +73,19 @@ class Speechocean762(Loader):
                 yield each
 
     def _part(self, part: str) -> Iterator[Utterance | UserError]:
-        """A published part in its order."""
+        """Yield the utterances of a published part in its order."""
         ages: dict[str, str] = {}
         genders: dict[str, str] = {}
         if (self.path / f"{part}.jsonl").is_file():
-            found = scan_manifest(self.path / f"{part}.jsonl")
+            scanned = scan_manifest(self.path / f"{part}.jsonl")
         elif (folder := self.path / part).is_dir() and (folder / "wav.scp").is_file():
-            found = Kaldi(path=folder, root=self.path).scan()
+            scanned = Kaldi(path=folder, root=self.path).scan()
             for name, values in (("spk2age", ages), ("spk2gender", genders)):
                 if (folder / name).is_file():
                     values.update(pairs(folder / name))
         else:
-            found = HuggingFace(path=Path(self.source), split=part).scan()
-        for each in found:
+            scanned = HuggingFace(path=Path(self.source), split=part).scan()
+        for each in scanned:
             if isinstance(each, UserError):
                 yield each
                 continue

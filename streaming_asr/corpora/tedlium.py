@@ -76,18 +76,20 @@ class TedLium(Loader):
                 yield UserError(f"{talk}: has no stm/{talk.stem}.stm; extract the archive again")
 
     def _short(self, talk: Path, spoken: Sequence[Segment]) -> Iterator[Utterance | UserError]:
-        for each in spoken:
-            text = plain(each.text)
-            name = f"{talk.stem}-{round(each.start_s * 100):07d}-{round(each.end_s * 100):07d}"
+        for segment in spoken:
+            text = plain(segment.text)
+            name = (
+                f"{talk.stem}-{round(segment.start_s * 100):07d}-{round(segment.end_s * 100):07d}"
+            )
             if text:  # a segment of noises alone has no reference
-                yield self._cut(name, talk, each.start_s, each.end_s, text)
+                yield self._cut(name, talk, segment.start_s, segment.end_s, text)
 
     def _long(self, talk: Path, spoken: Sequence[Segment]) -> Iterator[Utterance | UserError]:
         if not spoken:
             yield UserError(f"{talk}: its STM has no segment with text; extract the archive again")
             return
-        text = " ".join(filter(None, (plain(each.text) for each in spoken)))
-        end_s = max(each.end_s for each in spoken)
+        text = " ".join(filter(None, (plain(segment.text) for segment in spoken)))
+        end_s = max(segment.end_s for segment in spoken)
         yield self._cut(talk.stem, talk, spoken[0].start_s, end_s, text)
 
     def _cut(self, name: str, talk: Path, start_s: float, end_s: float, text: str) -> Utterance:
@@ -103,6 +105,7 @@ class TedLium(Loader):
 
 
 def plain(text: str) -> str:
-    """The words of an STM line without `<unk>`, `{noise}` and the `(2)` of pronunciations."""
+    """Return the words of an STM line without `<unk>`, `{noise}` and the `(2)` of
+    pronunciations."""
     text = re.sub(r"<unk>|\{[^}]*\}|(?<=\w)\(\d+\)", " ", text)
     return " ".join(text.split())

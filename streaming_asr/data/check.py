@@ -19,7 +19,7 @@ BATCH = 256
 
 
 @dataclass
-class Found:
+class Totals:
     """What a corpus holds."""
 
     n: int = 0
@@ -35,34 +35,37 @@ class Found:
     problems: list[str] = field(default_factory=list)
 
 
-def check(corpus: Any, *, decode: bool = True, workers: int = 4, limit: int | None = None) -> Found:
+def check(
+    corpus: Any, *, decode: bool = True, workers: int = 4, limit: int | None = None
+) -> Totals:
     """Return what the utterances of `corpus` hold; `decode` reads the audio, otherwise only headers
     are.
 
     Raises UserError where there is no such corpus at all.
     """
-    found = Found()
+    totals = Totals()
     scanned: Iterable[Utterance | UserError] = corpus.check()
     if limit is not None:
         scanned = islice(scanned, limit)
+    # Threads, since decoders release the interpreter's lock.
     with ThreadPoolExecutor(workers) as pool:
         for each, length_s, problem in _in_batches(pool, lambda u: _read(u, decode), scanned):
-            found.n += 1
+            totals.n += 1
             if problem:
-                found.problems.append(problem)
+                totals.problems.append(problem)
             if not isinstance(each, Utterance):
                 continue
-            found.n_whole += not problem
-            found.seconds += length_s
-            found.shortest_s = min(found.shortest_s, length_s)
-            found.longest_s = max(found.longest_s, length_s)
+            totals.n_whole += not problem
+            totals.seconds += length_s
+            totals.shortest_s = min(totals.shortest_s, length_s)
+            totals.longest_s = max(totals.longest_s, length_s)
             words = [word for word in each.text.split() if light_key(word)]
-            found.n_words += len(words)
-            found.n_timed += len(words) if each.words else 0
-            found.n_without_text += not words
-            found.speakers |= {each.speaker} if each.speaker else set()
-            found.languages |= {each.language} if each.language else set()
-    return found
+            totals.n_words += len(words)
+            totals.n_timed += len(words) if each.words else 0
+            totals.n_without_text += not words
+            totals.speakers |= {each.speaker} if each.speaker else set()
+            totals.languages |= {each.language} if each.language else set()
+    return totals
 
 
 def _in_batches(
@@ -103,23 +106,23 @@ def _read(each: Utterance | UserError, decode: bool) -> tuple[Any, float, str]:
     return each, length_s, ""
 
 
-def lines(corpus: Any, found: Found) -> Iterator[str]:
+def lines(corpus: Any, totals: Totals) -> Iterator[str]:
     """Yield the lines of the report."""
     part = getattr(corpus, "ids", None) or corpus.split
-    yield f"{corpus.name}, split {part}: {found.n} utterances, {_hours(found.seconds)}"
-    if found.n_whole:
-        mean_s = found.seconds / max(1, found.n_whole)
-        yield f"  length     {found.shortest_s:.1f} to {found.longest_s:.1f} s, mean {mean_s:.1f} s"
-    timed = 100 * found.n_timed / max(1, found.n_words)
-    yield f"  words      {found.n_words}, {timed:.1f} % with times"
-    yield f"  speakers   {len(found.speakers) or 'not named'}"
-    yield f"  languages  {', '.join(sorted(found.languages)) or 'not named'}"
-    if found.n_without_text:
-        yield f"  without text: {found.n_without_text} (they count as silence in scores)"
+    yield f"{corpus.name}, split {part}: {totals.n} utterances, {_hours(totals.seconds)}"
+    if totals.n_whole:
+        span = f"{totals.shortest_s:.1f} to {totals.longest_s:.1f} s"
+        yield f"  length     {span}, mean {totals.seconds / totals.n_whole:.1f} s"
+    timed = 100 * totals.n_timed / max(1, totals.n_words)
+    yield f"  words      {totals.n_words}, {timed:.1f} % with times"
+    yield f"  speakers   {len(totals.speakers) or 'not named'}"
+    yield f"  languages  {', '.join(sorted(totals.languages)) or 'not named'}"
+    if totals.n_without_text:
+        yield f"  without text: {totals.n_without_text} (they count as silence in scores)"
     if (licence := getattr(corpus, "licence", None)) is not None:
         yield f"  licence    {licence()}"
-    yield f"  broken     {len(found.problems)}"
-    for problem in found.problems:
+    yield f"  broken     {len(totals.problems)}"
+    for problem in totals.problems:
         yield f"    {problem}"
 
 

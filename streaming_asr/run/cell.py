@@ -265,7 +265,7 @@ def _join(plain: dict[str, Any], whole: Path, hashes: dict[str, str]) -> dict[st
 
 def _track(plain: dict[str, Any], folder: Path, result: Mapping[str, Any], cell: str) -> None:
     if (plain["tracker"] or {}).get("name", "none") != "none":
-        from streaming_asr.corpora.manifest import text_lines
+        from streaming_asr.corpora.rows import text_lines
         from streaming_asr.track.tracker import tracker
 
         with tracker(plain, folder=folder, experiment=plain["name"], cell=cell) as track:

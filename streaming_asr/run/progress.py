@@ -84,7 +84,7 @@ def show(folder: Path) -> None:
 
 def show_segments(folder: Path) -> None:
     """Print the first lines of a transcription with times, and the place of all of it."""
-    from streaming_asr.corpora.manifest import text_lines
+    from streaming_asr.corpora.rows import text_lines
 
     path = folder / SEGMENTS
     if path.exists():

@@ -14,7 +14,7 @@ import msgspec
 from streaming_asr.cells import folder as folders
 from streaming_asr.cells.folder import EVENTS, UTTERANCES
 from streaming_asr.cells.pieces import unfinished
-from streaming_asr.corpora.manifest import text_lines
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.files import validator

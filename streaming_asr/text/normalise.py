@@ -85,8 +85,8 @@ def normaliser(language: str | None, kind: str = "whisper") -> Normaliser:
 
 @lru_cache(maxsize=65_536)
 def light_key(word: str) -> str:
-    """`word` case-folded, without punctuation at its edges: '"Hello,' -> 'hello', '$4.50.' ->
-    '$4.50'. A percent sign is part of the number and stays. Pure punctuation gives ''."""
+    """Return `word` case-folded, without punctuation at its edges: '"Hello,' -> 'hello', '$4.50.'
+    -> '$4.50'. A percent sign is part of the number and stays. Pure punctuation gives ''."""
     first, last = 0, len(word)
     while first < last and _is_edge(word[first]):
         first += 1

@@ -59,7 +59,7 @@ def cues(words: Sequence[Word]) -> list[Segment]:
     best: list[tuple[float, int]] = [(0.0, 0)]  # of the first n words: cost, where the last begins
     for n in range(1, len(words) + 1):
         last = 0.0 if closes[n - 1] else 1.0 if texts[n - 1].endswith(PUNCTUATION) else 3.0
-        found = []
+        choices = []
         for first in range(n - 1, -1, -1):
             cue = _segment(words[first:n])
             inside = sum(closes[first : n - 1])
@@ -68,8 +68,8 @@ def cues(words: Sequence[Word]) -> list[Segment]:
                 break
             fill = (len(cue.text) / (2 * LINE_CHARACTERS)) ** 2
             cost = 1 + 4 * (n - first < 3) + 2 * inside + last + fill
-            found.append((best[first][0] + cost, first))
-        best.append(min(found))
+            choices.append((best[first][0] + cost, first))
+        best.append(min(choices))
     cuts = [len(words)]
     while cuts[0]:
         cuts.insert(0, best[cuts[0]][1])

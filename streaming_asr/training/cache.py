@@ -36,7 +36,8 @@ class BatchCache:
         folder.mkdir(parents=True, exist_ok=True)
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Any:
-        """As `Recipe.draw`, for step modulo n. Raises UserError where the disk is full."""
+        """Return the batch of step modulo n, as `Recipe.draw` does. Raises UserError where the disk
+        is full."""
         file = self._folder / f"{self._rank}-{step % self._n}.pt"
         if file.exists():
             return torch.load(file, weights_only=False)  # written by this very process
@@ -54,7 +55,7 @@ class BatchCache:
         return batch
 
     def clear(self) -> None:
-        """Removes this rank's files, and the folder with the last of them."""
+        """Remove this rank's files, and the folder with the last of them."""
         for file in self._folder.glob(f"{self._rank}-*.pt"):
             file.unlink()
         with contextlib.suppress(OSError):

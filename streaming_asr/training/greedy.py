@@ -14,7 +14,8 @@ from streaming_asr.whisper.load import Whisper
 def greedy(
     whisper: Whisper, encoded: Tensor, prompt: Sequence[int], max_tokens: int
 ) -> list[list[int]]:
-    """Text tokens of encoder output (B, T, d), without prompt, timestamps and <|endoftext|>."""
+    """Return the text tokens of encoder output, (B, T, d), without prompt, timestamps and
+    <|endoftext|>."""
     from transformers import DynamicCache, EncoderDecoderCache
 
     decoder = whisper.model.model.decoder
@@ -22,7 +23,7 @@ def greedy(
     n = len(encoded)
     tokens = torch.tensor([list(prompt)] * n, device=encoded.device)
     ended = torch.zeros(n, dtype=torch.bool, device=encoded.device)
-    found: list[list[int]] = [[] for _ in range(n)]
+    texts: list[list[int]] = [[] for _ in range(n)]
     for _ in range(min(max_tokens, whisper.max_tokens - len(prompt))):
         hidden = decoder(
             input_ids=tokens, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True
@@ -33,6 +34,6 @@ def greedy(
             break
         for row, token in enumerate(best.tolist()):
             if not ended[row] and token < whisper.eot:
-                found[row].append(token)
+                texts[row].append(token)
         tokens = best[:, None]
-    return found
+    return texts

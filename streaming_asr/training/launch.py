@@ -11,7 +11,8 @@ import torch
 
 
 def launch(processes: int) -> int | None:
-    """Starts this very command once per process; None where it should just go on itself.
+    """Start this very command once per process and return its exit status; None where it should
+    just go on itself.
 
     For one process, or under torchrun or `accelerate launch` (RANK is set), nothing is to do."""
     if processes <= 1 or "RANK" in os.environ:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,9 +27,11 @@ from torch import Tensor, nn
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.files import beside, write_text
 from streaming_asr.training.cache import BatchCache
-from streaming_asr.whisper.tensors import refuse_not_finite
 
 Log = Callable[[Mapping[str, float], int], None]
+
+KEPT = ("spent_s", "best", "n_stale", "evaluated_at", "figures", "best_figures")
+"""Of a training's own counts and scores those that stand in its checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,9 @@ class FitConfig:
     tail: float = 0.35  # linear_tail: share of progress over which lr falls linearly
     final_lr_ratio: float = 0.04
     warmup_steps: int = 100
-    plateau_factor: float = (
-        0.5  # plateau: ReduceLROnPlateau's factor, one patience = one evaluation
-    )
-    plateau_patience: int = 2
+    plateau_patience: int = 2  # plateau: evaluations without a better score that halve lr
     patience: int | None = None  # null: train until a limit
     weight_decay: float = 0.01
-    beta1: float = 0.9
     beta2: float = 0.98
     grad_clip: float = 1.0
     accumulate: int = 1
@@ -82,7 +80,8 @@ class Recipe(Protocol):
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Any: ...
 
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, float]]:
-        """`model` is `self.model` wrapped: call this one, or gradients are not averaged.
+        """Return the loss, a scalar, and figures. `model` is `self.model` wrapped: call this one,
+        or gradients are not averaged.
 
         The figures beside the loss are logged; `weight` among them, not logged, says of how many
         (tokens, frames) the loss is the mean, so that ranks and accumulated parts with unequal
@@ -90,14 +89,14 @@ class Recipe(Protocol):
         ...
 
     def evaluate(self) -> dict[str, float]:
-        """Figures on dev; the key `score` (lower is better) chooses the best checkpoint."""
+        """Return figures on dev; the key `score` (lower is better) chooses the best checkpoint."""
         ...
 
     def save(self, folder: Path) -> None: ...
 
 
 def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimizer]:
-    """AdamW, and with `optimizer: muon` a Muon (K. Jordan, 2024) beside it.
+    """Make AdamW, and with `optimizer: muon` a Muon (K. Jordan, 2024) beside it.
 
     Muon takes the matrices inside layers, with the scale of arXiv 2502.16982, section 2.2, under
     which both go at one rate. Convolutions, embeddings, norms and biases stay AdamW's."""
@@ -107,7 +106,7 @@ def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimiz
         if parameter.requires_grad:
             inside = parameter.ndim == 2 and "layers." in name
             (matrices if inside and config.optimizer == "muon" else others).append(parameter)
-    betas, decay = (config.beta1, config.beta2), config.weight_decay
+    betas, decay = (0.9, config.beta2), config.weight_decay
     scaled = "match_rms_adamw"
     optimizers: list[torch.optim.Optimizer] = []
     if others:
@@ -118,27 +117,9 @@ def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimiz
     return optimizers
 
 
-def _checked(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of an optimizer from a checkpoint, the settings being this run's own, which are the
-    same. Raises ValueError where a parameter's state is not one that the optimizer keeps."""
-    adam = isinstance(optimizer, torch.optim.AdamW)
-    names = {"step", "exp_avg", "exp_avg_sq"} if adam else {"momentum_buffer"}
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for index, kept in saved["state"].items():
-        shapes = {n: () if n == "step" else tuple(parameters[index].shape) for n in names}
-        if {name: tuple(value.shape) for name, value in kept.items()} != shapes:
-            raise ValueError(f"the optimizer's state of parameter {index} is not whole")
-        if adam and not float(kept["step"]) >= 1:
-            raise ValueError(f"the optimizer took {float(kept['step']):g} steps")
-        refuse_not_finite("the optimizer's state", kept.items())
-    groups = zip(optimizer.state_dict()["param_groups"], saved["param_groups"], strict=True)
-    rates = ("lr", "plateau_scale")
-    kept_groups = [own | {k: float(old[k]) for k in rates if k in old} for own, old in groups]
-    return {"state": saved["state"], "param_groups": kept_groups}
-
-
 def lr_factor(config: FitConfig, step: int, progress: float) -> float:
-    """Multiplier of `lr`: linear warm-up, then flat, then (linear_tail) a linear fall."""
+    """Return the multiplier of `lr`: linear warm-up, then flat, then (linear_tail) a linear
+    fall."""
     warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
     if config.schedule != "linear_tail" or progress <= 1 - config.tail:
         return warm
@@ -149,7 +130,7 @@ def lr_factor(config: FitConfig, step: int, progress: float) -> float:
 def fit(
     recipe: Recipe, config: FitConfig, *, keep: str = "final", log: Log | None = None
 ) -> dict[str, float]:
-    """Trains until a limit is reached, from `out/checkpoint.pt` on.
+    """Train until a limit is reached, from `out/checkpoint.pt` on.
 
     Leaves `out/final` and `out/best` (whatever `recipe.save` writes), `out/curve.jsonl` and the
     checkpoint; returns the figures on dev of `out/<keep>`. A training that had ended changes
@@ -204,7 +185,7 @@ class _Training:
         self.n_averaged = 0
         self.optimizers = _optimizers(recipe.model, config)
         self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
-            self.optimizers[0], factor=config.plateau_factor, patience=config.plateau_patience
+            self.optimizers[0], factor=0.5, patience=config.plateau_patience
         )
         self.ended = False
         self.n_steps, self.spent_s = 0, 0.0
@@ -221,7 +202,7 @@ class _Training:
     # -- 1. restore -----------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Goes on where the checkpoint was written, if there is one; prepares the processes."""
+        """Go on where the checkpoint was written, if there is one; prepares the processes."""
         if self.checkpoint.exists():
             try:
                 self._load(torch.load(self.checkpoint, map_location="cpu", weights_only=True))
@@ -249,38 +230,18 @@ class _Training:
 
     def _load(self, saved: Mapping[str, Any]) -> None:
         _same_run(saved["config"], self.config, self.checkpoint)
-        named = {n: p for n, p in self.recipe.model.named_parameters() if p.requires_grad}
-        shapes = {name: parameter.shape for name, parameter in named.items()}
-        if {name: value.shape for name, value in saved["model"].items()} != shapes:
-            raise ValueError("its parameters are not those of this training")
-        refuse_not_finite(self.checkpoint, saved["model"].items())
-        with torch.no_grad():
-            for name, value in saved["model"].items():
-                named[name].copy_(value)
-        self._load_means(saved.get("means", []), int(saved.get("n_averaged", 0)))
+        # Frozen parameters are not in it: the recipe has loaded them.
+        self.recipe.model.load_state_dict(saved["model"], strict=False)
+        if saved["means"] and self.means:  # either may average nothing
+            self.means, self.n_averaged = saved["means"], saved["n_averaged"]
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
-            optimizer.load_state_dict(_checked(optimizer, state))
-        own = self.plateau.state_dict()
-        counts = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
-        self.plateau.load_state_dict({k: type(own[k])(saved["plateau"][k]) for k in counts})
-        self.n_steps, self.spent_s = int(saved["step"]), float(saved["spent_s"])
-        self.best, self.n_stale = float(saved["best"]), int(saved.get("n_stale", 0))
-        self.evaluated_at = int(saved.get("evaluated_at", -1))
-        self.figures = {k: float(v) for k, v in saved.get("figures", {}).items()}
-        self.best_figures = {k: float(v) for k, v in saved.get("best_figures", {}).items()}
-        if self.n_steps < 0 or not 0 <= self.spent_s < math.inf or math.isnan(self.best):
-            raise ValueError(f"step {self.n_steps}, {self.spent_s} s, best score {self.best}")
+            optimizer.load_state_dict(state)
+        self.plateau.load_state_dict(saved["plateau"])
+        self.n_steps = saved["step"]
+        for name in KEPT:
+            setattr(self, name, saved[name])
         if self.accelerator.is_main_process:
             _cut_curve(self.out / "curve.jsonl", self.n_steps)
-
-    def _load_means(self, means: Sequence[Tensor], n_averaged: int) -> None:
-        """Those of the checkpoint; none where it averaged nothing."""
-        if not means or not self.means:
-            return
-        if [m.shape for m in means] != [m.shape for m in self.means] or n_averaged < 0:
-            raise ValueError("its means are not those of this training")
-        refuse_not_finite(self.checkpoint, [(f"mean {i}", m) for i, m in enumerate(means)])
-        self.means, self.n_averaged = list(means), n_averaged
 
     def announce(self) -> None:
         if self.accelerator.is_main_process:
@@ -298,8 +259,8 @@ class _Training:
             )
 
     def progress(self) -> float:
-        """The share done of the nearer limit, by one clock for all ranks, or they would disagree
-        about the last step."""
+        """Return the share done of the nearer limit, by one clock for all ranks, or they would
+        disagree about the last step."""
         clock = torch.tensor([time.monotonic() - self.started], dtype=torch.float64)
         clock = self.accelerator.reduce(clock.to(self.accelerator.device).float(), "mean")
         self.minutes = float(clock) / 60
@@ -311,7 +272,7 @@ class _Training:
     # -- 2. draw, 3. step -----------------------------------------------------------------------
 
     def step(self, progress: float) -> None:
-        """One step of the optimizers, on `accumulate` batches of each rank."""
+        """Take one step of the optimizers, on `accumulate` batches of each rank."""
         config, accelerator = self.config, self.accelerator
         factor = lr_factor(config, self.n_steps, progress)
         for group in self.groups:
@@ -351,7 +312,7 @@ class _Training:
         self.n_summed += 1
 
     def average(self, progress: float) -> None:
-        """Takes the step's parameters into their means, where it is among the last steps."""
+        """Take the step's parameters into their means, where it is among the last steps."""
         if not self.config.average or progress < 1 - self.config.average:
             self.n_averaged = 0  # so too where a training that had ended goes on to a further limit
             return
@@ -360,7 +321,7 @@ class _Training:
             mean.lerp_(parameter.detach(), 1 / self.n_averaged)
 
     def take_means(self) -> None:
-        """Sets the parameters to their means, once."""
+        """Set the parameters to their means, once."""
         if self.n_averaged:
             with torch.no_grad():
                 for mean, parameter in zip(self.means, self.trainable, strict=True):
@@ -374,12 +335,13 @@ class _Training:
         return on_time and self.evaluated_at != self.n_steps
 
     def evaluate(self) -> bool:
-        """Figures on dev; on every rank the same, and nobody waits at a barrier. Returns True."""
+        """Take the figures on dev; on every rank the same, and nobody waits at a barrier. Returns
+        True."""
         self.evaluated_at = self.n_steps
         self.recipe.model.eval()
         with torch.no_grad():
-            found = self.recipe.evaluate()
-        self.figures = {name: float(value) for name, value in found.items()}
+            figures = self.recipe.evaluate()
+        self.figures = {name: float(value) for name, value in figures.items()}
         self.recipe.model.train()
         score = self.figures.get("score", math.inf)
         self.n_stale = 0 if score < self.best else self.n_stale + 1
@@ -397,7 +359,7 @@ class _Training:
     # -- 5. save --------------------------------------------------------------------------------
 
     def write(self, progress: float, evaluated: bool) -> None:
-        """The curve's row, the best weights and the checkpoint, where they are due."""
+        """Write the curve's row, the best weights and the checkpoint, where they are due."""
         if not self.accelerator.is_main_process:
             return
         if evaluated or (self.n_steps % self.config.log_every == 0 and self.sums):
@@ -414,13 +376,14 @@ class _Training:
         row |= {f"dev/{key}": value for key, value in figures.items()}
         self.sums, self.n_summed = {}, 0
         _append(self.out / "curve.jsonl", {"step": self.n_steps, **row})
-        told = " ".join(f"{key} {value:.4g}" for key, value in row.items())
-        print(f"step {self.n_steps:6d} {progress:6.1%} {told}", flush=True)
+        shown = " ".join(f"{key} {value:.4g}" for key, value in row.items())
+        print(f"step {self.n_steps:6d} {progress:6.1%} {shown}", flush=True)
         if self.log is not None:
             self.log(row, self.n_steps)
 
     def _write_checkpoint(self) -> None:
         parameters = self.recipe.model.named_parameters()
+        self.spent_s = time.monotonic() - self.started
         state = {
             "config": asdict(self.config),
             "model": {name: p.detach() for name, p in parameters if p.requires_grad},
@@ -429,12 +392,7 @@ class _Training:
             "means": self.means,
             "n_averaged": self.n_averaged,
             "step": self.n_steps,
-            "spent_s": time.monotonic() - self.started,
-            "best": self.best,
-            "n_stale": self.n_stale,
-            "evaluated_at": self.evaluated_at,
-            "figures": self.figures,
-            "best_figures": self.best_figures,
+            **{name: getattr(self, name) for name in KEPT},
         }
         with beside(self.checkpoint) as scratch:
             torch.save(state, scratch)
@@ -445,7 +403,7 @@ class _Training:
             self.recipe.save(folder)
 
     def finish(self, keep: str) -> dict[str, float]:
-        """Leaves `out/final`; returns the figures of `out/<keep>`."""
+        """Leave `out/final`; return the figures of `out/<keep>`."""
         if self.cache is not None:
             self.cache.clear()
         trained = self.n_steps > self.restored_at
@@ -466,7 +424,7 @@ def _append(path: Path, row: Mapping[str, float]) -> None:
 
 
 def _cut_curve(path: Path, step: int) -> None:
-    """Drops what was logged after the checkpoint, whose steps are taken again, and torn lines."""
+    """Drop what was logged after the checkpoint, whose steps are taken again, and torn lines."""
     if not path.exists():
         return
     kept = ""
@@ -478,8 +436,8 @@ def _cut_curve(path: Path, step: int) -> None:
 
 
 def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
-    """A checkpoint goes on under its own settings only; the limits may be raised, and
-    more or fewer of its last steps averaged."""
+    """Raise UserError where a checkpoint is of other settings; the limits may be raised, and more
+    or fewer of its last steps averaged."""
     free = {"max_steps", "max_minutes", "patience", "out"}
     free |= {"log_every", "evaluate_every", "checkpoint_minutes", "average", "recipe"}
     now = {key: value for key, value in asdict(config).items() if key not in free}

@@ -92,33 +92,34 @@ class CorpusRecipe:
         self.dev = dev[: self.n_dev]
 
     def train_on(self, items: list[Item]) -> None:
-        """Takes `items` as the corpus."""
+        """Take `items` as the corpus."""
         self.items = items
         self.voices = by_voice(items)
 
     def rng(self, *key: object) -> random.Random:
-        """A generator that follows from the seed and `key` alone."""
+        """Return a generator that follows from the seed and `key` alone."""
         return random.Random("-".join(map(str, (self.seed, *key))))
 
     def window(self, rng: random.Random, options: WindowOptions) -> Window:
-        """A window that begins with any of the items."""
+        """Return a window that begins with any of the items."""
         anchor = self.items[rng.randrange(len(self.items))]
         return draw_window(rng, anchor, self.voices[anchor.voice], options)
 
     def near(self, where: float) -> list[Item]:
-        """Neighbours in `items`, which are sorted by length, at the share `where` of them."""
+        """Return neighbours in `items`, which are sorted by length, at the share `where` of
+        them."""
         centre = int(where * len(self.items))
         return self.items[max(0, centre - NEIGHBOURS) : centre + NEIGHBOURS]
 
     @property
     def device(self) -> torch.device:
-        """Where the trained parameters are."""
+        """Return where the trained parameters are."""
         return next(self.model.parameters()).device
 
     def write_card(
         self, folder: Path, method: str, settings: str, base: str | None = None, **told: Any
     ) -> None:
-        """Writes `folder/training.json`: how the weights beside it came about.
+        """Write `folder/training.json`: how the weights beside it came about.
 
         settings: names of those that stand in it. told: what the recipe says besides; seed and
         corpora are added. base: the model without which the weights mean nothing; the hash of its
@@ -139,7 +140,7 @@ class CorpusRecipe:
 
 
 def _card_of(folder: Path) -> str:
-    """What tells the training that left `folder` from others; empty without a card."""
+    """Return what tells the training that left `folder` from others; empty without a card."""
     card = folder / "training.json"
     return hashlib.sha256(card.read_bytes()).hexdigest()[:8] if card.is_file() else ""
 
@@ -171,12 +172,13 @@ class BlockRecipe(CorpusRecipe):
         self.drawn_after = () if self.begun is None else (_card_of(self.begun),)
 
     def rng(self, *key: object) -> random.Random:
-        """As the base's; a training that goes on from another has draws of its own, or with the
-        same seed it would see the other's windows again."""
+        """Return a generator that follows from the seed, `key` and the training this one goes on
+        from: with the same seed it would else see that one's windows again."""
         return super().rng(*self.drawn_after, *key)
 
     def prompts(self) -> dict[str | None, list[int]]:
-        """The control tokens before a text, for each language of the corpus; all are as long.
+        """Return the control tokens before a text, for each language of the corpus; all are as
+        long.
 
         Raises UserError for a language that the model lacks.
         """
@@ -184,7 +186,8 @@ class BlockRecipe(CorpusRecipe):
         return {each: self.whisper.prompt(self.language or each) for each in languages}
 
     def one_prompt(self) -> list[int]:
-        """The prompt of all texts. Raises UserError where the corpus is in several languages."""
+        """Return the prompt of all texts. Raises UserError where the corpus is in several
+        languages."""
         spoken = sorted({item.language or "en" for item in self.items})
         if self.language is None and len(spoken) > 1:
             raise UserError(
@@ -194,7 +197,7 @@ class BlockRecipe(CorpusRecipe):
         return self.whisper.prompt(self.language or spoken[0])
 
     def windows(self, rng: random.Random, n: int) -> list[Window]:
-        """`n` windows whose words are all complete."""
+        """Draw `n` windows whose words are all complete."""
         plain = WindowOptions(
             self.whisper.context_s,
             several=self.several,
@@ -208,25 +211,28 @@ class BlockRecipe(CorpusRecipe):
         return [complete_window(rng, self.voices, self.items, options, **late) for _ in range(n)]
 
     def blocks(self, n_samples: int, chunk: int, first: int) -> list[int]:
-        """Ends in frames of the blocks that hold the samples, whole but where the context ends."""
+        """Return the ends in frames of the blocks that hold the samples, whole but where the
+        context ends."""
         n_frames = -(-n_samples // FRAME_SAMPLES)
         return whole_block_ends(n_frames, chunk, first, self.whisper.context_frames)
 
     def mel(self, audio: np.ndarray, ends: Sequence[int]) -> Tensor:
-        """(n_mels, 2F + 1) of blocks that end at `ends`, clamped at their running maximum."""
+        """Return the log-mel, (n_mels, 2F + 1), of blocks that end at `ends`, clamped at their
+        running maximum."""
         audio = audio[: ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES]
         return log_mel(torch.from_numpy(audio), self.whisper.n_mels, block_ends=ends)
 
     def tokens(self, windows: Sequence[Window]) -> list[list[int]]:
-        """Text tokens of each window. Raises UserError where the decoder has no room for them."""
+        """Return the text tokens of each window. Raises UserError where the decoder has no room for
+        them."""
         room = self.whisper.max_tokens - len(self.whisper.prompt())
-        found = [self.whisper.text_tokens(said(w)) for w in windows]
-        if (longest := max(map(len, found))) > room:
+        tokens = [self.whisper.text_tokens(said(w)) for w in windows]
+        if (longest := max(map(len, tokens))) > room:
             raise UserError(
                 f"a window of {longest} tokens, but this model's decoder has positions for {room}; "
                 "its transcript does not belong to its audio"
             )
-        return found
+        return tokens
 
     def stream_dev(self, name: str, **options: Any) -> tuple[dict[str, float], Counter[str]]:
         """Return `score` and `wer`, the WER in percent on dev of the method with the weights as
@@ -252,25 +258,25 @@ class BlockRecipe(CorpusRecipe):
         return {"score": wer, "wer": wer}, counts
 
     def save(self, folder: Path) -> None:
-        """Leaves a folder that `method.weights` takes."""
+        """Leave a folder that `method.weights` takes."""
         raise NotImplementedError
 
 
 def random_chunk(rng: random.Random) -> tuple[int, int]:
-    """Frames of a chunk of 0.1 to 1.0 s and of the first chunk, which is one chunk, or as long as a
-    stream's by default."""
+    """Return the frames of a chunk of 0.1 to 1.0 s and of the first chunk, which is one chunk, or
+    as long as a stream's by default."""
     chunk = rng.randint(*CHUNK_FRAMES)
     return chunk, rng.choice((chunk, first_chunk_frames(chunk)))
 
 
 def first_chunk_frames(chunk: int) -> int:
-    """Frames of a stream's first chunk where nothing else is asked for."""
+    """Return the frames of a stream's first chunk where nothing else is asked for."""
     frame_ms = round(1000 * FRAME_S)
     return first_chunk_ms(f"{chunk * frame_ms}ms") // frame_ms
 
 
 def said(window: Window) -> str:
-    """The window's text, a blank before each word."""
+    """Return the window's text, a blank before each word."""
     return "".join(f" {word}" for word, *_ in window.words)
 
 
@@ -321,8 +327,8 @@ def stream_texts(
 
 
 def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None = None) -> float:
-    """WER in percent of `texts` for the utterances of `dev`, each normalised as its language is;
-    `language` overrides."""
+    """Return the WER in percent of `texts` for the utterances of `dev`, each normalised as its
+    language is; `language` overrides."""
     import jiwer
 
     normalisers = [normaliser(language or utterance.language) for utterance in dev]
@@ -332,5 +338,5 @@ def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None
 
 
 def published_name(path: str) -> str:
-    """A path as it can stand in a published file: without what is of one machine only."""
+    """Return a path as it can stand in a published file: without what is of one machine only."""
     return Path(path).name if Path(path).is_absolute() else path

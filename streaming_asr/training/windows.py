@@ -96,14 +96,14 @@ def check_augment(augment: Mapping[str, Any]) -> None:
 
 
 def augmented(options: WindowOptions, augment: Mapping[str, Any] | None) -> WindowOptions:
-    """`options` with what a recipe's `augment` says; None leaves the speech as it is."""
+    """Return `options` with what a recipe's `augment` says; None leaves the speech as it is."""
     return replace(options, **(NO_AUGMENT if augment is None else augment))
 
 
 def draw_window(
     rng: random.Random, anchor: Item, same_voice: Sequence[Item], options: WindowOptions
 ) -> Window:
-    """A window that starts with `anchor`; further utterances come from `same_voice`."""
+    """Draw a window that starts with `anchor`; further utterances come from `same_voice`."""
     noise_seed = rng.getrandbits(31)
     if rng.random() < options.empty:
         return _empty(rng, anchor, options, noise_seed)
@@ -179,7 +179,7 @@ def complete_window(
     late_start: float,
     lead_s: float,
 ) -> Window:
-    """A window whose words are all complete, for the training of causal models.
+    """Draw a window whose words are all complete, for the training of causal models.
 
     A share `late_start` of them begins between two words, at most `lead_s` before the second, as a
     stream's next window may."""
@@ -198,7 +198,7 @@ def complete_window(
 
 
 def _at_speed(samples: np.ndarray, speed: float) -> np.ndarray:
-    """`samples` played `speed` times as fast, by linear interpolation."""
+    """Return `samples`, (n,), played `speed` times as fast, by linear interpolation."""
     if speed == 1:
         return samples
     at = np.arange(int(len(samples) / speed)) * np.float64(speed)
@@ -206,8 +206,8 @@ def _at_speed(samples: np.ndarray, speed: float) -> np.ndarray:
 
 
 def _empty(rng: random.Random, anchor: Item, options: WindowOptions, noise_seed: int) -> Window:
-    """A window without words: `silences` of a length in `empty_s`; without that silence or white
-    noise of any length."""
+    """Draw a window without words: `silences` of a length in `empty_s`; without that silence or
+    white noise of any length."""
     if options.empty_s is not None:
         n = int(min(rng.uniform(*options.empty_s), options.context_s) * SAMPLE_RATE)
         audio = _silence(rng, n, anchor.samples(), options, noise_seed)
@@ -224,7 +224,7 @@ def _empty(rng: random.Random, anchor: Item, options: WindowOptions, noise_seed:
 def _silence(
     rng: random.Random, n: int, clip: np.ndarray, options: WindowOptions, noise_seed: int
 ) -> np.ndarray:
-    """(n,) float32 in which nothing is said: one of `options.silences`, as after `clip`."""
+    """Return (n,) float32 in which nothing is said: one of `options.silences`, as after `clip`."""
     kind = options.silences[0] if len(options.silences) == 1 else rng.choice(options.silences)
     if kind == "room":
         return _room_tone(clip, n, noise_seed)
@@ -235,7 +235,8 @@ def _silence(
 
 
 def _room_tone(clip: np.ndarray, n: int, seed: int) -> np.ndarray:
-    """(n,) of noise with the spectrum and the level of the quietest 0.2 s of `clip`."""
+    """Return (n,) float32 of noise with the spectrum and the level of the quietest 0.2 s of
+    `clip`."""
     size = min(len(clip), SAMPLE_RATE // 5)
     if size < 2 or n < 1:
         return np.zeros(n, np.float32)
@@ -268,7 +269,7 @@ def _augment(
 
 
 def _cut(rng: random.Random, kind: str, n: int) -> np.ndarray:
-    """(n,) of noise of unit power, from anywhere in its bank."""
+    """Return (n,) of noise of unit power, from anywhere in its bank."""
     bank = _noise_bank(kind)
     first = rng.randrange(len(bank) - n)
     return bank[first : first + n]
@@ -276,8 +277,8 @@ def _cut(rng: random.Random, kind: str, n: int) -> np.ndarray:
 
 @cache
 def _noise_bank(kind: str) -> np.ndarray:
-    """Two minutes of noise of unit power, made once: fresh noise for each window would cost more
-    than the training step."""
+    """Make two minutes of noise of unit power, made once: fresh noise for each window would cost
+    more than the training step."""
     parts = [KINDS[kind](2**18, np.random.default_rng([seed, 7])) for seed in range(7)]
     return np.concatenate([p / np.sqrt(np.mean(p**2)) for p in parts]).astype(np.float32)
 
@@ -285,7 +286,7 @@ def _noise_bank(kind: str) -> np.ndarray:
 def length_buckets(
     examples: Sequence[Example], n_batches: int, length: Callable[[Example], float], key: str
 ) -> list[list[Example]]:
-    """Divides `examples` into `n_batches` batches of similar lengths, in an order drawn from `key`.
+    """Divide `examples` into `n_batches` batches of similar lengths, in an order drawn from `key`.
 
     With the same key all ranks have long batches at the same time. One batch keeps its order.
     """
@@ -301,7 +302,9 @@ def length_buckets(
 def place(
     labels: np.ndarray, units: Sequence[int], sizes: Sequence[int], start: float, end: float
 ) -> None:
-    """Writes `units` into the frames of [start, end) seconds, in proportion to their sizes."""
+    """Write `units` into the frames of [start, end) seconds, in proportion to their sizes.
+
+    labels: (frames,) of 20 ms, changed in place."""
     edges = start + (end - start) * np.cumsum([0, *sizes]) / sum(sizes)
     bounds = np.round(edges / 0.02).astype(int)
     for unit, a, b in zip(units, bounds[:-1], bounds[1:], strict=True):

@@ -125,7 +125,7 @@ def test_what_mfa_leaves_out_or_aligns_as_other_words_is_reported(mfa: Path) -> 
     found = {result.utterance.id: result for result in MfaAligner().align(said)}
     assert found["good"].words is not None
     assert "could not align it (no TextGrid)" in found["noisy"].reason
-    assert "aligned other words than the text's: something else" in found["other"].reason
+    assert "of another text: 'something else' is aligned" in found["other"].reason
     assert "has no text to align" in found["empty"].reason
 
 

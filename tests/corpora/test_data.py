@@ -192,13 +192,13 @@ NOISE = {"kind": "white", "snr_db": 10, "seed": 1}
         ({**GOOD, "duration": float("inf")}, "`duration` is 'Infinity'"),
         ({**GOOD, "duration": 1e308}, "`duration` is 1e[+]308"),
         ({**GOOD, "duration": -1}, "`duration` is -1"),
+        ({"id": "l", "text": "x", "parts": [{**GOOD, "gap_s": 90_000}]}, "gap_s` is 90000"),
         ({**GOOD, "words": [["x", 0.0, float("inf")]]}, r"`words\[0\]\[2\]` is 'Infinity'"),
         ({**GOOD, "words": [["x", float("nan"), 1.0]]}, r"`words\[0\]\[1\]` is 'NaN'"),
         ({**GOOD, "noise": {**NOISE, "snr_db": float("nan")}}, "`noise.snr_db` is 'NaN'"),
         ({**GOOD, "noise": {**NOISE, "snr_db": float("-inf")}}, "`noise.snr_db` is '-Infinity'"),
         ({"id": "l", "text": "x", "parts": [{**GOOD, "gap_s": float("nan")}]}, "gap_s` is 'NaN'"),
-        ({**GOOD, "text": "\ud800"}, "`text` holds half of a UTF-16 pair"),
-        ({**GOOD, "words": [["\udfff", 0.0, 0.5]]}, "`words` holds half of a UTF-16 pair"),
+        ({**GOOD, "text": "\ud800"}, "not JSON .*surrogates not allowed"),
     ],
 )
 def test_a_bad_manifest_line_is_refused_with_its_number(
@@ -212,7 +212,7 @@ def test_a_bad_manifest_line_is_refused_with_its_number(
 
 
 def test_a_manifest_that_cannot_be_read_is_a_user_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such manifest"):
+    with pytest.raises(UserError, match="cannot be read"):
         read_manifest(tmp_path / "none.jsonl")
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="UTF-8"):

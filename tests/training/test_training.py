@@ -375,71 +375,12 @@ def test_another_recipe_does_not_go_on_from_a_checkpoint(tmp_path):
         fit(Line(), settings(tmp_path, max_steps=14, recipe={"rank": 0, "n_dev": 4}))
 
 
-def without_a_parameter(state):
-    del state["model"]["0.weight"]
-
-
-def of_one_number(state):
-    state["model"]["0.weight"] = torch.zeros(1, 1)  # copied, it would fill the matrix
-
-
-def not_finite(state):
-    state["model"]["0.weight"][0, 0] = float("nan")
-
-
-def of_half_an_optimizer(state):
-    del state["optimizers"][0]["state"][0]["exp_avg_sq"]
-
-
-def of_a_word_in_an_optimizer(state):
-    state["optimizers"][0]["state"][0]["exp_avg"] = "maybe"
-
-
-def of_fewer_than_no_steps(state):
-    state["optimizers"][0]["state"][0]["step"] = torch.tensor(-2.0)  # 0.9 ** -2e15 is no number
-
-
-def of_no_score(state):
-    state["best"] = float("nan")  # nothing would be better than it
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (without_a_parameter, "its parameters are not those of this training"),
-        (of_one_number, "its parameters are not those of this training"),
-        (not_finite, "0.weight holds numbers that are not finite"),
-        (of_no_score, "best score nan"),
-        (of_half_an_optimizer, "the optimizer's state of parameter 0 is not whole"),
-        (of_fewer_than_no_steps, "the optimizer took -2 steps"),
-        (of_a_word_in_an_optimizer, "not a whole checkpoint"),
-    ],
-)
-def test_a_damaged_checkpoint_is_refused(tmp_path, change, message):
+def test_a_torn_checkpoint_is_refused(tmp_path):
     fit(Line(), settings(tmp_path, max_steps=2))
     path = tmp_path / "checkpoint.pt"
-    whole = path.read_bytes()
-    state = torch.load(path)
-    change(state)
-    torch.save(state, path)
-    with pytest.raises(UserError, match=message):
-        fit(Line(), settings(tmp_path, max_steps=4))
-    path.write_bytes(whole[:-100])
+    path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match=r"not a whole checkpoint .*remove it to begin anew"):
         fit(Line(), settings(tmp_path, max_steps=4))
-
-
-def test_settings_in_a_checkpoints_optimizer_are_those_of_the_run(tmp_path):
-    for name in "ab":
-        fit(Line(), settings(tmp_path / name, max_steps=4))
-    path = tmp_path / "b" / "checkpoint.pt"
-    state = torch.load(path)
-    state["optimizers"][0]["param_groups"][0]["betas"] = [0.1]
-    torch.save(state, path)
-    for name in "ab":
-        fit(Line(), settings(tmp_path / name, max_steps=8))
-    whole, gone_on = weights(tmp_path / "a" / "final"), weights(tmp_path / "b" / "final")
-    assert all(torch.equal(whole[name], gone_on[name]) for name in whole)
 
 
 def test_a_torn_line_of_the_curve_is_left_out_when_a_training_goes_on(tmp_path):
