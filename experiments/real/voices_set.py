@@ -24,9 +24,9 @@ from typing import Any
 from streaming_asr.corpora.audio import duration_s
 from streaming_asr.corpora.common_voice import is_split, rows
 from streaming_asr.corpora.lists import speaker_hash
-from streaming_asr.corpora.manifest import numbered, read_manifest
+from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.corpora.obtain import clone
-from streaming_asr.corpora.rows import text_lines
+from streaming_asr.corpora.rows import text_lines, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside, write_text
 from streaming_asr.terminal import exit_status
@@ -129,7 +129,7 @@ def copied(name: str, folder: Path) -> Iterator[Row]:
     manifest = next((file for file in known if file.is_file()), None)
     if manifest is None:
         raise UserError(f"--from {folder}: no {known[0]}, nor {known[1].name}; correct the folder")
-    for where, line in numbered(manifest):
+    for where, line in text_rows(manifest):
         try:
             row = json.loads(line)
             row["audio_filepath"] = manifest.parent / row["audio_filepath"]

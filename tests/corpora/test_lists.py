@@ -295,18 +295,17 @@ def test_a_training_refuses_speech_of_a_list(
     row = {"audio_filepath": found[0].audio_path, "text": "say what he hoped for"}
     dev = write(tmp_path / "dev.jsonl", json.dumps({"id": "mine", "speaker": "me", **row}))
     told = {"train_data": str(tmp_path / "shards"), "dev_manifest": str(dev)}
-    assert len(CorpusRecipe(**told, n_dev=None, seed=0, augment=None).items) == 3
+    told |= {"n_dev": None, "seed": 0, "augment": None}
+    assert len(CorpusRecipe(**told).items) == 3
     _use(tmp_path / "lists", monkeypatch)
     with pytest.raises(UserError, match=r"train_data=.*speaker 1089 stands .* test list toy.*3 of"):
-        CorpusRecipe(**told, n_dev=None, seed=0, augment=None)
+        CorpusRecipe(**told)
     write(dev, json.dumps({"id": IDS[0], **row}))
     write_shards(
         [replace(found[0], id="mine", speaker="me", text="Yes.")], tmp_path / "mine", max_s=30
     )
     with pytest.raises(UserError, match=rf"dev_manifest=.*utterance {IDS[0]} stands .* toy"):
-        CorpusRecipe(
-            **told | {"train_data": str(tmp_path / "mine")}, n_dev=None, seed=0, augment=None
-        )
+        CorpusRecipe(**told | {"train_data": str(tmp_path / "mine")})
 
 
 # -- get ------------------------------------------------------------------------------------

@@ -69,7 +69,10 @@ def test_the_pages_have_commands() -> None:
     assert ("README.md", "make", "test") in ALL
 
 
-@pytest.mark.parametrize(("page", "program", "arguments"), ALL)
+@pytest.mark.parametrize(
+    ("page", "program", "arguments"),
+    [pytest.param(*row, marks=[pytest.mark.slow] * (row[0] != "README.md")) for row in ALL],
+)
 def test_a_command_exists_and_its_settings_compose(page: str, program: str, arguments: str) -> None:
     words = [word for word in shlex.split(arguments) if "$" not in word and word != "model=..."]
     if program == "make":
@@ -152,6 +155,7 @@ READING = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("program", "arguments"), READING)
 def test_a_command_that_reads_results_does(
     program: str, arguments: str, desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -181,6 +185,7 @@ HEARING = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("program", "arguments"), HEARING)
 def test_a_command_that_hears_does_on_mini(
     program: str, arguments: str, desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -211,6 +216,7 @@ def test_the_experiment_that_the_page_adds_composes(tmp_path: Path) -> None:
     assert composed.hydra.sweeper.params["method.beam"] == "0,3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_cells_of_a_notebook_run(
     notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
@@ -231,6 +237,7 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1500
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
     built = subprocess.run(

@@ -19,7 +19,7 @@ from streaming_asr.run.plan import plan
 from streaming_asr.score.results import read_results
 from streaming_asr.terminal import exit_status
 
-AXES = ("chunk=20ms,100ms,200ms,300ms", "seed=1,2")
+AXES = ("chunk=100ms,200ms,300ms",)
 
 
 @pytest.fixture(autouse=True)
@@ -31,14 +31,14 @@ def results(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("*/metrics.json"))
 
 
-def test_a_sweep_of_8_cells_killed_in_the_middle_and_completed_equals_an_unbroken_one(
+def test_a_sweep_killed_in_the_middle_and_completed_equals_an_unbroken_one(
     tmp_path: Path,
 ) -> None:
     command = ["-m", *arguments(tmp_path, *AXES)]
-    killed = program(tmp_path, RUN, *command, KILL_AT="700")
+    killed = program(tmp_path, RUN, *command, KILL_AT="85")  # in the second cell
     assert killed.returncode == -9
     broken = tmp_path / "outputs" / "default"
-    assert 0 < len(results(broken)) < 8
+    assert 0 < len(results(broken)) < 3
 
     completed = program(tmp_path, RUN, *command)
     assert completed.returncode == 0, completed.stderr
@@ -48,7 +48,7 @@ def test_a_sweep_of_8_cells_killed_in_the_middle_and_completed_equals_an_unbroke
     assert run.main([*command, "name=unbroken"]) == 0
     unbroken = tmp_path / "outputs" / "unbroken"
     assert [cell.name for cell in results(broken)] == [cell.name for cell in results(unbroken)]
-    assert len(results(broken)) == 8
+    assert len(results(broken)) == 3
     for one, other in zip(results(broken), results(unbroken), strict=True):
         assert texts(one) == texts(other)
         assert cu_scores(one) == cu_scores(other)

@@ -16,7 +16,10 @@ from served import served, until
 
 from streaming_asr.events.log import read_log
 
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt install chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt install chromium"),
+]
 TEXT = "document.querySelector('[data-method=%s] p').innerText"
 
 
