@@ -39,8 +39,8 @@ def setting(
 def check_settings(config: Any, schema: type) -> None:
     """Raise UserError for the first setting of `config` that its `schema` does not allow."""
     for each in fields(schema):
-        key, rules, value = each.name, each.metadata, config.get(each.name)
-        if value is None or not rules:
+        key, rules = each.name, each.metadata
+        if not rules or (value := config[key]) is None:
             continue
         if rules["one_of"]:
             check_one_of(rules["one_of"], **{key: value})

@@ -50,7 +50,7 @@ def check_arguments(node: Any) -> None:
 def target_of(path: Any) -> Callable[..., Any]:
     """Return the class or function that a `_target_` names. Raises UserError for anything else."""
     try:
-        found = get_object(path)
+        found: Callable[..., Any] = get_object(path)
         if not callable(found):
             raise TypeError("neither a class nor a function")
     except (ImportError, AttributeError, TypeError, ValueError) as error:
