@@ -1,4 +1,4 @@
-"""Whether a log may be scored: each line by the published schema, all of them by what must hold.
+"""Checks whether a log may be scored: each line by the published schema, all by what must hold.
 
 The schema (events.schema.json) says what a line may hold. `Invariants` says what no single line
 shows: audio never goes back, an utterance is opened once and ends once, and committed words go
@@ -21,8 +21,9 @@ from streaming_asr.method import COUNTS, PARTS
 
 SCHEMA_FILE = Path(__file__).with_name("events.schema.json")
 STEP_KINDS = ("audio", "endpoint", "flush")
+# What `compute_ns` may hold: the step's time, its lag, its CPU time, and the parts measured in it.
 _TIMES = ("wall", "lag", "cpu", *PARTS)
-N_LISTED = 20
+N_LISTED = 20  # violations in a message; a log broken once is often broken in every line
 
 
 class InvalidLog(UserError):
@@ -43,6 +44,8 @@ _Second = Annotated[float, Meta(ge=-1e6, le=1e6)] | None
 _Count = Annotated[int, Meta(ge=0, le=10**18)] | Annotated[float, Meta(ge=0, le=1e18)] | UnsetType
 
 
+# Most lines are steps, so msgspec checks and decodes them in one pass; the validator of the schema
+# sees only the other kinds, and what msgspec refused, to say what is wrong with it.
 class _Step(Struct, kw_only=True, forbid_unknown_fields=True):
     """The fields of a step as the schema has them, without its counts."""
 
@@ -57,8 +60,8 @@ class _Step(Struct, kw_only=True, forbid_unknown_fields=True):
 
     def counts(self) -> dict[str, float]:
         """Return the counts that the line gives."""
-        found = {name: getattr(self, name) for name in COUNTS}
-        return {name: value for name, value in found.items() if value is not UNSET}
+        counts = {name: getattr(self, name) for name in COUNTS}
+        return {name: value for name, value in counts.items() if value is not UNSET}
 
 
 # A line with its counts beside them.
@@ -77,6 +80,7 @@ class Invariants:
         self._flushed = False
 
     def opens(self, row: Mapping[str, Any]) -> str | None:
+        """Take the line that opens an utterance."""
         before, self.utt = self.utt, row["utt"]
         self._heard = self._n_committed = 0
         self._flushed = False
@@ -91,6 +95,7 @@ class Invariants:
         return None
 
     def steps(self, line: _Step) -> str | None:
+        """Take the line of a step."""
         heard, retracted = line.audio_samples, line.retracted
         if line.utt != self.utt:
             return "a step of an utterance that is not open"
@@ -108,6 +113,7 @@ class Invariants:
         return None
 
     def ends(self, row: Mapping[str, Any]) -> str | None:
+        """Take the line that closes an utterance."""
         open_utt, self.utt = self.utt, None
         if row["utt"] != open_utt:
             return "the end of an utterance that is not open"

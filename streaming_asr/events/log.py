@@ -49,10 +49,12 @@ class Step:
 
     @property
     def audio_s(self) -> float:
+        """The audio received so far, a_k, in seconds."""
         return self.audio_samples / SAMPLE_RATE
 
     @property
     def compute_s(self) -> float:
+        """The time that this step took, c_k, in seconds."""
         return self.compute_ns["wall"] / 1e9
 
 
@@ -119,8 +121,8 @@ class EventWriter:
     """
 
     def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
-        """`header` gives config, versions, machine and metrics_version; an existing log keeps its
-        own. Raises UserError where the file cannot be written."""
+        """Open the log. `header` gives config, versions, machine and metrics_version; an existing
+        log keeps its own. Raises UserError where the file cannot be written."""
         self.path = Path(path)
         self.closed: set[str] = resume(self.path)
         try:
@@ -184,7 +186,7 @@ class EventWriter:
             }
         )
         self.closed.add(utt)
-        try:
+        try:  # a machine that goes down loses no utterance that was told as done
             os.fsync(self._file.fileno())
         except OSError as failure:
             raise self._full(failure) from failure
@@ -265,6 +267,7 @@ def _row(path: Path, number: int, line: bytes) -> Any:
         raise InvalidLog(path, [f"line {number}: not JSON ({error})"]) from error
 
 
+# The id of a line without decoding it: of a long log a page reads few utterances.
 _UTT = re.compile(rb'"utt":\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -290,6 +293,7 @@ def resume(path: str | Path) -> set[str]:
     closed: set[str] = set()
     keep = 0
     for number, end, line in _lines(path):
+        # Only what opens and closes is looked at: steps are checked where the log is scored.
         row = _row(path, number, line)
         kind = row.get("kind") if isinstance(row, dict) else None
         if kind not in ("header", "end"):
@@ -315,7 +319,7 @@ def read_log(path: str | Path, *, only: Collection[str] | None = None) -> Log:
 
     only: read these utterances alone, which is much faster; what is wrong with others stays
     unseen. Raises UserError for a file that is no log or of another schema, and InvalidLog, which
-    lists what is wrong, for one that breaks the published schema or an invariant of log_check.
+    lists what is wrong, for one that breaks the published schema or an invariant of events.check.
     """
     path = Path(path)
     collecting = gc.isenabled()

@@ -25,6 +25,7 @@ class Errors(NamedTuple):
     words: int
 
     def percent(self) -> float | None:
+        """Return the error rate in percent, None without reference words."""
         return ratio(self.errors, self.words, 100.0)
 
 
@@ -66,7 +67,7 @@ def real_time_word_errors(
     errors = words = 0
     before, at_step = None, Errors(0, 0)
     for text in _texts(trace, committed):
-        if text != before:
+        if text != before:  # most steps change nothing on screen, yet each counts
             shown = normalise.words(text)
             at_step = count(reference[: len(shown)], shown)
             before = text
@@ -89,6 +90,7 @@ class AlignedWordErrors:
         self._normalise = normalise
         self._ends = sorted(word.end for word in trace.words)
         self._prefixes: dict[int, tuple[str, ...]] = {}
+        # Steps and grid points share many texts: every pair is normalised and aligned once.
         self._counts: dict[tuple[int, str], Errors] = {}
 
     def per_step(self, clock: str, *, committed: bool = False) -> Errors:
@@ -108,6 +110,7 @@ class AlignedWordErrors:
         times = self._trace.times(clock)
         counts = []
         k = 0  # steps that happened by t
+        # A duration of whole ticks, counted in samples, may lie just below one in floats.
         for tick in range(1, int(self._trace.duration_s * GRID_PER_S + 1e-6) + 1):
             t = tick / GRID_PER_S
             while k < len(times) and times[k] <= t:

@@ -31,12 +31,12 @@ GROWTH_TOLERANCE = 1e-3  # seconds of wait per second of audio taken as no growt
 
 
 def audio_times(steps: Sequence[Step]) -> Times:
-    """Return a_k, the audio received up to each step."""
+    """Return a_k, the audio received up to each step, (K,) in seconds."""
     return np.array([step.audio_samples for step in steps], dtype=np.float64) / SAMPLE_RATE
 
 
 def compute_times(steps: Sequence[Step]) -> Times:
-    """Return c_k, the compute of each step."""
+    """Return c_k, the compute of each step, (K,) in seconds."""
     return np.array([step.compute_ns["wall"] for step in steps], dtype=np.float64) / 1e9
 
 
@@ -74,12 +74,12 @@ RULES: dict[str, Callable[[Times, Times], Times]] = {
 
 
 def step_times(steps: Sequence[Step], rule: str) -> Times:
-    """Return when each step was seen; `rule` is a key of RULES."""
+    """Return when each step was seen, (K,) in seconds; `rule` is a key of RULES."""
     return RULES[rule](audio_times(steps), compute_times(steps))
 
 
 def queue_wait(a: Times, c: Times) -> Times:
-    """Return how long each step's audio waits before its turn: max(a_k, f_{k-1}) - a_k."""
+    """Return how long each step's audio waits for its turn, max(a_k, f_{k-1}) - a_k, (K,)."""
     f = fifo(a, c)
     return np.maximum(np.concatenate([[0.0], f[:-1]])[: len(a)] - a, 0.0)
 
@@ -116,6 +116,7 @@ def headroom(traces: Iterable[tuple[Times, Times]], budget_s: float = QUEUE_BUDG
         )
 
     low, high = 0.0, 1.0
+    # A slower machine never shortens a queue, so what bears s bears less: a search in halves.
     while bounded(high):
         low, high = high, 2 * high
         if high > 1e9:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from streaming_asr.metrics import accuracy, cost, decomposition, latency, stability
 from streaming_asr.metrics.accuracy import AlignedWordErrors
@@ -39,6 +40,7 @@ def compute(traces: Sequence[Trace]) -> Figures:
     figures["retracted_words"] = sum(s.step.retracted for trace in traces for s in trace.steps)
     if any(trace.has_company for trace in traces):  # the device's queue is not the stream's own
         figures |= dict.fromkeys(("queue_growth", "headroom"))
+    # Steps that streams shared have no time of their own: then only pooled figures say something.
     batched = any(trace.batch > 1 for trace in traces)
     return {m.name: None if batched and m.alone else figures[m.name] for m in METRICS.values()}
 
@@ -66,13 +68,13 @@ def _accuracy(traces: Sequence[Trace]) -> Figures:
 
 
 def _first_and_last(traces: Sequence[Trace], timed: Sequence[WordLatency | None]) -> Figures:
-    found: dict[str, list[float]] = {
+    values_of: dict[str, list[float]] = {
         name: [] for name in METRICS if name.startswith(("first_", "finalise_"))
     }
 
     def add(name: str, value: float | None) -> None:
         if value is not None:
-            found[name].append(value)
+            values_of[name].append(value)
 
     for trace, words in zip(traces, timed, strict=True):
         if not trace.steps:
@@ -91,7 +93,7 @@ def _first_and_last(traces: Sequence[Trace], timed: Sequence[WordLatency | None]
                 if trace.words:
                     add(f"{event}_word_start_{clock}_s", time_s - trace.words[0].start)
                     add(f"{event}_word_end_{clock}_s", time_s - trace.words[0].end)
-    return {name: mean(values) for name, values in found.items()}
+    return {name: mean(values) for name, values in values_of.items()}
 
 
 def _word_latency(timed: Sequence[WordLatency]) -> Figures:
@@ -124,30 +126,28 @@ def _word_latency_parts(traces: Sequence[Trace], timed: Sequence[WordLatency | N
 
 
 def _lagging(traces: Sequence[Trace]) -> Figures:
+    names = [name for name in METRICS if name.startswith(("al_", "laal_", "yaal_", "dal_", "ap_"))]
+    figures = [_lagging_of(trace) for trace in traces]
+    return {name: mean([v for each in figures if (v := each[name]) is not None]) for name in names}
+
+
+def _lagging_of(trace: Trace) -> Figures:
     figures: Figures = {}
+    n_words, duration_ms = len(trace.reference.split()), trace.duration_s * 1000.0
     for clock in CLOCKS:
-        names = ("al", "laal", "yaal", "dal", "ap")
-        found: dict[str, list[float | None]] = {name: [] for name in names}
-        for trace in traces:
-            delays = latency.commit_delays_ms(trace, clock)
-            n_words, duration_ms = len(trace.reference.split()), trace.duration_s * 1000.0
-            found["al"].append(latency.average_lagging(delays, n_words, duration_ms))
-            found["laal"].append(
-                latency.length_adaptive_average_lagging(delays, n_words, duration_ms)
-            )
-            found["yaal"].append(latency.yet_another_average_lagging(delays, n_words, duration_ms))
-            found["dal"].append(latency.differentiable_average_lagging(delays, duration_ms))
-            found["ap"].append(latency.average_proportion(delays, n_words, duration_ms))
-        for name, values in found.items():
-            suffix = "" if name == "ap" else "_ms"
-            figures[f"{name}_{clock}{suffix}"] = mean([v for v in values if v is not None])
-        tokens = [
-            latency.differentiable_average_lagging(
-                latency.token_delays_ms(trace, clock), trace.duration_s * 1000.0
-            )
-            for trace in traces
-        ]
-        figures[f"dal_tokens_{clock}_ms"] = mean([v for v in tokens if v is not None])
+        delays = latency.commit_delays_ms(trace, clock)
+        of_tokens = latency.token_delays_ms(trace, clock)
+        both = delays, n_words, duration_ms
+        figures |= {
+            f"al_{clock}_ms": latency.average_lagging(*both),
+            f"laal_{clock}_ms": latency.length_adaptive_average_lagging(*both),
+            f"yaal_{clock}_ms": latency.yet_another_average_lagging(*both),
+            f"dal_{clock}_ms": latency.differentiable_average_lagging(delays, duration_ms),
+            f"ap_{clock}": latency.average_proportion(*both),
+            f"dal_tokens_{clock}_ms": latency.differentiable_average_lagging(
+                of_tokens, duration_ms
+            ),
+        }
     return figures
 
 
@@ -164,7 +164,7 @@ def _stability(traces: Sequence[Trace]) -> Figures:
     }
 
 
-def utterance_line(trace: Trace) -> dict[str, object]:
+def utterance_line(trace: Trace) -> dict[str, Any]:
     """Return what utterances.jsonl says of one utterance."""
     normalise = trace.normalise
     errors = accuracy.word_errors(trace, normalise)

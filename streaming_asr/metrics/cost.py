@@ -12,7 +12,7 @@ import numpy as np
 
 from streaming_asr.method import FRAME_S
 from streaming_asr.metrics import clocks
-from streaming_asr.metrics.trace import Trace, arrays, mean, pooled, ratio
+from streaming_asr.metrics.trace import Trace, arrays, mean, ratio
 
 MIB = 2**20
 
@@ -38,7 +38,7 @@ def real_time_factors(traces: Sequence[Trace]) -> dict[str, float | None]:
         "rtf_cpu": ratio(sum(known_ns), audio, 1e-9) if len(known_ns) == len(cpu_ns) else None,
         "rtf_total": ratio(compute, audio),
         "rtfx": ratio(audio, compute),
-        "rtf_chunk": mean(pooled(done, _chunk_factors)),
+        "rtf_chunk": mean([factor for trace in done for factor in _chunk_factors(trace)]),
     }
 
 
@@ -60,9 +60,10 @@ def queue(traces: Sequence[Trace]) -> dict[str, float | None]:
         return dict.fromkeys(("queue_max_s", "queue_final_s", "queue_growth", "headroom"))
     room = clocks.headroom(times)
     return {
-        "queue_max_s": max(pooled(traces, lambda trace: [step.wait_s for step in trace.steps])),
+        "queue_max_s": max(step.wait_s for trace in traces for step in trace.steps),
         "queue_final_s": mean([trace.steps[-1].wait_s for trace in traces if trace.steps]),
         "queue_growth": mean([clocks.queue_growth(a, c) for a, c in times]),
+        # JSON has no infinity, and a machine that takes no time has no bound to tell.
         "headroom": room if math.isfinite(room) else None,
     }
 

@@ -53,6 +53,7 @@ def clusters(
     several utterances share one, else utterances; utterances too where there are fewer than
     `minimum` of the others."""
     note = ""
+    # Not where each utterance has a speaker of its own: drawing those is drawing utterances.
     for kind, keys in (("speaker", speakers), ("recording", recordings)):
         n = len(set(keys))
         if None in keys or n == len(keys):
@@ -95,17 +96,11 @@ def bootstrap(
     if n_clusters < 2:
         return dict.fromkeys(statistics(np.ones((1, n_clusters), dtype=np.float32)))
     rng = np.random.default_rng(seed)
-    drawn: dict[Any, list[Values]] = {}
-    for begin in range(0, n_resamples, BLOCK):
-        size = min(BLOCK, n_resamples - begin)
-        for name, values in statistics(_draw(rng, size, n_clusters)).items():
-            drawn.setdefault(name, []).append(values)
+    drawn = _in_blocks(statistics, n_resamples, lambda at: _draw(rng, len(at), n_clusters))
     whole = statistics(np.ones((1, n_clusters), dtype=np.float32))
-    without = _leave_one_out(statistics, n_clusters)
-    return {
-        name: _bca(float(whole[name][0]), np.concatenate(drawn[name]), without[name], level)
-        for name in whole
-    }
+    # The jackknife: how much each cluster alone moves a statistic.
+    without = _in_blocks(statistics, n_clusters, lambda at: _leaving_out(at, n_clusters))
+    return {name: _bca(float(whole[name][0]), drawn[name], without[name], level) for name in whole}
 
 
 def _draw(rng: np.random.Generator, size: int, n: int) -> Counts:
@@ -113,15 +108,21 @@ def _draw(rng: np.random.Generator, size: int, n: int) -> Counts:
     return np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).astype(np.float32)
 
 
-def _leave_one_out(statistics: Statistics, n: int) -> dict[Any, Values]:
-    found: dict[Any, list[Values]] = {}
-    for begin in range(0, n, BLOCK):
-        left_out = np.arange(begin, min(begin + BLOCK, n))
-        counts = np.ones((len(left_out), n), dtype=np.float32)
-        counts[np.arange(len(left_out)), left_out] = 0
-        for name, values in statistics(counts).items():
-            found.setdefault(name, []).append(values)
-    return {name: np.concatenate(values) for name, values in found.items()}
+def _leaving_out(at: npt.NDArray[np.int64], n: int) -> Counts:
+    counts = np.ones((len(at), n), dtype=np.float32)
+    counts[np.arange(len(at)), at] = 0
+    return counts
+
+
+def _in_blocks(
+    statistics: Statistics, n: int, counts_of: Callable[[npt.NDArray[np.int64]], Counts]
+) -> dict[Any, Values]:
+    """Return the statistics of n draws, whose counts are made and held BLOCK at once."""
+    blocks = [
+        statistics(counts_of(np.arange(begin, min(begin + BLOCK, n))))
+        for begin in range(0, n, BLOCK)
+    ]
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
 def _bca(value: float, drawn: Values, without: Values, level: float) -> Estimate | None:
@@ -202,14 +203,14 @@ class Pool:
             return [np.full(len(counts), np.nan) for _ in shares]
         weight = counts @ self._up_to  # (B, n_blocks)
         n = weight[:, -1].astype(np.int64)
-        found = []
+        quantiles = []
         for q in shares:
             place = np.maximum(n - 1, 0) * q
             lower = np.floor(place).astype(np.int64)
             below = self._at(counts, weight, lower)
             above = self._at(counts, weight, np.minimum(lower + 1, np.maximum(n - 1, 0)))
-            found.append(np.where(n > 0, below + (place - lower) * (above - below), np.nan))
-        return found
+            quantiles.append(np.where(n > 0, below + (place - lower) * (above - below), np.nan))
+        return quantiles
 
     def _at(self, counts: Counts, weight: Counts, rank: npt.NDArray[np.int64]) -> Values:
         """Return the value at `rank` (B,), counted from 0, of each draw."""

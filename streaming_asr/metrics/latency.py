@@ -37,12 +37,13 @@ class WordTimes:
 
     @classmethod
     def of(cls, trace: Trace) -> WordTimes:
+        """Return the word times of a trace."""
         final = light_words(trace.hypothesis)
         shown, stable = [-1] * len(final), [-1] * len(final)
         for k, text in trace.displays:
             held = _held(light_words(text), final)
             for i, is_held in enumerate(held):
-                if not is_held:
+                if not is_held:  # gone again: stable starts anew, shown stays the first time
                     stable[i] = -1
                 elif stable[i] < 0:
                     stable[i] = k
@@ -89,14 +90,14 @@ class WordLatency:
     def hits(self) -> tuple[Hit, ...]:
         """The words that the Levenshtein alignment of final text and reference finds equal."""
         reference = [light_key(word.text) for word in self.spoken]
-        found = []
+        hits = []
         for block in Levenshtein.opcodes(reference, self.steps.words):
             if block.tag == "equal":
                 for i in range(block.src_start, block.src_end):
                     word = self.spoken[i]
                     place = block.dest_start + i - block.src_start
-                    found.append(Hit(place, word.start, word.end))
-        return tuple(found)
+                    hits.append(Hit(place, word.start, word.end))
+        return tuple(hits)
 
     def latencies(self, seen: str, clock: str) -> list[float]:
         """Return the seconds from the end of each hit to when it was `seen` (of SEEN)."""
@@ -122,8 +123,8 @@ def timed(trace: Trace) -> WordLatency | None:
         return None
     if "timed" not in trace.derived:
         trace.derived["timed"] = WordLatency(trace)
-    found: WordLatency = trace.derived["timed"]
-    return found
+    words: WordLatency = trace.derived["timed"]
+    return words
 
 
 def first_token_s(trace: Trace, clock: str) -> float | None:
@@ -216,6 +217,7 @@ def yet_another_average_lagging(
 def _lagging(delays: Sequence[float], n_words: int, duration: float) -> float | None:
     if not delays or n_words == 0 or duration <= 0:
         return None
+    # A word after the end alone: its own delay, as SimulEval has it, where the sum would be empty.
     if delays[0] > duration:
         return delays[0]
     lags = []

@@ -51,7 +51,7 @@ def sentences(trace: Trace) -> list[Sentence]:
     starts in lower case (5 a.m. on), and before a pause of PAUSE_S.
     """
     words = trace.words or ()
-    found: list[Sentence] = []
+    cut: list[Sentence] = []
     first = 0
     for i, word in enumerate(words):
         following = words[i + 1] if i + 1 < len(words) else None
@@ -62,9 +62,9 @@ def sentences(trace: Trace) -> list[Sentence]:
         )
         if following is None or closes or following.start - word.end >= PAUSE_S:
             text = " ".join(part.text for part in words[first : i + 1])
-            found.append(Sentence(text, words[first].start, word.end))
+            cut.append(Sentence(text, words[first].start, word.end))
             first = i + 1
-    return found
+    return cut
 
 
 def resegment(hypothesis: Sequence[str], references: Sequence[str]) -> list[int]:
@@ -82,7 +82,7 @@ def resegment(hypothesis: Sequence[str], references: Sequence[str]) -> list[int]
             "StreamLAAL cuts texts into sentences with mweralign, which is not installed; "
             "`pip install mweralign` (its aligner is under the GPL)."
         ) from error
-    with _quiet():
+    with _quiet():  # its C++ reports progress
         aligned = mweralign.align_texts("\n".join(references), " ".join(hypothesis))
     counts = [len(line.split()) for line in aligned.split("\n")][: len(references)]
     if sum(counts) != len(hypothesis) or len(counts) != len(references):
@@ -136,6 +136,7 @@ def _over_sentences(
         parts = sentences(trace)
         if not trace.steps or not parts:
             continue
+        # Cutting an hour takes seconds, and every figure and clock needs the same cuts.
         if "resegmented" not in trace.derived:
             texts = [part.text for part in parts]
             trace.derived["resegmented"] = resegment(trace.hypothesis.split(), texts)
@@ -182,15 +183,15 @@ def lag_over_time(traces: Sequence[Trace], clock: str, bucket_s: float = 60.0) -
     A list that grows along its minutes belongs to a method that falls behind. Recordings are
     pooled; those without word times add nothing.
     """
-    found: list[list[float]] = []
+    lags: list[list[float]] = []
     for trace in traces:
         if not trace.words or (words := timed(trace)) is None:
             continue
         n_buckets = int(max(word.end for word in trace.words) // bucket_s) + 1
-        found += [[] for _ in range(n_buckets - len(found))]
+        lags += [[] for _ in range(n_buckets - len(lags))]
         for hit, latency in zip(words.hits, words.latencies("committed", clock), strict=True):
-            found[int(hit.end_s // bucket_s)].append(latency)
-    return found
+            lags[int(hit.end_s // bucket_s)].append(latency)
+    return lags
 
 
 @contextmanager

@@ -6,10 +6,10 @@ tools' logs build traces by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from streaming_asr.method import SAMPLE_RATE, revise
 from streaming_asr.metrics import clocks
 from streaming_asr.text.normalise import Normaliser, normaliser
 from streaming_asr.utterance import TimedWord
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -119,12 +117,13 @@ def queued(steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
 
 def lagged(steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
     """Return `steps` with the `finished_s` and `wait_s` that were measured among other streams."""
-    made = []
+    timed = []
     for step in steps:
         lag_s = step.step.compute_ns["lag"] / 1e9
+        # What of the lag was not this step's compute: others' steps, and the wait for a batch.
         wait_s = max(lag_s - step.compute_s, 0.0)
-        made.append(replace(step, finished_s=step.audio_s + lag_s, wait_s=wait_s))
-    return tuple(made)
+        timed.append(replace(step, finished_s=step.audio_s + lag_s, wait_s=wait_s))
+    return tuple(timed)
 
 
 def traces(log: Log, normaliser: str | None = None) -> list[Trace]:
@@ -137,6 +136,7 @@ def trace(log: UtteranceLog, normaliser: str = "whisper") -> Trace:
     """Return the trace of one logged utterance; that of a failed one has no steps."""
     steps: list[TraceStep] = []
     committed: list[str] = []
+    # What a failed utterance said before it failed is not its result.
     for step in log.steps if log.status == "ok" else ():
         revise(committed, step.retracted, step.committed)
         said = "".join(committed)
@@ -170,11 +170,6 @@ def mean(values: Sequence[float]) -> float | None:
 def ratio(numerator: float, denominator: float, scale: float = 1.0) -> float | None:
     """Return scale * numerator / denominator, or None where the denominator is 0."""
     return scale * numerator / denominator if denominator else None
-
-
-def pooled(traces: Sequence[Trace], values: Callable[[Trace], Sequence[T]]) -> list[T]:
-    """Return the values of all traces in one list, from which a pooled (micro) figure comes."""
-    return [value for trace in traces for value in values(trace)]
 
 
 def _changes(texts: Sequence[str]) -> tuple[tuple[int, str], ...]:

@@ -126,37 +126,37 @@ def _miss(result: Result, limits: Sequence[Limit]) -> float:
 
 
 def _missed(result: Result, limits: Sequence[Limit]) -> list[str]:
-    found = []
+    misses = []
     for limit in limits:
         if limit.excess(result) > 0:
             over = abs(result.metrics[limit.metric] - limit.value)  # type: ignore[operator]
-            found.append(f"{limit.name} by {_shown(limit.metric, over)}")
-    return found
+            misses.append(f"{limit.name} by {_shown(limit.metric, over)}")
+    return misses
 
 
 def _doubts(result: Result, limits: Sequence[Limit]) -> list[str]:
     """Return which limits an interval of the run crosses."""
-    found = []
+    doubts = []
     for limit in limits:
         bounds = result.interval(limit.metric)
         if bounds and bounds[0] <= limit.value <= bounds[1] and limit.value not in bounds:
             low, high = (_shown(limit.metric, bound) for bound in bounds)
-            found.append(f"its 95 % interval of {limit.name}, {low} to {high}, crosses the limit")
-    return found
+            doubts.append(f"its 95 % interval of {limit.name}, {low} to {high}, crosses the limit")
+    return doubts
 
 
 def describe(result: Result, names: Sequence[str]) -> str:
     """Return a run with its WER, the interval of that, and the metrics of these short names."""
-    told = (
+    text = (
         f"{result.label} {result.chunk}".strip() + f": WER {_shown('wer', result.metrics['wer'])}"
     )
     if bounds := result.interval("wer"):
         low, high = (shown(bound, 1) for bound in bounds)
-        told += f" (95 % interval {low} to {high})"
+        text += f" (95 % interval {low} to {high})"
     for name in names:
         metric = SHORT.get(name, name)
-        told += f", {name} {_shown(metric, result.metrics.get(metric))}"
-    return told
+        text += f", {name} {_shown(metric, result.metrics.get(metric))}"
+    return text
 
 
 def second(within: Sequence[Result], names: Sequence[str]) -> str:
@@ -221,14 +221,15 @@ def for_page(results: Sequence[Result]) -> dict[str, Any]:
 def _neighbours(values: Sequence[Sequence[Any]]) -> list[tuple[int, int]]:
     """Return the pairs (i, j), i before j, that some limits make first and second: the least limits
     that admit both admit no other before j."""
+    # Any limits that admit both admit at least what these do: no other pair needs a test.
     rows = np.array(values, dtype=float)
-    found = []
+    pairs = []
     for j in range(1, len(rows)):
         for i in range(j):
             admitted = (rows[:j] <= np.maximum(rows[i], rows[j])).all(axis=1)
             if admitted.sum() == 1:
-                found.append((i, j))
-    return found
+                pairs.append((i, j))
+    return pairs
 
 
 def _digits(metric: str) -> int:

@@ -14,9 +14,10 @@ from msgspec import structs
 
 from streaming_asr.cells.folder import EVENTS
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import UtteranceLog, committed_words
+from streaming_asr.events.log import UtteranceLog, committed_words, read_log
 from streaming_asr.files import write_text
 from streaming_asr.method import Word, display_text
+from streaming_asr.metrics import METRICS, trace
 from streaming_asr.metrics.table import CLOCKS
 from streaming_asr.report.budget import for_page
 from streaming_asr.report.marks import read_marks
@@ -77,8 +78,6 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
 
 def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
     """Return all that the page shows: columns, cells, timelines, audio, published numbers."""
-    from streaming_asr.metrics import METRICS
-
     results = read_results(folder)
     headline = [name for name, _, _ in HEADLINE]
     others = [name for name in METRICS if name not in headline]
@@ -90,14 +89,15 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
             "heading": headings.get(name) or words_of(name),
             "group": group_of(name),
             "digits": digits.get(name),
-            "better": METRICS[name].better if name in METRICS else None,
-            "title": _definition(METRICS.get(name), name),
+            "better": METRICS[name].better,
+            "title": f"{name} ({METRICS[name].unit}): {METRICS[name].definition}",
             "headline": name in headline,
         }
         for name in (*headline, *others)
     ]
     timelines, audio = _timelines(results)
     fronts = front(results)
+    # Results of several experiments in one folder are called by the folder.
     names = {result.document.get("experiment") for result in results} - {None}
     title = names.pop() if len(names) == 1 else Path(folder).resolve().name
     return {
@@ -123,20 +123,20 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
 
 
 def _subtitle(results: list[dict[str, Any]], n_failed: int) -> str:
-    told = f"{len(results)} {'run' if len(results) == 1 else 'runs'}"
-    told += f", {n_failed} failed" if n_failed else ""
+    text = f"{len(results)} {'run' if len(results) == 1 else 'runs'}"
+    text += f", {n_failed} failed" if n_failed else ""
     models = {result["model"] for result in results} - {""}
-    return f"{told} · {models.pop()}" if len(models) == 1 else told
+    return f"{text} · {models.pop()}" if len(models) == 1 else text
 
 
 def _verdicts(results: list[Result]) -> list[str]:
     """Return the page's first sentences, one of each data."""
     splits = list(dict.fromkeys(result.split for result in results))
-    told = {
+    sentences = {
         split: verdict([result for result in results if result.split == split]) for split in splits
     }
     named = {split: f"{split}: " if len(splits) > 1 and split else "" for split in splits}
-    return [f"{named[split]}{text}" for split, text in told.items() if text]
+    return [f"{named[split]}{text}" for split, text in sentences.items() if text]
 
 
 GROUPS = {
@@ -166,7 +166,7 @@ def words_of(metric: str) -> str:
 
 
 def _licences(results: list[Result]) -> list[str]:
-    """Licence and attribution of the corpora that state one, each once."""
+    """Return licence and attribution of the corpora that state one, once each."""
     corpora = [(result.document.get("config") or {}).get("data") or {} for result in results]
     return sorted({str(corpus["licence"]) for corpus in corpora if corpus.get("licence")})
 
@@ -201,9 +201,6 @@ def _timelines(results: list[Result]) -> tuple[list[dict[str, Any]], dict[str, s
 
     A cell whose log cannot be read is replaced in `cells` by one with a note.
     """
-    from streaming_asr.events.log import read_log
-    from streaming_asr.metrics import trace
-
     chosen = choose(results)
     drawn: list[dict[str, Any]] = []
     audio: dict[str, str] = {}
@@ -228,7 +225,7 @@ def _timelines(results: list[Result]) -> tuple[list[dict[str, Any]], dict[str, s
                     refused[name] = reason
                 else:
                     audio[name] = url
-                    room -= len(url) * 3 // 4
+                    room -= len(url) * 3 // 4  # the file's bytes, of which base64 makes 4 of 3
             drawn.append(
                 {
                     "cell": at,
@@ -257,20 +254,16 @@ def _said(log: UtteranceLog) -> list[tuple[float | None, str]]:
 
 def _audio(path: Path, folder: Path, room: int) -> tuple[str | None, str]:
     """Return the file as a data URL, or None and why not."""
-    found = next((p for p in (path, folder / path) if p.is_file()), None)
-    if found is None:
+    file = next((p for p in (path, folder / path) if p.is_file()), None)
+    if file is None:
         return None, "the audio file is not on this machine"
-    media = MEDIA.get(found.suffix.lower())
+    media = MEDIA.get(file.suffix.lower())
     if media is None:
-        return None, f"browsers do not play {found.suffix}"
-    if found.stat().st_size > room:
+        return None, f"browsers do not play {file.suffix}"
+    if file.stat().st_size > room:
         return None, "the page is full of audio already"
-    encoded = base64.b64encode(found.read_bytes()).decode("ascii")
+    encoded = base64.b64encode(file.read_bytes()).decode("ascii")
     return f"data:{media};base64,{encoded}", ""
-
-
-def _definition(metric: Any, name: str) -> str:
-    return f"{name} ({metric.unit}): {metric.definition}" if metric else name
 
 
 def _script_safe(data: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
         ]
         if not folders:
             continue
+        # The mean over runs says which recordings are hard, not which run is bad at them.
         common = set.intersection(*(set(rows[folder]) for folder in folders))
         mean = {
             utt: tuple(
@@ -130,11 +131,12 @@ def timeline(trace: Trace) -> dict[str, Any]:
     nothing["changes"] = []
     rows: list[dict[str, Any]] = []
     keys = [light_key(word) for word in reference]
-    for tag, i, i_end, j, j_end in _opcodes(keys, [light_key(word) for word in final]):
-        if tag in ("equal", "replace"):
-            kind = "hit" if tag == "equal" else "substitution"
+    for edit in Levenshtein.opcodes(keys, [light_key(word) for word in final]):
+        i, i_end, j, j_end = edit.src_start, edit.src_end, edit.dest_start, edit.dest_end
+        if edit.tag in ("equal", "replace"):
+            kind = "hit" if edit.tag == "equal" else "substitution"
             rows += [{"kind": kind, **spoken(i + at), **heard(j + at)} for at in range(i_end - i)]
-        elif tag == "delete":
+        elif edit.tag == "delete":
             rows += [{"kind": "deletion", **spoken(at), **nothing} for at in range(i, i_end)]
         else:
             unspoken = {"word": None, "start": None, "end": None}
@@ -169,22 +171,18 @@ def _changes(
         shown = [word for word in text.split() if light_key(word)]
         shown_keys = [light_key(word) for word in shown]
         there = dict.fromkeys(range(len(final)), "")
-        for tag, i, i_end, j, _ in _opcodes(shown_keys, _start_like(shown_keys, keys)):
-            if tag in ("equal", "replace"):
-                there |= {j + at: shown[i + at] for at in range(i_end - i)}
+        for edit in Levenshtein.opcodes(shown_keys, _start_like(shown_keys, keys)):
+            if edit.tag in ("equal", "replace"):
+                there |= zip(
+                    range(edit.dest_start, edit.dest_end),
+                    shown[edit.src_start : edit.src_end],
+                    strict=True,
+                )
         for j, word in there.items():
             before = changes[j][-1][1] if changes[j] else ""
             if light_key(word) != light_key(before):
                 changes[j].append((at_step[k], word))
     return changes
-
-
-def _opcodes(one: Sequence[str], other: Sequence[str]) -> Iterable[tuple[str, int, int, int, int]]:
-    """Return the edits as (tag, start, end, start, end)."""
-    return (
-        (op.tag, op.src_start, op.src_end, op.dest_start, op.dest_end)
-        for op in Levenshtein.opcodes(one, other)
-    )
 
 
 def _start_like(shown: Sequence[str], final: Sequence[str]) -> Sequence[str]:

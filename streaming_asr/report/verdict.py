@@ -68,21 +68,21 @@ def verdict(results: Sequence[Result]) -> str | None:
     return f"{named(best)}: {_worse(difference, named(other))}{later}."
 
 
-def _worse(found: Estimate, other: str) -> str:
+def _worse(difference: Estimate, other: str) -> str:
     """Return the difference in WER in words: whole, with its interval, and whether it is one."""
-    interval = f"[{shown(found.low, 1)}, {shown(found.high, 1)}]"
-    if found.low <= 0 <= found.high:
-        return f"not told apart from {other} in WER ({found.value:+.1f} points {interval})"
-    if found.value > 0:
-        return f"{found.value:.1f} points worse than {other} {interval}"
-    turned = f"[{shown(-found.high, 1)}, {shown(-found.low, 1)}]"
-    return f"{-found.value:.1f} points better than {other} {turned}"
+    interval = f"[{shown(difference.low, 1)}, {shown(difference.high, 1)}]"
+    if difference.low <= 0 <= difference.high:
+        return f"not told apart from {other} in WER ({difference.value:+.1f} points {interval})"
+    if difference.value > 0:
+        return f"{difference.value:.1f} points worse than {other} {interval}"
+    turned = f"[{shown(-difference.high, 1)}, {shown(-difference.low, 1)}]"
+    return f"{-difference.value:.1f} points better than {other} {turned}"
 
 
 def _alone(result: Result) -> str:
     interval = result.interval(WER)
     span = f" [{shown(interval[0], 1)}, {shown(interval[1], 1)}]" if interval else ""
     wer, late = result.metrics.get(WER), result.metrics.get(LATENCY)
-    told = [f"WER {shown(wer, 1)} %{span}"] if wer is not None else []
-    told += [f"half of the words final within {shown(late, 1)} s"] if late is not None else []
-    return f"{named(result)}: {', '.join(told) or 'no numbers'}."
+    parts = [f"WER {shown(wer, 1)} %{span}"] if wer is not None else []
+    parts += [f"half of the words final within {shown(late, 1)} s"] if late is not None else []
+    return f"{named(result)}: {', '.join(parts) or 'no numbers'}."

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.table import beside_wer, with_wer
 from streaming_asr.score import compare, exchange, longform, retime
@@ -85,6 +85,7 @@ def _score(argv: Sequence[str]) -> int:
             results[cell] = scored | {"metrics": with_wer(scored["metrics"])}
         except UserError as error:  # one damaged log does not keep the others from their numbers
             refused.append(error)
+    # Without names the table is that of `report`; with them every metric that was asked for.
     if results and not names:
         console().print(headline_table(arguments.folder))
         _print_remarks(results)
@@ -99,11 +100,8 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in METRICS:
-            import difflib
-
-            near = difflib.get_close_matches(name, METRICS, n=3)
-            hint = f"did you mean {', '.join(near)}?" if near else "--list shows them all"
-            raise UserError(f"{name}: no such metric; {hint}")
+            hint = did_you_mean(name, METRICS) or "; --list shows them all"
+            raise UserError(f"{name}: no such metric{hint}")
     return beside_wer(names)
 
 
@@ -113,11 +111,10 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
 
     wide = console(140)
     table = Table()
-    titles = _titles(results)
     if len(names) > 8 and len(results) <= 4:  # too wide: one metric per row
         table.add_column("metric")
-        for title in titles.values():
-            table.add_column(Text(title), justify="right")
+        for folder in results:
+            table.add_column(Text(str(folder)), justify="right")
         for name in names:
             table.add_row(name, *(_number(result["metrics"][name]) for result in results.values()))
     else:
@@ -127,35 +124,23 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
             table.add_column(_header(name), justify="right", overflow="fold")
         for folder, result in results.items():
             values = (_with_interval(result, name) for name in names)
-            table.add_row(Text(titles[folder]), str(result["n_utterances"]), *values)
+            table.add_row(Text(str(folder)), str(result["n_utterances"]), *values)
     wide.print(table)
     _print_remarks(results)
 
 
 def _print_remarks(results: Mapping[Path, dict[str, Any]]) -> None:
     """Print what the intervals were drawn over, and who failed or said nothing."""
-    wide, titles = console(140), _titles(results)
+    wide = console(140)
     for drawn in dict.fromkeys(_drawn(result) for result in results.values()):
         wide.print(f"intervals: 95 %, over {drawn}")
     for folder, result in results.items():
         if result["n_failed"] or result["n_silent"]:
             wide.print(
-                f"{titles[folder]}: {result['n_failed']} failed, {result['n_silent']} silent of "
+                f"{folder}: {result['n_failed']} failed, {result['n_silent']} silent of "
                 f"{result['n_utterances']}; they count in WER with an empty hypothesis",
                 markup=False,
             )
-
-
-def _titles(results: Mapping[Path, dict[str, Any]]) -> dict[Path, str]:
-    """Return experiment/cell of each, and the folder too where several share one."""
-    titles = {
-        folder: f"{result['experiment']}/{result['cell']}" for folder, result in results.items()
-    }
-    shared = [title for title in titles.values() if list(titles.values()).count(title) > 1]
-    return {
-        folder: f"{title} ({folder})" if title in shared else title
-        for folder, title in titles.items()
-    }
 
 
 def _drawn(result: Mapping[str, Any]) -> str:

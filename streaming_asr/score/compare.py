@@ -107,21 +107,21 @@ def _read(folder: Path, name: str, clock: str, normaliser: str | None) -> Run:
     log = read_log(folder / EVENTS)
     if not log.utterances:
         raise UserError(f"{folder}: no utterance is finished; run it before comparing it")
-    made = traces(log, normaliser)
+    seen = traces(log, normaliser)
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-    sample = Sample.of(made, clock=clock, recordings=recordings)
+    sample = Sample.of(seen, clock=clock, recordings=recordings)
     lost = log.header.get("unmeasured") or ()  # of an imported log: what its source cannot tell
     if any(name.format(clock=clock) in lost for name in LATENCY.values()):
         sample = replace(sample, latencies=None)
-    for utterance in log.utterances:
+    for utterance in log.utterances:  # the steps of a whole sweep take much memory
         utterance.steps = []
     return Run(
         folder=folder,
         name=name,
         utterances={utterance.utt: utterance for utterance in log.utterances},
         sample=sample,
-        n_failed=sum(one.error is not None for one in made),
-        n_silent=sum(not one.hypothesis for one in made),
+        n_failed=sum(one.error is not None for one in seen),
+        n_silent=sum(not one.hypothesis for one in seen),
         cpu=str((log.header.get("machine") or {}).get("cpu")),
         chunk=(log.header.get("config") or {}).get("chunk"),
         is_best_effort=any(utterance.feed != "fixed" for utterance in log.utterances),
@@ -150,21 +150,21 @@ def _baseline(run: Run, runs: Sequence[Run], against: str) -> Run:
             f"--against {against}: no cell is named so; there are "
             f"{', '.join(each.name for each in runs[:8])}"
         )
-    if run in named:
+    if run in named:  # a baseline is its own, and no comparison
         return run
-    found = [each for each in named if each.utterances.keys() == run.utterances.keys()]
-    if len(found) > 1:  # of several chunks the run's own
-        found = [each for each in found if each.chunk == run.chunk] or found
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    candidates = [each for each in named if each.utterances.keys() == run.utterances.keys()]
+    if len(candidates) > 1:  # of several chunks the run's own
+        candidates = [each for each in candidates if each.chunk == run.chunk] or candidates
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
         raise UserError(
             f"{run.name}: no cell named {against} has its {len(run.utterances)} utterances; run "
             "the baseline on the same corpus with the same limit"
         )
     raise UserError(
-        f"--against {against}: {' and '.join(each.name for each in found)} are both named so and "
-        f"of the corpus of {run.name}; give more of the name"
+        f"--against {against}: {' and '.join(each.name for each in candidates)} are both named "
+        f"so and of the corpus of {run.name}; give more of the name"
     )
 
 
@@ -172,8 +172,8 @@ def _compare(run: Run, baseline: Run) -> Comparison:
     _check_same_corpus(run, baseline)
     ordered = run.sample.in_order_of(baseline.sample.utts)
     clusters = baseline.sample.clusters
-    (found,) = differences(clusters, [(ordered, baseline.sample)])
-    return Comparison(run, baseline, clusters, found)
+    (estimates,) = differences(clusters, [(ordered, baseline.sample)])
+    return Comparison(run, baseline, clusters, estimates)
 
 
 def _check_same_corpus(run: Run, baseline: Run) -> None:
@@ -187,6 +187,7 @@ def _check_same_corpus(run: Run, baseline: Run) -> None:
         )
     for utt, mine in ours.items():
         other = theirs[utt]
+        # An imported log knows no audio: then the text alone must agree.
         hashes = mine.audio_hash, other.audio_hash
         what = "reference" if mine.text != other.text else ""
         if not what and None not in hashes and hashes[0] != hashes[1]:
@@ -203,9 +204,9 @@ def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     names = [name for name in METRICS if any(name in each.differences for each in comparisons)]
     rows = []
     for name in names:
-        found = [(each, each.differences.get(name)) for each in comparisons]
-        adjusted = iter(holm([estimate.p_value for _, estimate in found if estimate]))
-        for each, estimate in found:
+        estimates = [(each, each.differences.get(name)) for each in comparisons]
+        adjusted = iter(holm([estimate.p_value for _, estimate in estimates if estimate]))
+        for each, estimate in estimates:
             row: dict[str, Any] = {
                 "metric": name,
                 "run": each.run.name,
@@ -263,24 +264,24 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
 
 def _remarks(comparison: Comparison) -> list[str]:
     """Return what a reader must know before believing a difference."""
-    found = []
+    remarks = []
     for each in (comparison.baseline, comparison.run):
         if each.n_failed or each.n_silent:
-            found.append(
+            remarks.append(
                 f"{each.name}: {each.n_failed} failed, {each.n_silent} silent of "
                 f"{len(each.utterances)}; they count in WER with an empty hypothesis"
             )
         if each.is_best_effort:
-            found.append(f"{each.name}: no fixed feed, so its text depends on the machine")
+            remarks.append(f"{each.name}: no fixed feed, so its text depends on the machine")
         if each.sample.latencies is None:
             why = "batched, words without times, or a file that does not tell it"
-            found.append(f"{each.name}: no latency ({why})")
+            remarks.append(f"{each.name}: no latency ({why})")
         elif each.sample.coverage is not None:
             share = f"{100 * each.sample.coverage:.0f} %"
-            found.append(f"{each.name}: latency of {share} of the spoken words, the right ones")
+            remarks.append(f"{each.name}: latency of {share} of the spoken words, the right ones")
     if comparison.run.cpu != comparison.baseline.cpu:
-        found.append(
+        remarks.append(
             f"{comparison.run.name} was measured on another machine ({comparison.run.cpu}) than "
             f"{comparison.baseline.name} ({comparison.baseline.cpu}): latency is not comparable"
         )
-    return found
+    return remarks

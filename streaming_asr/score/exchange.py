@@ -77,11 +77,11 @@ def import_command(argv: Sequence[str]) -> int:
         )
     each = FORMATS[arguments.format]
     options = _options(arguments)
-    given = None if arguments.manifest is None else references(arguments.manifest)
+    expected = None if arguments.manifest is None else references(arguments.manifest)
     streams, known = each.read(arguments.file, **options)
     if not streams:
         raise UserError(f"{arguments.file}: no recording in it; was the run finished?")
-    imported = meet(streams, given, arguments.file)
+    imported = meet(streams, expected, arguments.file)
     header = {
         "config": {
             "method": {"name": name},
@@ -108,7 +108,7 @@ def import_command(argv: Sequence[str]) -> int:
 
 def _write(folder: Path, header: dict[str, Any], utterances: Sequence[UtteranceLog]) -> None:
     """Write folder/events.jsonl, or nothing where the log would be invalid or the disk is full."""
-    made = not folder.exists()
+    is_new = not folder.exists()
     try:
         with beside(folder / EVENTS) as scratch:
             with EventWriter(scratch, header) as writer:
@@ -122,7 +122,7 @@ def _write(folder: Path, header: dict[str, Any], utterances: Sequence[UtteranceL
             f"by the line of {EVENTS}:\n  {listed}"
         ) from error
     finally:
-        if made:
+        if is_new:
             with suppress(OSError):
                 folder.rmdir()  # which an import that failed leaves empty
 
@@ -184,5 +184,5 @@ def _parser(
         for key, each in FORMATS.items()
         if each.write is not None or not writing
     ]
-    told = epilog.format(formats="\n".join(listed))
-    return command_parser(f"python -m streaming_asr.score {name}", description, told)
+    text = epilog.format(formats="\n".join(listed))
+    return command_parser(f"python -m streaming_asr.score {name}", description, text)

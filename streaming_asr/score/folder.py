@@ -88,25 +88,19 @@ def score_folder(
 def _intervals(log: Log, traces: Sequence[Trace], metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return the intervals of those metrics that the run has."""
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-    found = intervals(Sample.of(traces, recordings=recordings), shares(traces))
-    found["metrics"] = {
-        name: each for name, each in found["metrics"].items() if metrics.get(name) is not None
+    drawn = intervals(Sample.of(traces, recordings=recordings), shares(traces))
+    drawn["metrics"] = {
+        name: each for name, each in drawn["metrics"].items() if metrics.get(name) is not None
     }
-    return found
+    return drawn
 
 
 def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:
     line = utterance_line(utterance)
-    times = line["latency"]
-    assert isinstance(times, dict)
-    for name in times:
-        if f"word_latency_{name}" in unmeasured:
-            times[name] = None
-    parts = line["latency_parts"]
-    assert isinstance(parts, dict)
-    for name in parts:
-        if f"word_latency_{name}_mean_ca_s" in unmeasured:
-            parts[name] = None
+    for field, clock in (("latency", ""), ("latency_parts", "_mean_ca_s")):
+        for name in line[field]:
+            if f"word_latency_{name}{clock}" in unmeasured:
+                line[field][name] = None
     if "rtf_total" in unmeasured:
         line["compute_s"] = None
     return line

@@ -13,7 +13,7 @@ FRONT = ("word_latency_committed_p50_ca_s", "wer")  # the axes of the Pareto fro
 def front(results: Sequence[Result]) -> dict[Path, bool]:
     """Return, by folder, whether no other run of the same data is lower in WER or latency and no
     higher in the other; of the cells that have both and can be compared."""
-    found: dict[Path, bool] = {}
+    is_on_front: dict[Path, bool] = {}
     for split in {result.split for result in results}:
         points = {
             result.folder: point
@@ -21,16 +21,17 @@ def front(results: Sequence[Result]) -> dict[Path, bool]:
             if result.split == split and not result.is_odd and (point := place(result)) is not None
         }
         for folder, (x, y) in points.items():
-            found[folder] = not any(
+            is_on_front[folder] = not any(
                 a <= x and b <= y and (a, b) != (x, y) for a, b in points.values()
             )
-    return found
+    return is_on_front
 
 
 def ceiling(results: Sequence[Result]) -> float | None:
     """Return where an axis of WER (%) ends so that a few runs far above the rest do not stretch it:
     those are drawn at its edge, with their number. None means that all are drawn in place."""
     rates = sorted(point[1] for result in results if (point := place(result)) is not None)
+    # Of three runs none can be told to lie far above the rest.
     if len(rates) < 4:
         return None
     # From most of them, so that one high run alone does not make room for itself.

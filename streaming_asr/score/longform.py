@@ -105,12 +105,12 @@ def _of_sentences(
 
 def _error_rates(traces: Sequence[Trace], every_s: float) -> list[dict[str, float | None]]:
     by_trace = [errors_by_time(one, one.normalise, every_s) for one in traces]
-    found = []
+    rates = []
     for i in range(max(map(len, by_trace))):
         pooled = total([errors[i] for errors in by_trace if i < len(errors)])
         rate = {"start_s": i * every_s, "n_words": pooled.words, "wer": pooled.percent()}
-        found.append(rate)
-    return found
+        rates.append(rate)
+    return rates
 
 
 def _lags(traces: Sequence[Trace], clock: str, every_s: float) -> list[dict[str, float | None]]:

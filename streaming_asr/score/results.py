@@ -56,6 +56,7 @@ class Result:
 
     @property
     def label(self) -> str:
+        """The method and its variant, as tables call it."""
         return f"{self.method} {self.variant}".strip()
 
     @property
@@ -84,6 +85,7 @@ class Result:
 
     @property
     def model(self) -> str:
+        """The name of the Whisper it ran on, "" where unknown."""
         return str((self.config.get("model") or {}).get("name") or "")
 
     @property
@@ -107,27 +109,28 @@ def read_results(folder: Path | str) -> list[Result]:
     root = Path(folder)
     if not root.is_dir():
         raise UserError(f"{root}: no such folder; give a folder of results, as outputs/default")
-    found = {
+    folders = {
         path.parent
         for name in (folders.RESULT, folders.FAILED)
         for path in root.rglob(name)
         if not folders.is_set_aside(path.relative_to(root))
     }
-    found |= {
+    folders |= {
         path.parent
         for path in root.rglob(folders.PIECES)
         if path.is_dir()
         and unfinished(path.parent)
         and not folders.is_set_aside(path.relative_to(root))
     }
-    if not found:
+    if not folders:
         raise UserError(
             f"{root}: no metrics.json in it or below it; report shows finished runs, "
             "so run first: python -m streaming_asr.run method=whisperrt chunk=300ms"
         )
-    overrides = [set(_overrides(path.name).items()) for path in found]
+    # A model that all runs share would say the same in every label.
+    overrides = [set(_overrides(path.name).items()) for path in folders]
     common = frozenset(dict(set.intersection(*overrides))) & _SHARED
-    results = [_read_result(path, root, common) for path in found]
+    results = [_read_result(path, root, common) for path in folders]
     results.sort(
         key=lambda result: (
             result.method,
@@ -281,6 +284,7 @@ def _unlike_most(
     for result in results:
         if result.metrics:
             values.setdefault(group(result), []).append(value(result))
+    # The majority is taken as right: which of two runs is odd no number can say.
     usual = {key: max(here, key=here.count) for key, here in values.items()}
     return [
         replace(

@@ -104,10 +104,10 @@ def main(argv: Sequence[str]) -> int:
     if arguments.streams is not None:
         _streams(arguments)
         return 0
-    found = retime(arguments.folder, arguments.traces, slowdown=arguments.slowdown)
+    retimed = retime(arguments.folder, arguments.traces, slowdown=arguments.slowdown)
     if arguments.json is not None:
-        write_text(arguments.json, json.dumps(asdict(found), indent=1) + "\n")
-    _print(found, is_all=arguments.all)
+        write_text(arguments.json, json.dumps(asdict(retimed), indent=1) + "\n")
+    _print(retimed, is_all=arguments.all)
     return 0
 
 
@@ -115,11 +115,11 @@ def _streams(arguments: argparse.Namespace) -> None:
     numbers = streams.parse_streams(arguments.streams)
     if arguments.traces or arguments.all:
         raise UserError("--streams: takes one cell, without --traces and --all")
-    made = recordings_of(arguments.folder, arguments.slowdown)
-    found = [streams.serve(made, n, seed=arguments.seed) for n in numbers]
-    streams.show(arguments.folder, found)
+    recordings = recordings_of(arguments.folder, arguments.slowdown)
+    served = [streams.serve(recordings, n, seed=arguments.seed) for n in numbers]
+    streams.show(arguments.folder, served)
     if arguments.json is not None:
-        rows = [asdict(each) for each in found]
+        rows = [asdict(each) for each in served]
         content = {"slowdown": arguments.slowdown, "seed": arguments.seed, "streams": rows}
         write_text(arguments.json, json.dumps(content, indent=1) + "\n")
 
@@ -155,16 +155,16 @@ def retime(
     lost = {name for _, names in read for name in names}
     for path, log in zip(traces, logs[1:], strict=True):
         _check_same_steps(logs[0], log, Path(folder), Path(path))
-    made = traces_of(read[0][0])
-    times = [[compute_times(log[each.utt].steps) for each in made] for log in logs]
-    medians = [median_trace([trace_of[k] for trace_of in times]) for k in range(len(made))]
+    measured = traces_of(read[0][0])
+    times = [[compute_times(log[each.utt].steps) for each in measured] for log in logs]
+    medians = [median_trace([trace_of[k] for trace_of in times]) for k in range(len(measured))]
     untold = dict.fromkeys(lost)
     return Retimed(
         n_traces=len(logs),
         slowdown=slowdown,
-        measured=compute(made) | untold,
-        retimed=compute(_with(made, medians, slowdown)) | untold,
-        traces=[compute(_with(made, each, slowdown)) | untold for each in times],
+        measured=compute(measured) | untold,
+        retimed=compute(_with(measured, medians, slowdown)) | untold,
+        traces=[compute(_with(measured, each, slowdown)) | untold for each in times],
     )
 
 
@@ -194,6 +194,7 @@ def _read(folder: Path) -> tuple[Log, list[str]]:
     return log, lost
 
 
+# Another text would have other steps, whose times say nothing of these.
 def _check_same_steps(
     ours: dict[str, UtteranceLog], theirs: dict[str, UtteranceLog], folder: Path, other: Path
 ) -> None:
@@ -212,7 +213,7 @@ def _check_same_steps(
                 )
 
 
-def _with(made: Sequence[Trace], times: Sequence[Times], slowdown: float) -> list[Trace]:
+def _with(traces: Sequence[Trace], times: Sequence[Times], slowdown: float) -> list[Trace]:
     """Return the traces with other compute times, queued anew."""
     return [
         replace(
@@ -224,27 +225,27 @@ def _with(made: Sequence[Trace], times: Sequence[Times], slowdown: float) -> lis
                 ]
             ),
         )
-        for each, of_steps in zip(made, times, strict=True)
+        for each, of_steps in zip(traces, times, strict=True)
     ]
 
 
-def _print(found: Retimed, *, is_all: bool) -> None:
+def _print(retimed: Retimed, *, is_all: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    changed = [name for name in METRICS if found.measured[name] != found.retimed[name]]
+    changed = [name for name in METRICS if retimed.measured[name] != retimed.retimed[name]]
     grid = Table(box=SIMPLE_HEAD)
     grid.add_column("metric", no_wrap=True)
-    traces = [f"{found.n_traces} traces"] if found.n_traces > 1 else []
-    for heading in ("measured", f"retimed x {found.slowdown:g}", *traces):
+    traces = [f"{retimed.n_traces} traces"] if retimed.n_traces > 1 else []
+    for heading in ("measured", f"retimed x {retimed.slowdown:g}", *traces):
         grid.add_column(heading, justify="right", no_wrap=True)
     for name in changed if is_all else SHOWN:
-        row = [name, shown(found.measured[name]), shown(found.retimed[name])]
+        row = [name, shown(retimed.measured[name]), shown(retimed.retimed[name])]
         if traces:
-            span = found.range(name)
+            span = retimed.range(name)
             row.append("–" if span is None else f"{span[0]:.3f} to {span[1]:.3f}")
         grid.add_row(*row)
     console().print(grid)
-    room = found.retimed["headroom"]
+    room = retimed.retimed["headroom"]
     if room is not None and room < 1:
         print(f"this machine does not keep up: it would have to be {1 / room:.1f} times faster")

@@ -46,9 +46,9 @@ class Sample:
     ) -> Sample:
         """Return the sample of these traces; `recordings` names the recording of an utterance where
         several come from one."""
-        found = [timed(trace) for trace in traces]
-        n_spoken = sum(len(words.spoken) for words in found if words)
-        latencies = [words.latencies("committed", clock) if words else [] for words in found]
+        word_times = [timed(trace) for trace in traces]
+        n_spoken = sum(len(words.spoken) for words in word_times if words)
+        latencies = [words.latencies("committed", clock) if words else [] for words in word_times]
         has_latency = n_spoken > 0 and all(trace.batch == 1 for trace in traces)
         return cls(
             utts=[trace.utt for trace in traces],
@@ -62,6 +62,7 @@ class Sample:
 
     @property
     def clusters(self) -> Clusters:
+        """What a draw draws of this run."""
         return statistics.clusters(self.speakers, self.recordings)
 
     def in_order_of(self, utts: Sequence[str]) -> Sample:
@@ -103,7 +104,7 @@ class Sample:
 def shares(traces: Sequence[Trace]) -> dict[str, list[tuple[float, float]]]:
     """Return, for metrics that are a share of the whole corpus, numerator and denominator of each
     utterance by name; (0, 0) where its words are not timed."""
-    found: dict[str, list[tuple[float, float]]] = {
+    pairs: dict[str, list[tuple[float, float]]] = {
         "arwer_grid_ca": [],
         "word_latency_coverage": [],
     }
@@ -113,9 +114,9 @@ def shares(traces: Sequence[Trace]) -> dict[str, list[tuple[float, float]]]:
             aligned = AlignedWordErrors(trace, trace.normalise).on_grid("ca")
             grid = (aligned.errors, aligned.words)
             spoken = (len(words.hits), len(words.spoken))
-        found["arwer_grid_ca"].append(grid)
-        found["word_latency_coverage"].append(spoken)
-    return found
+        pairs["arwer_grid_ca"].append(grid)
+        pairs["word_latency_coverage"].append(spoken)
+    return pairs
 
 
 def intervals(

@@ -64,7 +64,7 @@ class Served:
 
 def recordings(log: Log) -> list[Recording]:
     """Return the recordings that were transcribed. Raises UserError where there are none."""
-    found = [
+    played = [
         Recording(
             np.array([step.audio_samples for step in each.steps]) * NS_PER_SAMPLE,
             np.array([step.compute_ns["wall"] for step in each.steps]),
@@ -73,9 +73,9 @@ def recordings(log: Log) -> list[Recording]:
         for each in log.utterances
         if each.status == "ok" and each.steps
     ]
-    if not found:
+    if not played:
         raise UserError("no utterance of the log succeeded, so no step's time is known; run again")
-    return found
+    return played
 
 
 def lags(streams: Sequence[Sequence[Recording]], offsets: Sequence[int]) -> Nanoseconds:
@@ -93,9 +93,9 @@ def lags(streams: Sequence[Sequence[Recording]], offsets: Sequence[int]) -> Nano
     a, c = np.concatenate(arrivals), np.concatenate(compute)
     order = np.argsort(a, kind="stable")  # of equal arrivals, the stream named first
     total = np.cumsum(c[order])  # clocks.fifo, in whole nanoseconds
-    found: Nanoseconds = np.empty_like(a)
-    found[order] = total + np.maximum.accumulate(a[order] - (total - c[order])) - a[order]
-    return found
+    by_stream: Nanoseconds = np.empty_like(a)
+    by_stream[order] = total + np.maximum.accumulate(a[order] - (total - c[order])) - a[order]
+    return by_stream
 
 
 def draw(n_recordings: int, n: int, longest_offset: int, seed: Sequence[int]) -> Drawn:
@@ -106,44 +106,45 @@ def draw(n_recordings: int, n: int, longest_offset: int, seed: Sequence[int]) ->
     return Drawn(orders, rng.integers(0, max(longest_offset, 1), n).tolist())
 
 
-def serve(made: Sequence[Recording], n: int, *, seed: int = 0) -> Served:
+def serve(recordings: Sequence[Recording], n: int, *, seed: int = 0) -> Served:
     """Return the lag of `n` streams. Raises UserError for n below 1 and for too many steps."""
     if n < 1:
         raise UserError(f"--streams {n}: must be 1 or more")
-    n_steps = n * sum(len(each.a) for each in made)
+    n_steps = n * sum(len(each.a) for each in recordings)
     if n_steps > MAX_STEPS:
         raise UserError(
             f"--streams {n}: {n_steps:,} steps are more than {MAX_STEPS:,}; give fewer streams, or "
             "a log of fewer recordings"
         )
-    audio = sum(each.duration for each in made)
+    # Offsets lie within one recording, so that streams are out of step but all are at work.
+    audio = sum(each.duration for each in recordings)
     rows = []
     for k in range(SEEDS):
-        drawn = draw(len(made), n, audio // len(made), (seed, k, n))
-        streams = [[made[at] for at in order] for order in drawn.orders]
+        drawn = draw(len(recordings), n, audio // len(recordings), (seed, k, n))
+        streams = [[recordings[at] for at in order] for order in drawn.orders]
         rows.append(np.percentile(lags(streams, drawn.offsets), (50, 95)) / 1e9)
     p50, p95 = (
         (float(np.median(column)), float(np.min(column)), float(np.max(column)))
         for column in np.stack(rows).T
     )
-    return Served(n, n * sum(int(each.c.sum()) for each in made) / audio, p50, p95)
+    return Served(n, n * sum(int(each.c.sum()) for each in recordings) / audio, p50, p95)
 
 
-def capacity(made: Sequence[Recording], chunk_s: float, *, seed: int = 0) -> Served | None:
+def capacity(recordings: Sequence[Recording], chunk_s: float, *, seed: int = 0) -> Served | None:
     """Return the most streams that keep up, with their lag; None where not even one does."""
-    found = serve(made, 1, seed=seed)
-    if not found.keeps_up(chunk_s):
+    most = serve(recordings, 1, seed=seed)
+    if not most.keeps_up(chunk_s):
         return None
     # At a load of 1 the queue grows, so the search ends there.
-    low, high = 1, min(int(1 / found.load) + 1 if found.load else MOST, MOST)
+    low, high = 1, min(int(1 / most.load) + 1 if most.load else MOST, MOST)
     while high - low > 1:
         middle = (low + high) // 2
-        tried = serve(made, middle, seed=seed)
+        tried = serve(recordings, middle, seed=seed)
         if tried.keeps_up(chunk_s):
-            low, found = middle, tried
+            low, most = middle, tried
         else:
             high = middle
-    return found
+    return most
 
 
 class Beside(NamedTuple):
@@ -177,11 +178,11 @@ def beside(single: Log, queue: Log) -> Beside:
         ]:
             raise UserError(f"--beside: {utt} failed or has other steps; run both with one chunk")
     n = config.get("streams") or config["batch"]
-    made = recordings(single)
+    recorded = recordings(single)
     durations = [each.duration_s for each in single.utterances]
     orders, offsets = assign(durations, n, config["seed"])
     names = list(alone)
-    replayed = lags([[made[at] for at in order] for order in orders], offsets)
+    replayed = lags([[recorded[at] for at in order] for order in orders], offsets)
     measured = [
         step.compute_ns["lag"] for order in orders for at in order for step in logs[names[at]].steps
     ]
@@ -197,7 +198,7 @@ def parse_streams(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def show(folder: str | Path, found: Sequence[Served]) -> None:
+def show(folder: str | Path, rows: Sequence[Served]) -> None:
     """Print lag against the number of streams."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -207,7 +208,7 @@ def show(folder: str | Path, found: Sequence[Served]) -> None:
     grid = Table(box=SIMPLE_HEAD)
     for heading in ("streams", "load", "lag p50 s", "lag p95 s", f"p95 of {SEEDS} draws"):
         grid.add_column(heading, justify="right", no_wrap=True)
-    for each in found:
+    for each in rows:
         middle, low, high = each.p95
         grid.add_row(
             str(each.n),
@@ -218,16 +219,16 @@ def show(folder: str | Path, found: Sequence[Served]) -> None:
         )
     console().print(grid)
     print(f"{folder}: served one by one on one device, from the steps' times in the log")
-    if any(each.load >= 1 for each in found):
+    if any(each.load >= 1 for each in rows):
         print("at a load of 1 and more the queue grows for as long as the streams last")
 
 
-def show_beside(found: Beside) -> None:
+def show_beside(beside: Beside) -> None:
     """Print the lag of a run of many streams and of its replay."""
     for name, measured, replayed in zip(
-        ("p50", "p95"), found.measured, found.replayed, strict=True
+        ("p50", "p95"), beside.measured, beside.replayed, strict=True
     ):
         change = f" ({100 * (replayed / measured - 1):+.1f} %)" if measured else ""
         print(f"lag {name}: measured {measured:.3f} s, replayed {replayed:.3f} s{change}")
-    how = "one by one" if found.together == 1 else f"up to {found.together} in a step"
-    print(f"{found.n} streams, measured {how}, replayed one by one from single streams")
+    how = "one by one" if beside.together == 1 else f"up to {beside.together} in a step"
+    print(f"{beside.n} streams, measured {how}, replayed one by one from single streams")

@@ -76,8 +76,8 @@ class Tracker:
             from wandb import Table
 
             flat = [_flat(row) for row in rows]
-            columns = list(dict.fromkeys(name for row in flat for name in row))
-            data = [[row.get(name) for name in columns] for row in flat]
+            columns: list[str | int] = list(dict.fromkeys(name for row in flat for name in row))
+            data = [[row.get(str(name)) for name in columns] for row in flat]
             self._run.log({"utterances": Table(columns, data, allow_mixed_types=True)})
 
         self._guard("utterances", send)
@@ -158,7 +158,7 @@ def _start(
         _warn("import wandb failed (pip install wandb, or tracker=none)", error)
         return None
     # Of newer versions alone; without it a run waits for a server that is gone for ever.
-    patience = {"finish_timeout": FINISH_TIMEOUT_S, "finish_timeout_raises": True}
+    patience: dict[str, Any] = {"finish_timeout": FINISH_TIMEOUT_S, "finish_timeout_raises": True}
     known = getattr(wandb.Settings, "model_fields", {})
     # An unreachable server still leaves a run that can be uploaded later.
     for mode in dict.fromkeys((settings.get("mode") or "offline", "offline")):

@@ -44,11 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _lay_out(arguments: argparse.Namespace) -> None:
-    made = workspace(arguments.experiment, entity=arguments.entity, project=arguments.project)
+    laid_out = workspace(arguments.experiment, entity=arguments.entity, project=arguments.project)
     if arguments.print:
-        print(json.dumps(payload(made), indent=1))
+        print(json.dumps(payload(laid_out), indent=1))
     else:
-        print(f"workspace: {_save(made)}")
+        print(f"workspace: {_save(laid_out)}")
 
 
 def workspace(experiment: str, *, entity: str, project: str) -> Any:
@@ -102,22 +102,22 @@ def workspace(experiment: str, *, entity: str, project: str) -> Any:
     )
 
 
-def payload(made: Any) -> dict[str, Any]:
+def payload(laid_out: Any) -> dict[str, Any]:
     """Return what `save` sends: the view, with its specification as an object."""
-    view = made._to_model()
+    view = laid_out._to_model()
     return dict(json.loads(view.model_dump_json(by_alias=True, exclude_none=True)))
 
 
-def _save(made: Any) -> str:
+def _save(laid_out: Any) -> str:
     try:
-        made.save()
+        laid_out.save()
     except Exception as error:  # whatever the server and the way to it come up with
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UserError(
             f"W&B did not take the workspace ({reason}); log in (wandb login) and check --entity "
             "and --project"
         ) from error
-    return str(made.url)
+    return str(laid_out.url)
 
 
 def _title(name: str) -> str:

@@ -93,7 +93,7 @@ def meet(
     reference, and for two of one name.
     """
     by_name = {each.id: each for each in references or ()}
-    found: dict[str, UtteranceLog] = {}
+    logged: dict[str, UtteranceLog] = {}
     for recording in recordings:
         name = next((name for name in recording.names if name in by_name), None)
         if name is not None:
@@ -110,16 +110,16 @@ def meet(
         else:
             name = recording.names[-1]
             said = reference(name, recording.reference, recording.duration_s)
-        if said.id in found:
+        if said.id in logged:
             raise UserError(f"{path}: {said.id!r} stands in it twice; keep one of them.")
-        found[said.id] = _utterance(recording, said)
-    absent = [name for name in by_name if name not in found]
+        logged[said.id] = _utterance(recording, said)
+    absent = [name for name in by_name if name not in logged]
     for name in absent:
-        found[name] = _utterance(ForeignRecording((name,), ()), by_name[name])
-        found[name].status, found[name].error = "failed", f"absent from {path.name}"
-        found[name].steps = []
+        logged[name] = _utterance(ForeignRecording((name,), ()), by_name[name])
+        logged[name].status, logged[name].error = "failed", f"absent from {path.name}"
+        logged[name].steps = []
     order = {name: i for i, name in enumerate(by_name)}
-    return Imported(sorted(found.values(), key=lambda u: order.get(u.utt, 0)), absent)
+    return Imported(sorted(logged.values(), key=lambda u: order.get(u.utt, 0)), absent)
 
 
 def _utterance(recording: ForeignRecording, said: Utterance) -> UtteranceLog:

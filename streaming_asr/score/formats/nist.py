@@ -62,9 +62,9 @@ def read_stm(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     recordings = [
         ForeignRecording(
             names_of(name),
-            (Emission(tuple(f" {word}" for each in found for word in each.text.split())),),
+            (Emission(tuple(f" {word}" for each in parts for word in each.text.split())),),
         )
-        for name, found in segments(path).items()
+        for name, parts in segments(path).items()
     ]
     return recordings, set()
 
@@ -75,10 +75,10 @@ def references(path: Path) -> list[Utterance]:
 
     The recording lasts until the end of its last segment, as far as an STM tells.
     """
-    found = []
+    utterances = []
     for name, parts in segments(path).items():
         speakers = {part.speaker for part in parts}
-        found.append(
+        utterances.append(
             reference(
                 names_of(name)[-1],
                 " ".join(part.text for part in parts if part.text),
@@ -86,7 +86,7 @@ def references(path: Path) -> list[Utterance]:
                 speaker=parts[0].speaker if len(speakers) == 1 else None,
             )
         )
-    return found
+    return utterances
 
 
 def _timed_words(utterance: UtteranceLog) -> Iterator[tuple[str, float, float, float | None]]:
