@@ -15,12 +15,12 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -122,13 +122,13 @@ def check_writable(folder: Path) -> None:
         ) from error
 
 
-def save_configuration(folder: Path, config: DictConfig, overrides: ListConfig) -> None:
+def save_configuration(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
     """Write the configuration of a cell and what of it was given on the command line."""
     place = folder / SAVED
     try:
         place.mkdir(exist_ok=True)
         OmegaConf.save(config, place / "config.yaml")
-        OmegaConf.save(overrides, place / "overrides.yaml")
+        OmegaConf.save(OmegaConf.create(list(overrides)), place / "overrides.yaml")
     except OSError as error:
         raise UserError(
             f"{place}: cannot be written ({error.strerror}); make room or name another folder "

@@ -219,7 +219,9 @@ def _failed(
     folders.save_failure(folder, str(error) if expected else f"{type(error).__name__}: {error}")
     if not (folder / folders.SAVED).exists():  # what was to run, for the row in the report
         with suppress(UserError):
-            plain = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+            plain = OmegaConf.masked_copy(
+                composed, [str(key) for key in composed if key != "hydra"]
+            )
             folders.save_configuration(folder, plain, node.overrides.task)
     if not expected:
         traceback.print_exception(error)

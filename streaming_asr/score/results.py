@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from streaming_asr.cells import folder as folders
-from streaming_asr.cells.folder import EVENTS, UTTERANCES
 from streaming_asr.cells.pieces import unfinished
 from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
@@ -79,7 +78,7 @@ class Result:
     def utterances(self) -> list[dict[str, Any]]:
         """Return the lines of utterances.jsonl, none where it is not there or damaged."""
         try:
-            return [json.loads(line) for line in text_lines(self.folder / UTTERANCES)]
+            return [json.loads(line) for line in text_lines(self.folder / folders.UTTERANCES)]
         except (OSError, ValueError):
             return []
 
@@ -109,28 +108,28 @@ def read_results(folder: Path | str) -> list[Result]:
     root = Path(folder)
     if not root.is_dir():
         raise UserError(f"{root}: no such folder; give a folder of results, as outputs/default")
-    folders = {
+    places = {
         path.parent
         for name in (folders.RESULT, folders.FAILED)
         for path in root.rglob(name)
         if not folders.is_set_aside(path.relative_to(root))
     }
-    folders |= {
+    places |= {
         path.parent
         for path in root.rglob(folders.PIECES)
         if path.is_dir()
         and unfinished(path.parent)
         and not folders.is_set_aside(path.relative_to(root))
     }
-    if not folders:
+    if not places:
         raise UserError(
             f"{root}: no metrics.json in it or below it; report shows finished runs, "
             "so run first: python -m streaming_asr.run method=whisperrt chunk=300ms"
         )
     # A model that all runs share would say the same in every label.
-    overrides = [set(_overrides(path.name).items()) for path in folders]
+    overrides = [set(_overrides(path.name).items()) for path in places]
     common = frozenset(dict(set.intersection(*overrides))) & _SHARED
-    results = [_read_result(path, root, common) for path in folders]
+    results = [_read_result(path, root, common) for path in places]
     results.sort(
         key=lambda result: (
             result.method,
@@ -392,7 +391,7 @@ def _says_the_same(result: Result, offline: Result) -> bool:
 
 def _commits_only_at_the_end(result: Result) -> bool:
     try:
-        log = read_log(result.folder / EVENTS)
+        log = read_log(result.folder / folders.EVENTS)
     except UserError:  # the numbers stand without their log
         return False
     return not any(step.committed for each in log.utterances for step in each.steps[:-1])
