@@ -54,7 +54,7 @@ def test_the_wheel_answers_from_another_folder_without_the_checkout(
     zipfile.ZipFile(wheel).extractall(package)
     code = "import sys; from streaming_asr.commands.cli import main; sys.exit(main())"
     asked = subprocess.run(
-        [sys.executable, "-P", "-c", code, "--cfg", "job", "--resolve"],
+        [sys.executable, "-P", "-c", code, "model=mini", "--cfg", "job", "--resolve"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(package)},
         capture_output=True,

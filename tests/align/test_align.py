@@ -323,10 +323,11 @@ def test_a_question_to_align_or_data_imports_no_model_code(question: list[str]) 
     import sys
 
     for module in ("align", "data"):
-        first = ["check"] if module == "data" and question == ["--cfg", "job"] else []
+        asks = module == "data" and question == ["--cfg", "job"]
+        first, corpus = (["check"], ["data=mini"]) if asks else ([], [])
         code = (
             "import sys\n"
-            f"sys.argv = ['{module}', *{first + question!r}]\n"
+            f"sys.argv = ['{module}', *{first + question + corpus!r}]\n"
             f"from streaming_asr.{'data.command' if module == 'data' else module} import main\n"
             "try:\n    main()\n"
             "finally:\n    assert not {'torch', 'transformers'} & set(sys.modules)\n"

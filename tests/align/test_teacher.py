@@ -104,7 +104,8 @@ def test_the_next_piece_begins_where_the_segments_of_a_full_window_end(monkeypat
 
 def test_one_command_transcribes_and_distils(recordings, tmp_path, monkeypatch, capsys):
     folder, _ = recordings
-    settings = ["data=folder", f"data.path={folder}", "data.align=mini", f"output={tmp_path}"]
+    settings = ["model=mini", "data=folder", f"data.path={folder}", "data.align=mini"]
+    settings.append(f"output={tmp_path}")
     fit = ["recipe.fit.max_steps=1", "recipe.target.batch=2", "tracker=none"]
     monkeypatch.setattr("sys.argv", ["train", "method=whisperrt", *settings, *fit])
     train.main()
@@ -156,7 +157,8 @@ def test_what_cannot_be_trained_on_is_refused_before_weights_load(
 def test_silence_alone_leaves_nothing_to_train_on(tmp_path, monkeypatch, capsys):
     for i in range(2):
         soundfile.write(tmp_path / f"{i}.wav", np.zeros(16_000), 16_000)
-    settings = ["data=folder", f"data.path={tmp_path}", "data.align=mini", f"output={tmp_path}/out"]
+    settings = ["model=mini", "data=folder", f"data.path={tmp_path}", "data.align=mini"]
+    settings.append(f"output={tmp_path}/out")
     monkeypatch.setattr("sys.argv", ["train", *settings, "tracker=none"])
     assert train.main() == 2
     assert "0 pieces are left of 2 recordings, and two are needed (2 without words)" in (

@@ -10,6 +10,7 @@ import pytest
 import soundfile
 
 from streaming_asr.config.build import build
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.settle import compose
 from streaming_asr.corpora import Folder
 from streaming_asr.corpora.noise import _recordings, in_room, mix, telephone_band
@@ -40,7 +41,7 @@ def ratio_db(clean: Any, noisy: Any) -> float:
 
 def test_a_clean_corpus_gets_noise_at_each_ratio_of_a_sweep(corpus: Path) -> None:
     command = ["method=offline", "data=folder", f"data.path={corpus}", "data.snr_db=20,10,5,0"]
-    planned = plan([*command, "output=none"], multirun=True)
+    planned = plan(CommandLine(["-m", *command, "output=none"])).cells
     assert [cell.config.data.snr_db for cell in planned] == [20, 10, 5, 0]
     assert [cell.folder.name.rpartition("=")[2] for cell in planned] == ["20", "10", "5", "0"]
     clean = [utterance.load() for utterance in Folder(corpus).utterances()]

@@ -13,6 +13,7 @@ from experiments import rows
 from experiments.simul_whisper import tables as simul_whisper
 from experiments.ufal import tables as ufal
 from streaming_asr.chunking import parse_duration
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.run.plan import plan
 
@@ -120,7 +121,7 @@ def test_the_sweeps_have_every_chunk_of_the_tables_and_no_impossible_one(name: s
     ],
 )
 def test_the_pages_commands_run_a_part_of_a_sweep(command: str, n_cells: int) -> None:
-    assert len(plan(command.split())) == n_cells
+    assert len(plan(CommandLine(command.split())).cells) == n_cells
 
 
 def test_the_papers_rows_are_as_printed() -> None:

@@ -10,6 +10,7 @@ from table_cells import figures as numbers
 
 from experiments.star import figures, picture, tables
 from experiments.star.noisy import inject
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.run.plan import plan
 
 
@@ -120,4 +121,4 @@ def test_a_picture_marks_the_ends_of_the_segments_and_the_words(tmp_path, monkey
     ],
 )
 def test_a_sweep_of_one_method_takes_that_methods_settings(command, n_cells):
-    assert len(plan(command.split())) == n_cells
+    assert len(plan(CommandLine(command.split())).cells) == n_cells
