@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -72,24 +73,6 @@ def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFi
     assert "reprot: no such command; did you mean report?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("given", "named", "now"),
-    [
-        (["bench", "step"], "bench", "bench"),
-        (["profile"], "profile", "bench.profile"),
-        (["report", "paper", "whisperrt"], "report paper", "papers"),
-        (["report", "outputs", "--figure=pareto.svg"], "report --figure", "figures"),
-    ],
-)
-def test_a_command_that_has_moved_is_answered_with_its_place(
-    given: list[str], named: str, now: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(given) == 2
-    assert capsys.readouterr().err == (
-        f"error: {named}: this is now `python -m experiments.{now}` in a checkout of the project\n"
-    )
-
-
 def test_bad_input_is_one_line_without_a_traceback_and_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,10 +86,8 @@ def test_bad_input_is_one_line_without_a_traceback_and_status_2(
 
 
 def test_every_command_that_is_offered_exists() -> None:
-    import importlib.util
-
-    for command in cli.COMMANDS:
-        assert importlib.util.find_spec(f"streaming_asr.{command}"), command
+    for name, command in cli.COMMANDS.items():
+        assert importlib.util.find_spec(f"streaming_asr.{command.module}"), name
 
 
 def test_the_callers_arguments_are_left_as_they_were() -> None:

@@ -14,6 +14,7 @@ from run_fakes import arguments
 from safetensors.numpy import save_file
 
 from streaming_asr.chunking import first_chunk_ms, format_duration, parse_duration
+from streaming_asr.config import settle
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.config.settle import compose
@@ -23,6 +24,7 @@ from streaming_asr.corpora import MINI
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR
 from streaming_asr.models.hash import weights_hash
+from streaming_asr.run.plan import plan
 
 GROUPS = [
     pytest.param(group, path.stem, id=f"{group}-{path.stem}")
@@ -268,13 +270,11 @@ def test_every_option_of_a_group_composes(group: str) -> None:
         OmegaConf.to_container(compose_raw([f"{group}={name}"])[group], resolve=True)
 
 
+@pytest.mark.slow
 def test_every_experiment_composes_all_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streaming_asr.config.settle import settle as config
-    from streaming_asr.run.plan import plan
-
     # The cells are checked without weights: a model that is not built yet must not hide a typo.
-    monkeypatch.setattr(config, "_check_model", lambda _: None)
-    monkeypatch.setattr(config, "find_weights", lambda *_, **__: None)
+    monkeypatch.setattr(settle, "_check_model", lambda _: None)
+    monkeypatch.setattr(settle, "find_weights", lambda *_, **__: None)
     for path in sorted((CONF_DIR / "experiment").glob("*.yaml")):
         planned = plan([f"experiment={path.stem}"])
         assert len({cell.folder for cell in planned}) == len(planned) > 0

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from hydra.types import RunMode
 from table_cells import empty_page, figures, row
 
 from experiments.mini.fingerprint import RECORD, cells
@@ -45,13 +44,7 @@ def test_an_experiment_composes_and_says_its_question_cost_and_command(name: str
     header = [line for line in text.splitlines() if line.startswith("#")]
     assert header[0] == "# @package _global_"
     assert [word for word in ("# Question:", "# Cost:", "# Command:") if word not in text] == []
-    full = composed(f"experiment={name}")
-    if full.hydra.mode != RunMode.MULTIRUN:
-        return
-    axes = {key: str(values).split(",") for key, values in full.hydra.sweeper.params.items()}
-    lasts = [f"{key}={values[-1]}" for key, values in axes.items() if key != "method"]
-    for method in axes["method"]:  # a name or a setting that it does not have is refused here
-        compose_raw([f"experiment={name}", f"method={method}", *lasts])
+    composed(f"experiment={name}")
 
 
 def test_the_sweeps_of_table_1_share_a_folder_and_fixed_adapters_stay_at_their_chunk() -> None:

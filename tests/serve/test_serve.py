@@ -395,7 +395,7 @@ def test_memory_goes_back_once_no_session_has_been_open_for_a_while(
     open_then = []
     with served(tmp_path) as service:
         monkeypatch.setattr(
-            "streaming_asr.serve.service.give_back",
+            "streaming_asr.serve.service.give_back_memory",
             lambda: open_then.append(len(service.sessions)),
         )
         with client(service) as one:
