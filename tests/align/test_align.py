@@ -326,7 +326,7 @@ def test_a_question_to_align_or_data_imports_no_model_code(question: list[str]) 
         code = (
             "import sys\n"
             f"sys.argv = ['{module}', *{first + question!r}]\n"
-            f"from streaming_asr.{'data_command' if module == 'data' else module} import main\n"
+            f"from streaming_asr.{'data.command' if module == 'data' else module} import main\n"
             "try:\n    main()\n"
             "finally:\n    assert not {'torch', 'transformers'} & set(sys.modules)\n"
         )
