@@ -307,8 +307,9 @@ def test_a_cell_is_found_by_what_it_and_its_method_were_set_to(tmp_path: Path) -
 
 
 def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back() -> None:
+    from tiny import noise, tiny_folder
+
     from experiments.whisperrt.table5 import n_tokens, scheduled
-    from tests.tiny import noise, tiny_folder
 
     assert n_tokens(24_000) == 6
     audio = noise(1.5)
@@ -332,10 +333,10 @@ def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back() -> None
 
 def test_what_a_masked_encoding_expects_depends_on_no_later_frame() -> None:
     import torch
+    from tiny import noise, tiny_folder
 
     from experiments.whisperrt.fig3 import expectations
     from streaming_asr.whisper.load import load_whisper
-    from tests.tiny import noise, tiny_folder
 
     whisper = load_whisper(tiny_folder())
     audio = torch.from_numpy(noise(2.0))

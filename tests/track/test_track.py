@@ -14,7 +14,6 @@ from places import HANG_S
 from wandb_server import records, stand_in
 
 from streaming_asr.errors import UserError
-from streaming_asr.track import tracker as track_module
 from streaming_asr.track.tracker import Tracker, TrackerWarning, tracker
 
 CONFIG = {"name": "grid", "chunk": "300ms", "tracker": {"name": "wandb", "mode": "offline"}}

@@ -17,6 +17,7 @@ import torch
 from ct2 import KINDS, converted
 from ctranslate2.converters import TransformersConverter
 from safetensors.torch import load_file
+from tiny import noise, tiny_folder
 
 from streaming_asr import files as cache
 from streaming_asr.config.build import new_method
@@ -26,7 +27,6 @@ from streaming_asr.models.packages import find_packaged, packaged
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.load import load_whisper
-from tests.tiny import noise, tiny_folder
 
 
 @pytest.fixture(autouse=True)
