@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from places import ROOT, TESTS
+from places import HANG_S, ROOT, TESTS
 
 # Two threads that share a core wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"  # a test that asks the network is a defect
 os.environ["WANDB_MODE"] = "offline"
+os.environ["WANDB__SERVICE_WAIT"] = str(HANG_S)
 # A program that a test starts runs this checkout, whatever is installed, and finds the fakes.
 os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(TESTS)))
 

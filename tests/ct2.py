@@ -8,8 +8,7 @@ import tempfile
 from pathlib import Path
 
 from ctranslate2.converters import TransformersConverter
-
-from tests.tiny import tiny_folder
+from tiny import tiny_folder
 
 KINDS = ("float32", "float16", "bfloat16", "int8", "int8_float16", "int8_bfloat16", "int16")
 LARGE = {"n_mels": 128, "heads": 4, "layers": 3, "multilingual": True, "vocabulary_size": 51866}

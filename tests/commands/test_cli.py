@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -85,7 +86,6 @@ def test_bad_input_is_one_line_without_a_traceback_and_status_2(
 
 
 def test_every_command_that_is_offered_exists() -> None:
-    import importlib.util
 
     for module, _ in cli.COMMANDS.values():
         assert importlib.util.find_spec(f"streaming_asr.{module}"), module

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from tiny import tiny_folder
 from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.commands.export import main
 from streaming_asr.whisper.load import load_whisper
-from tests.tiny import tiny_folder
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*is_gradient_checkpointing:FutureWarning", "ignore::DeprecationWarning"

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from hydra.types import RunMode
 from table_cells import empty_page, figures, row
 
 from experiments.mini.fingerprint import RECORD, cells
@@ -45,13 +44,7 @@ def test_an_experiment_composes_and_says_its_question_cost_and_command(name: str
     header = [line for line in text.splitlines() if line.startswith("#")]
     assert header[0] == "# @package _global_"
     assert [word for word in ("# Question:", "# Cost:", "# Command:") if word not in text] == []
-    full = composed(f"experiment={name}")
-    if full.hydra.mode != RunMode.MULTIRUN:
-        return
-    axes = {key: str(values).split(",") for key, values in full.hydra.sweeper.params.items()}
-    lasts = [f"{key}={values[-1]}" for key, values in axes.items() if key != "method"]
-    for method in axes["method"]:  # a name or a setting that it does not have is refused here
-        compose_raw([f"experiment={name}", f"method={method}", *lasts])
+    composed(f"experiment={name}")
 
 
 def test_the_sweeps_of_table_1_share_a_folder_and_fixed_adapters_stay_at_their_chunk() -> None:
@@ -314,8 +307,9 @@ def test_a_cell_is_found_by_what_it_and_its_method_were_set_to(tmp_path: Path) -
 
 
 def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back() -> None:
+    from tiny import noise, tiny_folder
+
     from experiments.whisperrt.table5 import n_tokens, scheduled
-    from tests.tiny import noise, tiny_folder
 
     assert n_tokens(24_000) == 6
     audio = noise(1.5)
@@ -339,10 +333,10 @@ def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back() -> None
 
 def test_what_a_masked_encoding_expects_depends_on_no_later_frame() -> None:
     import torch
+    from tiny import noise, tiny_folder
 
     from experiments.whisperrt.fig3 import expectations
     from streaming_asr.whisper.load import load_whisper
-    from tests.tiny import noise, tiny_folder
 
     whisper = load_whisper(tiny_folder())
     audio = torch.from_numpy(noise(2.0))

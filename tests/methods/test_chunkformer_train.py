@@ -187,7 +187,7 @@ def test_a_few_steps_teach_and_leave_a_network_that_loads_and_can_be_gone_on_fro
     figures = fit(
         made,
         FitConfig(
-            str(tmp_path), max_steps=12, max_minutes=5, lr=5e-3, warmup_steps=2, evaluate_every=12
+            str(tmp_path), max_steps=12, max_minutes=1e6, lr=5e-3, warmup_steps=2, evaluate_every=12
         ),
     )
     assert float(made.loss(made.model, first)[0].detach()) < 0.8 * before

@@ -149,6 +149,7 @@ def test_every_configured_method_keeps_the_contract(method: str, check: CHECK) -
     check(*_configured(method))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=name)
 @pytest.mark.parametrize(
     ("model", "method"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tiny import noise, tiny_folder
 from transformers import WhisperFeatureExtractor
 
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
-from tests.tiny import noise, tiny_folder
 
 FOLDER = str(tiny_folder(seed=0, max_tokens=256))
 

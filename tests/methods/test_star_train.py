@@ -40,7 +40,7 @@ def train(recipe, folder, steps):
     config = FitConfig(
         out=str(folder),
         max_steps=steps,
-        max_minutes=60,
+        max_minutes=1e6,
         lr=1e-2,
         warmup_steps=1,
         schedule="constant",

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from tiny import noise, tiny_folder
 
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
@@ -19,7 +20,6 @@ from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.masks import block_ends
 from streaming_asr.whisper.seam import Seam
-from tests.tiny import noise, tiny_folder
 
 MODELS = [
     {"seed": 7, "eot_logit": 3.0, "max_tokens": 256},

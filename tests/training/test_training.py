@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import OrderedDict
 
 import pytest
 import torch
 from accelerate.state import AcceleratorState
 from line import Line, settings, weights
-from places import HANG_S
 from torch import nn
 
 from streaming_asr.errors import UserError
@@ -128,38 +125,6 @@ def test_steps_logged_after_the_checkpoint_are_not_logged_twice(tmp_path):
     fit(Line(), settings(tmp_path, log_every=1))
     logged = [row["step"] for row in curve(tmp_path) if "loss" in row]
     assert logged == list(range(1, 13))
-
-
-SCRIPT = """
-import sys
-import torch
-from streaming_asr.training.launch import launch
-from streaming_asr.training.loop import fit
-code = launch(2)
-if code is not None:
-    sys.exit(code)
-from line import Line, settings
-torch.set_num_threads(1)
-fit(Line(), settings(sys.argv[1], max_steps=3))
-"""
-
-
-def test_two_processes_take_the_steps_of_one_on_the_same_batch(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    fit(Line(), settings(tmp_path / "one", max_steps=3))
-    ran = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "two")],
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert "2 process(es)" in ran.stdout
-    assert curve(tmp_path / "two")[-1]["step"] == 3
-    expected = weights(tmp_path / "one" / "final")
-    for name, value in weights(tmp_path / "two" / "final").items():
-        assert torch.allclose(value, expected[name], atol=1e-5), name
 
 
 def test_accumulated_gradients_equal_one_larger_batch(tmp_path):

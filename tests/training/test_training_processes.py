@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from pair import Recipe, settings
 from places import HANG_S
@@ -35,6 +36,9 @@ if os.environ["RANK"] == "1":
     sys.exit(3)
 time.sleep(10_000)  # as if it waited for the other's gradients
 """
+
+
+pytestmark = pytest.mark.slow
 
 
 def two_processes(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedProcess:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tiny import tiny_folder
 
 from streaming_asr.whisper.alignment import alignment_times, median_filter, warp
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.load import load_whisper
-from tests.tiny import tiny_folder
 
 
 @pytest.fixture(scope="module")

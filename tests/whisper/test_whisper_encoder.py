@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tiny import noise, tiny_folder
 from torch.utils.flop_counter import FlopCounterMode
 
 from streaming_asr.errors import UserError
@@ -21,7 +22,6 @@ from streaming_asr.whisper.features import StreamingLogMel, log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.masks import block_ends, mask_from_ends
-from tests.tiny import noise, tiny_folder
 
 
 @pytest.fixture(scope="module")

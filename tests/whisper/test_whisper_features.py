@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tiny import noise
 from transformers import WhisperFeatureExtractor
 
 from streaming_asr.whisper.features import (
@@ -14,7 +15,6 @@ from streaming_asr.whisper.features import (
     log_mel_raw,
     mel_block_ends,
 )
-from tests.tiny import noise
 
 
 @pytest.mark.parametrize("n_mels", [80, 128])

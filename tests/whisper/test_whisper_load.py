@@ -10,13 +10,13 @@ import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny import tiny_folder
 from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.errors import UserError
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.load import load_whisper
-from tests.tiny import tiny_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "out_proj"]

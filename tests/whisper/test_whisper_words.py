@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from tiny import tiny_folder
 
 from streaming_asr.whisper.load import load_whisper
-from tests.tiny import tiny_folder
 
 
 @pytest.fixture(scope="module")
