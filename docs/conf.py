@@ -16,7 +16,7 @@ author = copyright = PROJECT["name"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 root_doc = "docs/index"
 include_patterns = [
-    *("README.md", "CHANGELOG.md", "docs/**.md", "experiments/**.md"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md", "experiments/**.md"),
     "streaming_asr/data/voices/README.md",
 ]
 exclude_patterns = [".*", "build", "outputs", "multirun", "experiments/*/work"]
