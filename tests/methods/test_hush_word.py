@@ -483,6 +483,7 @@ def test_the_profile_keeps_the_split_of_the_lowest_latency(tmp_path, monkeypatch
     assert "word times" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @needs_mini
 def test_a_setting_is_measured_best_effort():
     measured = measure(
