@@ -18,6 +18,7 @@ from experiments.whisperrt import parity as whisperrt
 from streaming_asr.corpora import prompts
 from streaming_asr.models.find import find_here
 
+pytestmark = pytest.mark.slow
 N_CLIPS = 3
 FIXTURES = {path.stem: json.loads(path.read_text()) for path in parity.FIXTURES.glob("*.json")}
 

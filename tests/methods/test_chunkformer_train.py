@@ -35,7 +35,7 @@ def recipe(corpus: Path) -> Make:
         torch.manual_seed(0)
         settings = {
             **{"vocabulary": 60, "d": 16, "heads": 2, "layers": 2, "hidden": 32},
-            **{"decoder_layers": 1, "batch_s": 6.0, "dropout": 0.0, "augment": {"noise": 0.0}},
+            **{"decoder_layers": 1, "batch_s": 6.0, "augment": None, "dropout": 0.0},
             **options,
         }
         return ChunkFormerRecipe(**settings_of("chunkformer", corpus, **settings))

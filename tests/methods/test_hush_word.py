@@ -477,6 +477,7 @@ def test_the_profile_prints_the_split_of_the_lowest_latency(monkeypatch, capsys)
     assert "word times" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @needs_mini
 def test_a_setting_is_measured_best_effort():
     measured = measure(
