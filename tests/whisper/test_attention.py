@@ -128,7 +128,13 @@ def test_a_training_attends_so_and_refuses_what_it_cannot(tmp_path, monkeypatch,
 
     monkeypatch.setattr(train, "build", note)
     monkeypatch.setattr("streaming_asr.training.loop.fit", fit)
-    command = ["train", "tracker=none", f"output={tmp_path}", f"train_data={tmp_path}"]
+    command = [
+        "train",
+        "model=mini",
+        "tracker=none",
+        f"output={tmp_path}",
+        f"train_data={tmp_path}",
+    ]
     monkeypatch.setattr("sys.argv", [*command, *EAGER])
     train.main()
     assert seen == [False, False]  # where the recipe is made, and where it is trained
