@@ -142,7 +142,9 @@ def test_where_nothing_works_one_error_names_every_remedy(nano):
         assert remedy in str(told.value)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this Python has no pip")
+@pytest.mark.skipif(
+    importlib.util.find_spec("pip") is None, reason="no pip here: python -m ensurepip"
+)
 def test_get_downloads_checks_and_says_where_it_lies(nano, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))

@@ -198,7 +198,7 @@ def test_a_pipe_that_does_more_than_decode_is_not_run(tmp_path: Path, pipe: str)
 
 
 def test_lhotses_cuts(tmp_path: Path) -> None:
-    lhotse = pytest.importorskip("lhotse")
+    import lhotse
     from lhotse.supervision import AlignmentItem
 
     file = sound(tmp_path / "rec.wav", 2.0)
@@ -243,7 +243,8 @@ def test_without_lhotse_its_cuts_say_what_to_install(
 def test_hugging_faces_data_sets_are_decoded_by_soundfile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: bool
 ) -> None:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     files = [sound(tmp_path / f"set/test/{i}.flac", 0.5, seed=i) for i in range(2)]
     table = datasets.Dataset.from_dict(
         {

@@ -175,11 +175,17 @@ def test_an_unknown_kind_of_noise_names_those_there_are() -> None:
         mix(np.ones(10, dtype=np.float32), "rain", 10.0, 0)
 
 
+NEEDS = (
+    "no synthesiser here: apt install espeak-ng flite festival festvox-kallpc16k "
+    "festvox-kdlpc16k festvox-us-slt-hts"
+)
+
+
 @pytest.mark.parametrize("name", ["espeak-en-US+f3", "flite-rms-w95", "festival-kal"])
 def test_a_speaker_says_each_word_at_its_time(name: str) -> None:
     engine = {"espeak": voices.espeak, "flite": voices.flite, "festival": voices.festival}
     if not engine[name.split("-")[0]].available():
-        pytest.skip(f"{name.split('-')[0]} is not installed (apt-get install it to run this)")
+        pytest.skip(NEEDS)
     words = [
         "there",
         "were",
@@ -209,7 +215,7 @@ def test_a_speaker_says_each_word_at_its_time(name: str) -> None:
 
 def test_training_shards_are_written_and_read_back(tmp_path: Path) -> None:
     if not all(e.available() for e in (voices.espeak, voices.flite, voices.festival)):
-        pytest.skip("the synthesisers are not installed (apt-get install them to run this)")
+        pytest.skip(NEEDS)
     corpus.train(tmp_path, hours=0.01, workers=1, seed=5, domain="general")
     items = read_shards(tmp_path)
     assert sum(item.n_samples for item in items) >= 0.01 * 3600 * 16_000

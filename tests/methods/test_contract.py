@@ -87,12 +87,10 @@ def test_audio_that_a_method_cannot_take_is_found(
 
 @functools.cache
 def _speech() -> tuple[Any, Any]:
-    """Two recordings of mini, or noise where mini is absent."""
-    from streaming_asr import corpora
+    """Two recordings of mini."""
+    from streaming_asr.corpora import Mini
 
-    if not (corpora.MINI / "clean.jsonl").is_file():
-        return fakes.noise(3.0, seed=1), fakes.noise(1.7, seed=2)
-    first, second = (u.load() for u in corpora.Mini("clean", limit=2).utterances())
+    first, second = (u.load() for u in Mini("clean", limit=2).utterances())
     return first[: 3 * 16_000], second[: 17 * 1600]
 
 
@@ -113,30 +111,12 @@ def _with_real_weights(model: str, method: str) -> tuple[Method[Any], Setting]:
 
 @functools.cache
 def _configured(method: str) -> tuple[Method[Any], Setting]:
-    """The method as its YAML describes it, on mini's model or a small random one in its place."""
+    """The method as its YAML describes it, on mini."""
     from streaming_asr.chunking import first_chunk_ms
     from streaming_asr.config.build import build
     from streaming_asr.config.settle import compose
-    from streaming_asr.corpora import MINI
 
-    overrides = [f"method={method}", "model=mini", "chunk=300ms", "tracker=none"]
-    options = (CONF / f"{method}.yaml").read_text()
-    if not (MINI / "model").is_dir():
-        from tiny import tiny_folder
-
-        overrides.append(f"model.path={tiny_folder()}")
-    if "weights:" in options and not (MINI / "weights" / method).is_dir():
-        part = "none"
-        if method == "chunkformer":  # it cannot do without its network
-            import chunkformer_tiny
-
-            part = str(chunkformer_tiny.tiny_folder())
-        overrides.append(f"method.weights={part}")
-        if "head: trained" in options:
-            overrides.append("method.head=embedding")
-        if "padding: hush" in options:
-            overrides.append("method.padding=zeros")
-    config = compose(overrides)
+    config = compose([f"method={method}", "model=mini", "data=mini", "chunk=300ms", "tracker=none"])
     audio, other = _speech()
     assert not np.array_equal(audio[: len(other)], other)
     first_chunk = first_chunk_ms(config.chunk, config.first_chunk) * 16

@@ -173,9 +173,6 @@ def test_the_recorder_sees_audio_frames_all_frames_and_beams():
     assert {"feature", "encode", "decode"} <= set(parts)
 
 
-needs_mini = pytest.mark.skipif(not (MINI / "model").is_dir(), reason="mini is not built")
-
-
 def mini(**options):
     """The method on mini's model: words, where the tiny model has noise."""
     return new_method("hush_word", str(MINI / "model"), **{"padding": "zeros", **options})
@@ -188,7 +185,6 @@ def speech(n):
     return np.concatenate([u.load() for u in utterances]), [u.text for u in utterances]
 
 
-@needs_mini
 def test_a_round_that_hears_the_same_again_is_narrow():
     audio, _ = speech(1)
 
@@ -209,7 +205,6 @@ def test_a_round_that_hears_the_same_again_is_narrow():
     assert [text for text, _ in rounds(mini(beam=3, prune=False))] == [first, first]
 
 
-@needs_mini
 def test_what_two_rounds_agree_on_is_committed():
     audio, _ = speech(1)
     updates = steps(mini(beam=0), audio, first=16_000)
@@ -222,13 +217,11 @@ def test_what_two_rounds_agree_on_is_committed():
     assert n_agreed > 2 and committed(updates[-1:])
 
 
-@needs_mini
 def test_with_n_1_nothing_stays_partial():
     updates = steps(mini(beam=0, n=1), speech(1)[0])
     assert all(not update.partial for update in updates) and len(committed(updates)) > 4
 
 
-@needs_mini
 def test_a_recording_longer_than_the_context_in_one_delivery_and_in_chunks():
     audio, texts = speech(4)
     n_words = len(" ".join(texts).split())
@@ -255,7 +248,6 @@ def test_silence_empty_and_tiny_audio(kind):
         assert steps(method, audio)[-1].partial == ()
 
 
-@needs_mini
 @pytest.mark.parametrize("seconds", [0.02, 0.05, 0.099])
 def test_audio_too_short_for_a_word_has_none(seconds):
     weights = str(MINI / "weights/hush_word/any_chunk")
@@ -478,7 +470,6 @@ def test_the_profile_prints_the_split_of_the_lowest_latency(monkeypatch, capsys)
 
 
 @pytest.mark.slow
-@needs_mini
 def test_a_setting_is_measured_best_effort():
     measured = measure(
         ["method.weights=none", "method.padding=zeros", "method.beam=0"], "none", 1, limit=1

@@ -548,7 +548,6 @@ def test_a_model_without_timestamp_tokens_is_prompted_for_none(
     assert no_timestamps not in asked[-1]
 
 
-@pytest.mark.skipif(not (MINI / "model").is_dir(), reason="mini is not built")
 def test_a_round_of_silence_is_one_window_however_long(cache: str) -> None:
     """Of silence mini says a timestamp alone, behind which faster-whisper goes on."""
     method = new_method("ufal", str(MINI / "model"), cache=cache)

@@ -142,7 +142,6 @@ def test_simulstream_gives_our_figures_for_the_exported_log() -> None:
     assert figures["normalised_erasure"] == pytest.approx(theirs["normalized_erasure"])
     # It counts the audio of the failed utterance, 2 of 17 s, which we leave out.
     assert figures["rtf_total"] == pytest.approx(theirs["real_time_factor"] * 17 / 15)
-    pytest.importorskip("mweralign")
     of_commits = {"cu": "stream_laal_of_commits_s", "fbk": "stream_laal_ca_of_commits_s"}
     assert stream_laal(traces, ["cu", "fbk"]) == pytest.approx(
         {clock: theirs[name] * 1000 for clock, name in of_commits.items()}
@@ -187,14 +186,12 @@ def test_omnistevals_yaal_is_ours_and_its_long_yaal_too() -> None:
     theirs, ours = parity()["omnisteval"], compute(traces)
     assert ours["yaal_cu_ms"] == pytest.approx(theirs["yaal"])
     assert ours["yaal_ca_ms"] == pytest.approx(theirs["ca_yaal"])
-    pytest.importorskip("mweralign")
     assert long_yaal(traces) == pytest.approx(
         {"cu": theirs["LongYAAL (CU)"], "ca": theirs["LongYAAL (CA)"]}, abs=1e-4
     )
 
 
 def test_omnistevals_long_laal_is_our_stream_laal() -> None:
-    pytest.importorskip("mweralign")
     traces = [trace(utterance) for utterance in the_log().utterances]
     theirs = parity()["omnisteval"]
     assert stream_laal(traces) == pytest.approx(

@@ -63,7 +63,6 @@ def test_each_sentence_is_timed_from_its_own_start() -> None:
 
 
 def test_text_is_cut_where_the_error_rate_is_least() -> None:
-    pytest.importorskip("mweralign")
     references = ["The cat sat.", "It slept.", "Why?"]
     assert resegment(["the", "hat", "sat.", "It", "has", "slept."], references) == [3, 3, 0]
     assert resegment([], references) == [0, 0, 0]
@@ -72,7 +71,6 @@ def test_text_is_cut_where_the_error_rate_is_least() -> None:
 def test_stream_laal_does_not_grow_with_the_recording_where_al_does(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip("mweralign")
     # "one. two. three. four." of 1 s each, a minute apart, each committed as it ends, after 2 s of
     # compute: 1000 ms by audio, 3000 ms by compute.
     names = ("one.", "two.", "three.", "four.")
@@ -115,7 +113,6 @@ def test_lag_is_taken_by_the_minute_the_word_ended_in() -> None:
 def test_score_longform_writes_the_figures_of_a_cell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("mweralign")
     shutil.copy(LOG, tmp_path)
     assert main(["longform", str(tmp_path), "--lag-every", "5"]) == 0
     result = json.loads((tmp_path / "longform.json").read_text(encoding="utf-8"))

@@ -13,6 +13,7 @@ import pytest
 from places import HANG_S
 from wandb_server import records, stand_in
 
+import wandb
 from streaming_asr.errors import UserError
 from streaming_asr.track.tracker import TrackerWarning, tracker
 
@@ -49,7 +50,6 @@ class FakeRun:
 def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wandb = pytest.importorskip("wandb")
     page = tmp_path / "report.html"
     page.write_text("<p>report</p>")
     cell = tmp_path / "my cell"
@@ -146,7 +146,6 @@ def test_an_unreachable_server_leaves_an_offline_run(
 def test_a_server_that_is_away_or_fails_costs_the_run_nothing(
     answer: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wandb = pytest.importorskip("wandb")
     init = wandb.init
 
     def impatient(*, mode: str, settings: Any, **given: Any) -> Any:
