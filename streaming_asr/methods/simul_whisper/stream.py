@@ -47,7 +47,7 @@ class SimulWhisper(SharedPasses, Chunked):
     last_frame_threshold: the same at the end of the stream. rewind_frames: looking back further
     drops the step's text (default 4 s of 30 s of context). beam: 0 or 1 greedy. buffer_s: audio in
     the window, default and at most the context. context_tokens: of earlier text before the window,
-    0 none, None half the positions. Raises UserError on a missing part or a setting out of range.
+    0 none, None half the positions. guard: see `whisper/guard.py`. Raises UserError on a missing part or a setting out of range.
     """
 
     truncation: str | None
@@ -59,6 +59,7 @@ class SimulWhisper(SharedPasses, Chunked):
     beam: int
     buffer_s: float | None
     context_tokens: int | None
+    guard: str
 
     lookahead_samples = 0
 
@@ -97,7 +98,7 @@ class SimulWhisper(SharedPasses, Chunked):
         whisper.prompt(previous=[0] * min(1, self._context_tokens))
         if rewind_frames is None:
             rewind_frames = round(REWIND_SHARE * whisper.context_frames)
-        self._search = BeamSearch(self._decoder, whisper.eot, max(1, self.beam))
+        self._search = BeamSearch(self._decoder, whisper.eot, max(1, self.beam), self.guard)
         self._policy = Policy(*thresholds, rewind_frames)
         self._heads = whisper.alignment_heads
 
@@ -172,7 +173,7 @@ class SimulWhisper(SharedPasses, Chunked):
         max_new = TOKENS_PER_SECOND * math.ceil(max(unsaid_s, FRAME_S))
         context = self._whisper.context_frames
         said = yield from self._search.passes(
-            state.cache, forced, context, max_new, state.recorder, guide
+            state.cache, forced, context, max_new, state.recorder, guide, round(unsaid_s / FRAME_S)
         )
         # (without a place the next search may look anywhere)
         if said.last_attended is None:  # thrown away

@@ -50,6 +50,7 @@ def decode_greedy(
                 if row.next_token != eot:
                     row.hypothesis.append(row.next_token, row.next_log_prob, row.born)
                     row.n_new += 1
+                    _drop_surplus(row, settings)
             active = [row for row in active if row.next_token != eot and _may_grow(row, settings)]
             if not active:
                 return
@@ -69,6 +70,15 @@ def decode_greedy(
                 row.hypothesis.filled = len(row.prompt) + len(row.hypothesis.tokens)
                 row.next_token, row.next_log_prob = token, log_prob
         recorder.count(decode_steps=len(active), beam_sum=len(active))
+
+
+def _drop_surplus(row: Row, settings: Settings) -> None:
+    """Take an unsupported copy off the row and end the chunk there."""
+    hypothesis = row.hypothesis
+    n_dropped = settings.n_surplus(hypothesis, row.born, row.floor)
+    if n_dropped:
+        hypothesis.crop(len(hypothesis.tokens) - n_dropped, len(row.prompt))
+        row.next_token = settings.eot
 
 
 def _may_grow(row: Row, settings: Settings) -> bool:
