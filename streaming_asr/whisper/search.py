@@ -161,9 +161,7 @@ class BeamSearch:
     ) -> tuple[list[int], list[Hypothesis]]:
         """Return the hypotheses whose last token completes no unsupported copy; where all do and
         none has ended, the first of them ends before its copy."""
-        dropped = [
-            GUARDS[self.guard](one.tokens, even(len(one.tokens), n_heard)) for one in live
-        ]
+        dropped = [GUARDS[self.guard](one.tokens, even(len(one.tokens), n_heard)) for one in live]
         if not any(dropped):
             return parents, live
         if all(dropped) and not ended:
