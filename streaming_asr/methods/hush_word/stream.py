@@ -39,8 +39,8 @@ class HushWord(SharedPasses, Chunked):
     width 1. n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is
     trimmed, default 15 or half the model's context. pipeline: none, or threads of encoder and
     decoder as in 1:1; the encoder then runs in a process of its own, on encoder_device, and the
-    text comes a round later. guard: see `whisper/guard.py`. Raises UserError on settings out of range and on a model or hush word
-    that cannot be loaded.
+    text comes a round later. guard: see `whisper/guard.py`. Raises UserError on settings out of
+    range and on a model or hush word that cannot be loaded.
     """
 
     weights: str | None

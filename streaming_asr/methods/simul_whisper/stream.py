@@ -47,7 +47,8 @@ class SimulWhisper(SharedPasses, Chunked):
     last_frame_threshold: the same at the end of the stream. rewind_frames: looking back further
     drops the step's text (default 4 s of 30 s of context). beam: 0 or 1 greedy. buffer_s: audio in
     the window, default and at most the context. context_tokens: of earlier text before the window,
-    0 none, None half the positions. guard: see `whisper/guard.py`. Raises UserError on a missing part or a setting out of range.
+    0 none, None half the positions. guard: see `whisper/guard.py`. Raises UserError on a missing
+    part or a setting out of range.
     """
 
     truncation: str | None

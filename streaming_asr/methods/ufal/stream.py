@@ -39,8 +39,8 @@ class Ufal(Chunked):
     CTranslate2's, e.g. int8; default as dtype. temperatures: see `faster.py`; torch decodes at 0.
     n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is trimmed,
     default 15 or half the model's context. vad: transcribe speech alone
-    and end a segment when it pauses. guard: see `whisper/guard.py`; none with compat. Raises UserError on settings out of range and on models that
-    cannot be loaded.
+    and end a segment when it pauses. guard: see `whisper/guard.py`; none with compat. Raises
+    UserError on settings out of range and on models that cannot be loaded.
     """
 
     backend: str
