@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -287,14 +287,14 @@ def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samp
     return np.ascontiguousarray(np.clip(mono, -1.0, 1.0), dtype=np.float32)
 
 
-def duration_s(path: str | Path) -> float:
+def duration_s(path: str | Path | IO[bytes]) -> float:
     """Return the length that the file's header states, or 0.0 where it has none that can be read.
 
     Not an error here: listing a corpus should not fail for one bad file, loading that file does.
     """
     import soundfile
 
-    if _is_container(path):
+    if isinstance(path, str | Path) and _is_container(path):
         import av
 
         try:
@@ -303,7 +303,7 @@ def duration_s(path: str | Path) -> float:
         except (av.FFmpegError, OSError, UnicodeEncodeError):
             return 0.0
     try:
-        info = soundfile.info(str(path))
+        info = soundfile.info(str(path) if isinstance(path, Path) else path)
     except (soundfile.SoundFileError, OSError, UnicodeEncodeError):
         return 0.0
     return float(info.frames / info.samplerate)

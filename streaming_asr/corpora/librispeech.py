@@ -9,8 +9,7 @@ split, its paths relative to LibriSpeech/.
 A folder with `<split>.jsonl`, a manifest of such recordings, is read in its place; so is a folder
 of manifests with `ids`.
 
-Word times: the TextGrids or `.alignment.txt` of LibriSpeech-Alignments, beside the audio or below
-`alignments`.
+Word times: the TextGrids of LibriSpeech-Alignments, beside the audio or below `alignments`.
 """
 
 from __future__ import annotations
