@@ -140,8 +140,7 @@ def _length_s(container: Any) -> float:
 
 
 class Resampler:
-    """Makes mono audio at `rate` Hz of audio that arrives in pieces; the filter's state goes from
-    one to the next."""
+    """Makes mono audio at `rate` Hz of pieces; the filter's state goes from one to the next."""
 
     def __init__(self, rate: int = SAMPLE_RATE) -> None:
         import av
@@ -258,8 +257,7 @@ def _pieces(path: str | Path) -> Iterator[Samples]:
 
 
 def _next(file: Any, n: int, path: str | Path) -> np.ndarray[Any, Any]:
-    """Return the next `n` samples, (n, channels), fewer at the end. Raises UserError for a hole in
-    them."""
+    """Return the next `n` samples, (n, channels), fewer at the end. Raises UserError for a hole."""
     data: np.ndarray[Any, Any] = file.read(n, dtype="float32", always_2d=True)
     if len(data) < n:
         _check_decoded(file, file.tell(), file.frames, path)

@@ -54,8 +54,7 @@ class HuggingFace(Loader):
                 )
         speaker = next((c for c in SPEAKERS if c in columns), None)
         ids = next((c for c in IDS if c in columns), None)
-        others = [c for c in ("age", "gender") if c in columns]
-        light = table.select_columns([c for c in (text_column, speaker, ids, *others) if c])
+        light = table.select_columns([c for c in (text_column, speaker, ids) if c])
         paths = table.select_columns([self.audio_column])
         for i, row in enumerate(light):
             audio = paths[i][self.audio_column] or {}
@@ -71,8 +70,6 @@ class HuggingFace(Loader):
             about = {
                 "speaker": None if speaker is None else str(row[speaker]),
                 "language": self.language,
-                "age": int(row["age"]) if row.get("age") is not None else None,
-                "gender": str(row["gender"]) if row.get("gender") is not None else None,
             }
             if audio.get("bytes") is None:
                 yield recorded(

@@ -103,8 +103,7 @@ class Kaldi(Loader):
         return dict(pairs(path)) if path.is_file() else {}
 
     def _file(self, source: str) -> Path | None:
-        """Return the audio file of a line of wav.scp; None for a pipe that does more than decode
-        one."""
+        """Return the audio file of a line of wav.scp; None for a pipe that does more."""
         if not source.endswith("|"):
             return Path(self.root).expanduser() / source
         words = source.removesuffix("|").split()

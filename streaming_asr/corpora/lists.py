@@ -86,8 +86,7 @@ def list_names() -> list[str]:
 
 
 def whole_list(name: str) -> str:
-    """Return the list that holds the speech of the list `name`: another one for a part, else
-    itself."""
+    """Return the list that holds the speech of the list `name`: itself but for a part."""
     return PARTS[name][0] if name in PARTS else name
 
 

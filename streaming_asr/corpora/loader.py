@@ -133,13 +133,8 @@ class Loader(ABC):
             clips = self.time(clips)
         if self.join_s is not None:
             rest = iter(clips)
-            chosen = [
-                joined_as(utterance.id, [next(rest) for _ in clips_of(utterance)])
-                for utterance in chosen
-            ]
-        else:
-            chosen = clips
-        return with_noise(chosen, snr_db=self.snr_db, noise=self.noise)
+            clips = [joined_as(u.id, [next(rest) for _ in clips_of(u)]) for u in chosen]
+        return with_noise(clips, snr_db=self.snr_db, noise=self.noise)
 
     def languages(self) -> set[str]:
         """Return the languages that the utterances name."""
@@ -248,8 +243,7 @@ def several_splits(split: Any) -> list[str]:
 
 
 def scan_manifests(files: Iterable[Path], language: str | None) -> Iterator[Utterance | UserError]:
-    """Yield the utterances of manifests of one corpus, one after the other, in `language` where
-    they name none."""
+    """Yield the utterances of manifests in turn, in `language` where they name none."""
     for file in files:
         for each in scan_manifest(file):
             if isinstance(each, Utterance) and each.language is None:
@@ -294,8 +288,7 @@ def recorded(
 
 
 def is_there(file: Path) -> bool:
-    """Return whether the recording exists and has content: a broken extraction leaves empty
-    files."""
+    """Return whether the recording exists with content: a broken extraction leaves empty files."""
     try:
         return file.stat().st_size > 0
     except OSError:

@@ -7,7 +7,7 @@ Fields (times in seconds, paths relative to the manifest or absolute):
 - `text`: the reference as written; "" where nothing is said
 - `id`, optional: the file's stem otherwise (with `parts` it is needed)
 - `duration`, optional: read from the file's header otherwise
-- `speaker`, `language`, `age` (in years), `gender`, optional
+- `speaker`, `language`, optional
 - `words`, optional: [[word, start, end], ...]
 - `noise`, optional: {"kind", "snr_db", "seed"}, mixed in at loading
 """
@@ -98,8 +98,6 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
             "text": utterance.text,
             "speaker": utterance.speaker,
             "language": utterance.language,
-            "age": utterance.age,
-            "gender": utterance.gender,
             "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in utterance.words]
             if utterance.words is not None
             else None,
@@ -122,8 +120,7 @@ def audio_files(path: Path) -> list[Path]:
 
 
 def _row(line: str, where: str) -> dict[str, Any]:
-    """Return the object of a line, checked against `SCHEMA`. Raises UserError with the field's
-    name."""
+    """Return the object of a line, checked against `SCHEMA`. Raises UserError naming a field."""
     import fastjsonschema
 
     row = json_row(line, where)
@@ -174,8 +171,6 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
         duration_s=float(length_s),
         speaker=_name(row, "speaker"),
         language=_name(row, "language"),
-        age=None if row.get("age") is None else int(row["age"]),
-        gender=_name(row, "gender"),
         words=_words(row["words"], where) if row.get("words") is not None else None,
         audio_path=None if "parts" in row else str(files[0][0]),
     )

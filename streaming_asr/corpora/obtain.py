@@ -75,8 +75,7 @@ def _make(listed: SpeechList, target: Path) -> None:
 
 
 def _clone(source: str, folder: Path, listed: SpeechList) -> Path:
-    """Clones what the list needs below `owner/name@commit:path` into `folder`, which it returns;
-    the path may be one file."""
+    """Clone what the list needs of `owner/name@commit:path`, a folder or a file, into `folder`."""
     path = source.rpartition(":")[2]
     names = [*(f"{name}.*" for name in listed.rows), *TEXTS]
     wanted = [f"/{path}"] if path.endswith(".tsv") else [f"/{path}/**/{name}" for name in names]
