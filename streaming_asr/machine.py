@@ -31,8 +31,7 @@ def let_waiting_threads_sleep() -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, of this project (with its git commit where there is one) and
-    of the packages that compute results."""
+    """Return the versions of Python, this project, its git commit, and what computes results."""
     found = {"python": platform.python_version()}
     for package in ("streaming-asr", *PACKAGES):
         try:

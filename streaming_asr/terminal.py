@@ -28,10 +28,10 @@ def command_parser(
 
 
 def console(width: int = 100) -> Console:
-    """Return a console, at least `width` columns wide where the output is no terminal, since rich
-    would cut a pipe or a file at 80."""
+    """Return a console, at least `width` columns wide where the output is no terminal."""
     from rich.console import Console
 
+    # Rich would cut a pipe or a file at 80.
     made = Console()
     return made if made.is_terminal else Console(width=max(made.width, width))
 
@@ -75,8 +75,7 @@ def stopped(error: KeyboardInterrupt) -> int:
 
 
 def exit_status(program: Callable[[], int | None]) -> int:
-    """Run a program and return its exit status; print a UserError and return 2 for it, and what
-    stopped it."""
+    """Run a program and return its exit status; print a UserError, or what stopped it."""
     try:
         with stoppable():
             return program() or 0

@@ -100,8 +100,7 @@ def minutes(recordings: Sequence[Utterance]) -> float:
 
 
 def doubtful(text: str, log_probs: Sequence[float]) -> str | None:
-    """Return why a text with these log-probabilities (natural) of its tokens is not to be learned;
-    None where it is."""
+    """Return why a text with these natural log-probabilities is not to be learned, or None."""
     if not text:
         return "without words"
     if sum(log_probs) / len(log_probs) < LEAST_LOG_PROB:
@@ -167,8 +166,7 @@ def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Pa
 
 
 def _language(recordings: Sequence[Utterance], model: DictConfig) -> str:
-    """Return the language of the recordings. Raises UserError where the model needs to be told, or
-    lacks it."""
+    """Return the recordings' language, or raise UserError for one unknown to us or the model."""
     name = model.get("name", "model")
     languages = sorted({each.language for each in recordings if each.language})
     if is_english_only(model.path):

@@ -34,8 +34,7 @@ OPENING = (
 
 @dataclass(slots=True)
 class Step:
-    """One step of a method. `committed` is what this step added, `partial` all that is shown
-    after the committed text."""
+    """One step: `committed` is what it added, `partial` all that is shown behind the committed."""
 
     kind: str  # audio, endpoint or flush
     audio_samples: int  # received so far, this step's included
@@ -121,8 +120,7 @@ class EventWriter:
     """
 
     def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
-        """Open the log. `header` gives config, versions, machine and metrics_version; an existing
-        log keeps its own. Raises UserError where the file cannot be written."""
+        """Open the log, with `header` where it is new. Raises UserError where it cannot."""
         self.path = Path(path)
         self.closed: set[str] = resume(self.path)
         try:
@@ -134,11 +132,7 @@ class EventWriter:
                 "or change its permissions."
             ) from error
         if self._file.tell() == 0:
-            try:
-                self._write({"kind": "header", "schema": SCHEMA, **header})
-            except BaseException:
-                self.close()
-                raise
+            self._write({"kind": "header", "schema": SCHEMA, **header})
 
     def open_utterance(self, utterance: UtteranceLog) -> None:
         """Write the line that opens `utterance` (its steps and result are not looked at)."""
