@@ -94,12 +94,14 @@ def _git_commit() -> str | None:
 
 
 def give_back_memory() -> None:
-    """Collect what only the collector can free, and hand free memory back to the system.
+    """Collect what only the collector can free, and hand free memory back to device and system.
 
-    glibc keeps what was freed for later use, in pieces between what is still used; after sessions
-    of a server that is most of what they took.
+    torch and glibc keep what was freed for later use; after sessions of a server, or a cell that
+    failed, that is most of what they took.
     """
     gc.collect()
+    if (cuda := _cuda()) is not None:
+        cuda.empty_cache()
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
         if trim is not None:
@@ -185,11 +187,3 @@ def memory_remedy(error: BaseException, *, batch: int, device: str, dtype: str) 
         f"out of memory on {device} ({what}); end other programs that use it, or try "
         f"{', '.join(room)}; the utterances done are kept, the same command goes on from there"
     )
-
-
-def release_memory() -> None:
-    """Give back what a failed cell left: its model lives on in torch's cache of blocks."""
-    gc.collect()
-    cuda = _cuda()
-    if cuda is not None:
-        cuda.empty_cache()

@@ -84,10 +84,7 @@ class AutoAligner:
 
 
 def give_times(corpus: Any) -> AutoAligner | None:
-    """Hand the aligner of `data.align` to the corpus and return it; None where it asks for none.
-
-    Raises UserError where the aligner's model is not there.
-    """
+    """Hand the corpus the aligner of `data.align` and return it, or None. Raises UserError."""
     wanted = getattr(corpus, "align", None)
     if wanted in (None, "none"):
         return None

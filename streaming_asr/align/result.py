@@ -49,10 +49,7 @@ class OneByOne(ABC):
 
 
 def words_of(utterance: Utterance) -> list[str]:
-    """Return the written words to be placed: the text at its spaces, pure punctuation left out.
-
-    Raises UserError for an utterance without words.
-    """
+    """Return the words to be placed: the text at its spaces, without pure punctuation, or raise."""
     words = [word for word in utterance.text.split() if light_key(word)]
     if not words:
         raise UserError(f"{utterance.id}: has no text to align; write what is said")

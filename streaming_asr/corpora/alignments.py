@@ -159,10 +159,7 @@ def within(words: Sequence[TimedWord], start_s: float, end_s: float) -> list[Tim
 
 
 def read_textgrid(path: Path) -> list[TimedWord]:
-    """Return the words of a TextGrid's tier `words` (one per speaker in MFA's), without silences.
-
-    Raises UserError where it cannot be read or has no such tier.
-    """
+    """Return the words of a TextGrid's tier `words`, one per speaker in MFA's. Raises UserError."""
     from praatio import textgrid
     from praatio.utilities.errors import PraatioException
 

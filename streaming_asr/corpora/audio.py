@@ -100,11 +100,7 @@ def _is_container(path: str | Path) -> bool:
 
 
 def _decoded(path: str | Path) -> Iterator[Samples]:
-    """Yield the first audio track of a container, (n,) mono 16 kHz at a time.
-
-    Raises UserError where FFmpeg cannot read it, and at its end where more than `SHORT_S` of the
-    stated length is missing.
-    """
+    """Yield a container's first audio track, (n,) mono 16 kHz at a time. Raises UserError."""
     import av
 
     try:
@@ -223,10 +219,7 @@ class Reader:
         self._held: Samples = np.zeros(0, dtype=np.float32)
 
     def read(self, n: int) -> Samples:
-        """Return the next `n` samples that `load_audio` would give, or what is left.
-
-        Raises UserError as `load_audio` does, where it comes to what is wrong.
-        """
+        """Return the next `n` samples as `load_audio`, or what is left. Raises UserError."""
         parts, n_held = [self._held], len(self._held)
         while n_held < n and (piece := next(self._pieces, None)) is not None:
             parts.append(piece)

@@ -43,8 +43,7 @@ class Earnings(Loader):
         return f"earnings{self.year}"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        remedy = f"give data.path=<the folder {self.name}>"
-        root = need_folder(self.path, self.name, remedy, self.called())
+        root = need_folder(self.path, self.name, self.called())
         need_split(
             root, self.split, ["all", "eval10" if self.year == 21 else "subset10"], self.name
         )
@@ -52,7 +51,7 @@ class Earnings(Loader):
         if self.split == "subset10":
             media = root / "subset10" / "media"
             references = root / "subset10" / "verbatim_transcripts" / "nlp_references"
-        need_folder(references, self.name, "clone its repository again, with Git LFS")
+        need_folder(references, self.name)
         names = sorted(file.stem for file in references.glob("*.nlp"))
         if self.split == "eval10":
             with (root / "eval10-file-metadata.csv").open(encoding="utf-8-sig") as file:

@@ -48,7 +48,7 @@ class Kaldi(Loader):
             self.alignments = self.path / "ctm"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        need_folder(self.path, "Kaldi", "give data.path=<data/test>")
+        need_folder(self.path, "Kaldi")
         recordings = dict(pairs(self.path / "wav.scp"))
         texts = dict(pairs(self.path / "text"))
         speakers, languages = self._optional("utt2spk"), self._optional("utt2lang")

@@ -145,10 +145,7 @@ def place_of(name: str) -> Path:
 
 
 def obtained(ids: str | None) -> Path:
-    """Return the folder of the speech of the list `ids`, for a corpus whose folder is not named.
-
-    Raises UserError where it is no list, or has not been obtained.
-    """
+    """Return the folder of the speech of the list `ids`. Raises UserError where it is not there."""
     if ids in list_names() and place_of(str(ids)).is_dir():
         return place_of(str(ids))
     get = f"; `python -m streaming_asr get {whole_list(str(ids))}` obtains that of {ids}"
@@ -162,10 +159,7 @@ def obtained(ids: str | None) -> Path:
 
 
 def chosen_ids(ids: str) -> list[str]:
-    """Return the ids of a list, or of a file with an id at the beginning of each line.
-
-    Raises UserError for a name that is neither, and for an id that stands there twice.
-    """
+    """Return the ids of a list, or of a file that begins each line with one. Raises UserError."""
     file = Path(ids).expanduser()
     if ids in list_names() or not file.is_file():
         return list(speech_list(ids).rows)

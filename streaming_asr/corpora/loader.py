@@ -21,7 +21,7 @@ from streaming_asr.corpora.audio import File, duration_s
 from streaming_asr.corpora.join import clips_of, join, joined_as
 from streaming_asr.corpora.lists import obtained, of_ids
 from streaming_asr.corpora.manifest import scan_manifest
-from streaming_asr.corpora.noise import noise_files, with_noise
+from streaming_asr.corpora.noise import with_noise
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -198,9 +198,8 @@ class Loader(ABC):
         return [file for file in manifests if self.ids is not None or file.stem == self.split]
 
     def _beside(self) -> list[Path]:
-        """Return the files of noise and of word times that were named."""
-        noise = noise_files(self.noise) if self.noise else []
-        return [*noise, *(self._alignments.files if self._alignments else ())]
+        """Return the files of word times that were named."""
+        return self._alignments.files if self._alignments else []
 
     @cached_property
     def _alignments(self) -> Alignments | None:
@@ -251,10 +250,11 @@ def scan_manifests(files: Iterable[Path], language: str | None) -> Iterator[Utte
             yield each
 
 
-def need_folder(path: Path, what: str, remedy: str, inner: str = "") -> Path:
+def need_folder(path: Path, what: str, inner: str = "") -> Path:
     """Return `path`, which must be a folder, or the folder `inner` in it where there is one."""
     if not path.is_dir():
-        raise UserError(f"{path}: no such folder, and {what} has one; {remedy}")
+        remedy = f"{inner}, or of the folder that holds it" if inner else "that folder"
+        raise UserError(f"{path}: no such folder, and {what} has one; give the path of {remedy}")
     return path / inner if (path / inner).is_dir() else path
 
 

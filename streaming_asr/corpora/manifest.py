@@ -34,11 +34,7 @@ SCHEMA: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 
 
 def read_manifest(path: str | Path) -> list[Utterance]:
-    """Return the utterances of a manifest, in its order; audio is checked to exist, not read.
-
-    Raises UserError, with the line number, for a line that is not a JSON object, lacks a field or
-    points nowhere.
-    """
+    """Return a manifest's utterances; audio is checked to exist, not read. Raises UserError."""
     path = Path(path)
     utterances: list[Utterance] = []
     for each in scan_manifest(path):

@@ -31,10 +31,7 @@ AUDIO = ("flac", "mp3", "opus", "wav")
 
 
 def fetch_speech(name: str) -> Path:
-    """Return the folder of a list's speech, obtained on first use; nothing is left half made.
-
-    Raises UserError where git cannot fetch a repository, or what it holds is not what is listed.
-    """
+    """Return the folder of a list's speech, obtained on first use. Raises UserError."""
     return kept(place_of(name), partial(_make, speech_list(name)))
 
 

@@ -236,7 +236,7 @@ class Prompts(Manifest):
         yield from super().scan()
 
     def data_hash(self) -> str:
-        """Return the hash of what was read of the packages, of named noise and alignments."""
+        """Return the hash of what was read of the packages, and of named alignments."""
         source = json.loads(text_of(self._folder() / SOURCE))
         return hash_of(str(source["sha256"]), self._beside())
 

@@ -51,8 +51,7 @@ class TedLium(Loader):
         return "tedlium3" if self.form == "short" else "tedlium3_long"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        remedy = "give data.path=<the folder TEDLIUM_release-3>"
-        root = need_folder(self.path, "TED-LIUM", remedy, "TEDLIUM_release-3")
+        root = need_folder(self.path, "TED-LIUM", "TEDLIUM_release-3")
         folders = {f.name: f for f in (root / "legacy").glob("*") if (f / "stm").is_dir()}
         if (root / "data" / "stm").is_dir():
             folders["train"] = root / "data"

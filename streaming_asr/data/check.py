@@ -42,10 +42,7 @@ class Totals:
 def check(
     corpus: Any, *, decode: bool = True, workers: int = 4, limit: int | None = None
 ) -> Totals:
-    """Return what the utterances of `corpus` hold; without `decode` only headers are read.
-
-    Raises UserError where there is no such corpus at all.
-    """
+    """Return what a corpus holds; without `decode` only headers are read. Raises UserError."""
     totals = Totals()
     scanned: Iterable[Utterance | UserError] = corpus.check()
     if limit is not None:

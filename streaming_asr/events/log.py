@@ -132,7 +132,11 @@ class EventWriter:
                 "or change its permissions."
             ) from error
         if self._file.tell() == 0:
-            self._write({"kind": "header", "schema": SCHEMA, **header})
+            try:
+                self._write({"kind": "header", "schema": SCHEMA, **header})
+            except BaseException:
+                self.close()
+                raise
 
     def open_utterance(self, utterance: UtteranceLog) -> None:
         """Write the line that opens `utterance` (its steps and result are not looked at)."""

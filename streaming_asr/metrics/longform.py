@@ -68,11 +68,7 @@ def sentences(trace: Trace) -> list[Sentence]:
 
 
 def resegment(hypothesis: Sequence[str], references: Sequence[str]) -> list[int]:
-    """Return how many tokens of `hypothesis` fall to each reference sentence, in order, by
-    mweralign.
-
-    Raises UserError where mweralign is not installed.
-    """
+    """Return how many tokens of `hypothesis` fall to each reference sentence, by mweralign."""
     if not hypothesis:
         return [0] * len(references)
     try:

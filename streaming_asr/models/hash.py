@@ -62,10 +62,7 @@ def _of_files(files: Iterable[Path]) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (name, float32 values) of the floating-point tensors in a file of weights.
-
-    By torch, since numpy has no bfloat16. Raises UserError on a damaged file.
-    """
+    """Yield (name, float32 values) of the floating-point tensors in a file. Raises UserError."""
     import pickle
 
     import torch

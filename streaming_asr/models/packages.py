@@ -75,10 +75,7 @@ def packaged() -> dict[str, Packaged]:
 
 
 def find_packaged(model: Packaged) -> tuple[Path, str] | None:
-    """Return the CTranslate2 folder of a packaged model on this machine and where it was, or None.
-
-    Raises UserError where packages are installed that do not make the pinned files.
-    """
+    """Return a packaged model's folder here and where it was, or None. Raises UserError."""
     if model.place.is_dir():
         return model.place, f"{model.title}, in this project's cache"
     folders, absent = [], []

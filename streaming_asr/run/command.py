@@ -192,7 +192,7 @@ def _attempt(
     config: settled, or why it cannot be. composed: what it was settled of. node: Hydra's own.
     number: of the cell in a sweep, which goes on whatever happens to it.
     """
-    machine.release_memory()
+    machine.give_back_memory()
     if number is not None:
         print(f"[{number}] {folders.name_of(folder)}", flush=True)
     try:
