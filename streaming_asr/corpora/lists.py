@@ -198,7 +198,12 @@ def of_ids(found: Sequence[Utterance | UserError], ids: str) -> list[Utterance |
             kept.append(each if known is None else _as_listed(each, known, unknown))
             del wanted[each.id]
     if wanted:
-        kept.insert(0, UserError(_missing(ids, list(wanted), known)))
+        whence = f" of {known.origin}" if known else ""
+        problem = UserError(
+            f"data.ids={ids}: {len(wanted)} of its utterances{whence} are not there: "
+            f"{_some(list(wanted))}; give the split and the folder that hold them all"
+        )
+        kept.insert(0, problem)
     for form, n in unknown.items():
         print(
             f"warning: {ids}: {n} recordings are {form or 'without a file'}, which is not one of "
@@ -210,22 +215,10 @@ def of_ids(found: Sequence[Utterance | UserError], ids: str) -> list[Utterance |
 
 def _named_in(problem: str, ids: Iterable[str]) -> str | None:
     """Return the first of `ids` that `problem` names as a whole word."""
-    return next(
-        (
-            name
-            for name in ids
-            if name in problem and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", problem)
-        ),
-        None,
-    )
-
-
-def _missing(ids: str, missing: Sequence[str], known: SpeechList | None) -> str:
-    whence = f" of {known.origin}" if known else ""
-    return (
-        f"data.ids={ids}: {len(missing)} of its utterances{whence} are not there: "
-        f"{_some(missing)}; give the split and the folder that hold them all"
-    )
+    for name in ids:
+        if name in problem and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", problem):
+            return name
+    return None
 
 
 def _as_listed(

@@ -123,18 +123,14 @@ def _row(line: str, where: str) -> dict[str, Any]:
     try:
         validator(SCHEMA_FILE)(row)
     except fastjsonschema.JsonSchemaValueException as error:
-        field = error.path[1] if len(error.path) > 1 else _missing(row)
+        wanted = ("text", "id") if "parts" in row else ("text", "audio_filepath")
+        field = error.path[1] if len(error.path) > 1 else next(k for k in wanted if k not in row)
         remedy = SCHEMA["properties"][field]["description"]
         what = f"no `{field}`"
         if field in row:
             what = f"`{str(error.name).removeprefix('data.')}` is {repr(error.value)[:60]}"
         raise UserError(f"{where}: {what}; {remedy}.") from error
     return row
-
-
-def _missing(row: dict[str, Any]) -> str:
-    wanted = ["text", "id"] if "parts" in row else ["text", "audio_filepath"]
-    return next(key for key in wanted if key not in row)
 
 
 def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, float]]:
