@@ -15,9 +15,8 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from omegaconf import DictConfig
@@ -43,8 +42,7 @@ DEV_SHARE = 20  # one piece in so many
 LITTLE_MIN = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A stretch of a recording in samples, what the model hears in it, and why that is doubtful."""
 
     start: int
@@ -63,8 +61,7 @@ class Teacher:
         self._windows = WindowDecoder(load_whisper(path))
 
     def pieces(self, samples: Samples, language: str) -> Iterator[Piece]:
-        """Yield the stretches of `samples`, (n,) float32 at 16 kHz, one after the other; none is
-        longer than a window."""
+        """Yield the stretches of `samples`, (n,) float32 at 16 kHz, in turn, a window at most."""
         start, limit = 0, self._windows.limit_samples
         while start < len(samples):
             window = self._decode(samples[start : start + limit], language)
@@ -208,8 +205,7 @@ def _transcribed(
                 if teacher is None:
                     teacher = Teacher(model)
                     print(teacher.estimate(recordings[i:], samples, language), flush=True)
-                pieces = teacher.pieces(samples, language)
-                known[each.id] = [(p.start, p.stop, p.text, p.doubt) for p in pieces]
+                known[each.id] = list(teacher.pieces(samples, language))
                 row = {"id": each.id, "pieces": known[each.id]}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 file.flush()

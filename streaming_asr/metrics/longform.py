@@ -90,10 +90,9 @@ def stream_laal(
     traces: Sequence[Trace], rules: Sequence[str] = ("cu", "ca")
 ) -> dict[str, float | None]:
     """Return StreamLAAL in milliseconds by each rule of clocks.RULES: the mean over the sentences
-    of all recordings that got any text (Papi et al. 2024, StreamAtt).
+    of all recordings that got any text (Papi et al. 2024, StreamAtt). Raises UserError.
 
-    "fbk" gives simulstream's computation-aware figure, which knows no queue. Raises UserError where
-    mweralign is not installed.
+    "fbk" gives simulstream's computation-aware figure, which knows no queue.
     """
     return _over_sentences(traces, rules, sentence_laal_ms)
 
@@ -102,10 +101,7 @@ def long_yaal(
     traces: Sequence[Trace], rules: Sequence[str] = ("cu", "ca")
 ) -> dict[str, float | None]:
     """Return LongYAAL (Polak et al. 2025) in milliseconds by each rule, as OmniSTEval computes it:
-    the mean over the sentences with a word that came before the last sentence's end.
-
-    Raises UserError where mweralign is not installed.
-    """
+    the mean over the sentences with a word before the last one's end. Raises UserError."""
     return _over_sentences(traces, rules, sentence_yaal_ms)
 
 
