@@ -71,9 +71,9 @@ class Cache:
         """Return the last that is known of each of `utterances`; that it was aligned wins."""
         rows: dict[str, dict[str, Any]] = {}
         for part in self._parts():
-            for _, row in json_rows(part):
-                if "words" in row or row["id"] not in rows:
-                    rows[row["id"]] = row
+            for _, known in json_rows(part):
+                if "words" in known or known["id"] not in rows:
+                    rows[known["id"]] = known
         results = []
         for utterance in utterances:
             row = rows.get(utterance.id)
