@@ -13,7 +13,6 @@ import torch
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 from streaming_asr.models.find import MULTILINGUAL_TOKENS
-from streaming_asr.whisper.attention import loading
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.quantise import check_device, quantise
 from streaming_asr.whisper.tensors import quiet, refuse_not_finite
@@ -167,7 +166,7 @@ def load_whisper(
         with quiet():
             _check_sizes(path, WhisperConfig.from_pretrained(source))
             told: Any = WhisperForConditionalGeneration.from_pretrained(
-                source, dtype=LOADED_AS[dtype], output_loading_info=True, **loading()
+                source, dtype=LOADED_AS[dtype], output_loading_info=True
             )
             model, loaded = told
             _check_generation(path, model.generation_config, model.config)
