@@ -27,8 +27,6 @@ from streaming_asr.whisper.quantise import is_quantised
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Called with a layer's number and the new queries, keys and values (batch, heads, n, d / heads);
 returns what the queries attend to, of the queries' shape."""
-Rows = slice | torch.Tensor
-"""Rows of a pool of streams: a slice (views, no copy) or an index tensor."""
 
 
 def encoder_of(model: Any) -> Any:
@@ -195,29 +193,26 @@ def encode_padded(model: Any, mel: torch.Tensor) -> torch.Tensor:
 
 
 class StreamingEncoder:
-    """Keys and values of a pool of streams, and the pass that appends blocks to them.
+    """Keys and values of a stream, and the pass that appends blocks to them.
 
-    `keys[l]`, `values[l]`: (batch, heads, context, d / heads), allocated once. Rows advance
-    together when they stand at the same position; the caller knows the positions.
+    `keys[l]`, `values[l]`: (1, heads, context, d / heads), allocated once.
     """
 
-    def __init__(self, model: Any, batch: int = 1) -> None:
+    def __init__(self, model: Any) -> None:
         self._model = model
         layers, weight = encoder_of(model).layers, encoder_of(model).embed_positions.weight
         n_heads = layers[0].self_attn.num_heads
         context_frames, d = weight.shape
-        shape = (batch, n_heads, context_frames, d // n_heads)
+        shape = (1, n_heads, context_frames, d // n_heads)
         self.keys = [weight.new_empty(shape) for _ in layers]
         self.values = [weight.new_empty(shape) for _ in layers]
 
     @torch.inference_mode()
-    def part(
-        self, mel: torch.Tensor, start: int, ends: Sequence[int], rows: Rows = slice(None)
-    ) -> Part:
-        """Return frames start..ends[-1] of `rows` in blocks that end at `ends` as a part of a pass,
-        which gives (rows, n, d) and keeps keys and values.
+    def part(self, mel: torch.Tensor, start: int, ends: Sequence[int]) -> Part:
+        """Return frames start..ends[-1] in blocks that end at `ends` as a part of a pass, which
+        gives (1, n, d) and keeps keys and values.
 
-        mel: (rows, n_mels, k), mel frames 2 start - 2 .. 2 ends[-1] (0 .. at the start), so that
+        mel: (1, n_mels, k), mel frames 2 start - 2 .. 2 ends[-1] (0 .. at the start), so that
         nothing is padded but the left edge of the window.
         """
         encoder = encoder_of(self._model)
@@ -236,8 +231,8 @@ class StreamingEncoder:
         def attend(i: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = self.keys[i], self.values[i]
             # Written before they are read: a block sees itself whole.
-            keys[rows, :, start:stop], values[rows, :, start:stop] = k, v
-            keys, values = keys[rows, :, :stop], values[rows, :, :stop]
+            keys[:, :, start:stop], values[:, :, start:stop] = k, v
+            keys, values = keys[:, :, :stop], values[:, :, :stop]
             return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
 
         return Part(x + encoder.embed_positions.weight[start:stop], attend)

@@ -85,7 +85,7 @@ class WindowDecoder:
         previous: Sequence[int] = (),
     ) -> Passes[Window]:
         """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens."""
-        cache = DecoderCache(self.decoder, rows=self.search.beam, streams=1)
+        cache = DecoderCache(self.decoder, rows=self.search.beam)
         yield from window_pass(self.whisper, self.decoder, cache, audio, recorder)
         n_frames = self.whisper.context_frames
         return (
@@ -104,7 +104,7 @@ class WindowDecoder:
         first = self.whisper.first_timestamp
         if first is None:
             return (yield from self.decoding(audio, language, recorder))
-        cache = DecoderCache(self.decoder, rows=self.search.beam, streams=1)
+        cache = DecoderCache(self.decoder, rows=self.search.beam)
         yield from window_pass(self.whisper, self.decoder, cache, audio, recorder)
         n_frames = self.whisper.context_frames
         most = min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_frames * FRAME_S))
@@ -155,7 +155,6 @@ class WindowDecoder:
             window.prompt,
             window.tokens,
             window.n_frames,
-            stream=0,
         )
         return [(tokens[word.start][0], tokens[word.stop - 1][1]) for word in window.words]
 

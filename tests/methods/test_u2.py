@@ -105,7 +105,7 @@ def heard(whisper):
     with torch.no_grad():
         hidden = encode_short(whisper.model, mel)
     decoder = Decoder(whisper)
-    cache = DecoderCache(decoder, rows=6, streams=1)
+    cache = DecoderCache(decoder, rows=6)
     decoder.append_frames(cache, hidden, 0)
     return hidden, decoder, cache
 

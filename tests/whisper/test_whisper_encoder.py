@@ -73,10 +73,10 @@ def test_one_block_over_the_context_equals_transformers(whisper):
     torch.testing.assert_close(masked, expected, atol=1e-5, rtol=0)
 
 
-def append(encoder, mel, start, ends, rows=slice(None)):
+def append(encoder, mel, start, ends):
     """The frames of a pass over one part."""
     with torch.inference_mode():
-        return encode_parts(encoder._model, [encoder.part(mel, start, ends, rows)])[0]
+        return encode_parts(encoder._model, [encoder.part(mel, start, ends)])[0]
 
 
 @pytest.mark.parametrize(("chunk", "first"), [(2, 30), (15, 30), (5, 5), (7, 11)])
@@ -117,17 +117,6 @@ def test_several_blocks_in_one_append_equal_one_append_each(whisper):
     with torch.inference_mode():
         one_shot = encode_masked(whisper.model, mel, ends=ends)
     torch.testing.assert_close(torch.cat(hidden, 1), one_shot, atol=1e-5, rtol=0)
-
-
-def test_rows_of_a_pool_equal_streams_of_their_own(whisper):
-    mel = torch.randn(3, whisper.n_mels, 61)
-    pool = StreamingEncoder(whisper.model, batch=3)
-    append(pool, mel[..., :41], 0, [20])
-    rows = torch.tensor([0, 2])
-    pooled = append(pool, mel[rows][..., 38:], 20, [30], rows)
-    with torch.inference_mode():
-        alone = encode_masked(whisper.model, mel, ends=[20, 30])
-    torch.testing.assert_close(pooled, alone[rows, 20:], atol=1e-5, rtol=0)
 
 
 def test_the_future_does_not_reach_a_finished_block(whisper):

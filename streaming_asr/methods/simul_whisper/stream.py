@@ -106,7 +106,7 @@ class SimulWhisper(SharedPasses, Chunked):
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
         """Return the state of a new stream; only multilingual models take another `language`."""
         self._whisper.prompt(language)  # a language it does not know is refused here
-        cache = DecoderCache(self._decoder, rows=self._search.beam, streams=1)
+        cache = DecoderCache(self._decoder, rows=self._search.beam)
         return StreamState(
             language=language,
             recorder=recorder,
