@@ -165,11 +165,6 @@ def merge_published(model: Any, path: Path) -> Any:
     refuse_not_finite(f"checkpoint {str(path)!r}", _tensors(content))
     for name, pair in low_rank.items():
         weight = f"{name}.weight"
-        if len(pair) < 2:
-            raise UserError(
-                f"checkpoint {str(path)!r}: update {name} has {next(iter(pair))} alone; lora_A and "
-                "lora_B belong together, so copy the file again"
-            )
         delta = (pair["lora_A"].float() @ pair["lora_B"].float()).T
         if weight not in own or delta.shape != own[weight].shape:
             raise UserError(
