@@ -1,7 +1,7 @@
 """Whisper's encoder in four forms over the same Hugging Face weights.
 
 `encode_padded`   the offline encoder on exactly its context;
-`encode_short`    the same on fewer frames, nothing padded;
+`encode`          the same on fewer frames, nothing padded, or with a mask;
 `encode_masked`   block-causal over a whole input in one pass (training, tests);
 `StreamingEncoder` block-causal, block by block, keys and values kept: equal to `encode_masked`.
 
@@ -109,8 +109,8 @@ class Part:
     attend: Attend
 
 
-def encode(model: Any, mel: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Run the encoder with a mask of one's own: (batch, mel frames // 2, d).
+def encode(model: Any, mel: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """Run the encoder on the frames given: (batch, mel frames // 2, d).
 
     mask: bool, (F, F) or (batch, 1, F, F), True where frame i sees frame j; None: all see all.
     """
@@ -176,11 +176,6 @@ def encode_masked(model: Any, mel: torch.Tensor, *, ends: Sequence[int]) -> torc
     return encode(model, mel, mask)
 
 
-def encode_short(model: Any, mel: torch.Tensor) -> torch.Tensor:
-    """Run the bidirectional encoder on the frames given, unpadded: (batch, mel // 2, d)."""
-    return encode(model, mel, None)
-
-
 def encode_padded(model: Any, mel: torch.Tensor) -> torch.Tensor:
     """Run the offline encoder on mel of exactly its context, (batch, n_mels, 2 * context)."""
     context = encoder_of(model).embed_positions.weight.shape[0]
@@ -189,7 +184,7 @@ def encode_padded(model: Any, mel: torch.Tensor) -> torch.Tensor:
             f"mel of {mel.shape[-1]} frames where the context is {2 * context}; pad the audio with "
             f"zeros to {context * 320} samples before the features"
         )
-    return encode(model, mel, None)
+    return encode(model, mel)
 
 
 class StreamingEncoder:

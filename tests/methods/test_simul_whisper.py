@@ -494,7 +494,7 @@ def test_by_default_a_detector_that_is_there_is_asked_and_without_one_nothing_is
 
 def test_a_detector_of_another_width_or_form_is_refused(tmp_path):
     published(tmp_path / "base.pt", 512)
-    with pytest.raises(UserError, match="for a model of width 32 .*512"):
+    with pytest.raises(UserError, match=r"for a model of width 32 .*512"):
         method(truncation="cif", weights=str(tmp_path / "base.pt"))
     with pytest.raises(UserError, match=r"no detector\.safetensors there; give the folder"):
         method(truncation="cif", weights=str(tmp_path))

@@ -14,7 +14,6 @@ from streaming_asr.whisper.encoder import (
     encode_masked,
     encode_padded,
     encode_parts,
-    encode_short,
     of_rows,
     part_of,
 )
@@ -125,7 +124,7 @@ def test_the_future_does_not_reach_a_finished_block(whisper):
     other[..., 2 * 20 + 1 :] += 1.0
     with torch.inference_mode():
         a, b = (encode_masked(whisper.model, m, ends=[20, 30, 40]) for m in (mel, other))
-        short_a, short_b = (encode_short(whisper.model, m) for m in (mel, other))
+        short_a, short_b = (encode(whisper.model, m) for m in (mel, other))
     assert torch.equal(a[:, :20], b[:, :20])
     assert not torch.allclose(a[:, 20:], b[:, 20:])
     assert not torch.allclose(short_a[:, :20], short_b[:, :20])
@@ -141,7 +140,7 @@ def test_a_wrong_length_names_the_remedy(whisper):
     with pytest.raises(UserError, match="pad the audio"):
         encode_padded(whisper.model, torch.zeros(1, 80, 100))
     with pytest.raises(UserError, match=r"201 encoder frames.*windows"):
-        encode_short(whisper.model, torch.zeros(1, 80, 402))
+        encode(whisper.model, torch.zeros(1, 80, 402))
 
 
 def test_counted_flops_equal_torchs_counter(whisper):
@@ -154,7 +153,7 @@ def test_counted_flops_equal_torchs_counter(whisper):
         torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
         FlopCounterMode(display=False) as one_shot,
     ):
-        encode_short(whisper.model, mel)
+        encode(whisper.model, mel)
     assert one_shot.get_total_flops() > 0
     assert one_shot.get_total_flops() == pytest.approx(encoder_flops(config, 50), rel=0.02)
     streaming = StreamingEncoder(whisper.model)
@@ -177,7 +176,7 @@ def test_windows_and_blocks_of_a_shared_pass_are_what_each_is_alone(whisper):
     expected = [
         encode(whisper.model, mels[0], mask),
         append(alone, first, 0, [20, 30]),
-        *(encode_short(whisper.model, mel) for mel in mels[1:]),
+        *(encode(whisper.model, mel) for mel in mels[1:]),
         append(alone, then, 30, [45]),
     ]
     got = encode_parts(
