@@ -112,9 +112,10 @@ class WindowDecoder:
         best = yield from self.search.passes(
             cache, prompt, n_frames, most, recorder, Timestamps(self.whisper)
         )
-        found = segmented(best.tokens, first)
-        end = found.end if audio.size >= self.limit_samples else None
-        at = found.at if end is None else found.at[: found.n_complete]
+        at, n_complete, end = segmented(best.tokens, first)
+        if audio.size < self.limit_samples:  # the last one
+            end = None
+        at = at if end is None else at[:n_complete]
         tokens, log_probs = [best.tokens[i] for i in at], [best.log_probs[i] for i in at]
         words = self.whisper.detokenizer.words(tokens, language=language)
         # (the text is aligned without its timestamps, as its tokens were taken)
