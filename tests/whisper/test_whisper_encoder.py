@@ -53,8 +53,6 @@ def test_blocks_cover_the_frames_and_the_last_may_be_short():
     assert block_ends(30, 15, 30) == [30]
     assert block_ends(7, 15, 30) == [7]
     assert block_ends(0, 15, 30) == []
-    with pytest.raises(UserError, match="at least one frame"):
-        block_ends(10, 0, 5)
 
 
 def test_padded_encoding_equals_transformers(whisper):
@@ -139,8 +137,6 @@ def test_gradients_flow_through_the_masked_encoder():
 def test_a_wrong_length_names_the_remedy(whisper):
     with pytest.raises(UserError, match="pad the audio"):
         encode_padded(whisper.model, torch.zeros(1, 80, 100))
-    with pytest.raises(UserError, match=r"201 encoder frames.*windows"):
-        encode(whisper.model, torch.zeros(1, 80, 402))
 
 
 def test_counted_flops_equal_torchs_counter(whisper):

@@ -156,25 +156,22 @@ class WhisperRTRecipe(BlockRecipe):
         """Return the window as far as the blocks at `ends` reach, asked for at `points`."""
         tokens, token_ends_s = self._timed_tokens(window)
         prompt = self.prompt_of[window.language]
-        room = self.whisper.max_tokens - len(prompt)
         prefixes: list[tuple[int, list[int]]] = []
         for heard in points:
             n = bisect_right(token_ends_s, heard * FRAME_S + 1e-6)
             if heard * FRAME_SAMPLES >= len(window.audio):  # rounding may put an end past it
                 n = len(tokens)
             prefixes.append((heard, tokens[:n]))
-        if max(len(written) for _, written in prefixes) > room:
-            raise UserError(
-                f"a window of {ends[-1] * FRAME_S:.1f} s has more than the {room} tokens this "
-                "model's decoder has positions for; its transcript does not belong to its audio"
-            )
+        self.check_room(max(len(written) for _, written in prefixes))
         mel = self.mel(window.audio, ends)
         if self.distil is None:
             return Example(mel, ends, prompt, prefixes)
         whole = np.zeros(self.whisper.context_frames * FRAME_SAMPLES, np.float32)
         whole[: len(window.audio)] = window.audio
         offline = log_mel(torch.from_numpy(whole), self.whisper.n_mels)
-        return Example(mel, ends, prompt, prefixes, offline, tokens[:room])
+        return Example(
+            mel, ends, prompt, prefixes, offline, tokens[: self.whisper.max_tokens - len(prompt)]
+        )
 
     def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
         """Return the text tokens and when each has ended, never before the one in front of it.
