@@ -180,14 +180,12 @@ def _hand_over(trained: Path, done: Path) -> None:
 def doubtful(figures: Mapping[str, float]) -> str | None:
     """Return why weights with these figures on dev should not be used; None without doubt."""
     score = figures.get("score", 0.0)  # a word error rate in percent, or below 100 as one is
+    if score <= 100:
+        return None
     return (
-        None
-        if score <= 100
-        else (
-            f"{score:.4g} % of the words on dev are wrong, more than of an empty text; train on with a "
-            "larger recipe.fit.max_minutes, or begin anew under another entry= with a lower "
-            "recipe.fit.lr or on more data"
-        )
+        f"{score:.4g} % of the words on dev are wrong, more than of an empty text; train on with a "
+        "larger recipe.fit.max_minutes, or begin anew under another entry= with a lower "
+        "recipe.fit.lr or on more data"
     )
 
 

@@ -234,8 +234,8 @@ class BlockRecipe(CorpusRecipe):
         room = self.whisper.max_tokens - len(self.whisper.prompt())
         if n_tokens > room:
             raise UserError(
-                f"a window of {n_tokens} tokens, but this model's decoder has positions for {room}; "
-                "its transcript does not belong to its audio"
+                f"a window of {n_tokens} tokens, but this model's decoder has positions for "
+                f"{room}; its transcript does not belong to its audio"
             )
 
     def stream_dev(self, name: str, **options: Any) -> tuple[dict[str, float], Counter[str]]:

@@ -41,11 +41,3 @@ class StreamState(BlockWindow):
         self.arrive(audio, last)
         while self.block_is_there() and self.next_end - self.window_start <= limit:
             self.ready.append(self.take_block())
-
-    def move_window(self, start: int) -> list[int]:
-        """Let the window begin at its frame `start`; return ends of the blocks to encode anew.
-
-        The first of them is as long as the stream's first.
-        """
-        # A first block shorter than in training would hear less than the model ever did.
-        return self.shift(start, self.block_ends[0])

@@ -196,11 +196,11 @@ class WhisperRT(SharedPasses, Chunked):
             state.floor = max(0, state.floor - n_dropped)
             del state.emitted[:n_before]
             state.goes_on = state.goes_on or n_before > 0
-            ends = state.move_window(start)
+            # A first block shorter than in training would hear less than the model ever did.
+            state.ready = state.shift(start, state.block_ends[0])
             state.partial = tuple(
                 Word(word.text) for word in self._words.spell(state)[len(state.emitted) :]
             )
-            state.ready = ends
         # Positions are absolute, so what is kept has to be encoded at its new place.
         yield from self._encode(state, again=True)
         return committed
