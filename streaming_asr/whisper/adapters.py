@@ -124,7 +124,9 @@ def merge_adapter(model: Any, adapter: str | Path) -> Any:
 
     held = load_tensors(path / WEIGHTS_FILE)
     try:
-        wrapped = _wrapped(model, LoraConfig.from_pretrained(str(path)))
+        config = LoraConfig.from_pretrained(str(path))
+        config.base_model_name_or_path = None  # peft warns where the model now lies elsewhere
+        wrapped = _wrapped(model, config)
         set_peft_model_state_dict(wrapped, dict(held))
     except (RuntimeError, ValueError, KeyError) as error:
         raise UserError(
