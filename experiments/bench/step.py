@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -90,16 +90,17 @@ class ScheduledDecoder(Decoder):
         self._is_long_enough = False
 
     def part(self, cache: Any, tokens: Any, starts: Any, n_frames: int, **rest: Any) -> TokenPart:
-        n_text = starts[0] + len(tokens[0]) - self._n_prompt  # rows in phase are equally long
+        n_text = starts[0] + len(tokens[0]) - self._n_prompt  # streams in phase are equally long
         self._is_long_enough = n_text >= n_text_tokens(n_frames)
         return super().part(cache, tokens, starts, n_frames, **rest)
 
     @torch.inference_mode()
-    def log_probs(self, hidden: torch.Tensor, *rest: Any) -> torch.Tensor:
-        log_probs = super().log_probs(hidden, *rest)
-        log_probs[..., self._eot] = -torch.inf
-        if self._is_long_enough:
-            log_probs[:, -1, self._eot] = torch.inf
+    def taken_log_probs(self, parts: Sequence[TokenPart]) -> list[torch.Tensor]:
+        log_probs = super().taken_log_probs(parts)
+        for of_part in log_probs:
+            of_part[..., self._eot] = -torch.inf
+            if self._is_long_enough:
+                of_part[:, -1, self._eot] = torch.inf
         return log_probs
 
 

@@ -21,7 +21,6 @@ from streaming_asr.config.weights import find_weights, own_network, weights_fold
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
 
-ATTENTIONS = ("eager", "sdpa")
 MAX_CHUNK_MS = 30_000  # what Whisper hears at once
 # ISO 639 codes of Whisper's languages; the large models from v3 on know yue too.
 _CODES = (
@@ -92,7 +91,6 @@ def _settle(config: DictConfig, choices: Mapping[str, Any], given: Sequence[str]
             f"chunk={config.chunk}: Whisper hears {MAX_CHUNK_MS // 1000} s at once and a step less "
             "than that; give a shorter chunk, as chunk=300ms or chunk=1s"
         )
-    check_attention(config)
     own = own_network(config)
     if own is not None and config.method.get("weights") == "auto":
         with read_write(config):
@@ -167,30 +165,6 @@ def check_known(config: DictConfig, languages: Set[str]) -> None:
             f"model={config.model.get('name')}: {knows}, and the utterances are in {others}; take "
             f"a model that knows more, as model={'large-v3' if 'yue' in others else 'base'}"
         )
-
-
-def check_attention(config: DictConfig) -> None:
-    """Raise UserError where this model and method cannot honour `model.attention`."""
-    wanted = OmegaConf.select(config, "model.attention")
-    if wanted is None:
-        return
-    if wanted not in ATTENTIONS:
-        raise UserError(
-            f"model.attention={wanted}: {' or '.join(ATTENTIONS)}"
-            f"{did_you_mean(wanted, ATTENTIONS)}; blocks and kept keys need masks, which other "
-            "kernels do not take. On a GPU, sdpa takes flash kernels by itself where there is no "
-            "mask and dtype=float16 or bfloat16"
-        )
-    for key, value, why, remedy in (
-        ("backend", "faster_whisper", "CTranslate2 has its own kernels", "method.backend=torch"),
-        ("pipeline", None, "the encoder runs in a process of its own", "method.pipeline=none"),
-    ):
-        held = OmegaConf.select(config, f"method.{key}")
-        if held == value if value else held not in (None, "none"):
-            raise UserError(
-                f"model.attention={wanted}: not with method.{key}={held}, where {why}; "
-                f"give {remedy}, or leave model.attention out"
-            )
 
 
 def _for_training(overrides: Sequence[str], model: str) -> str:

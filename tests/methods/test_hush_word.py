@@ -30,7 +30,7 @@ from streaming_asr.methods.hush_word.padding import (
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.agreement import key
-from streaming_asr.whisper.encoder import encode_padded, encode_parts, encode_short
+from streaming_asr.whisper.encoder import encode, encode_padded, encode_parts
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import load_whisper
@@ -120,7 +120,7 @@ def test_full_is_the_offline_encoder_and_the_others_append_before_the_features(h
         ("zeros", torch.cat([samples, torch.zeros(8000)])),
         ("hush", torch.cat([samples, tail])),
     ):
-        short = encode_short(whisper().model, log_mel(joined[None], 80))
+        short = encode(whisper().model, log_mel(joined[None], 80))
         assert torch.allclose(ours[kind], short, atol=1e-5)
     assert not torch.allclose(ours["zeros"], ours["noise"], atol=1e-3)
 

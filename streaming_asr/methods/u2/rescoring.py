@@ -52,7 +52,6 @@ def attention_log_probs(
         [[*prompt, *text] for text in texts],
         [0] * len(texts),
         n_frames,
-        stream=0,
         take=[range(first, len(prompt) + len(text)) for text in texts],
     )
     recorder.count(decode_steps=1, beam_sum=len(texts))

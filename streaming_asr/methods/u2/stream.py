@@ -151,7 +151,7 @@ class U2(SharedPasses, Chunked):
         shape = (whisper.n_mels, 2 * whisper.context_frames + 1)
         return StreamState(
             encoder=StreamingEncoder(whisper.model),
-            cache=DecoderCache(self._decoder, rows=max(1, self.rescore), streams=1),
+            cache=DecoderCache(self._decoder, rows=max(1, self.rescore)),
             mel=torch.zeros(shape, device=whisper.device),
             features=StreamingLogMel(whisper.n_mels, device=whisper.device),
             search=PrefixBeamSearch(self._tokenizer.blank, self.beam),
@@ -257,7 +257,6 @@ class U2(SharedPasses, Chunked):
                 state.prompt,
                 best.tokens,
                 state.position,
-                stream=0,
             )
             spans = tuple((round(a / FRAME_S), round(b / FRAME_S)) for a, b in times)
         return [
