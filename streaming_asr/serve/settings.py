@@ -28,7 +28,6 @@ class Settings:
     max_file_bytes: int = 100_000_000
     idle_s: float = 60.0
     max_queued_s: float = 20.0
-    keep_audio: bool = False
 
     @classmethod
     def of(cls, line: CommandLine) -> Settings:
@@ -41,10 +40,6 @@ class Settings:
             value: Any = text
             if key == "origins":
                 value = tuple(each.rstrip("/") for each in text.split(",") if each)
-            elif key == "keep_audio":
-                if text.lower() not in ("true", "false"):
-                    raise UserError(f"keep_audio={text}: true or false")
-                value = text.lower() == "true"
             elif isinstance(known[key], int | float):
                 value = _number(key, text, type(known[key]))
             made = replace(made, **{key: value})
