@@ -32,7 +32,7 @@ from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples, display_text
 from streaming_asr.run.obtain import planned
-from streaming_asr.terminal import exit_status
+from streaming_asr.terminal import with_settings
 
 if TYPE_CHECKING:
     from streaming_asr.live.cells import Cell
@@ -53,11 +53,7 @@ class Control:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if {"-h", "--help"} & set(argv):
-        print(__doc__)
-        return 0
-    return exit_status(lambda: _live(argv))
+    return with_settings(__doc__, _live, argv)
 
 
 def _live(argv: list[str]) -> int:
