@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _get(known: Mapping[str, Callable[[], Got]], names: Sequence[str]) -> None:
     for name in names:
-        check_one_of(known, name=name)
+        check_one_of(known, get=name)
     for name in names:
         got = known[name]()
         print(f"{name}: {got.folder}\n  from {got.source}\n  licence: {got.licence}")
