@@ -476,7 +476,7 @@ def _answers(address: str) -> bool:
 
 
 def test_token_and_origin_are_asked_of_every_client(tmp_path: Path) -> None:
-    with served(tmp_path, token="secret", origins=("https://mine.org",)) as service:
+    with served(tmp_path, token="secret", origins="https://mine.org/,https://ours.org") as service:
         for headers, status in (
             ({}, 401),
             ({"Authorization": "Bearer wrong"}, 401),
@@ -504,9 +504,9 @@ def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
     assert (Settings.of(line), line.settings) == (Settings(port=8001), ["chunk=1s"])
     for given, rule in (
         ("host=0.0.0.0", "give token="),
-        ("port=eighty", "whole number above 0"),
-        ("port=70000", "from 1 to 65535"),
-        ("idle_s=-1", "number above 0"),
+        ("port=eighty", "a whole number"),
+        ("port=70000", "must be 1 to 65535"),
+        ("idle_s=-1", "0.01 or more"),
     ):
         with pytest.raises(UserError, match=rule):
             Settings.of(CommandLine([given]))
