@@ -23,9 +23,9 @@ import numpy as np
 
 from streaming_asr.chunking import Schedule, check_feed
 from streaming_asr.events.log import EventWriter, Step
-from streaming_asr.method import NS_PER_SAMPLE, Batched, LongForm, Method, Paced
+from streaming_asr.method import NS_PER_SAMPLE, SAMPLE_RATE, Batched, LongForm, Method, Paced
 from streaming_asr.simulate.logbook import Logbook, Row
-from streaming_asr.simulate.recordings import groups, groups_within
+from streaming_asr.simulate.recordings import groups
 from streaming_asr.simulate.stepper import Stepper
 from streaming_asr.utterance import Utterance
 
@@ -64,7 +64,10 @@ def simulate(
         return
     together = method.samples_together if isinstance(method, LongForm) else None
     batch = batch if isinstance(method, Batched) else 1
-    grouped = list(groups(todo, batch) if together is None else groups_within(todo, together))
+    if together is None:
+        grouped = list(groups(todo, batch))
+    else:
+        grouped = list(groups(todo, together, lambda each: round(each.duration_s * SAMPLE_RATE)))
     if together is not None:
         batch, chunk_samples, first_chunk_samples = max(map(len, grouped)), together, together
     book = Logbook(writer, feed, method.lookahead_samples, on_utterance, on_heard, at_most=together)
@@ -113,7 +116,9 @@ class _Feeder:
         silence = np.zeros(n_samples, dtype=np.float32)
         quiet = Utterance("warm-up", "", lambda: silence, 0.0, language=language)
         rows = [self.book.row(quiet, self.batch) for _ in range(self.batch)]
-        for _ in self._steps(rows[0]) if self.batch == 1 else self._in_phase(rows):
+        for _ in (
+            self._steps(rows[0]) if self.batch == 1 else in_phase(self.stepper, rows, self.schedule)
+        ):
             pass
 
     def alone(self, utterance: Utterance) -> None:
@@ -154,7 +159,7 @@ class _Feeder:
                 book.fail_unopened(utterance, error, self.batch)
         book.memory.reset()
         try:
-            for row, step in self._in_phase(rows):
+            for row, step in in_phase(self.stepper, rows, self.schedule):
                 row.log.steps.append(step)
                 book.heard(row)
         except Exception as error:
@@ -164,9 +169,6 @@ class _Feeder:
             return
         for row in rows:
             book.write_all(row, None)
-
-    def _in_phase(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Step]]:
-        return in_phase(self.stepper, rows, self.schedule)
 
     def _steps(self, row: Row) -> Iterator[Step]:
         """Yield the steps of a stream that shares none with others."""
