@@ -1,10 +1,16 @@
 """The steps of live streams: one method that many of them share, in passes where it is `Batched`.
 
-A pass that raises leaves its states half advanced, so all of its streams end with the reason.
+A pass that raises leaves its states half advanced, so none of them is used again. Each stream of
+the pass is begun anew and makes its steps again, alone, from the audio that it keeps for this; only
+the one that raises alone ends. What guarantees that the others go on as if nothing had happened is
+the method's contract, that a stream advanced with others gives the updates it gives alone; a stream
+whose words come out differently is ended. From then on the streams of that pass share none, so a
+stream is replayed once at most.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -15,8 +21,10 @@ import numpy as np
 from streaming_asr.chunking import Schedule
 from streaming_asr.events.log import Step
 from streaming_asr.live.streams import LiveStream
-from streaming_asr.method import Batched, Method
+from streaming_asr.method import Batched, Method, Samples, Update
 from streaming_asr.simulate.stepper import Pass, Stepper
+
+log = logging.getLogger(__name__)
 
 Fail: TypeAlias = Callable[[LiveStream, Exception], None]
 
@@ -41,9 +49,10 @@ class Engine:
         first_chunk: int,
         synchronise: Callable[[], None] = lambda: None,
     ) -> None:
-        self.name, self.is_batched = name, isinstance(method, Batched)
+        self.name, self.method = name, method
         self.schedule = Schedule(chunk, first_chunk, method.lookahead_samples)
         self.stepper = Stepper(method, synchronise, together=True)
+        self.batched: Batched | None = method if isinstance(method, Batched) else None
 
     def warm_up(self) -> None:
         """Make three steps of silence, since the first use of anything is slow."""
@@ -56,26 +65,23 @@ class Engine:
         self, streams: Sequence[LiveStream], fail: Fail
     ) -> list[tuple[LiveStream, LiveStep]]:
         """Make one step of each stream and return what it gave; `fail` ends those that cannot."""
-        self._start(streams, fail)
         # A stream may be abandoned at any moment, which takes its state away: they are held here.
-        held = {stream: stream.state for stream in streams if stream.state is not None}
+        held = self._started(streams, fail)
         if not held:
             return []
         audio, last, arrived_s = zip(*(stream.take() for stream in held), strict=True)
-        try:
-            made = self.stepper.step(list(held.values()), audio, last)
-        except Exception as error:
-            for stream in held:
-                fail(stream, error)
-            return []
+        made = self.stepper.timed(lambda: self._updates(held, audio, last, fail))
         now_s = perf_counter()
         given = []
         for i, stream in enumerate(held):
+            if made.updates[i] is None:
+                continue
             try:
                 step = self._note(stream, made, i, last[i])
             except ValueError as error:
                 fail(stream, error)
                 continue
+            stream.keep(audio[i])
             given.append((stream, LiveStep(step, now_s - arrived_s[i], stream.queued_s)))
         return given
 
@@ -86,16 +92,73 @@ class Engine:
         stream.log.steps.append(step)
         return step
 
-    def _start(self, streams: Sequence[LiveStream], fail: Fail) -> None:
-        """Begin the new ones among the streams; those of one language start together, in phase."""
+    def _started(self, streams: Sequence[LiveStream], fail: Fail) -> dict[LiveStream, Any]:
+        """Return the state of each stream; new ones of one language start together, in phase."""
         new = [stream for stream in streams if stream.state is None]
         for language in {stream.log.language for stream in new}:
             same = [stream for stream in new if stream.log.language == language]
             try:
                 states = self.stepper.start(len(same), language)
-            except Exception as error:
-                for stream in same:
-                    fail(stream, error)
-                continue
+            except Exception:
+                states = [self._state_alone(stream, fail) for stream in same]
             for stream, state in zip(same, states, strict=True):
                 stream.state = state
+        return {stream: stream.state for stream in streams if stream.state is not None}
+
+    def _state_alone(self, stream: LiveStream, fail: Fail) -> Any:
+        try:
+            return self.stepper.start(1, stream.log.language)[0]
+        except Exception as error:
+            fail(stream, error)
+            return None
+
+    def _updates(
+        self,
+        held: dict[LiveStream, Any],
+        audio: Sequence[Samples],
+        last: Sequence[bool],
+        fail: Fail,
+    ) -> Sequence[Update | None]:
+        """Return the update of each stream, None where it failed; after a pass that failed, each
+        makes its steps again, alone."""
+        if len(held) > 1 and self.batched is not None:
+            try:
+                return self.batched.step_many(list(held.values()), audio, last=last)
+            except Exception as error:
+                log.warning(
+                    "%s: a pass of %d streams failed (%s); each makes its steps again, alone",
+                    self.name,
+                    len(held),
+                    error,
+                )
+            held = {stream: self._replayed(stream, fail) for stream in held}
+            self.stepper.recorder.drain()  # a step counts what it did, not what was done again
+        updates: list[Update | None] = []
+        for (stream, state), samples, ends in zip(held.items(), audio, last, strict=True):
+            try:
+                update = None if state is None else self.method.step(state, samples, last=ends)
+            except Exception as error:
+                fail(stream, error)
+                update = None
+            updates.append(update)
+        return updates
+
+    def _replayed(self, stream: LiveStream, fail: Fail) -> Any:
+        """Make the stream's steps again and return its state, new and shared with none; None where
+        they commit other words than the log holds."""
+        kept, stream.kept = stream.kept, None
+        try:
+            (state,) = self.stepper.start(1, stream.log.language)
+            for audio, step in zip(kept or [], stream.log.steps, strict=True):
+                update = self.method.step(state, audio, last=False)
+                words = [word.text for word in update.committed]
+                if (words, update.retracted) != (step.committed, step.retracted):
+                    raise ValueError(
+                        "a pass with other streams failed, and the steps made again alone commit "
+                        f"other words: {words} instead of {step.committed}"
+                    )
+        except Exception as error:
+            fail(stream, error)
+            return None
+        stream.state = state
+        return state

@@ -25,6 +25,7 @@ from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.simulate.stepper import StreamRecord
 
 MAX_STEP_S = 10.0
+MAX_REPLAY_S = 120.0  # of audio; a stream that has heard more shares no pass
 
 
 class LiveStream(StreamRecord):
@@ -42,12 +43,13 @@ class LiveStream(StreamRecord):
         *,
         language: str | None,
         grows: bool,
+        is_kept: bool,
         leave: Callable[[LiveStream], None],
         on_step: Callable[[LiveStream, Any], None],
         on_end: Callable[[LiveStream, str | None], None],
     ) -> None:
-        """condition: guards all streams of a worker. leave: called, with the condition held, when
-        the stream is over."""
+        """condition: guards all streams of a worker. is_kept: whether the audio is kept, for a
+        stream that may share passes. leave: called, with the condition held, when it is over."""
         super().__init__(
             UtteranceLog(
                 utt=name,
@@ -60,6 +62,8 @@ class LiveStream(StreamRecord):
         )
         self.grows, self.on_step, self.on_end = grows, on_step, on_end
         self.state: Any = None
+        # The audio of each step so far; None for a stream that shares no pass.
+        self.kept: list[Samples] | None = [] if is_kept else None
         self.ended = self.closed = False
         self._chunk, self._first = schedule.chunk, schedule.first_chunk + schedule.lookahead
         self._condition, self._leave = condition, leave
@@ -94,7 +98,7 @@ class LiveStream(StreamRecord):
         with self._condition:
             self.closed = self.ended = True
             # At once, not when the collector comes by.
-            self.ready_since = self.state = None
+            self.ready_since = self.state = self.kept = None
             self.on_step, self.on_end = _nothing, _nothing  # the old ones hold the stream
             self._pieces.clear()
             self._n_pending = 0
@@ -143,6 +147,14 @@ class LiveStream(StreamRecord):
         self._digest.update(audio.tobytes())
         self.log.duration_samples, self.log.audio_hash = end, self._digest.hexdigest()
         return audio, last, arrived_s
+
+    def keep(self, audio: Samples) -> None:
+        """Keep the audio of a step that was made, (n,), as long as a replay would not be long."""
+        kept = self.kept
+        if kept is not None:
+            kept.append(audio)
+        if self.received > MAX_REPLAY_S * SAMPLE_RATE:
+            self.kept = None
 
 
 def _nothing(*_: object) -> None:

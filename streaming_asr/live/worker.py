@@ -31,6 +31,7 @@ class Worker:
             name,
             engine.schedule,
             self.condition,
+            is_kept=engine.batched is not None,
             leave=self._leave,
             **settings,
         )
@@ -66,9 +67,14 @@ class Worker:
             (stream for stream in self.streams if stream.ready_since is not None),
             key=lambda stream: stream.ready_since or 0.0,
         )
-        engine = self.streams[waiting[0]] if waiting else None
-        alike = [stream for stream in waiting if self.streams[stream] is engine]
-        return alike[: MAX_TOGETHER if engine is not None and engine.is_batched else 1]
+        if not waiting:
+            return []
+        first = waiting[0]
+        if first.kept is None:
+            return [first]
+        engine = self.streams[first]
+        alike = [s for s in waiting if self.streams[s] is engine and s.kept is not None]
+        return alike[:MAX_TOGETHER]
 
     def _advance(self, engine: Engine, ready: list[LiveStream]) -> None:
         def fail(stream: LiveStream, error: Exception) -> None:

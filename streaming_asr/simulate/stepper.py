@@ -70,15 +70,20 @@ class Stepper:
 
     def step(self, states: Sequence[Any], audio: Sequence[Samples], last: Sequence[bool]) -> Pass:
         """Make one step of each stream: `audio[i]`, (n,) at 16 kHz, is the next of `states[i]`."""
-        self.synchronise()
-        begin, begin_cpu = perf_counter_ns(), process_time_ns()
-        if self._batched is not None:
-            updates: Sequence[Any] = self._batched.step_many(states, audio, last=last)
-        else:
-            updates = [
+        if (batched := self._batched) is not None:
+            return self.timed(lambda: batched.step_many(states, audio, last=last))
+        return self.timed(
+            lambda: [
                 self.method.step(state, samples, last=ends)
                 for state, samples, ends in zip(states, audio, last, strict=True)
             ]
+        )
+
+    def timed(self, call: Callable[[], Sequence[Any]]) -> Pass:
+        """Return the pass of a `call` that makes steps."""
+        self.synchronise()
+        begin, begin_cpu = perf_counter_ns(), process_time_ns()
+        updates = call()
         self.synchronise()
         wall_ns, cpu_ns = perf_counter_ns() - begin, process_time_ns() - begin_cpu
         parts_ns, counts = self.recorder.drain()

@@ -121,7 +121,8 @@ def test_streams_in_phase_share_a_pass_and_one_that_is_dropped_disturbs_none() -
 
 
 class Loud(BatchedTicker):
-    """Raises on a loud step."""
+    """Raises on a loud step. A pass has then advanced the streams before the loud one, not those
+    after it, so its states are of no use any more."""
 
     def step(self, state, audio, *, last):  # type: ignore[no-untyped-def]
         update = super().step(state, audio, last=last)
@@ -160,12 +161,29 @@ def _is_at(heard: Listener, end: int) -> bool:
     return end < 9600 or heard.done.is_set() or ends == [end]
 
 
-def test_a_pass_that_fails_ends_its_streams_with_the_reason() -> None:
-    voices = [noise(3.0, seed=seed) for seed in range(3)]
+def said(heard: Listener) -> list[tuple[str, int, list[str], list[str], float]]:
+    return [
+        (s.kind, s.audio_samples, s.committed, s.partial, s.counts.get("frames_real", 0))
+        for s in heard.steps
+    ]
+
+
+def test_a_pass_that_fails_ends_only_the_stream_whose_step_raises(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    voices = [noise(3.0, seed=seed) for seed in range(4)]
+    alone = [together([voice], Loud())[0][0] for voice in voices]
     voices[1][24_000:] = 3.0
-    for heard, stream in together(voices, Loud()):
-        assert heard.error == stream.log.error == "ArithmeticError: too loud"
-        assert [step.audio_samples for step in heard.steps] == [9600, 14_400, 19_200, 24_000]
+    streams = together(voices, Loud())
+    assert "a pass of 4 streams failed (too loud)" in caplog.text
+    errors = [heard.error for heard, _ in streams]
+    assert errors == [None, "ArithmeticError: too loud", None, None]
+    assert [s.audio_samples for s in streams[1][0].steps] == [9600, 14_400, 19_200, 24_000]
+    for at in (0, 2, 3):
+        heard, stream = streams[at]
+        assert [each[:4] for each in said(heard)] == [each[:4] for each in said(alone[at])]
+        assert stream.log.status == "ok"
+        assert sum(step.counts["frames_real"] for step in heard.steps) > 100
 
 
 def test_a_stream_that_cannot_begin_leaves_those_that_begin_with_it_alone() -> None:
@@ -178,6 +196,39 @@ def test_a_stream_that_cannot_begin_leaves_those_that_begin_with_it_alone() -> N
     (heard, _), (refused, stream) = together([noise(1.5)] * 2, Knows(), ["en", "tlh"])
     assert refused.error == stream.log.error == "language=tlh: unknown"
     assert heard.error is None and len(heard.steps) == 5
+
+
+def test_words_that_come_out_differently_after_a_failed_pass_end_the_stream() -> None:
+    class Fickle(Loud):
+        n_started = 0
+
+        def start(self, **settings):  # type: ignore[no-untyped-def]
+            self.n_started += 1
+            self.lag = 0 if self.n_started > 2 else 1
+            return super().start(**settings)
+
+    voices = [noise(2.1), noise(2.1, seed=1)]
+    voices[1][14_400:] = 3.0
+    heard, loud = (each for each, _ in together(voices, Fickle()))
+    assert heard.error is not None and "commit other words" in heard.error
+    assert loud.error is not None and len(heard.steps) == 2
+
+
+def test_a_stream_that_has_heard_much_shares_no_pass_and_keeps_no_audio(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("streaming_asr.live.streams.MAX_REPLAY_S", 1.0)
+    sizes = []
+
+    class Counting(BatchedTicker):
+        def step_many(self, states, audio, *, last):  # type: ignore[no-untyped-def]
+            sizes.append(len(states))
+            return super().step_many(states, audio, last=last)
+
+    streams = together([noise(2.1), noise(2.1, seed=1)], Counting())
+    assert sizes == [2, 2, 2]  # to 0.6, 0.9 and 1.2 s
+    assert [len(heard.steps) for heard, _ in streams] == [7, 7]
+    assert all(stream.kept is None for _, stream in streams)
 
 
 def test_a_method_that_fails_ends_its_stream_alone_with_the_reason() -> None:
