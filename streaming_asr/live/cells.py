@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ class Cell:
         if self.latest is None:
             return "listening"
         step_ms = self.latest.step.compute_s * 1000
-        behind_s, cost = self.latest.behind_s, rtf(self.log)
+        behind_s, cost = self.latest.behind_s, rtf([self.log])
         return f"{behind_s:.2f} s behind · step {step_ms:.0f} ms · RTF {cost:.2f}"
 
     def write(self, header: dict[str, Any] | None = None) -> Path:
@@ -93,11 +93,11 @@ class Cell:
         return path
 
 
-def rtf(log: UtteranceLog) -> float:
-    """Return compute per second of the audio of a stream so far; 0 before the first step."""
-    steps = tuple(log.steps)  # the inference thread adds to them meanwhile
-    audio_s = steps[-1].audio_s if steps else 0.0
-    return sum(step.compute_s for step in steps) / audio_s if audio_s else 0.0
+def rtf(logs: Iterable[UtteranceLog]) -> float:
+    """Return compute per second of the audio of these streams so far; 0 before the first step."""
+    made = [steps for log in logs if (steps := list(log.steps))]
+    audio_s = sum(steps[-1].audio_s for steps in made)
+    return sum(step.compute_s for steps in made for step in steps) / audio_s if audio_s else 0.0
 
 
 def cells_of(plan: Plan) -> list[Cell]:

@@ -6,7 +6,10 @@
 
   audio=FILE|mic     what is heard; default mic
   speed=1            how fast a file plays; 0: no waiting, one chunk a step
-  align=auto|none    whether words get times at the end, from aligning what the first method wrote
+  reference=FILE     the text that was spoken; without one the times of words come from aligning
+                     what each method wrote, and no errors are counted
+  align=auto|none    whether words get times at the end
+  session=FOLDER     of `serve keep_audio=true`: hear nothing, give what was said there its times
   other settings     those of `run`: model (default tiny.en), chunk, language, method.beam, ...
 
 Committed text is bright, the guess after it dim. Space pauses, q stops. The session is logged and
@@ -37,7 +40,7 @@ from streaming_asr.terminal import with_settings
 if TYPE_CHECKING:
     from streaming_asr.live.cells import Cell
 
-OWN = {"audio": "mic", "speed": "1", "align": "auto"}
+OWN = {"audio": "mic", "speed": "1", "reference": None, "align": "auto", "session": None}
 PIECE_S = 0.04
 MAX_QUEUED_S = 5.0  # with speed=0
 SHOWN_CHARACTERS = 700  # of a method's text, the newest
@@ -59,9 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _live(argv: list[str]) -> int:
     line = CommandLine(["-m", *argv])
     given = {key: line.pop(key, default) for key, default in OWN.items()}
+    if given["session"] is not None:
+        from streaming_asr.live.scores import add_times
+
+        return add_times(Path(given["session"]))
     speed, source = _speed(given["speed"]), str(given["audio"])
     if given["align"] not in ("auto", "none"):
         raise UserError(f"align={given['align']}: auto or none")
+    reference = _read_reference(given["reference"])
     stem = re.sub(r"[^\w.-]", "_", Path(source).stem)
     session = f"'live/{stem}-{datetime.now():%Y%m%d-%H%M%S}'"
     line.default(method="whisperrt,ufal", name=session, tracker="none")
@@ -95,7 +103,7 @@ def _live(argv: list[str]) -> int:
             view.refresh(heard_s, False)
         view.refresh(heard_s, False)
     samples = np.concatenate([np.zeros(0, np.float32), *heard]) if source == "mic" else None
-    return finish(cells, source, samples, aligns=given["align"] == "auto")
+    return finish(cells, source, samples, reference, aligns=given["align"] == "auto")
 
 
 def _speed(text: str | None) -> float:
@@ -106,6 +114,15 @@ def _speed(text: str | None) -> float:
     if not 0 <= speed <= 100:
         raise UserError(f"speed={text}: 1 is the file's own speed, 2 twice that, 0 without waiting")
     return speed
+
+
+def _read_reference(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return " ".join(Path(path).read_text(encoding="utf-8").split())
+    except (OSError, ValueError) as error:
+        raise UserError(f"reference={path}: cannot be read ({error}); give a text file") from error
 
 
 # -- sources --------------------------------------------------------------------------------

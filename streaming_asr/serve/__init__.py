@@ -13,14 +13,16 @@
   max_file_bytes=100000000    of one recording sent by POST
   idle_s=60             a session in which nothing comes for so long is closed
   max_queued_s=20       of audio that waits; from there on nothing more is read from that client
+  keep_audio=false      true: keep what is heard beside the logs, from which words get their times
   other settings        those of `run`: model (default tiny.en), chunk, method.beam, ...
 
   /                          the page: microphone or file, methods side by side
   /v1/realtime               WebSocket; /v1/audio/transcriptions takes recordings, also as a stream
   /v1/models /healthz /metrics
 
-Each session is logged as a run is, in outputs/serve/<time>/<session>/<method>/events.jsonl; its
-sound is not kept. SIGTERM lets open sessions end what they have heard.
+Each session is logged as a run is, in outputs/serve/<time>/<session>/<method>/events.jsonl. With
+keep_audio=true its latencies follow from `python -m streaming_asr live session=<its folder>`.
+SIGTERM lets open sessions end what they have heard.
 """
 
 from __future__ import annotations

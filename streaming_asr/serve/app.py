@@ -9,6 +9,7 @@ import secrets
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ class _Upload:
     def begin(self, service: Service, name: str, samples: Samples, language: str | None) -> Cell:
         self.cell = service.open(
             self.id, name, self.id, language=language, grows=False, on_step=self._step,
-            on_end=self._end,
+            on_end=partial(self._end, service, samples),
         )  # fmt: skip
         self.cell.stream.feed(samples)
         self.cell.stream.end()
@@ -175,9 +176,10 @@ class _Upload:
         if delta:
             self.texts.put_nowait(delta.lstrip() if step[1] else delta)
 
-    def _end(self, cell: Cell) -> None:
+    def _end(self, service: Service, samples: Samples, cell: Cell) -> None:
         with suppress(UserError):  # a full disk ends the logging, not the answer
             cell.write()
+        service.keep(cell, samples)
         self.texts.put_nowait(None)
 
 

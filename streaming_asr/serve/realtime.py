@@ -49,12 +49,15 @@ class Item:
         self.id = name
         self.cells: dict[str, Cell] = {}
         self.n_samples = 0
+        self.heard: list[Samples] | None = None  # where it is to be kept
         self.n_open = 0
         self.resampler: Resampler | None = None
         self.done = asyncio.Event()
 
     def feed(self, samples: Samples) -> None:
         self.n_samples += len(samples)
+        if self.heard is not None:
+            self.heard.append(samples)
         for cell in self.cells.values():
             cell.stream.feed(samples)
 
@@ -246,6 +249,7 @@ class RealtimeSession:
                 on_end=partial(self._ended, item),
             )
         item.n_open = len(item.cells)
+        item.heard = [] if self.service.settings.keep_audio else None
         return item
 
     def _commit(self) -> None:
@@ -353,6 +357,8 @@ class RealtimeSession:
         await asyncio.to_thread(_log, cell)
         item.n_open -= 1
         if not item.n_open:
+            if item.heard is not None:
+                await asyncio.to_thread(self.service.keep, cell, np.concatenate(item.heard))
             if self.tells_steps:
                 self._emit(LOGGED, item_id=item.id, session=self.id)
             self.unfinished.discard(item)

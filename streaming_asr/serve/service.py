@@ -17,6 +17,7 @@ from streaming_asr.cells.folder import EVENTS
 from streaming_asr.live.cells import Cell
 from streaming_asr.live.worker import Worker
 from streaming_asr.machine import give_back_memory
+from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.serve.settings import Settings
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 10.0)
@@ -143,7 +144,20 @@ class Service:
             on_step=step,
             on_end=lambda cell: tell(on_end, cell),
         )
+        if self.settings.keep_audio:
+            cell.log.audio_path = str((self.root / session / f"{utterance}.wav").absolute())
         return cell
+
+    def keep(self, cell: Cell, samples: Samples) -> None:
+        """Keep what a stream heard, (n,), where its log says that it lies; nothing is raised."""
+        if cell.log.audio_path is None:
+            return
+        import soundfile
+
+        try:
+            soundfile.write(cell.log.audio_path, samples, SAMPLE_RATE, subtype="FLOAT")
+        except (OSError, soundfile.SoundFileError) as error:  # as a full disk
+            log.error("%s: %s", cell.log.audio_path, error)
 
     async def drain(self, seconds: float = 20.0) -> None:
         """Refuse new sessions and let the open ones end, for at most so long."""

@@ -18,7 +18,7 @@ from served import until
 
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import EventWriter, Step, UtteranceLog, read_log
+from streaming_asr.events.log import EventWriter, Step, read_log
 from streaming_asr.live import command as live
 from streaming_asr.live.engine import Engine, LiveStep
 from streaming_asr.live.scores import _pieces
@@ -251,6 +251,7 @@ def test_a_method_that_fails_ends_its_stream_alone_with_the_reason() -> None:
 def talk(tmp_path: Path) -> Path:
     levels = np.repeat(np.array([0, 1, 2, 3, 4], np.float32) / 100, 4800)  # the quick brown ...
     soundfile.write(tmp_path / "talk.wav", levels, 16_000, subtype="FLOAT")
+    (tmp_path / "talk.txt").write_text("the quick brown fox leaps")
     return tmp_path / "talk.wav"
 
 
@@ -265,20 +266,20 @@ def test_a_file_is_heard_logged_and_scored(
     monkeypatch.chdir(tmp_path)
     Parrot.steps = 0
     wanted = fake(tmp_path, f"audio={talk}", "speed=0", "chunk=300ms,100ms", "method.wrong_every=0")
-    assert live.main(wanted) == 0
+    assert live.main([*wanted, f"reference={talk.with_suffix('.txt')}"]) == 0
     folders = sorted((tmp_path / "outputs" / "mine").iterdir())
     assert len(folders) == 2
     for folder in folders:
         (said,) = read_log(folder / "events.jsonl").utterances
-        assert said.duration_samples == 24_000
+        assert (said.text, said.duration_samples) == ("the quick brown fox leaps", 24_000)
         assert "".join(w for s in said.steps for w in s.committed) == " the quick brown fox jumps"
-        assert score_folder(folder)["metrics"]["rtf_total"] > 0
+        assert score_folder(folder)["metrics"]["wer"] == pytest.approx(20.0)
     told = capsys.readouterr().out
-    assert "parrot 300ms · none: 5 words · RTF" in told
+    assert "parrot 300ms · none: 5 words · WER 20.0 %" in told
     assert str(folders[0].relative_to(tmp_path) / "events.jsonl") in told
 
 
-def test_the_first_text_gives_word_times_and_no_errors_are_counted(
+def test_without_a_reference_the_first_text_gives_word_times_and_no_errors_are_counted(
     talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -301,15 +302,13 @@ def test_the_first_text_gives_word_times_and_no_errors_are_counted(
 
 
 def test_a_long_hypothesis_is_aligned_in_pieces_cut_between_words() -> None:
-    words = [f" w{i}" for i in range(50)]
-    times = [[i * 1.0, i * 1.0 + 0.5, None] for i in range(50)]
-    log = UtteranceLog(utt="u", text="", duration_samples=800_000, feed="fixed")
-    log.steps.append(Step("flush", 800_000, {"wall": 1}, committed=words, words=times))
-    pieces = _pieces(log)
+    words = [(f" w{i}", [i * 1.0, i * 1.0 + 0.5, None]) for i in range(50)]
+    pieces = _pieces(words, 50.0, None)
     assert " ".join(text for text, _, _ in pieces).split() == [f"w{i}" for i in range(50)]
     assert [(round(a, 2), round(b, 2)) for _, a, b in pieces] == [
         (0.0, 20.75), (20.75, 40.75), (40.75, 50.0)
     ]  # fmt: skip
+    assert _pieces(words, 50.0, "as read") == [("as read", 0.0, 50.0)]
 
 
 @pytest.mark.parametrize(
@@ -319,6 +318,7 @@ def test_a_long_hypothesis_is_aligned_in_pieces_cut_between_words() -> None:
         ("speed=-1", "1 is the file's own speed"),
         ("align=perhaps", "auto or none"),
         ("audio=nowhere.wav", "no such audio file"),
+        ("reference=nowhere.txt", "cannot be read"),
         ("method=whisper_rt", "no such method"),
     ],
 )
