@@ -30,6 +30,8 @@ def config_hash(config: Mapping[str, Any]) -> str:
     kept = {key: value for key, value in config.items() if key not in NEUTRAL}
     if kept.get("normaliser") == "whisper":  # the default, as if it were not there
         del kept["normaliser"]
+    if kept.get("streams") is None:  # likewise
+        kept.pop("streams", None)
     model = kept.get("model")
     if isinstance(model, Mapping) and model.get("attention") is None:  # as if it were not there
         kept["model"] = {key: value for key, value in model.items() if key != "attention"}

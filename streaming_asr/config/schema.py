@@ -78,6 +78,7 @@ class RunConfig:
     limit: int | None = setting(None, least=1)  # the first so many utterances
     batch: int = setting(1, least=1)  # streams advanced together; latency is measured at 1
     feed: str = setting("fixed", one_of=FEEDS)
+    streams: int | None = setting(None, least=1)  # of feed=realtime_queue; default: batch
     pieces: int = setting(1, least=1)  # jobs over which the utterances of a cell are split
     piece: int | None = None  # which of them, from 1; a command with pieces runs them all
     language: str | None = None  # of all utterances; null: the corpus's; detect: by Whisper

@@ -68,7 +68,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
         config.chunk = format_duration(chunk_ms)
         config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
     check_settings(config, RunConfig)
-    check_feed(config.feed, config.batch)
+    check_feed(config.feed, config.batch, config.streams)
     if config.piece is not None and not 1 <= config.piece <= config.pieces:
         raise UserError(f"piece={config.piece}: must be 1 to {config.pieces}; leave piece out")
     if choices["model"] == "mini" and choices["data"] in NATURAL:

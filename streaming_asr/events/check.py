@@ -21,8 +21,8 @@ from streaming_asr.method import COUNTS, PARTS
 
 SCHEMA_FILE = Path(__file__).with_name("events.schema.json")
 STEP_KINDS = ("audio", "endpoint", "flush")
-# What `compute_ns` may hold: the step's time, its CPU time, and the parts measured in it.
-_TIMES = ("wall", "cpu", *PARTS)
+# What `compute_ns` may hold: the step's time, its lag, its CPU time, and the parts measured in it.
+_TIMES = ("wall", "lag", "cpu", *PARTS)
 N_LISTED = 20  # violations in a message; a log broken once is often broken in every line
 
 

@@ -38,6 +38,8 @@ def compute(traces: Sequence[Trace]) -> Figures:
     figures["memory_peak_mib"] = cost.memory_peak_mib(traces)
     figures["commit_violations"] = sum(trace.commit_violations for trace in traces)
     figures["retracted_words"] = sum(s.step.retracted for trace in traces for s in trace.steps)
+    if any(trace.has_company for trace in traces):  # the device's queue is not the stream's own
+        figures |= dict.fromkeys(("queue_growth", "headroom"))
     # Steps that streams shared have no time of their own: then only pooled figures say something.
     batched = any(trace.batch > 1 for trace in traces)
     return {m.name: None if batched and m.alone else figures[m.name] for m in METRICS.values()}

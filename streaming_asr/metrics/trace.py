@@ -62,6 +62,7 @@ class Trace:
     language: str | None = None
     error: str | None = None  # why it failed; None where it did not
     batch: int = 1  # streams advanced together; above 1 the times say nothing about latency
+    has_company: bool = False  # other streams on the device, whose steps it waited for
     lookahead_s: float = 0.0  # audio past a chunk's end that the method waits for
     memory_peak_bytes: int | None = None
     commit_violations: int = 0
@@ -114,6 +115,17 @@ def queued(steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
     )
 
 
+def lagged(steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
+    """Return `steps` with the `finished_s` and `wait_s` that were measured among other streams."""
+    timed = []
+    for step in steps:
+        lag_s = step.step.compute_ns["lag"] / 1e9
+        # What of the lag was not this step's compute: others' steps, and the wait for a batch.
+        wait_s = max(lag_s - step.compute_s, 0.0)
+        timed.append(replace(step, finished_s=step.audio_s + lag_s, wait_s=wait_s))
+    return tuple(timed)
+
+
 def traces(log: Log, normaliser: str | None = None) -> list[Trace]:
     """Return the trace of every utterance; `normaliser` is by default that of the log's run."""
     kind = normaliser or (log.header.get("config") or {}).get("normaliser") or "whisper"
@@ -130,16 +142,19 @@ def trace(log: UtteranceLog, normaliser: str = "whisper") -> Trace:
         said = "".join(committed)
         displayed = (said + "".join(step.partial)).strip()
         steps.append(TraceStep(step, said.strip(), displayed, step.compute_s))
+    # Where the log has the lag of every step, the times are those of this stream.
+    has_lag = bool(steps) and all("lag" in each.step.compute_ns for each in steps)
     return Trace(
         utt=log.utt,
         reference=log.text,
         duration_s=log.duration_s,
-        steps=queued(steps),
+        steps=lagged(steps) if has_lag else queued(steps),
         words=None if log.words is None else tuple(log.words),
         speaker=log.speaker,
         language=log.language,
         error=None if log.status == "ok" else log.error or "unknown error",
-        batch=log.batch,
+        batch=1 if has_lag or log.feed == "realtime_queue" else log.batch,
+        has_company=log.feed == "realtime_queue",
         lookahead_s=log.lookahead_samples / SAMPLE_RATE,
         memory_peak_bytes=log.memory_peak_bytes,
         commit_violations=log.commit_violations,

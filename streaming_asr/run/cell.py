@@ -190,6 +190,8 @@ def _simulate(
                 chunk_samples=_samples(config.chunk),
                 first_chunk_samples=_samples(config.first_chunk),
                 batch=config.batch,
+                streams=config.streams,
+                seed=config.seed,
                 synchronise=synchronise,
                 on_utterance=closed_now,
                 on_heard=progress.heard,

@@ -174,7 +174,10 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
         notes.append(f"feed {feed}: the text depends on the machine")
     if document.get("n_slipped"):
         notes.append(f"{document['n_slipped']} utterances were fed late: this machine was busy")
-    if (config.get("batch") or 1) != 1:
+    if feed == "realtime_queue":
+        n_streams = config.get("streams") or config.get("batch")
+        notes.append(f"{n_streams} streams on one device, {config.get('batch')} in a step")
+    elif (config.get("batch") or 1) != 1:
         notes.append(f"batch {config['batch']}: no latency")
     method = overrides.get("method") or _method(config) or name
     notes += _doubts(method, config, metrics)

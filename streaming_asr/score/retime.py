@@ -89,8 +89,18 @@ def main(argv: Sequence[str]) -> int:
         metavar="NUMBERS",
         help="the lag of so many streams on one device instead, as 1,2,4,8",
     )
+    parser.add_argument(
+        "--beside",
+        metavar="CELL",
+        help="the lag of a run with feed=realtime_queue beside its replay from FOLDER",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the streams' offsets and orders")
     arguments = parser.parse_args(argv)
+    if arguments.beside is not None:
+        (queue,) = find_cells(arguments.beside)[:1]
+        single, _ = _read(Path(arguments.folder))
+        streams.show_beside(streams.beside(single, read_log(queue / EVENTS)))
+        return 0
     if arguments.streams is not None:
         _streams(arguments)
         return 0

@@ -4,7 +4,7 @@ Each of N streams plays all recordings of the log, one after another in an order
 offset drawn at random. The device serves the steps one by one in the order in which their audio
 arrives, each for as long as it took alone. The lag of a step is the time from the arrival of its
 audio to its end. Batching, caches that streams take from each other and the switch from one to the
-next are not in it.
+next are not in it: `run feed=realtime_queue` measures those.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.simulate.queue import assign
 
 SEEDS = 5  # draws of orders and offsets
 MAX_LAG_S = 1.0  # beside one chunk: what a stream may lag behind and still be served
@@ -146,6 +147,49 @@ def capacity(recordings: Sequence[Recording], chunk_s: float, *, seed: int = 0) 
     return most
 
 
+class Beside(NamedTuple):
+    """Lag p50 and p95 in seconds of a run with feed=realtime_queue, and of its replay from single
+    streams, served one by one; together: the most streams that shared a step."""
+
+    n: int
+    together: int
+    measured: tuple[float, float]
+    replayed: tuple[float, float]
+
+
+def beside(single: Log, queue: Log) -> Beside:
+    """Return a run of many streams beside its replay from `single`, a log of the same utterances.
+
+    Raises UserError where `queue` is not of that feed, or of other utterances or steps.
+    """
+    config = queue.header.get("config") or {}
+    if config.get("feed") != "realtime_queue":
+        raise UserError("--beside: takes a run with feed=realtime_queue")
+    alone = {each.utt: each for each in single.utterances}
+    logs = {each.utt: each for each in queue.utterances}
+    if alone.keys() != logs.keys():
+        raise UserError(
+            f"--beside: of other utterances ({len(logs)} and {len(alone)}); run both on the same "
+            "corpus with the same limit"
+        )
+    for utt, log in logs.items():
+        if log.status != "ok" or [s.audio_samples for s in log.steps] != [
+            s.audio_samples for s in alone[utt].steps
+        ]:
+            raise UserError(f"--beside: {utt} failed or has other steps; run both with one chunk")
+    n = config.get("streams") or config["batch"]
+    recorded = recordings(single)
+    durations = [each.duration_s for each in single.utterances]
+    orders, offsets = assign(durations, n, config["seed"])
+    names = list(alone)
+    replayed = lags([[recorded[at] for at in order] for order in orders], offsets)
+    measured = [
+        step.compute_ns["lag"] for order in orders for at in order for step in logs[names[at]].steps
+    ]
+    quantiles = (np.percentile(each, (50, 95)) / 1e9 for each in (measured, replayed))
+    return Beside(n, config["batch"], *((float(p50), float(p95)) for p50, p95 in quantiles))
+
+
 def parse_streams(text: str) -> list[int]:
     """Return the numbers of `1,2,4`. Raises UserError for anything else."""
     parts = [part.strip() for part in text.split(",")]
@@ -177,3 +221,14 @@ def show(folder: str | Path, rows: Sequence[Served]) -> None:
     print(f"{folder}: served one by one on one device, from the steps' times in the log")
     if any(each.load >= 1 for each in rows):
         print("at a load of 1 and more the queue grows for as long as the streams last")
+
+
+def show_beside(beside: Beside) -> None:
+    """Print the lag of a run of many streams and of its replay."""
+    for name, measured, replayed in zip(
+        ("p50", "p95"), beside.measured, beside.replayed, strict=True
+    ):
+        change = f" ({100 * (replayed / measured - 1):+.1f} %)" if measured else ""
+        print(f"lag {name}: measured {measured:.3f} s, replayed {replayed:.3f} s{change}")
+    how = "one by one" if beside.together == 1 else f"up to {beside.together} in a step"
+    print(f"{beside.n} streams, measured {how}, replayed one by one from single streams")

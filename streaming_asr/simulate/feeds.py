@@ -22,9 +22,11 @@ from typing import Any
 import numpy as np
 
 from streaming_asr.chunking import Schedule, check_feed
+from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step
 from streaming_asr.method import NS_PER_SAMPLE, SAMPLE_RATE, Batched, LongForm, Method, Paced
 from streaming_asr.simulate.logbook import Logbook, Row
+from streaming_asr.simulate.queue import Queue
 from streaming_asr.simulate.recordings import groups
 from streaming_asr.simulate.stepper import Stepper
 from streaming_asr.utterance import Utterance
@@ -45,6 +47,8 @@ def simulate(
     on_utterance: Callable[[Utterance, str | None], None] = lambda utterance, error: None,
     on_heard: Callable[[Utterance, float], None] = lambda utterance, seconds: None,
     warm_up: bool = True,
+    streams: int | None = None,
+    seed: int = 0,
 ) -> None:
     """Run `method` over `utterances` and write every event.
 
@@ -55,20 +59,24 @@ def simulate(
     shared out among them, and the log says so. For `LongForm` methods see there; a recording longer
     than their step is read from disk as it is due where its corpus can (`audio.reader`). An
     utterance that fails (bad audio, a method that raises or breaks its contract) is closed as
-    failed with its error, and the run goes on. Raises UserError for settings that contradict each
-    other and for a log that cannot be written.
+    failed with its error, and the run goes on. In the feed `realtime_queue` so many `streams` (by
+    default `batch`) share the device, see queue_feed; `seed` draws their offsets. Raises UserError
+    for settings that contradict each other and for a log that cannot be written.
     """
-    check_feed(feed, batch)
+    check_feed(feed, batch, streams)
     todo = [utterance for utterance in utterances if utterance.id not in writer.closed]
     if not todo:
         return
     together = method.samples_together if isinstance(method, LongForm) else None
+    streams = streams or batch
     batch = batch if isinstance(method, Batched) else 1
     if together is None:
         grouped = list(groups(todo, batch))
     else:
         grouped = list(groups(todo, together, lambda each: round(each.duration_s * SAMPLE_RATE)))
     if together is not None:
+        if feed == "realtime_queue":
+            raise UserError("feed=realtime_queue: the method transcribes long recordings, unfed")
         batch, chunk_samples, first_chunk_samples = max(map(len, grouped)), together, together
     book = Logbook(writer, feed, method.lookahead_samples, on_utterance, on_heard, at_most=together)
     schedule = Schedule(chunk_samples, first_chunk_samples, method.lookahead_samples)
@@ -76,6 +84,9 @@ def simulate(
     with book.memory:
         if warm_up and together is None:
             feeder.warm_up(todo[0].language)
+        if feed == "realtime_queue":
+            Queue(feeder.stepper, book, schedule, batch, todo, streams, seed).serve()
+            return
         for group in grouped:
             if batch == 1 or book.opener(group[0]) is not None:
                 feeder.alone(group[0])

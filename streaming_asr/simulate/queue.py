@@ -1,0 +1,149 @@
+"""The feed `realtime_queue`: many streams on one device, on a clock that only computing moves.
+
+Each stream plays recordings one after another from an offset of its own. Steps are served in the
+order in which their audio arrives, each is computed and timed, and the device is busy that long on
+the virtual clock: nothing sleeps. A `Batched` method makes one step of the streams whose audio is
+there. The lag of a step, from the arrival of its audio to its end, is logged in `compute_ns`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from streaming_asr.chunking import Schedule
+from streaming_asr.errors import UserError
+from streaming_asr.method import NS_PER_SAMPLE
+from streaming_asr.simulate.logbook import Logbook, Row
+from streaming_asr.simulate.stepper import Stepper
+from streaming_asr.utterance import Utterance
+
+
+def assign(durations_s: Sequence[float], n: int, seed: int) -> tuple[list[list[int]], list[int]]:
+    """Return which recordings each of `n` streams plays, every recording once, and the offset in ns
+    at which it begins, below the mean duration (1 s where none is known)."""
+    rng = np.random.default_rng([seed, n])
+    order = rng.permutation(len(durations_s))
+    mean_s = sum(durations_s) / len(durations_s) or 1.0
+    offsets = rng.integers(0, max(round(mean_s * 1e9), 1), n)
+    return [order[i::n].tolist() for i in range(n)], offsets.tolist()
+
+
+@dataclass
+class _Player:
+    """Recordings that play one after another."""
+
+    todo: list[Utterance]
+    begin_ns: int  # of the recording that plays
+    row: Row | None = None
+    state: Any = None
+    ends: Iterator[int] = field(default_factory=lambda: iter(()))
+    end: int = 0  # samples of the recording once the next step's audio is there
+
+    @property
+    def arrival_ns(self) -> int:
+        return self.begin_ns + self.end * NS_PER_SAMPLE
+
+    @property
+    def language(self) -> str | None:
+        return None if self.row is None else self.row.utterance.language
+
+
+class Queue:
+    """Serves `n` streams of `utterances` on one device, at most `batch` of them in a step."""
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        book: Logbook,
+        schedule: Schedule,
+        batch: int,
+        utterances: Sequence[Utterance],
+        n: int,
+        seed: int,
+    ) -> None:
+        if n > len(utterances):
+            raise UserError(
+                f"streams={n}: there are only {len(utterances)} utterances; a stream plays one at "
+                "least, and several for a steady load"
+            )
+        orders, offsets = assign([each.duration_s for each in utterances], n, seed)
+        self.stepper, self.book, self.schedule, self.batch = stepper, book, schedule, batch
+        self.players = [
+            _Player([utterances[at] for at in order], offset)
+            for order, offset in zip(orders, offsets, strict=True)
+        ]
+
+    def serve(self) -> None:
+        """Run all streams to their ends and write the log, an utterance when its last step ends."""
+        waiting = [
+            (player.arrival_ns, at) for at, player in enumerate(self.players) if self._open(player)
+        ]
+        heapq.heapify(waiting)
+        free_ns = 0
+        while waiting:
+            now_ns = max(free_ns, waiting[0][0])
+            due = [heapq.heappop(waiting)[1]]
+            language = self.players[due[0]].language
+            while len(due) < self.batch and waiting and waiting[0][0] <= now_ns:
+                if self.players[waiting[0][1]].language != language:  # a step has one language
+                    break
+                due.append(heapq.heappop(waiting)[1])
+            free_ns = now_ns + self._step([self.players[at] for at in due], now_ns)
+            for at in due:
+                player = self.players[at]
+                if player.row is not None or self._open(player):
+                    heapq.heappush(waiting, (player.arrival_ns, at))
+
+    def _open(self, player: _Player) -> bool:
+        """Begin the next recording that can be read; return False after the last."""
+        while player.todo:
+            utterance = player.todo.pop(0)
+            try:
+                player.row = self.book.row(utterance, batch=len(self.players))
+                (player.state,) = self.stepper.start(language=utterance.language)
+            except Exception as error:
+                player.row = None
+                self.book.fail_unopened(utterance, error, self.batch)
+                continue
+            player.ends = self.schedule.ends(player.row.audio.n)
+            player.end = next(player.ends)
+            return True
+        return False
+
+    def _step(self, due: list[_Player], now_ns: int) -> int:
+        """Make one step of these streams and log it; return the time it took in ns."""
+        rows = [player.row for player in due if player.row is not None]
+        audio = [row.take(player.end) for row, player in zip(rows, due, strict=True)]
+        last = [row.is_heard for row in rows]
+        begin = perf_counter_ns()
+        try:
+            made = self.stepper.step([player.state for player in due], audio, last)
+        except Exception as error:
+            for player, row in zip(due, rows, strict=True):
+                self._end(player, row, self.book.told(row.utterance, error))
+            return perf_counter_ns() - begin
+        for i, (player, row) in enumerate(zip(due, rows, strict=True)):
+            times_ns, counts = made.share_of(i)
+            times_ns["lag"] = now_ns + made.wall_ns - player.arrival_ns
+            try:
+                row.log.steps.append(row.note(made.updates[i], times_ns, counts, last[i]))
+            except ValueError as error:
+                self._end(player, row, self.book.told(row.utterance, error))
+                continue
+            self.book.heard(row)
+            if last[i]:
+                self._end(player, row, None)
+            else:
+                player.end = next(player.ends)
+        return made.wall_ns
+
+    def _end(self, player: _Player, row: Row, failure: str | None) -> None:
+        self.book.write_all(row, failure)
+        player.begin_ns += row.audio.n * NS_PER_SAMPLE
+        player.row = None
