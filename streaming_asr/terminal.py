@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,17 @@ def stopped(error: KeyboardInterrupt) -> int:
         told = "the same command goes on from what is done"
         print(f"stopped by {number.name}; {told}", file=sys.stderr, flush=True)
     return 128 + number
+
+
+def with_settings(
+    about: str | None, program: Callable[[list[str]], int | None], argv: Sequence[str] | None
+) -> int:
+    """Run a program of key=value settings and return its exit status; --help prints `about`."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(given):
+        print(about)
+        return 0
+    return exit_status(lambda: program(given))
 
 
 def exit_status(program: Callable[[], int | None]) -> int:

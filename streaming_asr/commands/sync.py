@@ -10,13 +10,12 @@ The workspace needs the extra `workspaces` and --entity; without them the runs a
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from streaming_asr.cells.folder import RESULT
+from streaming_asr.cells.folder import RESULT, result_of
 from streaming_asr.errors import UserError
 from streaming_asr.terminal import command_parser, exit_status
 from streaming_asr.track.workspace import main as lay_out
@@ -39,23 +38,15 @@ def _sync(arguments: argparse.Namespace) -> int:
             f"{arguments.folder}: holds no offline run of W&B; run with tracker=wandb, or name the "
             "folder of a sweep"
         )
-    todo = [run for run in runs if not run.with_name(f"{run.name}.synced").exists()]
+    todo = [str(run.parent) for run in runs if not Path(f"{run}.synced").exists()]
     print(f"{len(todo)} of {len(runs)} runs to upload", flush=True)
-    if todo:
-        command = [sys.executable, "-m", "wandb", "sync", "--project", arguments.project]
-        command += ["--entity", arguments.entity] if arguments.entity else []
-        if subprocess.run([*command, *(str(r.parent) for r in todo)], check=False).returncode:
-            return 1
+    place = ["--project", arguments.project]
+    place += ["--entity", arguments.entity] if arguments.entity else []
+    if todo and subprocess.run([sys.executable, "-m", "wandb", "sync", *place, *todo]).returncode:
+        return 1
     if arguments.entity is None:
         print("no workspace: give --entity to lay one out")
         return 0
-    return max(
-        lay_out([name, "--entity", arguments.entity, "--project", arguments.project])
-        for name in sorted(_experiments(arguments.folder))
-    )
-
-
-def _experiments(folder: Path) -> set[str]:
-    """Return the experiments of the results in `folder`; its own name where there are none."""
-    found = [json.loads(path.read_text("utf-8")) for path in folder.rglob(RESULT)]
-    return {str(each["experiment"]) for each in found if each.get("experiment")} or {folder.name}
+    results = [result_of(path.parent) for path in arguments.folder.rglob(RESULT)]
+    experiments = {str(result["experiment"]) for result in results if result.get("experiment")}
+    return max(lay_out([name, *place]) for name in experiments or {arguments.folder.name})

@@ -28,13 +28,6 @@ def test_a_quick_method_carries_more_and_two_runs_give_a_spread(tmp_path: Path) 
     assert quick.texts()[-1] == "2"
 
 
-def test_a_slower_machine_carries_fewer(tmp_path: Path) -> None:
-    write_cell(tmp_path / "method=whisperrt,chunk=300ms", compute_s=0.01)
-    (one,), _ = measure([tmp_path])
-    (half,), _ = measure([tmp_path], slowdown=4)
-    assert half.most < one.least
-
-
 def test_what_cannot_be_measured_is_told_and_left_out(tmp_path: Path) -> None:
     write_cell(tmp_path / "method=offline,chunk=300ms")
     with pytest.raises(UserError, match="waits for the whole recording"):
@@ -44,7 +37,7 @@ def test_what_cannot_be_measured_is_told_and_left_out(tmp_path: Path) -> None:
     failed.mkdir()
     (failed / "failed.json").write_text('{"error": "no weights"}')
     rows, refused = measure([tmp_path])
-    assert [row.place.method for row in rows] == ["ufal"]
+    assert [row.place.label for row in rows] == ["ufal"]
     assert sorted(reason.split(":")[0] for reason in refused) == ["offline whole", "star 300 ms"]
 
 
@@ -62,6 +55,5 @@ def test_the_command_writes_table_figure_and_rows(
     assert out[".png"].stat().st_size > 1000
     with pytest.raises(UserError, match="and folders that run wrote"):
         picture(["x.gif", str(tmp_path / "g")])
-    assert main([str(tmp_path / "g"), "--table", "x.gif"]) == 2
     assert main([str(tmp_path / "none")]) == 2
     assert "no such folder" in capsys.readouterr().err

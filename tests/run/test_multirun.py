@@ -215,20 +215,6 @@ def test_where_slurm_is_absent_nothing_is_begun(
     assert not (tmp_path / "outputs").exists()
 
 
-def test_where_slurm_does_not_answer_nothing_is_begun(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name in ("sbatch", "sinfo"):
-        (programs / name).write_text("#!/bin/sh\necho lookup >&2\necho no controller >&2\nexit 1\n")
-        (programs / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(programs))
-    assert run.main(["-m", *arguments(tmp_path, "hydra/launcher=submitit_slurm")]) == 2
-    assert "Slurm does not answer (no controller); give" in capsys.readouterr().err
-    assert not (tmp_path / "outputs").exists()
-
-
 def test_a_launcher_without_a_sweep_is_refused_before_the_cell_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
