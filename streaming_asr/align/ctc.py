@@ -53,7 +53,8 @@ class CtcAligner(OneByOne):
     ) -> None:
         """Load the model. target_lang: the adapter of an MMS model, as deu. delay_s: how long after
         a sound the model emits it, as a causal one does. Raises UserError without a model."""
-        check_range(0, **{"aligner.delay_s": delay_s})
+        settings: dict[str, Any] = {"aligner.delay_s": delay_s}
+        check_range(0, **settings)
         self._delay_s = delay_s
         self._model = emitter(path, model_path, device, dtype, target_lang)
 
@@ -197,7 +198,7 @@ class U2Head:
 
     CHUNK_FRAMES = 50
     """1 s, the longest chunk that its training draws."""
-    space = None
+    space: int | None = None
 
     def __init__(self, folder: Path, model_path: str, device: str, dtype: str) -> None:
         from streaming_asr.methods.u2.head import load_head, load_trained

@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from streaming_asr.align.result import Aligned, words_of
 from streaming_asr.corpora.alignments import laid_on, read_textgrid
@@ -46,7 +47,8 @@ class MfaAligner:
     ) -> None:
         """Find MFA, or raise UserError. g2p: a model for words outside the dictionary. batch:
         utterances per call, after which what was found is kept."""
-        check_range(1, **{"aligner.jobs": jobs, "aligner.batch": batch})
+        settings: dict[str, Any] = {"aligner.jobs": jobs, "aligner.batch": batch}
+        check_range(1, **settings)
         self._dictionary, self._acoustic, self._g2p = dictionary, acoustic, g2p
         self._jobs, self._batch = jobs, batch
         self._command = find_mfa(environment)

@@ -67,7 +67,7 @@ class HuggingFace(Loader):
                     f"{where}: {name} has no text in column {text_column}; filter it out"
                 )
                 continue
-            about = {
+            about: dict[str, Any] = {
                 "speaker": None if speaker is None else str(row[speaker]),
                 "language": self.language,
             }
