@@ -10,8 +10,7 @@ The paper (and the code) "adds a causal mask" to wav2vec 2.0. That alone leaves 
 positional convolution sees 64 frames of the future, and the group norm of the first convolution is
 taken over the whole recording. Here the positional convolution is moved to the past (the same
 kernel, no frame to its right) and the group norm's mean and variance are those of everything heard
-so far. `attention_only` is the published form, for audio that is heard as a whole; it cannot be
-streamed. Frames are 20 ms; frame i needs samples 320 i .. 320 i + 400.
+so far. Frames are 20 ms; frame i needs samples 320 i .. 320 i + 400.
 
 Weights are transformers' Wav2Vec2Model, with norms after the layers (base) or before (large). The
 feature extractor's own normalisation, over a whole recording, is left out.
@@ -138,27 +137,15 @@ class CausalWav2Vec2(nn.Module):
             total += len(self.layers) * (2 * n * (4 * d * d + 2 * d * hidden) + 4 * n * b * d)
         return total
 
-    def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
-        """Return all frames of a window in one pass, with gradients."""
-        wanted = ends[-1] * FRAME_SAMPLES + self.lookahead_samples
+    def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return all frames of each window in one pass, with gradients."""
+        return [self._whole(each, e[-1]) for each, e in zip(audio, ends, strict=True)]
+
+    def _whole(self, audio: Tensor, n_frames: int) -> Tensor:
+        wanted = n_frames * FRAME_SAMPLES + self.lookahead_samples
         audio = F.pad(audio, (0, max(0, wanted - audio.shape[0])))[:wanted]
         state = _State(self)
         return self._transform(self._convolve(audio, state), state, grow=False)
-
-    def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Those of several windows, one after the other."""
-        return [self.whole(each, e) for each, e in zip(audio, ends, strict=True)]
-
-    def attention_only(self, audio: Tensor) -> Tensor:
-        """Return the published form: transformers' network with a causal mask in attention alone.
-
-        It looks ahead by the positional convolution and the group norm.
-        """
-        frames = self.model.feature_extractor(audio[None])[0].T
-        x = self.model.feature_projection(frames[None])[0][0]
-        encoder = self.model.encoder
-        x = x + encoder.pos_conv_embed(x[None])[0]
-        return self._layers(x, None)
 
     # ---- its parts ---------------------------------------------------------------------------
 

@@ -67,8 +67,6 @@ def test_words_on_silence_are_anchors_that_want_a_token_and_may_not_have_the_end
 
 NETWORKS = {
     "star": {},
-    "history": {"mask": "history"},
-    "types": {"types": "all"},
     "residual": {"carry": True},
     "cif": {"compressor": "cif"},
     "cnn": {"compressor": "cnn", "rate": 12.0},
@@ -108,7 +106,7 @@ def test_a_stream_equals_one_teacher_forced_pass_over_everything(network, wait_k
     ends = [10, *range(15, n_frames + 5, 5)]
     padded = np.pad(AUDIO, (0, ends[-1] * 320 + 200 - len(AUDIO)))
     with torch.inference_mode():
-        x = built.extractor.whole(torch.from_numpy(padded), ends)[:n_frames]
+        x = built.extractor.windows([torch.from_numpy(padded)], [ends])[0][:n_frames]
         found = built.compressor.compress(x)
         ids = [*state.prompt, *state.tokens]
         n_prompt = len(state.prompt)

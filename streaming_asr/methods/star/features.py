@@ -49,11 +49,8 @@ class Extractor(Protocol):
     def flops(self, start: int, ends: Sequence[int]) -> float:
         """Return the FLOPs of encoding the blocks from frame `start` on."""
 
-    def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
-        """Return a stream's frames (ends[-1], d) of a window of (n,) samples, in one pass."""
-
     def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Return the frames of several windows, of unequal lengths, as `whole` does of one."""
+        """Return a stream's frames (ends[i][-1], d) of windows of (n_i,) samples, in one pass."""
 
 
 class TrainedExtractor(Extractor, Protocol):
@@ -117,9 +114,6 @@ class WhisperFeatures:
 
     def flops(self, start: int, ends: Sequence[int]) -> float:
         return block_flops(self._whisper.config, start, ends)
-
-    def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
-        return self.windows([audio], [ends])[0]
 
     def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
         n_mels = self._whisper.n_mels
