@@ -242,11 +242,13 @@ def write(
     *,
     shared: str | None = None,
     short: Callable[[Path], str] | None = None,
+    draw: Callable[[Path, Path], bool] = lambda output, folder: False,
 ) -> int:
     """The command line of an experiment's tables; returns the exit status.
 
     blocks: from the folder where `run` wrote, what stands in `page`. shared: the block that
     `--readme` writes into another file too, there as `short` has it; None: there is no such option.
+    draw: from the same folder, the pictures into the page's; whether there was anything to draw.
     """
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
@@ -258,7 +260,8 @@ def write(
     try:
         written = blocks(arguments.output)
         rewrite(arguments.here, written)
-        print(f"written: {arguments.here}")
+        pictures = " and its picture" if draw(arguments.output, arguments.here.parent) else ""
+        print(f"written: {arguments.here}{pictures}")
         if shared is not None and arguments.readme is not None:
             block = written[shared] if short is None else short(arguments.output)
             rewrite(arguments.readme, {shared: block})

@@ -1,10 +1,10 @@
-"""The measured tables of this folder's README, from the results of the sweeps.
+"""The measured tables and the figure of this folder's README, from the results of the sweeps.
 
     python -m experiments.star.tables [--output outputs]
 
 Reads <output>/{star,star_segments,star_rates,star_noise}/*/metrics.json and
-<output>/star_bench*.json and rewrites the blocks of this folder's README.md. What is missing stays
-as the page has it, or reads "not run".
+<output>/star_bench*.json, rewrites the blocks of this folder's README.md and draws waits.svg. What
+is missing stays as the page has it, or reads "not run".
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.bench.star import verdicts
+from experiments.svg import drawn
 from experiments.tables import (
     NOT_RUN,
     NOTHING_RUN,
@@ -63,6 +64,33 @@ def by_wait(cells: Cells) -> str:
     header = ["chunk", "wait-k", "WER %", "DAL ms", "committed p50 s", "p90 s"]
     header += ["frames per anchor", "cache KiB", "CPU RTF"]
     return caption(cells) + "\n\n" + markdown(header, rows)
+
+
+def waits(output: Path, folder: Path) -> bool:
+    """Draw figure 5 in form, WER against DAL, a curve per chunk; every point says its k."""
+    cells, curves = read(output / "star"), {}
+    for chunk in CHUNKS_MS:
+        found = {k: find(cells, chunk_ms=chunk, wait_k=k) for k in WAITS}
+        points = [
+            (dal, wer, k)
+            for k, cell in found.items()
+            if cell is not None
+            and (dal := cell.metrics.get("dal_cu_ms")) is not None
+            and (wer := cell.metrics.get("wer")) is not None
+        ]
+        if points:
+            curves[duration(chunk)] = points
+    if not curves:
+        return False
+    title = "tiny.en, prompts; at the points k of wait-k"
+    with drawn(folder / "waits.svg", "star", title=title, x="DAL (ms)", y="WER (%)") as axis:
+        for label, points in curves.items():
+            axis.plot(*list(zip(*points, strict=True))[:2], marker="o", label=label)
+            for dal, wer, k in points:
+                near = {"xytext": (3, 3), "textcoords": "offset points", "fontsize": 7}
+                axis.annotate(str(k), (dal, wer), **near)
+        axis.set_ylim(bottom=0)
+    return True
 
 
 def figure4(cells: Cells) -> str:
@@ -189,7 +217,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "step": steps(output),
         }
 
-    return write(argv, __doc__, Path(__file__).parent / "README.md", blocks)
+    return write(argv, __doc__, Path(__file__).parent / "README.md", blocks, draw=waits)
 
 
 if __name__ == "__main__":
