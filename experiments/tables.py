@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from experiments import papers
 from streaming_asr.errors import UserError
 from streaming_asr.score.results import Result, read_results
+from streaming_asr.terminal import exit_status
 
 NOT_RUN, NOTHING_RUN = "not run", "Not run yet."
 NONE = "–"
@@ -257,7 +257,8 @@ def write(
     if shared is not None:
         parser.add_argument("--readme", type=Path, help=f"also the block `{shared}` of this file")
     arguments = parser.parse_args(argv)
-    try:
+
+    def job() -> None:
         written = blocks(arguments.output)
         rewrite(arguments.here, written)
         pictures = " and its picture" if draw(arguments.output, arguments.here.parent) else ""
@@ -266,7 +267,5 @@ def write(
             block = written[shared] if short is None else short(arguments.output)
             rewrite(arguments.readme, {shared: block})
             print(f"written: {arguments.readme}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+    return exit_status(job)

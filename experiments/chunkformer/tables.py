@@ -73,18 +73,6 @@ def _data(cell: Result) -> Mapping[str, Any]:
     return data
 
 
-def paper_table2() -> str:
-    """The paper's table II: WER in percent."""
-    printed = paper_rows("chunkformer", "II")
-    data = list(dict.fromkeys(row.labels["data"] for row in printed))
-    by_row: dict[tuple[str, str], dict[str, str]] = {}
-    for row in printed:
-        key = row.labels["model"], row.labels["context"]
-        by_row.setdefault(key, {})[row.labels["data"]] = row.values["WER"]
-    lines = [[*key, *(values.get(name, NONE) for name in data)] for key, values in by_row.items()]
-    return markdown(["model", "context", *data], lines, n_text=2)
-
-
 def stream_table(output: Path) -> str:
     """The streaming form, which the paper does not have."""
     tables, used = [], []
@@ -146,15 +134,6 @@ def _mib(value: float | None) -> str:
     return NONE if value is None else f"{value:.0f}"
 
 
-def paper_table3() -> str:
-    printed = paper_rows("chunkformer", "III")
-    lines = [
-        [*(row.labels[k] for k in ("model", "params", "context")), row.values["max duration"]]
-        for row in printed
-    ]
-    return markdown(["model", "parameters", "context", "longest in 80 GB, min"], lines, n_text=3)
-
-
 PAPERS_ROW = {"padded": "ChunkFormer", "masked": "+ Masked batch"}
 
 
@@ -205,10 +184,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     def blocks(output: Path) -> dict[str, str]:
         return {
             "table2": table2(read(output / "chunkformer")),
-            "paper-table2": paper_table2(),
             "chunkformer": stream_table(output),
             "table3": table3(read_json(output / "chunkformer" / "memory.json")),
-            "paper-table3": paper_table3(),
             "table4": table4(read_json(output / "chunkformer" / "bench.json")),
             "targets": targets(read_json(output / "chunkformer" / "bench.json")),
         }

@@ -20,6 +20,7 @@ from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
+from streaming_asr.terminal import exit_status
 
 HERE = Path(__file__).parent
 
@@ -34,27 +35,21 @@ def segments_s(entry: str, audio: np.ndarray) -> list[float]:
     return [end * 0.02 for end in state.ends]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def main() -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--weights", default="any_chunk")
     parser.add_argument("--utterance", help="its id; default: the first")
     parser.add_argument("--out", type=Path, default=HERE / "segments.svg")
-    arguments = parser.parse_args(argv)
-    try:
-        found = build(compose_raw(["data=voices"]).data).utterances()
-        if arguments.utterance is not None:
-            found = [u for u in found if u.id == arguments.utterance]
-        if not found:
-            raise UserError(f"--utterance {arguments.utterance}: not in voices")
-        audio = found[0].load()
-        rows = {"STAR": segments_s(arguments.weights, audio)}
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    draw(audio, [(w.text, w.start, w.end) for w in found[0].words or ()], rows, arguments.out)
+    arguments = parser.parse_args()
+    voices = build(compose_raw(["data=voices"]).data).utterances()
+    chosen = next((u for u in voices if arguments.utterance in (None, u.id)), None)
+    if chosen is None:
+        raise UserError(f"--utterance {arguments.utterance}: not in voices")
+    audio = chosen.load()
+    rows = {"STAR": segments_s(arguments.weights, audio)}
+    draw(audio, [(w.text, w.start, w.end) for w in chosen.words or ()], rows, arguments.out)
     print(f"written: {arguments.out}")
-    return 0
 
 
 def draw(
@@ -87,4 +82,4 @@ def draw(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

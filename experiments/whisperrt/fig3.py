@@ -25,6 +25,8 @@ from streaming_asr.config.build import build
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
+from streaming_asr.method import FRAME_S
+from streaming_asr.terminal import exit_status
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_masked, encode_padded
@@ -33,7 +35,6 @@ from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.masks import block_ends
 
 HERE = Path(__file__).parent
-FRAME_S = 0.02
 FRAME_MS = 20
 AFTER_S = 0.8
 """Audio shown past the token's word."""
@@ -149,13 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=HERE / "fig3.svg")
     parser.add_argument("overrides", nargs="*", help="of run's configuration, e.g. data.split=dev")
     arguments = parser.parse_args(argv)
-    try:
-        figure(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"written: {arguments.out}")
-    return 0
+    return exit_status(lambda: figure(arguments))
 
 
 def figure(arguments: argparse.Namespace) -> None:
@@ -197,6 +192,7 @@ def figure(arguments: argparse.Namespace) -> None:
     title = f"{utterance.id}, blocks of {config.chunk}: what follows “{text}”?"
     word = (utterance.words[owner].text, start, end)  # type: ignore[index]
     draw(panels, ends, spell, word, title, arguments.out)
+    print(f"written: {arguments.out}")
 
 
 if __name__ == "__main__":

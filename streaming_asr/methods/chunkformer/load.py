@@ -9,7 +9,6 @@ global_cmvn             JSON {mean_stat, var_stat, frame_num}: sums over the tra
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ import yaml
 from streaming_asr.errors import UserError
 from streaming_asr.methods.chunkformer.context import KERNEL
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
-from streaming_asr.whisper.tensors import refuse_not_finite
+from streaming_asr.whisper.tensors import load_pickled, refuse_not_finite
 
 WEIGHTS = ("pytorch_model.bin", "pytorch_model.pt", "pytorch_model.ckpt")
 TRAIN = "python -m streaming_asr.train method=chunkformer entry=any_chunk"
@@ -197,10 +196,7 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
         raise UserError(f"{folder}: none of {', '.join(WEIGHTS)} in it; a checkpoint has one")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise UserError(f"{path}: not readable as weights ({error}); download it again") from error
+    state = load_pickled(path, str(path))
     refuse_not_finite(path, state.items())
     weights = {str(name).removeprefix("model."): value for name, value in state.items()}
     for name in ("ctc.ctc_lo.weight", "ctc.ctc_lo.bias"):  # an alias of older checkpoints

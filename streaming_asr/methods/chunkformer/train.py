@@ -41,7 +41,7 @@ from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import FRAME_SAMPLES as WHISPER_FRAME_SAMPLES
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.tensors import save_half
+from streaming_asr.whisper.tensors import load_tensors, save_half
 
 HEADS_FILE, HEADS = "training_heads.safetensors", ("decoder.", "frame_head.")
 """What is trained beside the network and no recognition needs."""
@@ -334,18 +334,14 @@ def _restore_heads(model: _Trained, folder: Path) -> None:
     """Take over the attention decoder and the frames' head that a training left in `folder`, if it
     did. Raises UserError where they are of another size.
     """
-    from safetensors.torch import load_file
-
-    if not (folder / HEADS_FILE).is_file():
+    file = folder / HEADS_FILE
+    if not file.is_file():
         return
-    own = {n: p for n, p in model.state_dict().items() if n.startswith(HEADS)}
-    kept = load_file(folder / HEADS_FILE)
-    wrong = [name for name in own | kept if name not in own or name not in kept]
-    wrong += [name for name in own if name not in wrong and own[name].shape != kept[name].shape]
-    if wrong:
+    others = {n: p for n, p in model.state_dict().items() if not n.startswith(HEADS)}
+    try:
+        model.load_state_dict(others | load_tensors(file))
+    except RuntimeError as error:
         raise UserError(
-            f"{folder / HEADS_FILE}: {wrong[0]} does not fit; give the decoder_layers that it was "
+            f"{file}: {str(error).splitlines()[1].strip()}; give the decoder_layers that it was "
             "trained with, or remove the file to begin with a new attention decoder"
-        )
-    for name, weight in own.items():
-        weight.copy_(kept[name])
+        ) from error
