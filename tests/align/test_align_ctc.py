@@ -275,7 +275,7 @@ def test_a_chunkformers_head_aligns(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["the quick brown fox", "the lazy dog"], 30)
     shape = replace(chunkformer_tiny.SHAPE, vocabulary=len(tokenizer))
     network = chunkformer_tiny.tiny_network(shape=shape)
-    save(tmp_path, network, tokenizer.tokens, None)
+    save(tmp_path, network, tokenizer.tokens)
     with pytest.raises(UserError, match=r"has no bpe\.json"):
         CtcAligner(str(tmp_path), "none")
     tokenizer.write(tmp_path)

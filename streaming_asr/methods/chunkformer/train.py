@@ -33,7 +33,7 @@ from streaming_asr.methods.chunkformer.decoder import AttentionDecoder
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
 from streaming_asr.methods.chunkformer.features import HOP_SAMPLES, fbank
 from streaming_asr.methods.chunkformer.layers import n_frames
-from streaming_asr.methods.chunkformer.load import Statistics, load, normalisation, save
+from streaming_asr.methods.chunkformer.load import load, normalisation, save
 from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
 from streaming_asr.training.recipe import CorpusRecipe, dev_wer, published_name
 from streaming_asr.training.windows import Window, WindowOptions, augmented, draw_window
@@ -143,7 +143,6 @@ class ChunkFormerRecipe(CorpusRecipe):
             )
         super().__post_init__()
         self.train_on(sorted(self.items, key=lambda item: item.n_samples))
-        self.statistics: Statistics | None = None
         if self.initial is not None:
             loaded = load(self.initial)
             self.tokenizer = Tokenizer.read(Path(self.initial), loaded.tokens)
@@ -156,9 +155,10 @@ class ChunkFormerRecipe(CorpusRecipe):
             self.tokenizer = Tokenizer.train(texts, self.vocabulary)
             shape = Shape(self.d, self.heads, self.layers, self.hidden, len(self.tokenizer))
             network = Network(shape, self.dropout)
-            self.statistics = self._measure()
+            chosen = random.Random(0).sample(self.items, min(N_STATISTICS, len(self.items)))
+            mel = torch.cat([fbank(torch.from_numpy(item.samples())) for item in chosen]).double()
             cmvn = network.encoder.global_cmvn
-            cmvn.mean, cmvn.istd = normalisation(self.statistics)
+            cmvn.mean, cmvn.istd = normalisation(mel.sum(0), mel.square().sum(0), len(mel))
         self.network = network
         self.teacher_model = load_whisper(self.teacher) if self.teacher is not None else None
         if self.teacher_model is not None and self.teacher_model.context_s < self.window_s:
@@ -173,11 +173,6 @@ class ChunkFormerRecipe(CorpusRecipe):
         plain = WindowOptions(self.window_s, several=self.several, crop_end=0.0, crop_start=0.0)
         self.options = augmented(plain, self.augment)
         self.contexts = [Context(*sizes) for sizes in self.dev_contexts]
-
-    def _measure(self) -> Statistics:
-        chosen = random.Random(0).sample(self.items, min(N_STATISTICS, len(self.items)))
-        mel = torch.cat([fbank(torch.from_numpy(item.samples())) for item in chosen]).double()
-        return Statistics(mel.sum(0).tolist(), mel.square().sum(0).tolist(), len(mel))
 
     # ---- the data ---------------------------------------------------------------------------
 
@@ -317,7 +312,7 @@ class ChunkFormerRecipe(CorpusRecipe):
         """Write a folder that `load` reads, the tokenizer, training.json, and what a training that
         goes on from here needs beside: the attention decoder and the frames' head.
         """
-        save(folder, self.network, self.tokenizer.tokens, self.statistics)
+        save(folder, self.network, self.tokenizer.tokens)
         parts = self.model.state_dict().items()
         save_half({n: p for n, p in parts if n.startswith(HEADS)}, folder / HEADS_FILE)
         self.tokenizer.write(folder)

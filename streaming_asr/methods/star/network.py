@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,12 +24,7 @@ from streaming_asr.methods.star.compressors import (
     Uncompressed,
 )
 from streaming_asr.methods.star.convolutions import Convolutions
-from streaming_asr.methods.star.features import (
-    EXTRACTORS,
-    Extractor,
-    TrainedExtractor,
-    WhisperFeatures,
-)
+from streaming_asr.methods.star.features import EXTRACTORS, WhisperFeatures
 from streaming_asr.methods.star.semantic import POOLS, SemanticEncoder
 from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.tensors import load_tensors, save_half
@@ -77,9 +73,8 @@ class StarConfig:
 class StarNetwork(nn.Module):
     """Whisper, the compressor and an extractor with weights of its own as one module."""
 
-    def __init__(
-        self, whisper: Whisper, config: StarConfig, trained: TrainedExtractor | None = None
-    ) -> None:
+    def __init__(self, whisper: Whisper, config: StarConfig, trained: Any = None) -> None:
+        """Take the Whisper; trained: an extractor with weights of its own (`EXTRACTORS`)."""
         super().__init__()
         self.config = config
         sizes = whisper.config
@@ -92,7 +87,7 @@ class StarNetwork(nn.Module):
         )
         self.compressor.select, self.compressor.shift = config.select, config.shift
         self.trained = trained
-        self.extractor: Extractor = trained or WhisperFeatures(whisper)
+        self.extractor: Any = trained or WhisperFeatures(whisper)
 
     def parts(self) -> dict[str, torch.Tensor]:
         """Return what star.safetensors holds."""
