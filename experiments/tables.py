@@ -235,11 +235,11 @@ def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
 
 
 def write(
-    argv: Sequence[str] | None,
-    about: str | None,
+    argv: Sequence[str] | None = None,
+    about: str | None = None,
+    *,
     page: Path,
     blocks: Callable[[Path], Mapping[str, str]],
-    *,
     shared: str | None = None,
     short: Callable[[Path], str] | None = None,
     draw: Callable[[Path, Path], bool] = lambda output, folder: False,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,20 +179,18 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def blocks(output: Path) -> dict[str, str]:
+    """The tables of the page, by the names of their places."""
+    return {
+        "table2": table2(read(output / "chunkformer")),
+        "chunkformer": stream_table(output),
+        "table3": table3(read_json(output / "chunkformer" / "memory.json")),
+        "table4": table4(read_json(output / "chunkformer" / "bench.json")),
+        "targets": targets(read_json(output / "chunkformer" / "bench.json")),
+    }
 
-    def blocks(output: Path) -> dict[str, str]:
-        return {
-            "table2": table2(read(output / "chunkformer")),
-            "chunkformer": stream_table(output),
-            "table3": table3(read_json(output / "chunkformer" / "memory.json")),
-            "table4": table4(read_json(output / "chunkformer" / "bench.json")),
-            "targets": targets(read_json(output / "chunkformer" / "bench.json")),
-        }
 
-    return write(argv, __doc__, Path(__file__).parent / "README.md", blocks)
-
+main = partial(write, about=__doc__, page=Path(__file__).with_name("README.md"), blocks=blocks)
 
 if __name__ == "__main__":
     sys.exit(main())

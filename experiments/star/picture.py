@@ -1,9 +1,9 @@
 """STAR's segments over the waveform, as the paper's figure 10, beside the words.
 
-    python -m experiments.star.picture [--weights any_chunk] [--utterance ID]
+    python -m experiments.star.picture [--weights any_chunk]
 
-Writes segments.svg beside this file. The recording is one of `voices`, whose word times are exact;
-the network is an entry in outputs/train/tiny.en/star, the package's, or a folder.
+Writes segments.svg beside this file. The recording is the first of `voices`, whose word times are
+exact; the network is an entry in outputs/train/tiny.en/star, the package's, or a folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from experiments.svg import save_svg
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.config.settle import compose
-from streaming_asr.errors import UserError
 from streaming_asr.terminal import exit_status
 
 HERE = Path(__file__).parent
@@ -36,19 +35,15 @@ def segments_s(entry: str, audio: np.ndarray) -> list[float]:
 
 
 def main() -> None:
-    """Run the command line. Raises UserError."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--weights", default="any_chunk")
-    parser.add_argument("--utterance", help="its id; default: the first")
     parser.add_argument("--out", type=Path, default=HERE / "segments.svg")
     arguments = parser.parse_args()
-    voices = build(compose_raw(["data=voices"]).data).utterances()
-    chosen = next((u for u in voices if arguments.utterance in (None, u.id)), None)
-    if chosen is None:
-        raise UserError(f"--utterance {arguments.utterance}: not in voices")
-    audio = chosen.load()
+    first = build(compose_raw(["data=voices"]).data).utterances(1)[0]
+    audio = first.load()
     rows = {"STAR": segments_s(arguments.weights, audio)}
-    draw(audio, [(w.text, w.start, w.end) for w in chosen.words or ()], rows, arguments.out)
+    draw(audio, [(w.text, w.start, w.end) for w in first.words or ()], rows, arguments.out)
     print(f"written: {arguments.out}")
 
 

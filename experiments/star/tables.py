@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from experiments.bench.star import verdicts
@@ -202,23 +203,23 @@ def steps(output: Path) -> str:
     return "\n\n".join([said, markdown(header, lines), "\n".join(notes)])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def blocks(output: Path) -> dict[str, str]:
+    """The tables of the page, by the names of their places."""
+    rates = read(output / "star_rates")
+    return {
+        "star": by_wait(read(output / "star")),
+        "figure4": figure4(rates),
+        "figure8": figure8(rates),
+        "figure9": figure9(read(output / "star_segments")),
+        "table1": table1(read(output / "star_noise")),
+        "table3": table3(output),
+        "step": steps(output),
+    }
 
-    def blocks(output: Path) -> dict[str, str]:
-        rates = read(output / "star_rates")
-        return {
-            "star": by_wait(read(output / "star")),
-            "figure4": figure4(rates),
-            "figure8": figure8(rates),
-            "figure9": figure9(read(output / "star_segments")),
-            "table1": table1(read(output / "star_noise")),
-            "table3": table3(output),
-            "step": steps(output),
-        }
 
-    return write(argv, __doc__, Path(__file__).parent / "README.md", blocks, draw=waits)
-
+main = partial(
+    write, about=__doc__, page=Path(__file__).with_name("README.md"), blocks=blocks, draw=waits
+)
 
 if __name__ == "__main__":
     sys.exit(main())

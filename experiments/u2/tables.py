@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,10 +211,7 @@ def blocks(output: Path) -> dict[str, str]:
     }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return write(argv, __doc__, HERE / "README.md", blocks, draw=chunks)
-
+main = partial(write, about=__doc__, page=HERE / "README.md", blocks=blocks, draw=chunks)
 
 if __name__ == "__main__":
     sys.exit(main())
