@@ -30,7 +30,6 @@ from torch import Tensor, nn
 from streaming_asr.commands.cli import main as streaming_asr_main
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_SAMPLES
-from streaming_asr.methods.star.decoder import Growing
 from streaming_asr.methods.star.features import EXTRACTORS
 from streaming_asr.whisper.encoder import merge_heads, split_heads
 from streaming_asr.whisper.load import Whisper
@@ -54,8 +53,8 @@ class _State:
         weight = network.model.encoder.layer_norm.weight
         d, heads = weight.shape[0], network.heads
         self.past = weight.new_zeros(network.kernel - 1, d)
-        self.keys = [Growing(heads, d // heads, weight) for _ in network.layers]
-        self.values = [Growing(heads, d // heads, weight) for _ in network.layers]
+        self.keys = [weight.new_empty(heads, 0, d // heads)] * len(network.layers)
+        self.values = list(self.keys)
 
 
 class CausalWav2Vec2(nn.Module):
@@ -196,7 +195,7 @@ class CausalWav2Vec2(nn.Module):
 
     def _layers(self, x: Tensor, state: _State | None) -> Tensor:
         encoder = self.model.encoder
-        start = state.keys[0].n if state is not None and state.keys else 0
+        start = state.keys[0].shape[1] if state is not None and state.keys else 0
         n = x.shape[0]
         index = torch.arange(start + n, device=x.device)
         mask = index[None] <= index[start:, None]
@@ -210,9 +209,8 @@ class CausalWav2Vec2(nn.Module):
                 for project in (attention.q_proj, attention.k_proj, attention.v_proj)
             )
             if state is not None:
-                state.keys[i].append(k)
-                state.values[i].append(v)
-                k, v = state.keys[i].rows, state.values[i].rows
+                k = state.keys[i] = torch.cat([state.keys[i], k], dim=1)
+                v = state.values[i] = torch.cat([state.values[i], v], dim=1)
             h = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask)
             x = x + attention.out_proj(merge_heads(h)[0])
             if self.norm_first:

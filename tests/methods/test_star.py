@@ -137,10 +137,10 @@ def test_keys_of_anchors_are_appended_and_never_change():
     star, state = method(star_folder()), None
     state = star.start()
     star.step(state, AUDIO[:16_000], last=False)
-    before = [k.rows.clone() for k in state.cache.cross_keys]
+    before = [k.clone() for k in state.cache.cross_keys]
     star.step(state, AUDIO[16_000:], last=True)
     for old, now in zip(before, state.cache.cross_keys, strict=True):
-        assert now.n > old.shape[1] > 2 and torch.equal(now.rows[:, : old.shape[1]], old)
+        assert now.shape[1] > old.shape[1] > 2 and torch.equal(now[:, : old.shape[1]], old)
 
 
 def test_a_window_is_cut_and_the_stream_goes_on_the_same_however_it_arrives():
@@ -210,7 +210,7 @@ def test_the_steps_tell_their_anchors_tokens_and_cache():
     assert plain.sums["decoder_cache_bytes"] == whole.cache.n_bytes
     # What is not of the tokens said is as large as the anchors are many.
     of_anchors = [
-        state.cache.n_bytes - sum(part.n_bytes for part in (*state.cache.keys, *state.cache.values))
+        state.cache.n_bytes - sum(part.nbytes for part in (*state.cache.keys, *state.cache.values))
         for state in (state, whole)
     ]
     assert of_anchors[0] * whole.cache.n_anchors == of_anchors[1] * state.cache.n_anchors > 0

@@ -170,8 +170,6 @@ def load_star(
         config = StarConfig(compressor=wanted or "star")
     else:
         folder = Path(folder)
-        if folder.is_file():
-            raise UserError(f"{folder}: a file; a STAR network is a folder with {CONFIG_FILE}")
         config = read_config(folder)
         if wanted is not None and config.compressor != wanted:
             raise UserError(
