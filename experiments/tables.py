@@ -7,6 +7,7 @@ A page is the README.md beside a `tables` module. A block is what stands in a pa
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
@@ -32,6 +33,12 @@ def read(*folders: Path) -> list[Result]:
     return [cell for folder in there for cell in read_results(folder) if cell.metrics]
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """What a program wrote; empty where it has not been run."""
+    content: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return content
+
+
 def method_name(cell: Result) -> str:
     """The method's name in the configuration, or that of the cell where it has none."""
     return str(cell.document["config"]["method"].get("name") or cell.method)
@@ -50,14 +57,15 @@ def chunk_ms(cell: Result) -> int | None:
 def find(cells: Iterable[Result], **wanted: Any) -> Result | None:
     """The first cell with these values; None where there is none.
 
-    `method`, `weights` (the name of their folder), `chunk_ms`, `split` and `path` (a manifest's
-    name without its ending) are the cell's; any other name is a setting of its method.
+    `method`, `weights` (the name of their folder), `chunk_ms`, `split`, `join_s` and `path` (a
+    manifest's name without its ending) are the cell's; any other name is a setting of its method.
     """
     readers: dict[str, Callable[[Result], Any]] = {
         "method": method_name,
         "weights": weights_name,
         "chunk_ms": chunk_ms,
         "split": lambda cell: cell.document["config"]["data"].get("split"),
+        "join_s": lambda cell: cell.document["config"]["data"].get("join_s"),
         "path": lambda cell: Path(str(cell.document["config"]["data"].get("path"))).stem,
     }
     for cell in cells:

@@ -10,7 +10,6 @@ stays as the page has it, or reads "not run".
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -32,6 +31,7 @@ from experiments.tables import (
     number,
     paper_rows,
     read,
+    read_json,
     with_interval,
     write,
 )
@@ -60,18 +60,13 @@ def context(cell: Result) -> str:
 
 def table2(cells: Sequence[Result]) -> str:
     """WER by context and by how long the recordings are."""
-    found = {(context(cell), _data(cell).get("join_s")): cell for cell in cells}
+    found = {(context(cell), cell.document["config"]["data"].get("join_s")): cell for cell in cells}
     names = ["full context", *(f"{c}, {side}, {side}" for c in CHUNKS for side in SIDES)]
     lines = [
         [name, *(with_interval(found.get((name, join_s)), "wer") for join_s in LENGTHS)]
         for name in names
     ]
     return caption(cells) + "\n\n" + markdown(["context c, l, r", *LENGTHS.values()], lines)
-
-
-def _data(cell: Result) -> Mapping[str, Any]:
-    data: Mapping[str, Any] = cell.document["config"]["data"]
-    return data
 
 
 def stream_table(output: Path) -> str:
@@ -100,11 +95,12 @@ def stream_table(output: Path) -> str:
 def table3(result: Mapping[str, Any] | None) -> str:
     """The longest recording by memory, and what was measured for it."""
     lengths = sorted({m for kind in KINDS for m in points(result, kind)}) if result else []
-    memories = [*_machine_gib(result), *TARGETS_GIB]
+    own_gib = (result or {}).get("machine", {}).get("memory_gib")
+    memories = [*([own_gib] if own_gib else []), *TARGETS_GIB]
     lines = []
     for kind, label in KINDS.items():
         measured = points(result, kind) if result else {}
-        row = [label, *(_mib(measured.get(length)) for length in lengths)]
+        row = [label, *(number(measured.get(length), 0) for length in lengths)]
         for gib in memories:
             minutes = longest_minutes(measured, kind, gib * 1024)
             known = NOT_RUN if not measured else NONE if minutes is None else f"{minutes:.0f}"
@@ -124,15 +120,6 @@ def table3(result: Mapping[str, Any] | None) -> str:
             "not tried."
         )
     return told + "\n\n" + markdown(header, lines)
-
-
-def _machine_gib(result: Mapping[str, Any] | None) -> list[float]:
-    gib = (result or {}).get("machine", {}).get("memory_gib")
-    return [gib] if gib else []
-
-
-def _mib(value: float | None) -> str:
-    return NONE if value is None else f"{value:.0f}"
 
 
 PAPERS_ROW = {"padded": "ChunkFormer", "masked": "+ Masked batch"}
@@ -172,11 +159,6 @@ def targets(result: Mapping[str, Any] | None) -> str:
     if not result:
         return NOTHING_RUN
     return "\n".join(f"- {' '.join(line.split())}" for line in verdicts(result))
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """What a program wrote; None where it has not been run."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def blocks(output: Path) -> dict[str, str]:

@@ -9,7 +9,6 @@ is missing stays as the page has it, or reads "not run".
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -27,6 +26,7 @@ from experiments.tables import (
     measure,
     paper_rows,
     read,
+    read_json,
     with_interval,
     write,
 )
@@ -158,8 +158,7 @@ def table3(output: Path) -> str:
     }
     parts = []
     for attention in ("fused", "eager"):
-        path = output / f"star_bench_{attention}.json"
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        content = read_json(output / f"star_bench_{attention}.json")
         rows = {row["frames"]: row["cells"] for row in content.get("memory", [])}
         for part, what in (("pass_mib", "one pass"), ("stream_mib", "what a stream holds")):
             lines = []
@@ -182,8 +181,7 @@ def table3(output: Path) -> str:
 
 def steps(output: Path) -> str:
     """Milliseconds per chunk early, in the middle and late, beside recomputing everything."""
-    path = output / "star_bench_fused.json"
-    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    content = read_json(output / "star_bench_fused.json")
     step = content.get("step")
     header = ["chunk", "encoder", "decoder", "ours", "recompute", "speed-up"]
     if step is None:

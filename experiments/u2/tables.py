@@ -152,7 +152,7 @@ def long_form(cells: Sequence[Result]) -> str:
     """Prompts in one piece against the same prompts one by one."""
     rows = []
     for method, name in (("u2", "U2, 1 s"), ("offline", "offline")):
-        of = [find([c for c in cells if _join_s(c) == join], method=method) for join in (None, 600)]
+        of = [find(cells, method=method, join_s=join) for join in (None, 600)]
         wers = [None if cell is None else cell.metrics.get("wer") for cell in of]
         alone, joined = wers
         rows.append(
@@ -164,11 +164,6 @@ def long_form(cells: Sequence[Result]) -> str:
         )
     header = ["system", "WER, one by one", "WER, ten minutes in one piece", "difference"]
     return caption(cells) + "\n\n" + markdown(header, rows)
-
-
-def _join_s(cell: Result) -> float | None:
-    joined: float | None = cell.document["config"]["data"].get("join_s")
-    return joined
 
 
 def chunks(output: Path, folder: Path) -> bool:
