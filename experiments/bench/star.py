@@ -171,7 +171,7 @@ class Recompute:
         whisper, decoder = star._whisper, star._decoder
         stop = ends[-1] * FRAME_SAMPLES + star.lookahead_samples
         with meter.part("encode"):
-            x = star._extractor.whole(audio[:stop], ends)
+            x = star._extractor.windows([audio[:stop]], [ends])[0]
             made = star._compressor
             found = made.push(made.start(), x, last=False)
         prompt = whisper.prompt()

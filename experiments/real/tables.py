@@ -217,7 +217,7 @@ def short(output: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return write(argv, __doc__, PAGE, blocks, shared="real", short=short)
+    return write(argv, __doc__, page=PAGE, blocks=blocks, shared="real", short=short)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from streaming_asr.methods.u2 import U2
 from streaming_asr.methods.u2.ctc import CtcHypothesis, PrefixBeamSearch
 from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
 from streaming_asr.methods.u2.head import embedding_head, save_head
-from streaming_asr.methods.u2.rescoring import Weights, attention_log_probs, rescore
+from streaming_asr.methods.u2.rescoring import attention_log_probs, rescore
 from streaming_asr.methods.u2.tokenizer import Candidate, CtcTokenizer
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode, encode_masked
@@ -140,7 +140,8 @@ def test_the_weights_decide_between_the_two_scores(whisper, heard) -> None:
     ]
 
     def best(attention: float, ctc: float):
-        return rescore(decoder, cache, prompt, candidates, n, Weights(attention, ctc), NULL)
+        weights = {"attention": attention, "ctc": ctc}
+        return rescore(decoder, cache, prompt, candidates, n, NULL, **weights)
 
     assert best(0.0, 1.0).candidate is candidates[0]
     assert best(1.0, 0.0).candidate is candidates[2]
@@ -156,9 +157,9 @@ def test_a_text_longer_than_the_decoder_is_left_to_the_first_pass(whisper, heard
     long = Candidate((5,) * 64, ((0, 1),) * 64, 0.0)
     short = Candidate((5,) * 60, ((0, 1),) * 60, -50.0)
     arguments = (decoder, cache, whisper.prompt())
-    found = rescore(*arguments, [long, short], hidden.shape[1], Weights(), NULL)
-    assert found.candidate is short
-    assert rescore(*arguments, [long], hidden.shape[1], Weights(), NULL) is None
+    rest, weights = (hidden.shape[1], NULL), {"attention": 1.0, "ctc": 0.5}
+    assert rescore(*arguments, [long, short], *rest, **weights).candidate is short
+    assert rescore(*arguments, [long], *rest, **weights) is None
 
 
 # -- endpoints ----------------------------------------------------------------------------------

@@ -275,13 +275,9 @@ class HushWordRecipe(CorpusRecipe):
 def _bound(clamp: float | str | None) -> float:
     if clamp in (None, "none"):
         return float("inf")
-    try:
-        bound = float(clamp)  # type: ignore[arg-type]
-    except ValueError:
-        bound = 0.0
-    if not bound > 0:
+    if not isinstance(clamp, int | float) or not clamp > 0:
         raise UserError(f"clamps: {clamp}: a positive bound of the samples, or none")
-    return bound
+    return float(clamp)
 
 
 def _name(clamp: float | None) -> str:
