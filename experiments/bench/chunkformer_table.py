@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.bench.show import console, print_lines, verdict
+from experiments.bench.frame import console, print_lines, table, verdict
 
 FASTER, SMALLER = 3.0, 1.5  # at least: masked batch against padded
 LOOP = 2.0  # at least: masks against a loop over the audios
@@ -28,19 +28,16 @@ def show(result: dict[str, Any]) -> None:
 
 def batch_table(result: dict[str, Any]) -> Any:
     """Table IV's form: memory, time and FLOPs of the padded and of the masked batch."""
-    from rich.table import Table
-
     seconds = ", ".join(f"{s:.3g}" for s in result["masked"]["seconds_of_audio"])
     scale = result["settings"]["scale"]
     note = "" if scale == 1 else f" (1/{scale:g} of the paper's 1 s to 1 h)"
-    table = Table(title=f"One batch of {seconds} s{note}")
-    for heading in ("part", "batch", "MiB", "seconds", "GFLOP"):
-        table.add_column(heading, justify="left" if heading in ("part", "batch") else "right")
+    headings = ("part", "batch", "MiB", "seconds", "GFLOP")
+    shown = table(f"One batch of {seconds} s{note}", headings, n_text=2)
     for part, kinds in result["masked"]["rows"].items():
         for kind, row in kinds.items():
             values = (f"{row['mib']:.0f}", f"{row['seconds']:.2f}", f"{row['gflop']:.0f}")
-            table.add_row(part, kind, *values)
-    return table
+            shown.add_row(part, kind, *values)
+    return shown
 
 
 def verdicts(result: dict[str, Any]) -> list[str]:

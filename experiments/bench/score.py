@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.chunking import parse_duration
-from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step, UtteranceLog
+from streaming_asr.machine import machine
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.metrics.intervals import N_RESAMPLES
 from streaming_asr.utterance import TimedWord
@@ -39,12 +39,6 @@ class ScoreSettings:
     seconds: float = 7.0
     speakers: int = 40
     chunk: str = "100ms"
-
-    def __post_init__(self) -> None:
-        for name in ("utterances", "seconds", "speakers"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"--{name} {getattr(self, name)}: must be above 0")
-        parse_duration(self.chunk, "--chunk")
 
 
 def write_log(
@@ -86,7 +80,7 @@ def _steps(
     rng: random.Random,
 ) -> list[Step]:
     """Two words are shown before they are committed."""
-    chunk = parse_duration(settings.chunk) * SAMPLE_RATE // 1000
+    chunk = parse_duration(settings.chunk, "--chunk") * SAMPLE_RATE // 1000
     steps: list[Step] = []
     final = 0
     for audio in [*range(chunk, n_samples, chunk), n_samples]:
@@ -117,10 +111,9 @@ def _vocabulary() -> list[str]:
     return sorted({word for row in rows for word in json.loads(row)["text"].split()})
 
 
-def bench_score(settings: ScoreSettings) -> dict[str, Any]:
-    """CPU seconds and peak MiB of scoring, CPU seconds of the draws."""
-    from streaming_asr import machine
-
+def bench(**options: Any) -> dict[str, Any]:
+    """CPU seconds and peak MiB of scoring, CPU seconds of the draws; options: of ScoreSettings."""
+    settings = ScoreSettings(**options)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         log = Path(folder) / "cell" / "events.jsonl"
         n_steps = write_log(log, settings)
@@ -128,7 +121,7 @@ def bench_score(settings: ScoreSettings) -> dict[str, Any]:
         draws = _draws(log)
     return {
         "settings": asdict(settings),
-        "machine": machine.machine(),
+        "machine": machine(),
         "n_steps": n_steps,
         "score": scoring,
         "bootstrap": draws,
@@ -165,7 +158,7 @@ def _draws(log: Path) -> dict[str, Any]:
     from streaming_asr.score.sample import Sample, differences
 
     sample = Sample.of([trace(utterance) for utterance in read_log(log).utterances])
-    found: dict[str, Any] = {"n_draws": N_RESAMPLES}
+    times: dict[str, Any] = {"n_draws": N_RESAMPLES}
     for drawn, each in (
         ("speakers", sample),
         ("utterances", replace(sample, speakers=[None] * len(sample.utts))),
@@ -174,8 +167,8 @@ def _draws(log: Path) -> dict[str, Any]:
         begin = time.process_time()
         clusters = other.clusters
         differences(clusters, [(each, other)])
-        found[drawn] = {"cpu_s": time.process_time() - begin, "of": str(clusters)}
-    return found
+        times[drawn] = {"cpu_s": time.process_time() - begin, "of": str(clusters)}
+    return times
 
 
 def show(result: dict[str, Any]) -> None:
