@@ -244,8 +244,8 @@ def hush_row(folder: str, audio_s: float, repeats: int = 5) -> Row:
         same,
         same and full_ms >= LESS * hush_ms,
         f"hush word, Whisper base's dimensions, {audio_s:g} s of audio: {mel.shape[-1] // 2} "
-        f"frames in place of {padded.shape[-1] // 2} take {full_ms / hush_ms:.1f} times less (target: "
-        f"at least {LESS:g}); `same`: transformers' own layers give these frames",
+        f"frames in place of {padded.shape[-1] // 2} take {full_ms / hush_ms:.1f} times less "
+        f"(target: at least {LESS:g}); `same`: transformers' own layers give these frames",
     )
 
 
