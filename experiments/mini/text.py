@@ -1,12 +1,10 @@
 """Sentences of the `mini` corpus: what is said, and the transcript as Whisper writes it.
 
-python -m experiments.mini.text --examples 20 --domain general
-python -m experiments.mini.text --count
+python -m experiments.mini.text    prints how many templates and words there are
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
 import re
@@ -360,28 +358,13 @@ def vocabulary(domain: str = "general", *, heldout: bool = False) -> set[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--examples", type=int, default=0, help="sentences to print")
-    parser.add_argument("--domain", choices=("general", "finance"), default="general")
-    parser.add_argument("--heldout", action="store_true")
-    parser.add_argument("--scrambled", action="store_true", help="words in no order")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", action="store_true", help="print sizes")
-    args = parser.parse_args()
-    rng = random.Random(args.seed)
-    for _ in range(args.examples):
-        if args.scrambled:
-            one = scrambled(rng)
-        else:
-            one = sentence(rng, domain=args.domain, heldout=args.heldout)
-        print(f"{one.template}: {one.written} | {one.spoken}")
-    if args.count:
-        general, finance = vocabulary(), vocabulary("finance")
-        print(f"templates: train {len(TRAIN)}, held out {len(HELD_OUT)}, finance {len(FINANCE)}")
-        print(f"words: train {len(general)}, held out {len(vocabulary(heldout=True))}")
-        further = len(words.SCRAMBLED_WORDS) + len(words.SCRAMBLED_NAMES)
-        print(f"words: only in scrambled sentences {further}")
-        print(f"words: finance {len(finance)}, of these not in train {len(finance - general)}")
+    """Print how many templates and words there are."""
+    general, finance = vocabulary(), vocabulary("finance")
+    print(f"templates: train {len(TRAIN)}, held out {len(HELD_OUT)}, finance {len(FINANCE)}")
+    print(f"words: train {len(general)}, held out {len(vocabulary(heldout=True))}")
+    further = len(words.SCRAMBLED_WORDS) + len(words.SCRAMBLED_NAMES)
+    print(f"words: only in scrambled sentences {further}")
+    print(f"words: finance {len(finance)}, of these not in train {len(finance - general)}")
 
 
 if __name__ == "__main__":
