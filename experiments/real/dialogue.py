@@ -216,8 +216,8 @@ def utterances(joined: Sequence[Joined], heard: dict[int, dict[str, Any]], out: 
         print(f"{out / name}: {len(rows)} utterances, {minutes:.1f} min, {speakers} speakers")
 
 
-def program(argv: Sequence[str] | None) -> None:
-    """The command, without its exit status."""
+def program(argv: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
     parser.add_argument("--limit", type=int, help="only so many recordings, to try it")
@@ -231,10 +231,5 @@ def program(argv: Sequence[str] | None) -> None:
     utterances(joined, heard, given.out)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return exit_status(partial(program, argv))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))

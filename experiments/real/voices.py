@@ -16,7 +16,6 @@ import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -124,8 +123,8 @@ def make(out: Path) -> None:
     (out / "voices.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
-def program(arguments: Sequence[str] | None) -> None:
-    """The command, without its exit status."""
+def program(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of the clips")
     given = parser.parse_args(arguments)
@@ -133,10 +132,5 @@ def program(arguments: Sequence[str] | None) -> None:
     make(given.out)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return exit_status(partial(program, arguments))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))

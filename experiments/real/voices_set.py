@@ -17,7 +17,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,8 +154,8 @@ def write(found: Iterator[Row], manifest: Path) -> tuple[int, int]:
     return len(lines), missing
 
 
-def program(argv: Sequence[str] | None) -> None:
-    """The command, without its exit status."""
+def program(argv: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
     parser.add_argument("--only", nargs="+", choices=sorted(SOURCES), default=sorted(SOURCES))
@@ -183,10 +182,5 @@ def program(argv: Sequence[str] | None) -> None:
         )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return exit_status(partial(program, argv))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))
