@@ -193,12 +193,5 @@ def _value(cell: Result, metric: str) -> float:
     return value
 
 
-def _published(axis: Axes, marks: Sequence[Mark]) -> list[Label]:
-    for mark in marks:
-        axis.plot(mark.x, mark.y, "o", markerfacecolor="none", color=INK, markersize=5,
-                  label=f"published: {mark.source}")  # fmt: skip
-    return [Label(mark.x, mark.y, mark.label, INK) for mark in marks]
-
-
 def _is_drawable(cell: Result) -> bool:
     return all(cell.metrics.get(name) is not None for name in FRONT)

@@ -22,7 +22,6 @@ import argparse
 import json
 import random
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ import numpy as np
 from streaming_asr.corpora import MINI, choose
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 from streaming_asr.metrics.accuracy import Errors, count, total
 from streaming_asr.text.normalise import light_key, normaliser
 from streaming_asr.utterance import Utterance
@@ -208,38 +208,6 @@ def measure(
     return result
 
 
-def table(result: dict[str, Any]) -> str:
-    """The figures as lines for the terminal."""
-    both = [result["padded"], result["unpadded"]]
-    lines = [
-        f"{result['model']}, {result['split']}: {result['n_utterances']} utterances, "
-        f"{result['n_cuts']} cuts, {both[0]['cut']['n_inside_a_word']} of them inside a word",
-        f"{'%':<46}{'padded':>10}{'unpadded':>10}",
-    ]
-
-    def row(name: str, *path: Any) -> None:
-        cells = []
-        for value in both:
-            for key in path:
-                value = value[key]
-            cells.append("-" if value is None else f"{value:.2f}")
-        lines.append(f"{name:<46}{cells[0]:>10}{cells[1]:>10}")
-
-    row("WER, whole utterances", "whole", "wer")
-    row("last word wrong, whole utterances", "whole", "last_word_wrong")
-    row("WER, cut audio, against the words that ended", "cut", "wer")
-    for name in OUTCOMES:
-        row(f"cut inside a word: {name}", "cut", name)
-    row("cut inside a word: runs on", "cut", "runs_on")
-    for i, part in enumerate(both[0]["cut"]["by_share_heard"]):
-        span = f"{100 * part['from']:.0f}-{100 * part['to']:.0f} % heard (n {part['n']})"
-        for name in OUTCOMES[:3]:
-            row(f"  {span}: {name}", "cut", "by_share_heard", i, name)
-    for name in both[0]["empty"]:
-        row(f"10 s of {name}: with words", "empty", name, "with_words")
-    return "\n".join(lines)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -255,7 +223,6 @@ def main() -> int:
 
     from streaming_asr.whisper.load import load_whisper
 
-    began = time.perf_counter()
     try:
         whisper = load_whisper(args.model)
         result = {"model": args.model} | measure(
@@ -268,12 +235,10 @@ def main() -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(table(result))
-    print(f"({time.perf_counter() - began:.0f} s)")
+    text = json.dumps(result, indent=2) + "\n"
+    print(text)
     if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(result, indent=2) + "\n")
-        print(f"written to {args.out}")
+        write_text(args.out, text)
     return 0
 
 

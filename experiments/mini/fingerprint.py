@@ -76,14 +76,11 @@ def _summary(rows: list[list[object]]) -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--write", action="store_true", help="make fingerprint.json anew")
-    parser.add_argument("--only", default="", help="cells whose overrides contain this text")
     arguments = parser.parse_args()
     known = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     different = 0
     for overrides in cells():
         name = " ".join(overrides)
-        if arguments.only not in name:
-            continue
         with tempfile.TemporaryDirectory() as output:
             found = run(overrides, output)
         before = known.get(name, {})

