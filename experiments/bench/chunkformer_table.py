@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from experiments.bench.frame import console, print_lines, table, verdict
@@ -9,6 +10,7 @@ from experiments.bench.frame import console, print_lines, table, verdict
 FASTER, SMALLER = 3.0, 1.5  # at least: masked batch against padded
 LOOP = 2.0  # at least: masks against a loop over the audios
 EXACT = 1e-4  # at most: largest difference of two answers
+PACKAGE = "chunkformer==1.2.2"
 GROWTH_MIB = 32.0  # at most: the last hour above the first
 
 
@@ -43,73 +45,62 @@ def batch_table(result: dict[str, Any]) -> Any:
 def verdicts(result: dict[str, Any]) -> list[str]:
     """One sentence per target: what was to be reached and what was."""
     lines: list[str] = []
-    if "masked" in result:
-        same = result["masked"]["difference"]
-        for part, kinds in result["masked"]["rows"].items():
-            faster = kinds["padded"]["seconds"] / kinds["masked"]["seconds"]
-            smaller = kinds["padded"]["mib"] / max(kinds["masked"]["mib"], 1e-9)
-            lines += [
-                verdict(
-                    faster >= FASTER,
-                    f"masked batch, {part}: {faster:.2f} times as fast as padded (target: at least "
-                    f"{FASTER:g})",
-                ),
-                verdict(
-                    smaller >= SMALLER,
-                    f"masked batch, {part}: padded takes {smaller:.2f} times the memory (target: "
-                    f"at least {SMALLER:g})",
-                ),
-            ]
-        lines.append(verdict(same <= EXACT, f"masked and padded batch differ by {same:.1e}"))
-    if "loop" in result:
-        row, settings = result["loop"], result["settings"]
-        gain = row["loop_s"] / row["masked_s"]
-        what = f"{settings['audios']:g} audios of {settings['audio_s']:g} s"
-        lines += [
-            verdict(
-                gain >= LOOP,
-                f"{what}: masks {row['masked_s']:.2f} s, a loop over the audios in every layer "
-                f"{row['loop_s']:.2f} s, {gain:.2f} times as long (target: at least {LOOP:g}; the "
-                "paper's 2.5 are a GPU's)",
-            ),
-            f"         {what}, one after the other: {row['one_by_one_s']:.2f} s, "
-            f"{row['one_by_one_s'] / row['masked_s']:.2f} times as long",
-            verdict(
-                row["difference"] <= EXACT, f"masks and loop differ by {row['difference']:.1e}"
-            ),
-        ]
-    if "author" in result:
-        row = result["author"]
-        if row is None:
-            lines.append(
-                "not run  the author's package is not installed: "
-                "pip install --no-deps chunkformer==1.2.2"
-            )
-        else:
-            gain = row["author_s"] / row["ours_s"]
-            lines += [
-                verdict(
-                    gain >= 1,
-                    f"author's package {row['author_s']:.2f} s, ours {row['ours_s']:.2f} s: "
-                    f"{gain:.2f} times as fast (target: at least 1)",
-                ),
-                verdict(
-                    row["difference"] <= EXACT,
-                    f"ours and the author's package differ by {row['difference']:.1e}",
-                ),
-            ]
+    for part, told in (("masked", _masked), ("loop", _loop), ("author", _author)):
+        if part in result:
+            lines += told(result)
     if "endless" in result:
         row = result["endless"]
         growth = row["growth_mib_by_hour"]
         grown = growth[-1] - growth[0] if growth else 0.0
         by_hour = ", ".join(f"{mib:.0f}" for mib in growth)
-        lines.append(
-            verdict(
-                grown <= GROWTH_MIB,
-                f"{row['hours']:.3g} hours from a file of {row['file_mib']:.0f} MiB in "
-                f"{row['elapsed_s']:.0f} s (RTF {row['rtf']:.4f}): resident "
-                f"{row['resident_mib']:.0f} MiB after 5 minutes, largest growth by hour {by_hour} "
-                f"MiB (target: last hour at most {GROWTH_MIB:g} above the first)",
-            )
+        text = (
+            f"{row['hours']:.3g} hours from a file of {row['file_mib']:.0f} MiB in "
+            f"{row['elapsed_s']:.0f} s (RTF {row['rtf']:.4f}): resident "
+            f"{row['resident_mib']:.0f} MiB after 5 minutes, largest growth by hour {by_hour} "
+            f"MiB (target: last hour at most {GROWTH_MIB:g} above the first)"
         )
+        lines.append(verdict(grown <= GROWTH_MIB, text))
     return lines
+
+
+def _equal(what: str, difference: float) -> str:
+    return verdict(difference <= EXACT, f"{what} differ by {difference:.1e}")
+
+
+def _masked(result: dict[str, Any]) -> Iterator[str]:
+    for part, kinds in result["masked"]["rows"].items():
+        padded, masked = kinds["padded"], kinds["masked"]
+        faster = padded["seconds"] / masked["seconds"]
+        text = f"{faster:.2f} times as fast as padded (target: at least {FASTER:g})"
+        yield verdict(faster >= FASTER, f"masked batch, {part}: {text}")
+        smaller = padded["mib"] / max(masked["mib"], 1e-9)
+        text = f"padded takes {smaller:.2f} times the memory (target: at least {SMALLER:g})"
+        yield verdict(smaller >= SMALLER, f"masked batch, {part}: {text}")
+    yield _equal("masked and padded batch", result["masked"]["difference"])
+
+
+def _loop(result: dict[str, Any]) -> Iterator[str]:
+    row, settings = result["loop"], result["settings"]
+    gain = row["loop_s"] / row["masked_s"]
+    what = f"{settings['audios']:g} audios of {settings['audio_s']:g} s"
+    yield verdict(
+        gain >= LOOP,
+        f"{what}: masks {row['masked_s']:.2f} s, a loop over the audios in every layer "
+        f"{row['loop_s']:.2f} s, {gain:.2f} times as long (target: at least {LOOP:g}; the paper's "
+        "2.5 are a GPU's)",
+    )
+    slower = row["one_by_one_s"] / row["masked_s"]
+    text = f"{row['one_by_one_s']:.2f} s, {slower:.2f} times as long"
+    yield f"         {what}, one after the other: {text}"
+    yield _equal("masks and loop", row["difference"])
+
+
+def _author(result: dict[str, Any]) -> Iterator[str]:
+    row = result["author"]
+    if row is None:
+        yield "not run  the author's package is not installed: pip install --no-deps " + PACKAGE
+        return
+    gain = row["author_s"] / row["ours_s"]
+    text = f"author's package {row['author_s']:.2f} s, ours {row['ours_s']:.2f} s: {gain:.2f} times"
+    yield verdict(gain >= 1, f"{text} as fast (target: at least 1)")
+    yield _equal("ours and the author's package", row["difference"])

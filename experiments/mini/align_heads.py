@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from streaming_asr.whisper.load import Whisper
 
 TOLERANCE_S = 0.2
-N_SHOWN = 12  # single heads in the table
 
 
 @dataclass
@@ -268,11 +267,6 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
     def row(name: str, value: Score) -> None:
         say(f"{name:<44} {value.share:>10.1f} % {1000 * value.error_s:>8.0f} ms")
 
-    singles = sorted(enumerate(score_each(held_out)), key=lambda item: item[1].key, reverse=True)
-    for head, value in singles[:N_SHOWN]:
-        row(f"head {list(pair(head))}", value)
-    if len(singles) > N_SHOWN:
-        row(f"head {list(pair(singles[-1][0]))}, the worst of {len(singles)}", singles[-1][1])
     row(
         "all heads of the last half of the layers",
         score_set(held_out, range(n_layers // 2 * n_heads, n_layers * n_heads)),

@@ -280,13 +280,8 @@ def sentence(rng: random.Random, *, domain: str = "general", heldout: bool = Fal
     """Draw one utterance of 6 to 22 spoken words.
 
     A held-out one has a held-out template (half of the time) or at least one held-out word in a
-    training template. Raises ValueError for an unknown domain, and for held-out finance, which
-    does not exist.
+    training template. `domain` is general or finance, which has nothing held out.
     """
-    if domain not in ("general", "finance"):
-        raise ValueError(f"domain {domain!r} is unknown; give 'general' or 'finance'")
-    if domain == "finance" and heldout:
-        raise ValueError("finance has no held-out material; give heldout=False")
     plain = FINANCE if domain == "finance" else TRAIN
     while True:
         chosen: frozenset[int] = frozenset()
