@@ -5,7 +5,6 @@ frame               what they share: clocks, processes, tables, verdicts
 models              random weights of published dimensions, made-up audio
 settings, step, step_table, naive
                     WhisperRT's step beside a naive baseline
-score               scoring a large log, drawing an interval
 methods, policy_cost, u2, plain_ctc
                     what a method adds to the model below it
 memory              whether memory stays bounded

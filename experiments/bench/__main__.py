@@ -59,11 +59,6 @@ only the dimensions are Whisper's. experiments/bench/README.md says what is meas
             "device": "cpu",
         },
     ),
-    "score": Command(
-        "time and memory of scoring a large log, time of an interval's draws",
-        "Scores a made-up log on one thread, and times the draws of an interval.",
-        {"utterances": 2600, "seconds": 7.0, "speakers": 40, "chunk": "100ms"},
-    ),
     "methods": Command(
         "what a method adds to the model below it, beside a baseline",
         """\

@@ -12,11 +12,9 @@ import pytest
 from tiny import tiny_folder
 
 from experiments.bench import __main__ as bench
-from experiments.bench.score import ScoreSettings, write_log
 from experiments.bench.settings import StepSettings, n_text_tokens
 from experiments.bench.step_table import show, verdicts
 from streaming_asr.errors import UserError
-from streaming_asr.score import score_folder
 
 
 def settings(at: tuple[int, ...] = (6,), chunk: str = "300ms") -> StepSettings:
@@ -202,38 +200,6 @@ def test_help_teaches_without_torch() -> None:
     )
     assert asked.returncode == 0, asked.stderr
     assert "python -m experiments.bench step --model tiny" in asked.stdout
-
-
-def test_the_score_bench_measures_a_log_of_the_size_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "score.json"
-    options = ["--utterances", "24", "--seconds", "2", "--speakers", "12", "--json", str(out)]
-    assert bench.main(["score", *options]) == 0
-    found = json.loads(out.read_text())
-    assert found["n_steps"] == 24 * 20
-    assert found["score"]["peak_mib"] > 20  # Python alone takes as much
-    assert found["bootstrap"]["speakers"]["of"] == "12 speakers"
-    assert found["bootstrap"]["utterances"]["of"] == "24 utterances"
-    printed = capsys.readouterr().out
-    assert "24 utterances of 2 s, chunks of 100ms, 480 steps" in printed
-    assert "target" not in printed  # they are for a log of full size
-
-
-def test_a_made_up_log_is_scored_as_it_was_made(tmp_path: Path) -> None:
-    settings = ScoreSettings(utterances=30, seconds=5, speakers=3)
-    write_log(tmp_path / "cell" / "events.jsonl", settings)
-    result = score_folder(tmp_path / "cell")
-    assert result["n_utterances"] == 30 and result["n_failed"] == 0
-    assert 1 < result["metrics"]["wer"] < 15
-    assert result["metrics"]["normalised_erasure"] > 0.2
-    assert result["metrics"]["word_latency_coverage"] > 85
-
-
-def test_wrong_sizes_of_the_score_bench_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for option, told in (("--utterances=0", "--utterances 0: a number"), ("--chunk=5", "a unit")):
-        assert bench.main(["score", option]) == 2
-        assert told in capsys.readouterr().err
 
 
 # -- what a method adds, and whether memory stays bounded ---------------------------------------
