@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.bench.frame import console, print_lines, table, verdict
+from experiments.bench.frame import table, verdict
+from streaming_asr.terminal import console
 
 FASTER, SMALLER = 3.0, 1.5  # at least: masked batch against padded
 LOOP = 2.0  # at least: masks against a loop over the audios
@@ -17,7 +18,7 @@ GROWTH_MIB = 32.0  # at most: the last hour above the first
 def show(result: dict[str, Any]) -> None:
     """Print everything."""
     settings, on = result["settings"], result["machine"]
-    out = console()
+    out = console(130)
     out.print(
         f"ChunkFormer {settings['size']}, random weights, context 64, 128, 128, "
         f"{settings['threads']} thread(s) of {on.get('gpu', on['cpu'])}, {result['clock']}, "
@@ -25,7 +26,7 @@ def show(result: dict[str, Any]) -> None:
     )
     if "masked" in result:
         out.print(batch_table(result))
-    print_lines(out, verdicts(result))
+    out.print(*verdicts(result), sep="\n", soft_wrap=True)
 
 
 def batch_table(result: dict[str, Any]) -> Any:

@@ -11,13 +11,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
 PARTS = ("feature", "encode", "decode", "total")
 Times = dict[str, float]
 """Milliseconds by part. What is in no part (policy, words) is in the total."""
-COLOURS = {"reached": "green", "missed": "red"}
 
 
 class Meter:
@@ -91,14 +89,6 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
         return own.submit(function, *arguments).result()
 
 
-def console() -> Console:
-    """Standard output, 130 columns wide where it is no terminal."""
-    from rich.console import Console
-
-    terminal = Console(highlight=False)
-    return terminal if terminal.is_terminal else Console(highlight=False, width=130)
-
-
 def table(title: str, headings: Iterable[str], n_text: int = 1) -> Table:
     """An empty table; all columns but the first `n_text` are numbers."""
     from rich.table import Table
@@ -111,13 +101,4 @@ def table(title: str, headings: Iterable[str], n_text: int = 1) -> Table:
 
 def verdict(reached: bool, text: str) -> str:
     """One line: `reached` or `missed`, and what was to be reached."""
-    return f"{'reached' if reached else 'missed ':9}{text}"
-
-
-def print_lines(on: Console, lines: Iterable[str]) -> None:
-    """Prints each line unbroken; the first word of a verdict is coloured."""
-    for line in lines:
-        word = line.split(" ", 1)[0]
-        if word in COLOURS:
-            line = f"[{COLOURS[word]}]{word}[/]{line[len(word) :]}"
-        on.print(line, soft_wrap=True)
+    return f"{'reached' if reached else 'missed':9}{text}"

@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from experiments.bench.frame import console, in_own_process, print_lines, table, verdict
+from experiments.bench.frame import in_own_process, table, verdict
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.terminal import console
 
 GROWTH = 0.05  # below
 MINUTE_S = 60.0
@@ -91,7 +92,7 @@ def bench(method: Sequence[str], chunk: str, split: str, rest: Sequence[str]) ->
 
 def show(result: dict[str, Any]) -> None:
     """Print the table and one sentence per method."""
-    out = console()
+    out = console(130)
     shown = table(
         f"Resident set in MiB, mini {result['split']}, chunks of {result['chunk']}",
         ("method", "minutes", "2nd minute", "last minute", "peak", "RTF"),
@@ -105,14 +106,9 @@ def show(result: dict[str, Any]) -> None:
             f"{row['rtf']:.2f}",
         )
     out.print(shown)
-    print_lines(
-        out,
-        [
-            verdict(
-                row["growth"] < GROWTH,
-                f"{name}: {100 * row['growth']:+.1f} % from the second minute to the last, at the "
-                f"peak {100 * row['peak_growth']:+.1f} % (target: under {100 * GROWTH:g} %)",
-            )
-            for name, row in result["rows"].items()
-        ],
-    )
+    for name, row in result["rows"].items():
+        text = (
+            f"{name}: {100 * row['growth']:+.1f} % from the second minute to the last, at the "
+            f"peak {100 * row['peak_growth']:+.1f} % (target: under {100 * GROWTH:g} %)"
+        )
+        out.print(verdict(row["growth"] < GROWTH, text), soft_wrap=True)

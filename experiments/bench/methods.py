@@ -14,18 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.bench.frame import (
-    alternated_ms,
-    console,
-    print_lines,
-    table,
-    threads,
-    verdict,
-)
+from experiments.bench.frame import alternated_ms, table, threads, verdict
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.machine import machine, versions
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.terminal import console
 
 N_TOKENS = 60
 SPEED_UP = 10.0  # at least, AlignAtt's decision at 60 tokens
@@ -270,7 +264,7 @@ def bench(rest: Sequence[str]) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> None:
     """Print the table and one sentence per target."""
-    out = console()
+    out = console(130)
     title = f"Milliseconds of CPU time, one thread of {result['machine']['cpu']}"
     shown = table(title, ("", "baseline", "ours", "baseline", "same answers"), n_text=2)
     for row in result["rows"].values():
@@ -282,5 +276,5 @@ def show(result: dict[str, Any]) -> None:
             "yes" if row["same"] else "[red]NO[/]",
         )
     out.print(shown)
-    rows = result["rows"].values()
-    print_lines(out, [verdict(row["reached"], row["verdict"]) for row in rows])
+    for row in result["rows"].values():
+        out.print(verdict(row["reached"], row["verdict"]), soft_wrap=True)

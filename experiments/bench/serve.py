@@ -29,11 +29,12 @@ from typing import Any
 import numpy as np
 import psutil
 
-from experiments.bench.frame import console, print_lines, verdict
+from experiments.bench.frame import verdict
 from streaming_asr.config.build import build
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.terminal import console
 
 LAG_S = 1.0
 RSS_GROWTH = 0.05
@@ -111,7 +112,7 @@ def _capacity(address: str, speech: Samples, most: int) -> dict[str, Any]:
         with suppress(TimeoutError):  # a server that is so slow does not fit
             lags = asyncio.run(asyncio.wait_for(_sessions(address, speech, n), most_s))
         tried[n] = float(np.percentile(lags, 95)) if lags else float("inf")
-        console().print(f"  {n} sessions: p95 lag {tried[n]:.2f} s")
+        console(130).print(f"  {n} sessions: p95 lag {tried[n]:.2f} s")
         return tried[n] < LAG_S
 
     low, high = 0, 1
@@ -231,4 +232,4 @@ def show(result: dict[str, Any]) -> None:
                 f"{after['threads']}, open sessions {after['sessions']}",
             ),
         ]
-    print_lines(console(), lines)
+    console(130).print(*lines, sep="\n", soft_wrap=True)

@@ -22,15 +22,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from experiments.bench.frame import (
-    Meter,
-    console,
-    in_own_process,
-    print_lines,
-    table,
-    threads,
-    verdict,
-)
+from experiments.bench.frame import Meter, in_own_process, table, threads, verdict
 from experiments.bench.models import random_whisper, synthetic_audio
 from experiments.bench.settings import AROUND, StepSettings
 from experiments.bench.step import StreamRun, around, run_streams
@@ -41,6 +33,7 @@ from streaming_asr.methods.star import Star
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
 from streaming_asr.methods.star.network import compressor
 from streaming_asr.methods.star.semantic import SemanticEncoder
+from streaming_asr.terminal import console
 from streaming_asr.whisper.features import FRAME_SAMPLES
 
 RATES = (None, 2, 5, 10, 20)
@@ -117,7 +110,8 @@ def measure(n_frames: int, rate: int | None, attention: str) -> dict[str, float]
             hidden = decoder.forward(tokens, heard.vectors, heard.scores, visible)
             loss = decoder.logits(hidden).logsumexp(-1).sum()
         peak = meter.peak_bytes()
-    parameters = [*encoder.parameters(), *_decoder_weights(decoder)]
+    parameters = [*encoder.parameters(), decoder.embedding]
+    parameters += [p for layer in decoder.layers for p in layer.parameters()]
     n_vectors = len(heard.vectors)
     del loss, hidden, heard
     weights = sum(p.numel() * p.element_size() for p in parameters)
@@ -127,11 +121,6 @@ def measure(n_frames: int, rate: int | None, attention: str) -> dict[str, float]
         "pass_mib": (weights + peak) / 2**20,
         "stream_mib": held / 2**20,
     }
-
-
-def _decoder_weights(decoder: AnchorDecoder) -> list[torch.Tensor]:
-    layers = [p for layer in decoder.layers for p in layer.parameters()]
-    return [*layers, decoder.embedding]
 
 
 @torch.inference_mode()
@@ -236,7 +225,7 @@ def bench_steps(model: str, at: tuple[int, ...], repeats: int) -> dict[str, Any]
 
 def show(result: dict[str, Any]) -> None:
     """Print everything."""
-    out = console()
+    out = console(130)
     if "memory" in result:
         for part, what in (("pass_mib", "one pass"), ("stream_mib", "a stream's state")):
             title = f"Memory of {what}, {result['attention']} attention; 100 %: no compression"
@@ -259,7 +248,7 @@ def show(result: dict[str, Any]) -> None:
         out.print(shown)
         same = "the same tokens" if step["same_tokens"] else "NOT the same tokens"
         out.print(f"{same} from both ({step['n_tokens']}, {step['n_different_tokens']} kinds)")
-        print_lines(out, verdicts(step))
+        out.print(*verdicts(step), sep="\n", soft_wrap=True)
 
 
 def verdicts(step: dict[str, Any]) -> list[str]:

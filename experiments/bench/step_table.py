@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.bench.frame import console, print_lines, table, verdict
+from experiments.bench.frame import table, verdict
+from streaming_asr.terminal import console
 
 SPEED_UP = {30: 3.0, 97: 6.0}  # at least, for base
 ENCODER_GROWTH = 1.1  # at most, chunk 97 against 5, for base
@@ -15,11 +16,11 @@ HARNESS_SHARE = 0.02  # below
 
 def show(result: dict[str, Any]) -> None:
     """Print everything."""
-    out = console()
+    out = console(130)
     out.print(_head(result))
     out.print(_steps(result))
     out.print(_batches(result))
-    print_lines(out, [*_notes(result), *verdicts(result)])
+    out.print(*_notes(result), *verdicts(result), sep="\n", soft_wrap=True)
 
 
 def verdicts(result: dict[str, Any]) -> list[str]:

@@ -214,10 +214,8 @@ def main() -> int:
     )
     parser.add_argument("--model", required=True, help="Hugging Face folder")
     parser.add_argument("--split", default="clean")
-    parser.add_argument("--data", type=Path, default=MINI, help="folder of SPLIT.jsonl")
     parser.add_argument("--limit", type=int, help="so many utterances")
     parser.add_argument("--cuts", type=int, default=3, help="per utterance")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="JSON file for the figures")
     args = parser.parse_args()
 
@@ -227,10 +225,9 @@ def main() -> int:
         whisper = load_whisper(args.model)
         result = {"model": args.model} | measure(
             whisper,
-            args.data / f"{args.split}.jsonl",
+            MINI / f"{args.split}.jsonl",
             limit=args.limit,
             n_cuts=args.cuts,
-            seed=args.seed,
         )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

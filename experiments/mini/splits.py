@@ -163,7 +163,7 @@ def _long(out: Path, clean: Sequence[dict], seed: int) -> None:
     _write(out / "long600.jsonl", [compose("long600", mixed, MEMORY_S, rng)])
 
 
-def build(out: Path, seed: int) -> None:
+def build(out: Path, seed: int = 0) -> None:
     """Write all splits below ``out``."""
     began = time.time()
     drawer, rng = _Drawer(seed), random.Random(f"speakers/{seed}")
@@ -191,9 +191,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
-    build(args.out, args.seed)
+    build(args.out)
 
 
 if __name__ == "__main__":
