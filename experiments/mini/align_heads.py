@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from streaming_asr.whisper.load import Whisper
 
 TOLERANCE_S = 0.2
+MAX_HEADS = 10
 
 
 @dataclass
@@ -60,7 +61,6 @@ class AlignHeadsConfig:
     model: Any = field(default_factory=dict)
     data: Any = field(default_factory=lambda: {"split": "dev"})
     limit: int | None = 100
-    max_heads: int = 10
     write: bool = True
     device: str = "cpu"
     hydra: Any = field(  # nothing but the result is written
@@ -225,9 +225,8 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
 
     Raises UserError for a model or corpus that is missing or without word times.
     """
-    for key in ("limit", "max_heads"):
-        if config[key] is not None and config[key] < 1:
-            raise UserError(f"{key}={config[key]}: must be 1 or more; leave it out for its default")
+    if config.limit is not None and config.limit < 1:
+        raise UserError(f"limit={config.limit}: must be 1 or more; leave it out for its default")
     OmegaConf.resolve(config)
     utterances = timed_utterances(config.data, config.limit)
     if sum(bool(utterance.words) for utterance in utterances) < 2:
@@ -248,7 +247,7 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
             f"{whisper.context_s:g} s and {whisper.max_tokens} tokens; give shorter ones"
         )
     held_out, training = examples[1::2], examples[::2]
-    found = select(training, held_out, config.max_heads)
+    found = select(training, held_out, MAX_HEADS)
 
     n_heads = whisper.config.decoder_attention_heads
     n_layers = whisper.config.decoder_layers

@@ -224,7 +224,7 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args(argv)
     for package in (STEEL_SKY, AMAZON_QUEEN):
-        print(f"{package}: {package.holds}; {package.licence}")
+        print(f"{package}: {package.licence}")
     joined = join(lines(cache_root()))[: given.limit]
     given.out.mkdir(parents=True, exist_ok=True)
     heard = labels(joined, given.out / "labels.jsonl", given.processes)

@@ -54,7 +54,7 @@ def program(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="the manifest")
     given = parser.parse_args(arguments)
     for package in (AUSTEN, DICKENS):
-        print(f"{package}: {package.holds}; {package.licence}")
+        print(f"{package}: {package.licence}")
     print(f"{write_manifest(readers(cache_root()), given.out)} recordings in {given.out}")
 
 

@@ -70,7 +70,6 @@ class Source:
 
     repositories: Sequence[str]
     rows: Callable[[Path], Iterator[Row]]
-    holds: str
     licence: str
 
 
@@ -86,13 +85,11 @@ SOURCES = {
             "cv-corpus-19.0-delta-2024-09-13/en",
         ),
         of_tables,
-        "read sentences of Common Voice's deltas 13, 18, 19 and 20",
         "CC0",
     ),
     "common_voice_v1": Source(
         ("leeyide96/transcription-generator@7139829445492a9ec7807f8d95894cfc2989d587:asr/data",),
         of_first_version,
-        "Common Voice's first version, cv-valid-dev",
         "CC0",
     ),
     "librispeech_train_251": Source(
@@ -101,7 +98,6 @@ SOURCES = {
             "audio_data/librispeech_train-clean-100",
         ),
         of_readers,
-        "a recording of each reader of LibriSpeech's train-clean-100, without texts",
         "CC BY 4.0",
     ),
 }
@@ -162,8 +158,8 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--from", type=Path, dest="folder", help="where the speech lies already")
     given = parser.parse_args(argv)
     for name in given.only:
-        source, manifest = SOURCES[name], given.out / name / "train.jsonl"
-        print(f"{name}: {source.holds}; {source.licence}", flush=True)
+        manifest = given.out / name / "train.jsonl"
+        print(f"{name}: {SOURCES[name].licence}", flush=True)
         if not manifest.is_file():
             found = (
                 fetched(name, given.out / name / "source")

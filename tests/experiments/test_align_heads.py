@@ -186,7 +186,7 @@ def test_a_corpus_without_word_times_is_refused(model: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("max_heads=0", "max_heads=0: must be 1 or more"),
+        ("limit=0", "limit=0: must be 1 or more"),
         ("model.path=./gone", "there is no such folder"),
     ],
 )

@@ -43,7 +43,7 @@ from streaming_asr.errors import UserError
 
 
 def package(content: bytes, registry: str = "PyPI", name: str = "spoken") -> Package:
-    return Package(registry, name, "1.0", hashlib.sha256(content).hexdigest(), "words", "free")
+    return Package(registry, name, "1.0", hashlib.sha256(content).hexdigest(), "free")
 
 
 def wheel(**files: str) -> bytes:
