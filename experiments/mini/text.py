@@ -45,11 +45,6 @@ class Sentence:
         return " ".join(itertools.chain.from_iterable(u.spoken for u in self.units))
 
 
-def _small(rng: random.Random) -> list[Unit]:
-    n = rng.randint(2, 9)
-    return [Unit(say.write_cardinal(n), say.cardinal(n))]
-
-
 def _number(low: int, high: int, step: int = 1) -> Callable[[random.Random], list[Unit]]:
     def draw(rng: random.Random) -> list[Unit]:
         n = rng.randrange(low, high, step)
@@ -154,7 +149,7 @@ def _millions(rng: random.Random) -> list[Unit]:
 
 
 NUMBERS: dict[str, Callable[[random.Random], list[Unit]]] = {
-    "small": _small,
+    "small": _number(2, 10),
     "num": _number(10, 100),
     "bignum": _number(100, 1000),
     "big": _number(20, 990),

@@ -99,6 +99,7 @@ def spoken(
 def make(out: Path) -> None:
     """Writes out/audio and out/voices.jsonl."""
     root = cache_root()
+    obtain_all(root)
     left = ordered(of_late(root), SALT)
     speaker = Speaker(root)
     (out / "audio").mkdir(parents=True, exist_ok=True)
@@ -128,7 +129,6 @@ def program(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of the clips")
     given = parser.parse_args(arguments)
-    obtain_all(cache_root())
     make(given.out)
 
 
