@@ -63,6 +63,7 @@ def test_each_step_reads_what_one_before_it_makes(places: Places) -> None:
 
 
 def test_every_training_command_composes() -> None:
+    import experiments.mini.align_heads  # noqa: F401 (each registers its schema)
     import streaming_asr.train  # noqa: F401
     from streaming_asr.config.compose import compose_raw
 
