@@ -25,7 +25,7 @@ def show(result: dict[str, Any]) -> None:
 
 def verdicts(result: dict[str, Any]) -> list[str]:
     """One sentence per target that applies: what was to be reached and what was."""
-    lines = []
+    lines: list[str] = []
     for model in result["models"]:
         if result["settings"]["chunk"] == "300ms":
             lines += _at_300_ms(model)
