@@ -26,9 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--figure",
         action="append",
         default=[],
-        metavar="[KIND=]FILE",
-        help="draw pareto (the default), arwer, rtf or parts into a .svg, .png or .pdf; may be "
-        "given several times",
+        type=Path,
+        metavar="FILE",
+        help="draw WER against latency into a .svg, .png or .pdf; may be given several times",
     )
     parser.add_argument(
         "--table",
@@ -52,11 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write(arguments: argparse.Namespace) -> None:
-    for asked in arguments.figure:
-        kind, _, file = asked.partition("=")
-        if not (file and kind.isalpha()):  # the path may hold a = as well
-            kind, file = "pareto", asked
-        print(f"figure: {draw(arguments.folder, Path(file), kind, arguments.marks)}")
+    for path in arguments.figure:
+        print(f"figure: {draw(arguments.folder, path, arguments.marks)}")
     for path in arguments.table:
         names = [name.strip() for name in (arguments.metrics or "").split(",") if name.strip()]
         print(f"table: {write_table(arguments.folder, path, names or None)}")

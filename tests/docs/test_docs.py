@@ -142,10 +142,10 @@ def call(program: str, words: list[str]) -> int:
 MODULES = {"experiments.papers": "experiments.papers.compare"}
 READERS = (
     *("report", "score", "list", "doctor", "capacity"),
-    *(f"experiments.{name}" for name in ("papers", "figures", "capacity", "mini.rebuild")),
+    *(f"experiments.{name}" for name in ("papers", "figures", "mini.rebuild")),
 )
 # Other tools, pages' stand-ins, what a sweep of two methods has not, a server, hours.
-ASKS = r"import |\.\.\.|\[|my_chunks|longform|--traces|compare method=|ME$|--install"
+ASKS = r"import |\.\.\.|\[|my_chunks|longform|--traces|compare method=|ME$"
 READING = sorted(
     {
         (name_of(program), given)

@@ -16,7 +16,6 @@ from safetensors.torch import save_file
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
-from experiments.bench.profile import measure, splits
 from streaming_asr.config.build import new_method
 from streaming_asr.corpora import MINI, Mini
 from streaming_asr.errors import UserError
@@ -434,45 +433,8 @@ def test_ten_minutes_in_chunks_keep_no_more_than_the_context():
 
 
 def test_the_bench_compares_equal_frames_and_the_short_encoder_is_cheaper():
-    from experiments.bench import hush as bench
+    from experiments.bench.methods import hush_row
 
-    cost = bench.measure(FOLDER, audio_s=1.0, repeats=1)
-    assert cost.same and (cost.n_frames, cost.n_full) == (75, 200)
-    assert cost.hush_ms > 0 and cost.full_ms > 0
-
-
-# -- the profile --------------------------------------------------------------------------------
-
-
-def test_the_splits_of_the_cores():
-    assert splits(1) == splits(2) == ["none", "1:1"]
-    assert splits(4) == ["none", "1:1", "1:2", "1:3", "2:1", "2:2", "3:1"]
-
-
-def test_the_profile_prints_the_split_of_the_lowest_latency(monkeypatch, capsys):
-    from experiments.bench import profile
-
-    options = [f"model.path={FOLDER}", "method.weights=none", "method.padding=zeros"]
-    latency = {"none": 0.5, "1:1": 0.25, "1:2": 0.75, "2:1": 0.25}
-    monkeypatch.setattr(
-        profile,
-        "measure",
-        lambda overrides, pipeline, n_cores, limit: profile.Measured(
-            pipeline, latency[pipeline], 0.1, 20.0
-        ),
-    )
-    assert profile.main([*options, "--cores", "3"]) == 0
-    assert "best: method.pipeline=1:1" in capsys.readouterr().out
-    assert profile.main([*options, "--limit", "0"]) == 2
-    monkeypatch.setattr(profile, "measure", lambda *_: None)
-    assert profile.main(options) == 2
-    assert "word times" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_setting_is_measured_best_effort():
-    measured = measure(
-        ["method.weights=none", "method.padding=zeros", "method.beam=0"], "none", 1, limit=1
-    )
-    assert measured is not None
-    assert measured.pipeline == "none" and measured.rtf > 0
+    row = hush_row(FOLDER, audio_s=1.0, repeats=1)
+    assert row.same and "75 frames in place of 200 take" in row.verdict
+    assert row.ours_ms > 0 and row.baseline_ms > 0
