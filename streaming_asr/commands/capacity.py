@@ -71,7 +71,7 @@ class Row:
     def texts(self) -> list[str]:
         """Return the row as the table shows it, in the order of `HEADS`."""
         fewest = self.found[0]
-        load, lag = (f"{fewest.load:.2f}", f"{fewest.p95[0]:.2f}") if fewest else ("–", "–")
+        load, lag = (f"{fewest.load:.2f}", f"{fewest.p95:.2f}") if fewest else ("–", "–")
         label, _, model, chunk, split, _ = self.place
         alone, runs = f"{self.alone:.3f}", str(len(self.found))
         return [label, model, chunk, split, self.streams, load, lag, alone, runs]
