@@ -162,7 +162,7 @@ def _draws(log: Path) -> dict[str, Any]:
 
     from streaming_asr.events.log import read_log
     from streaming_asr.metrics import trace
-    from streaming_asr.score.sample import Sample, differences
+    from streaming_asr.score.sample import Sample, difference
 
     sample = Sample.of([trace(utterance) for utterance in read_log(log).utterances])
     found: dict[str, Any] = {"n_draws": N_RESAMPLES}
@@ -173,7 +173,7 @@ def _draws(log: Path) -> dict[str, Any]:
         other = replace(each, errors=each.errors[::-1], latencies=(each.latencies or [])[::-1])
         begin = time.process_time()
         clusters = other.clusters
-        differences(clusters, [(each, other)])
+        difference(clusters, each, other)
         found[drawn] = {"cpu_s": time.process_time() - begin, "of": str(clusters)}
     return found
 

@@ -19,7 +19,6 @@ from streaming_asr.files import write_text
 from streaming_asr.method import Word, display_text
 from streaming_asr.metrics import METRICS, trace
 from streaming_asr.metrics.table import CLOCKS
-from streaming_asr.report.budget import for_page
 from streaming_asr.report.marks import read_marks
 from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
@@ -66,7 +65,6 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
         verdicts=data["verdicts"],
         css=Markup(PALETTE + (HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
-        budget_script=Markup((HERE / "budget.js").read_text(encoding="utf-8")),
         data=Markup(_script_safe(data)),
         licences=data["licences"],
         # Apart from the rest, so that sound is read when it is played and not when the page opens.
@@ -110,7 +108,6 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
             for split in dict.fromkeys(result.split for result in results)
             for result in extremes([result for result in results if result.split == split])
         ],
-        "budget": for_page(results),
         "timelines": timelines,
         "audio": audio,
         "ceilings": {

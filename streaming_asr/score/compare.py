@@ -17,7 +17,7 @@ from streaming_asr.files import write_text
 from streaming_asr.metrics import METRICS, traces
 from streaming_asr.metrics.intervals import LEVEL, N_RESAMPLES, Clusters, Estimate, holm
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.score.sample import LATENCY, Sample, differences
+from streaming_asr.score.sample import LATENCY, Sample, difference
 from streaming_asr.terminal import command_parser, console
 from streaming_asr.text.normalise import NORMALISERS
 
@@ -172,8 +172,7 @@ def _compare(run: Run, baseline: Run) -> Comparison:
     _check_same_corpus(run, baseline)
     ordered = run.sample.in_order_of(baseline.sample.utts)
     clusters = baseline.sample.clusters
-    (estimates,) = differences(clusters, [(ordered, baseline.sample)])
-    return Comparison(run, baseline, clusters, estimates)
+    return Comparison(run, baseline, clusters, difference(clusters, ordered, baseline.sample))
 
 
 def _check_same_corpus(run: Run, baseline: Run) -> None:

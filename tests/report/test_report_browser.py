@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Iterator
@@ -10,11 +9,9 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, DRIVER, Browser, browser
-from report_cells import embedded, tone, write_cell, write_grid, write_three, write_unjudged
+from report_cells import embedded, tone, write_cell, write_grid, write_unjudged
 
 from streaming_asr.report import build
-from streaming_asr.report.budget import parse_budget, verdict
-from streaming_asr.score.results import read_results
 
 pytestmark = [
     pytest.mark.slow,
@@ -327,23 +324,3 @@ def test_recordings_without_a_reference_are_drawn_without_errors(
     assert "no reference" in page and "worst" not in page and "tspan>+ " not in page
     assert "Word error rate" not in page and "insertion" not in page
     assert re.findall(r"<ins[^>]*>(\w+)<", page) == ["night", "nine"]
-
-
-def test_the_page_answers_as_the_command_does_and_fades_what_is_outside(
-    window: Browser, tmp_path: Path
-) -> None:
-    root = write_three(tmp_path / "g")
-    cells = read_results(root)
-    late_s = next(
-        cell.metrics["word_latency_committed_p90_ca_s"] for cell in cells if cell.method == "ufal"
-    )
-    moved = """const slider = document.getElementById('budget-commit_p90');
-    slider.value = 1; slider.dispatchEvent(new Event('input'));"""
-    dom = drawn(window, build(root), script=moved)
-    said = html.unescape(re.search(r'id="verdict"[^>]*>(.*?)</div>', dom, re.S)[1])  # type: ignore[index]
-    lines = re.sub(r"</?p>", "", said).split("<br>")
-    limits = parse_budget(["commit_p50=9s", f"commit_p90={late_s:.3f}s", "rtf=9"])
-    told = [line.strip() for line in verdict(cells, limits)[1:]]
-    assert [line for line in told if "crosses the limit" not in line] == lines
-    outside = re.findall(r'<g class="point[^"]*outside"[^>]*data-cell="([^"]*)"', dom)
-    assert set(outside) == {"method=star,chunk=1000ms"}
