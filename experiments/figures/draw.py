@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.figures.labels import Label, place_labels
 from streaming_asr.errors import UserError
-from streaming_asr.report.marks import Mark, read_marks
 from streaming_asr.score.front import FRONT, ceiling, front
 from streaming_asr.score.results import Result, read_results
 
@@ -41,11 +40,11 @@ PARTS = {
 }
 
 
-def draw(folder: Path | str, out: Path, kind: str = "pareto", marks: Path | None = None) -> Path:
+def draw(folder: Path | str, out: Path, kind: str = "pareto") -> Path:
     """Draw a figure of the results under `folder` into `out`; its suffix is the format.
 
-    kind: a key of `KINDS`. marks: published numbers, see `read_marks`. Raises UserError for an
-    unknown kind or suffix, and where no run has the numbers.
+    kind: a key of `KINDS`. Raises UserError for an unknown kind or suffix, and where no run has the
+    numbers.
     """
     if kind not in KINDS:
         raise UserError(f"--figure {kind}={out}: no such figure; there are {', '.join(KINDS)}")
@@ -56,7 +55,6 @@ def draw(folder: Path | str, out: Path, kind: str = "pareto", marks: Path | None
     splits = list(dict.fromkeys(cell.split for cell in cells if drawable(cell)))
     if not splits:
         raise UserError(f"--figure {kind}={out}: no run under {folder} has its numbers")
-    published = [mark for mark in read_marks(folder, marks) if mark.figure == kind]
 
     import matplotlib
     from matplotlib.figure import Figure
@@ -72,8 +70,7 @@ def draw(folder: Path | str, out: Path, kind: str = "pareto", marks: Path | None
             figure.subplots(1, len(splits), squeeze=False)[0], splits, strict=True
         ):
             here = [cell for cell in cells if cell.split == split and drawable(cell)]
-            wanted = paint(axis, here, styles, [m for m in published if m.split in (None, split)])
-            labels.append((axis, wanted))
+            labels.append((axis, paint(axis, here, styles)))
             axis.spines[["top", "right"]].set_visible(False)
             if len(splits) > 1:
                 axis.set_title(split, loc="left", fontsize=9)
@@ -138,9 +135,7 @@ def _series(cells: Sequence[Result]) -> dict[str, list[Result]]:
     return found
 
 
-def _pareto(
-    axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
-) -> list[Label]:
+def _pareto(axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]]) -> list[Label]:
     from matplotlib.patches import Rectangle
 
     fronts = front(cells)
@@ -177,7 +172,6 @@ def _pareto(
                       zorder=3 - is_beaten / 2)  # fmt: skip
             if cell.chunk:
                 labels.append(Label(x, y, cell.chunk, style["color"]))
-    labels += _published(axis, marks)
     axis.autoscale_view()
     axis.set_xlim(left=min(0, axis.get_xlim()[0]))
     axis.set_ylim(0, top)
@@ -199,7 +193,6 @@ def _against_chunk(metric: str, label: str, log: bool = False) -> Callable[..., 
         axis: Axes,
         cells: Sequence[Result],
         styles: dict[str, dict[str, Any]],
-        marks: Sequence[Mark],
     ) -> list[Label]:
         from matplotlib.ticker import NullLocator, ScalarFormatter
 
@@ -207,7 +200,6 @@ def _against_chunk(metric: str, label: str, log: bool = False) -> Callable[..., 
             chunks = [1000 * (cell.chunk_s or 0.0) for cell in series]
             values = [_value(cell, metric) for cell in series]
             axis.plot(chunks, values, label=name, markersize=5, lw=1.3, **styles[name])
-        labels = _published(axis, marks)
         axis.set_xscale("log")
         axis.set_xticks(sorted({1000 * (cell.chunk_s or 0.0) for cell in cells}))
         axis.xaxis.set_major_formatter(ScalarFormatter())
@@ -219,14 +211,12 @@ def _against_chunk(metric: str, label: str, log: bool = False) -> Callable[..., 
             axis.set_ylim(bottom=0)
         axis.set_xlabel("Chunk (ms, log scale)")
         axis.set_ylabel(label)
-        return labels
+        return []
 
     return paint
 
 
-def _parts(
-    axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
-) -> list[Label]:
+def _parts(axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]]) -> list[Label]:
     names = [f"{cell.label} {cell.chunk}" for cell in cells]
     above, below = [0.0] * len(cells), [0.0] * len(cells)
     for part, (name, colour) in PARTS.items():
@@ -249,13 +239,6 @@ def _value(cell: Result, metric: str) -> float:
     value = cell.metrics[metric]
     assert value is not None  # of a cell that is drawable
     return value
-
-
-def _published(axis: Axes, marks: Sequence[Mark]) -> list[Label]:
-    for mark in marks:
-        axis.plot(mark.x, mark.y, "o", markerfacecolor="none", color=INK, markersize=5,
-                  label=f"published: {mark.source}")  # fmt: skip
-    return [Label(mark.x, mark.y, mark.label, INK) for mark in marks]
 
 
 def _has(*names: str, chunk: bool = False) -> Callable[[Result], bool]:

@@ -10,8 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 from streaming_asr.cells.folder import EVENTS
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import UtteranceLog, committed_words, read_log
@@ -19,7 +17,6 @@ from streaming_asr.files import write_text
 from streaming_asr.method import Word, display_text
 from streaming_asr.metrics import METRICS, trace
 from streaming_asr.metrics.table import CLOCKS
-from streaming_asr.report.marks import read_marks
 from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
 from streaming_asr.score.front import ceiling, front
@@ -44,16 +41,16 @@ MEDIA = {
 MAX_AUDIO_BYTES = 24_000_000  # of all audio in a page; base64 adds a third
 
 
-def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | None = None) -> Path:
+def build(folder: Path | str, out: Path | str | None = None) -> Path:
     """Write the page of the results under `folder` to `out` (default `folder`/report.html).
 
-    marks: published numbers, see `read_marks`. Raises UserError where `folder` holds no result.
+    Raises UserError where `folder` holds no result.
     """
     from jinja2 import Environment, FileSystemLoader
     from markupsafe import Markup
 
     root = Path(folder)
-    data = page_data(root, marks)
+    data = page_data(root)
     audio = data.pop("audio")
     template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template(
         "page.html.j2"
@@ -74,8 +71,8 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
     return write_text(path, page)
 
 
-def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
-    """Return all that the page shows: columns, cells, timelines, audio, published numbers."""
+def page_data(folder: Path | str) -> dict[str, Any]:
+    """Return all that the page shows: columns, cells, timelines, audio."""
     results = read_results(folder)
     headline = [name for name, _, _ in HEADLINE]
     others = [name for name in METRICS if name not in headline]
@@ -115,7 +112,6 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
             for split in {result.split for result in results}
         },
         "licences": _licences(results),
-        "marks": [structs.asdict(mark) for mark in read_marks(folder, marks)],
     }
 
 

@@ -25,9 +25,6 @@ COLUMN = """const at = [...document.querySelectorAll('#results thead th')].findI
   (th) => th.querySelector(`[data-sort="${arguments[0]}"]`));
 return [...document.querySelectorAll('#results tbody tr')].map((row) => row.cells[at].innerText)"""
 FOCUS = "return document.activeElement.dataset.sort || document.activeElement.id"
-MARKS = """marks:
-- {label: paper, x: 0.7, y: 5, source: Authors, split: mini clean}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +36,8 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("page")
-    (root / "marks.yaml").write_text(MARKS)
     grid = write_grid(root / "grid", tone(root / "a.ogg"))
-    return build(grid, root / "page.html", marks=root / "marks.yaml")
+    return build(grid, root / "page.html")
 
 
 @pytest.fixture(autouse=True)
@@ -141,10 +137,10 @@ def test_playing_goes_to_the_end_and_stops(window: Browser, page: Path) -> None:
 
 def test_the_front_is_drawn_and_what_it_betters_is_grey(window: Browser) -> None:
     counts = """const [figure] = document.querySelectorAll('figure');
-    return ['.front', '.box', '.point', '.beaten', '.paper'].map(
+    return ['.front', '.box', '.point', '.beaten'].map(
       (kind) => figure.querySelectorAll(kind).length)"""
-    front, boxes, points, beaten, marks = window.run(counts)
-    assert (front, boxes, points, marks) == (1, 6, 6, 1)
+    front, boxes, points, beaten = window.run(counts)
+    assert (front, boxes, points) == (1, 6, 6)
     assert 0 < beaten < points
     fills = """const [figure] = document.querySelectorAll('figure');
     return [...figure.querySelectorAll('.point')].map((point) =>
@@ -152,11 +148,6 @@ def test_the_front_is_drawn_and_what_it_betters_is_grey(window: Browser) -> None
     grey = {fill for is_beaten, fill in window.run(fills) if is_beaten}
     coloured = {fill for is_beaten, fill in window.run(fills) if not is_beaten}
     assert len(grey) == 1 and not grey & coloured
-    hollow = "return getComputedStyle(document.querySelector('.paper circle')).fill"
-    assert window.run(hollow) == "none"
-    captions = "return [...document.querySelectorAll('figcaption')].map((each) => each.innerText)"
-    told = [text for text in window.run(captions) if "Hollow: published numbers, Authors." in text]
-    assert len(told) == 1  # beside the data it is for, in its figure
 
 
 def test_light_and_dark_differ_and_are_kept_in_the_address(window: Browser) -> None:
