@@ -20,7 +20,7 @@ from streaming_asr.metrics.table import CLOCKS
 from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
 from streaming_asr.score.front import ceiling, front
-from streaming_asr.score.results import Result, read_results
+from streaming_asr.score.results import Result, drawn_over, read_results
 from streaming_asr.score.table import HEADLINE
 from streaming_asr.terminal import shown
 from streaming_asr.text.subtitles import cues
@@ -184,7 +184,7 @@ def _row(result: Result, on_front: bool | None, digits: Mapping[str, int]) -> di
         # As the terminal shows them: a number that two programs round is not always one number.
         "texts": {name: shown(result.metrics.get(name), n) for name, n in digits.items()},
         "intervals": result.intervals,
-        "drawn": result.drawn,
+        "drawn": drawn_over(result.document),
         "details": document,
     }
 
