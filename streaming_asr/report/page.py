@@ -91,6 +91,10 @@ def page_data(folder: Path | str) -> dict[str, Any]:
         for name in (*headline, *others)
     ]
     timelines, audio = _timelines(results)
+    by_data: dict[str, list[Result]] = {}
+    for result in results:
+        by_data.setdefault(result.split, []).append(result)
+    sentences = {split: verdict(here) for split, here in by_data.items()}
     fronts = front(results)
     # Results of several experiments in one folder are called by the folder.
     names = {result.document.get("experiment") for result in results} - {None}
@@ -99,18 +103,17 @@ def page_data(folder: Path | str) -> dict[str, Any]:
         "title": str(title),
         "columns": columns,
         "cells": [_row(result, fronts.get(result.folder), digits) for result in results],
-        "verdicts": _verdicts(results),
+        "verdicts": [
+            f"{split}: {text}" if len(by_data) > 1 and split else text
+            for split, text in sentences.items()
+            if text
+        ],
         "shown_first": [
-            results.index(result)
-            for split in dict.fromkeys(result.split for result in results)
-            for result in extremes([result for result in results if result.split == split])
+            results.index(result) for here in by_data.values() for result in extremes(here)
         ],
         "timelines": timelines,
         "audio": audio,
-        "ceilings": {
-            split: ceiling([result for result in results if result.split == split])
-            for split in {result.split for result in results}
-        },
+        "ceilings": {split: ceiling(here) for split, here in by_data.items()},
         "licences": _licences(results),
     }
 
@@ -120,16 +123,6 @@ def _subtitle(results: list[dict[str, Any]], n_failed: int) -> str:
     text += f", {n_failed} failed" if n_failed else ""
     models = {result["model"] for result in results} - {""}
     return f"{text} · {models.pop()}" if len(models) == 1 else text
-
-
-def _verdicts(results: list[Result]) -> list[str]:
-    """Return the page's first sentences, one of each data."""
-    splits = list(dict.fromkeys(result.split for result in results))
-    sentences = {
-        split: verdict([result for result in results if result.split == split]) for split in splits
-    }
-    named = {split: f"{split}: " if len(splits) > 1 and split else "" for split in splits}
-    return [f"{named[split]}{text}" for split, text in sentences.items() if text]
 
 
 GROUPS = {

@@ -17,7 +17,7 @@ from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.table import beside_wer, with_wer
 from streaming_asr.score import compare, exchange, longform, retime
 from streaming_asr.score.folder import find_cells, score_folder
-from streaming_asr.score.results import drawn_over
+from streaming_asr.score.results import drawn_over, lost
 from streaming_asr.score.table import table as headline_table
 from streaming_asr.terminal import command_parser, console, exit_status
 from streaming_asr.text.normalise import NORMALISERS
@@ -131,12 +131,9 @@ def _print_remarks(results: Mapping[Path, dict[str, Any]]) -> None:
     for drawn in dict.fromkeys(drawn_over(result) for result in results.values()):
         wide.print(f"intervals: 95 %, over {drawn}")
     for folder, result in results.items():
-        if result["n_failed"] or result["n_silent"]:
-            wide.print(
-                f"{folder}: {result['n_failed']} failed, {result['n_silent']} silent of "
-                f"{result['n_utterances']}; they count in WER with an empty hypothesis",
-                markup=False,
-            )
+        counts = (result[f"n_{what}"] for what in ("failed", "silent", "utterances"))
+        for remark in lost(folder, *counts):
+            wide.print(remark, markup=False)
 
 
 def _with_interval(result: Mapping[str, Any], name: str) -> str:

@@ -100,6 +100,16 @@ def drawn_over(document: Mapping[str, Any]) -> str:
     return f"{drawn['n_drawn']} {drawn['drawn']}s{note}" if "n_drawn" in drawn else ""
 
 
+def lost(name: object, n_failed: int, n_silent: int, n: int) -> list[str]:
+    """Return what to say of a run's utterances without a text, nothing where all have one."""
+    if not n_failed and not n_silent:
+        return []
+    return [
+        f"{name}: {n_failed} failed, {n_silent} silent of {n}; they count in WER with an empty "
+        "hypothesis"
+    ]
+
+
 def read_results(folder: Path | str) -> list[Result]:
     """Return all cells under `folder`, by method, variant, split and chunk.
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
-from urllib.parse import unquote
 
 import msgspec
 
@@ -67,11 +66,6 @@ def reference(utt: str, text: str, duration_s: float, **fields: Any) -> Utteranc
 
 def _no_sound() -> Samples:
     raise UserError("this utterance is known by its reference alone; it has no audio")
-
-
-def file_name(path: Path) -> str:
-    """Return the utterance that a file is named after."""
-    return unquote(path.name.removesuffix(path.suffix))
 
 
 def meet(
