@@ -157,7 +157,7 @@ def _pareto(axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any
                           markeredgecolor=style["color"], markeredgewidth=0.7)  # fmt: skip
                 labels.append(Label(x, 0.985 * top, f"{cell.chunk}: {y:.0f} %", style["color"]))
                 continue
-            across, along = (cell.interval(name) for name in FRONT)
+            across, along = (cell.intervals.get(name) for name in FRONT)
             if across and along:
                 box = Rectangle(
                     (across[0], along[0]), across[1] - across[0], along[1] - along[0],

@@ -84,20 +84,20 @@ def verdict(results: Sequence[Result], limits: Sequence[Limit]) -> list[str]:
     lines = [f"budget: {', '.join(map(str, limits))}"]
     for split in dict.fromkeys(result.split for result in results):
         here = [result for result in results if result.split == split]
-        runs = candidates(here)
+        runs = _candidates(here)
         judged = [result for result in runs if _miss(result, limits) < math.inf]
         within = [result for result in judged if _miss(result, limits) <= 0]
         start = f"{split or 'unnamed data'}: "
         if within:
             best = within[0]
             lines.append(f"{start}{len(within)} of {len(judged)} runs are within it")
-            lines.append(f"  best: {describe(best, names)}")
+            lines.append(f"  best: {_described(best, names)}")
             lines += [f"  {text}" for text in _doubts(best, limits)]
-            lines.append(f"  {second(within, names)}")
+            lines.append(f"  {_second(within, names)}")
         elif judged:
             nearest = min(judged, key=lambda result: _miss(result, limits))
             lines.append(f"{start}none of {len(judged)} runs reaches it")
-            lines.append(f"  nearest: {describe(nearest, names)}")
+            lines.append(f"  nearest: {_described(nearest, names)}")
             lines.append(f"  it misses {', '.join(_missed(nearest, limits))}")
         else:
             lines.append(f"{start}no run can be judged by it")
@@ -107,14 +107,11 @@ def verdict(results: Sequence[Result], limits: Sequence[Limit]) -> list[str]:
     return lines
 
 
-def candidates(results: Sequence[Result]) -> list[Result]:
+def _candidates(results: Sequence[Result]) -> list[Result]:
     """Return the runs that a budget chooses from, the lowest WER first, then the lowest latency."""
     late = COMMIT.format("p50")
-    return sorted(
-        (c for c in results if not c.error and not c.is_odd and c.metrics.get("wer") is not None),
-        key=lambda result: [math.inf if (v := result.metrics.get(n)) is None else v
-                          for n in ("wer", late)],
-    )  # fmt: skip
+    judged = [r for r in results if not r.error and not r.is_odd and r.or_last("wer") < math.inf]
+    return sorted(judged, key=lambda result: (result.or_last("wer"), result.or_last(late)))
 
 
 def _miss(result: Result, limits: Sequence[Limit]) -> float:
@@ -134,19 +131,19 @@ def _doubts(result: Result, limits: Sequence[Limit]) -> list[str]:
     """Return which limits an interval of the run crosses."""
     doubts = []
     for limit in limits:
-        bounds = result.interval(limit.metric)
+        bounds = result.intervals.get(limit.metric)
         if bounds and bounds[0] <= limit.value <= bounds[1] and limit.value not in bounds:
             low, high = (_shown(limit.metric, bound) for bound in bounds)
             doubts.append(f"its 95 % interval of {limit.name}, {low} to {high}, crosses the limit")
     return doubts
 
 
-def describe(result: Result, names: Sequence[str]) -> str:
+def _described(result: Result, names: Sequence[str]) -> str:
     """Return a run with its WER, the interval of that, and the metrics of these short names."""
     text = (
         f"{result.label} {result.chunk}".strip() + f": WER {_shown('wer', result.metrics['wer'])}"
     )
-    if bounds := result.interval("wer"):
+    if bounds := result.intervals.get("wer"):
         low, high = (shown(bound, 1) for bound in bounds)
         text += f" (95 % interval {low} to {high})"
     for name in names:
@@ -155,11 +152,11 @@ def describe(result: Result, names: Sequence[str]) -> str:
     return text
 
 
-def second(within: Sequence[Result], names: Sequence[str]) -> str:
+def _second(within: Sequence[Result], names: Sequence[str]) -> str:
     """Return the runner-up of the runs within a budget, and whether it differs from the best."""
     if len(within) < 2:
         return "no runner-up: no other run is within it"
-    return f"runner-up: {describe(within[1], names)}; {_told_apart(within[0], within[1])}"
+    return f"runner-up: {_described(within[1], names)}; {_told_apart(within[0], within[1])}"
 
 
 def _told_apart(best: Result, other: Result) -> str:

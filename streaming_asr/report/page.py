@@ -55,10 +55,9 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
     template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template(
         "page.html.j2"
     )
-    n_failed = sum(result["error"] is not None for result in data["cells"])
     page = template.render(
         title=data["title"],
-        subtitle=_subtitle(data["cells"], n_failed),
+        subtitle=_subtitle(data["cells"]),
         verdicts=data["verdicts"],
         css=Markup(PALETTE + (HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
@@ -118,7 +117,8 @@ def page_data(folder: Path | str) -> dict[str, Any]:
     }
 
 
-def _subtitle(results: list[dict[str, Any]], n_failed: int) -> str:
+def _subtitle(results: list[dict[str, Any]]) -> str:
+    n_failed = sum(result["error"] is not None for result in results)
     text = f"{len(results)} {'run' if len(results) == 1 else 'runs'}"
     text += f", {n_failed} failed" if n_failed else ""
     models = {result["model"] for result in results} - {""}

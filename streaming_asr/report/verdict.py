@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from streaming_asr.score.front import FRONT
@@ -29,16 +28,11 @@ def extremes(results: Sequence[Result]) -> tuple[Result, ...]:
     able = [result for result in usable if result.method != "offline"] or usable
     if not able:
         return ()
-    best = min(able, key=lambda result: (_or_last(result, WER), _or_last(result, LATENCY)))
+    best = min(able, key=lambda result: (result.or_last(WER), result.or_last(LATENCY)))
     rest = [result for result in able if result.method != best.method] or [
         result for result in usable if result is not best
     ]
-    return best, *sorted(rest, key=lambda result: _or_last(result, LATENCY))[:1]
-
-
-def _or_last(result: Result, name: str) -> float:
-    value = result.metrics.get(name)
-    return math.inf if value is None else value
+    return best, *sorted(rest, key=lambda result: result.or_last(LATENCY))[:1]
 
 
 def verdict(results: Sequence[Result]) -> str | None:
@@ -54,7 +48,7 @@ def verdict(results: Sequence[Result]) -> str | None:
         return "No reference: the texts and when they came, no errors."
     wer, late = best.metrics.get(WER), best.metrics.get(LATENCY)
     known = [result for result in results if result.metrics.get(WER) is not None]
-    offline = [_or_last(r, WER) for r in known if r.method == "offline" and not r.is_odd]
+    offline = [r.or_last(WER) for r in known if r.method == "offline" and not r.is_odd]
     n_streaming = sum(result.method != "offline" for result in known)
     parts = [f"WER {shown(wer, 1)} %"]
     if n_streaming > 1:

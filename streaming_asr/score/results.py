@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -64,9 +65,10 @@ class Result:
         found = (self.document.get("intervals") or {}).get("metrics") or {}
         return {name: (low_high[0], low_high[1]) for name, low_high in found.items() if low_high}
 
-    def interval(self, metric: str) -> tuple[float, float] | None:
-        """Return the 95 % interval of a metric, None where it has none."""
-        return self.intervals.get(metric)
+    def or_last(self, metric: str) -> float:
+        """Return a metric to sort by: infinite where the run has none."""
+        value = self.metrics.get(metric)
+        return math.inf if value is None else value
 
     def utterances(self) -> list[dict[str, Any]]:
         """Return the lines of utterances.jsonl, none where it is not there or damaged."""

@@ -191,10 +191,8 @@ def _summary_of(name: str) -> str | None:
     """Return what wandb keeps of a curve: a metric's best value; None is its default, the last."""
     from streaming_asr.metrics import METRICS
 
-    metric = METRICS.get(name)
-    if metric is None or metric.better is None:
-        return None
-    return {"lower": "min", "higher": "max"}[metric.better]
+    better = METRICS[name].better if name in METRICS else None
+    return {"lower": "min", "higher": "max", None: None}[better]
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
