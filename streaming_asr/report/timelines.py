@@ -90,21 +90,14 @@ def timeline(trace: Trace) -> dict[str, Any]:
 
     def heard(j: int) -> dict[str, Any]:
         times = {
-            name: at_step[steps_of[j]] if steps_of[j] >= 0 else None
-            for name, steps_of in (
-                ("shown", seen.shown),
-                ("stable", seen.stable),
-                ("committed", seen.committed),
-            )
+            name: at_step[k] if (k := getattr(seen, name)[j]) >= 0 else None
+            for name in ("shown", "stable", "committed")
         }
         return {"final": final[j], "changes": changes[j], **times}
 
     words = [word for word in trace.words or () if light_key(word.text)]
-    reference = (
-        [word for word in trace.reference.split() if light_key(word)]
-        if trace.words is None
-        else [word.text for word in words]
-    )
+    written = trace.reference.split() if trace.words is None else [word.text for word in words]
+    reference = [word for word in written if light_key(word)]
     nothing: dict[str, Any] = dict.fromkeys(("final", "shown", "stable", "committed"))
     nothing["changes"] = []
     rows: list[dict[str, Any]] = []

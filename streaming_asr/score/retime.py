@@ -73,12 +73,8 @@ def main(argv: Sequence[str]) -> int:
     about = "Both clocks again, from other compute times."
     parser = command_parser("python -m streaming_asr.score retime", about, EPILOG)
     parser.add_argument("folder", help="the cell to retime")
-    parser.add_argument(
-        "--slowdown", type=float, default=1.0, metavar="S", help="times all compute"
-    )
-    parser.add_argument(
-        "--traces", nargs="+", default=[], metavar="CELL", help="further runs of the same cell"
-    )
+    parser.add_argument("--slowdown", type=float, default=1.0, help="times all compute")
+    parser.add_argument("--traces", nargs="+", default=[], help="further runs of the same cell")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all metrics there")
     arguments = parser.parse_args(argv)
     retimed = retime(arguments.folder, arguments.traces, slowdown=arguments.slowdown)

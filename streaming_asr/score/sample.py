@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics import intervals as statistics
 from streaming_asr.metrics.accuracy import AlignedWordErrors, Errors, word_errors
@@ -79,12 +81,8 @@ class Sample:
         pool = None
         if self.latencies is not None:
             pooled = [value for values in self.latencies for value in values]
-            owners = [
-                int(cluster)
-                for cluster, values in zip(clusters.of, self.latencies, strict=True)
-                for _ in values
-            ]
-            pool = Pool(pooled, owners, clusters.n)
+            owners = np.repeat(clusters.of, [len(values) for values in self.latencies])
+            pool = Pool(pooled, owners.tolist(), clusters.n)
 
         def of_draws(counts: Counts) -> dict[str, Values]:
             found = {"wer": 100.0 * statistics.rate(counts, errors, words)}
