@@ -268,7 +268,7 @@ def _marked(results: list[Result]) -> list[Result]:
     )
     marked = results
     for what, value, by_data in kinds:
-        marked = _unlike_most(marked, what, value, lambda r, by=by_data: r.split if by else None)
+        marked = _unlike_most(marked, what, value, by_data)
     shown = [(result.label, result.split, result.chunk_s) for result in marked]
     return [
         replace(result, notes=(*result.notes, f"folder {result.name}"))
@@ -279,24 +279,19 @@ def _marked(results: list[Result]) -> list[Result]:
 
 
 def _unlike_most(
-    results: list[Result], what: str, value: Callable[[Result], Any], group: Callable[[Result], Any]
+    results: list[Result], what: str, value: Callable[[Result], Any], by_data: bool
 ) -> list[Result]:
-    values: dict[Any, list[Any]] = {}
+    marked = []
     for result in results:
-        if result.metrics:
-            values.setdefault(group(result), []).append(value(result))
-    # The majority is taken as right: which of two runs is odd no number can say.
-    usual = {key: max(here, key=here.count) for key, here in values.items()}
-    return [
-        replace(
-            result,
-            notes=(*result.notes, f"{what} {value(result)}, most others {usual[group(result)]}"),
-            is_odd=True,
-        )
-        if result.metrics and value(result) != usual[group(result)]
-        else result
-        for result in results
-    ]
+        # The majority is taken as right: which of two runs is odd no number can say.
+        peers = (r for r in results if r.metrics and (r.split == result.split or not by_data))
+        others = [value(peer) for peer in peers]
+        usual = max(others, key=others.count, default=None)
+        if result.metrics and value(result) != usual:
+            note = f"{what} {value(result)}, most others {usual}"
+            result = replace(result, notes=(*result.notes, note), is_odd=True)
+        marked.append(result)
+    return marked
 
 
 def _corpus(result: Result) -> str:
