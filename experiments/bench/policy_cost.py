@@ -52,7 +52,9 @@ def measure(
     """
     weights = attention(N_PROMPT + n_tokens, n_heads, n_frames, context_frames, seed=0)
     prompt, *rows = weights.split([N_PROMPT, *[1] * n_tokens], dim=1)
-    carried_ms, rebuilt_ms, equal = [], [], True
+    carried_ms: list[float] = []
+    rebuilt_ms: list[float] = []
+    equal = True
     for _ in range(REPEATS):
         running = RunningRows(prompt[None, ..., : n_frames + 3])
         decided: list[int] = []

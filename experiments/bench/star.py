@@ -55,7 +55,7 @@ def bench(
         raise UserError(f"--attention {attention}: fused or eager")
     if lengths[0] < FRAMES_PER_TOKEN:
         raise UserError(f"--lengths {lengths[0]}: feature frames, {FRAMES_PER_TOKEN} or more")
-    result = {"machine": machine(), "versions": versions(), "attention": attention}
+    result: dict[str, Any] = {"machine": machine(), "versions": versions(), "attention": attention}
     if "memory" in only:
         result["memory"] = [
             {

@@ -39,12 +39,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="write the table, .tex or .md; may be given several times",
     )
     parser.add_argument("--metrics", metavar="NAMES", help="columns of --table, comma-separated")
-    parser.add_argument(
-        "--marks",
-        type=Path,
-        metavar="FILE",
-        help="published numbers as hollow marks in the figures; default FOLDER/marks.yaml, if any",
-    )
     arguments = parser.parse_args(argv)
     if not (arguments.figure or arguments.table):
         parser.error("nothing to write; give --figure or --table")
@@ -53,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write(arguments: argparse.Namespace) -> None:
     for path in arguments.figure:
-        print(f"figure: {draw(arguments.folder, path, arguments.marks)}")
+        print(f"figure: {draw(arguments.folder, path)}")
     for path in arguments.table:
         names = [name.strip() for name in (arguments.metrics or "").split(",") if name.strip()]
         print(f"table: {write_table(arguments.folder, path, names or None)}")

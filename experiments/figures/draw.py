@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.figures.labels import Label, place_labels
 from streaming_asr.errors import UserError
-from streaming_asr.report.marks import Mark, read_marks
 from streaming_asr.score.front import FRONT, ceiling, front
 from streaming_asr.score.results import Result, read_results
 
@@ -34,11 +33,10 @@ SHAPES, DASHES = "os^D*", ("-", "--", ":", "-.", (0, (8, 3)))
 BEATEN, INK = "#a9b1bb", "#1b1f24"
 
 
-def draw(folder: Path | str, out: Path, marks: Path | None = None) -> Path:
+def draw(folder: Path | str, out: Path) -> Path:
     """Draw WER against latency of the results under `folder` into `out`; its suffix is the format.
 
-    marks: published numbers, see `read_marks`. Raises UserError for an unknown suffix, and where
-    no run has the numbers.
+    Raises UserError for an unknown suffix, and where no run has the numbers.
     """
     if out.suffix not in SUFFIXES:
         raise UserError(f"--figure {out}: the suffix is {', '.join(SUFFIXES)}")
@@ -46,7 +44,6 @@ def draw(folder: Path | str, out: Path, marks: Path | None = None) -> Path:
     splits = list(dict.fromkeys(cell.split for cell in cells if _is_drawable(cell)))
     if not splits:
         raise UserError(f"--figure {out}: no run under {folder} has its numbers")
-    published = [mark for mark in read_marks(folder, marks) if mark.figure == "pareto"]
 
     import matplotlib
     from matplotlib.figure import Figure
@@ -62,8 +59,7 @@ def draw(folder: Path | str, out: Path, marks: Path | None = None) -> Path:
             figure.subplots(1, len(splits), squeeze=False)[0], splits, strict=True
         ):
             here = [cell for cell in cells if cell.split == split and _is_drawable(cell)]
-            wanted = _paint(axis, here, styles, [m for m in published if m.split in (None, split)])
-            labels.append((axis, wanted))
+            labels.append((axis, _paint(axis, here, styles)))
             axis.spines[["top", "right"]].set_visible(False)
             if len(splits) > 1:
                 axis.set_title(split, loc="left", fontsize=9)
@@ -128,9 +124,7 @@ def _series(cells: Sequence[Result]) -> dict[str, list[Result]]:
     return found
 
 
-def _paint(
-    axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
-) -> list[Label]:
+def _paint(axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]]) -> list[Label]:
     from matplotlib.patches import Rectangle
 
     fronts = front(cells)
@@ -152,7 +146,7 @@ def _paint(
                           markeredgecolor=style["color"], markeredgewidth=0.7)  # fmt: skip
                 labels.append(Label(x, 0.985 * top, f"{cell.chunk}: {y:.0f} %", style["color"]))
                 continue
-            across, along = (cell.interval(name) for name in FRONT)
+            across, along = (cell.intervals.get(name) for name in FRONT)
             if across and along:
                 box = Rectangle(
                     (across[0], along[0]), across[1] - across[0], along[1] - along[0],
@@ -167,10 +161,6 @@ def _paint(
                       zorder=3 - is_beaten / 2)  # fmt: skip
             if cell.chunk:
                 labels.append(Label(x, y, cell.chunk, style["color"]))
-    for mark in marks:
-        axis.plot(mark.x, mark.y, "o", markerfacecolor="none", color=INK, markersize=5,
-                  label=f"published: {mark.source}")  # fmt: skip
-        labels.append(Label(mark.x, mark.y, mark.label, INK))
     axis.autoscale_view()
     axis.set_xlim(left=min(0, axis.get_xlim()[0]))
     axis.set_ylim(0, top)

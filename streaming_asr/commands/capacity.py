@@ -67,7 +67,7 @@ class Row(NamedTuple):
     def texts(self) -> list[str]:
         """Return the row as the table shows it, in the order of `HEADS`."""
         fewest = self.runs[0]
-        load, lag = (f"{fewest.load:.2f}", f"{fewest.p95[0]:.2f}") if fewest else ("–", "–")
+        load, lag = (f"{fewest.load:.2f}", f"{fewest.p95:.2f}") if fewest else ("–", "–")
         return [*self.place[:4], self.streams, load, lag, f"{self.alone:.3f}", str(len(self.runs))]
 
 

@@ -1,10 +1,9 @@
-"""Uploads the W&B runs that a sweep kept offline, and the workspace that compares them.
+"""Uploads the W&B runs that a sweep kept offline.
 
     streaming-asr sync outputs/mini --entity ME
     streaming-asr sync outputs/mini --project other
 
 Runs that were uploaded before are passed over, so a broken upload goes on when it is given again.
-The workspace needs the extra `workspaces` and --entity; without them the runs alone are uploaded.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from streaming_asr.cells.folder import RESULT, result_of
 from streaming_asr.errors import UserError
 from streaming_asr.terminal import command_parser, exit_status
-from streaming_asr.track.workspace import main as lay_out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,13 +37,8 @@ def _sync(arguments: argparse.Namespace) -> int:
         )
     todo = [str(run.parent) for run in runs if not Path(f"{run}.synced").exists()]
     print(f"{len(todo)} of {len(runs)} runs to upload", flush=True)
-    place = ["--project", arguments.project]
-    place += ["--entity", arguments.entity] if arguments.entity else []
-    if todo and subprocess.run([sys.executable, "-m", "wandb", "sync", *place, *todo]).returncode:
-        return 1
-    if arguments.entity is None:
-        print("no workspace: give --entity to lay one out")
+    if not todo:
         return 0
-    results = [result_of(path.parent) for path in arguments.folder.rglob(RESULT)]
-    experiments = {str(result["experiment"]) for result in results if result.get("experiment")}
-    return max(lay_out([name, *place]) for name in experiments or {arguments.folder.name})
+    command = [sys.executable, "-m", "wandb", "sync", "--project", arguments.project]
+    command += ["--entity", arguments.entity] if arguments.entity else []
+    return 1 if subprocess.run([*command, *todo], check=False).returncode else 0

@@ -21,9 +21,8 @@ from streaming_asr.events.check import InvalidLog
 from streaming_asr.events.log import SLIP_S, Log, read_log
 from streaming_asr.files import write_text
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
+from streaming_asr.score.results import SCHEMA
 from streaming_asr.score.sample import Sample, intervals, shares
-
-SCHEMA = 1  # of metrics.json
 
 
 def score_folder(

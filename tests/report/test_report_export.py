@@ -1,4 +1,4 @@
-"""The report's figures and tables as files, and the published numbers beside them."""
+"""The report's figures and tables as files."""
 
 from __future__ import annotations
 
@@ -17,15 +17,9 @@ from experiments.figures.draw import add_legend, draw
 from experiments.figures.labels import Label, place_labels
 from experiments.figures.tables import write_table
 from streaming_asr.errors import UserError
-from streaming_asr.report.marks import Mark, read_marks
 from streaming_asr.report.page import page_data
 from streaming_asr.score.front import FRONT, ceiling
 from streaming_asr.score.results import read_results
-
-MARKS = """marks:
-- {label: "small, 300 ms", x: 0.9, y: 5.1, source: "Authors 2025, table I"}
-- {label: "300 ms", x: 300, y: 6.7, source: "Authors 2025, table II", figure: arwer, split: mini x}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +184,6 @@ def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
         (["--figure", "x.gif"], "the suffix is .svg, .png, .pdf"),
         (["--table", "x.csv"], "the suffix is .md or .tex"),
         (["--table", "x.md", "--metrics", "wr"], "--metrics wr: no such metric"),
-        (["--figure", "x.svg", "--marks", "none.yaml"], "none.yaml: no YAML with a list `marks`"),
     ],
 )
 def test_wrong_wishes_are_refused(
@@ -211,34 +204,3 @@ def test_a_figure_of_numbers_that_no_run_has_is_refused(tmp_path: Path) -> None:
     (tmp_path / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "none"}')
     with pytest.raises(UserError, match=r"--figure .*: no run under .* has its numbers"):
         draw(tmp_path, tmp_path / "x.svg")
-
-
-def test_published_numbers_are_read_where_the_folder_has_them(tmp_path: Path) -> None:
-    write_cell(tmp_path / "method=whisperrt,chunk=300ms")
-    assert read_marks(tmp_path) == page_data(tmp_path)["marks"] == []
-    (tmp_path / "marks.yaml").write_text(MARKS)
-    first, second = read_marks(tmp_path)
-    assert first == Mark("small, 300 ms", 0.9, 5.1, "Authors 2025, table I")
-    assert (second.figure, second.split) == ("arwer", "mini x")
-    assert [mark["label"] for mark in page_data(tmp_path)["marks"]] == ["small, 300 ms", "300 ms"]
-    plain = draw(tmp_path, tmp_path / "with.svg").read_text()
-    (tmp_path / "marks.yaml").unlink()
-    assert len(plain) > len(draw(tmp_path, tmp_path / "without.svg").read_text())
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("[1, 2]", "a list `marks`"),
-        ("marks: [{label: a, x: 1, y: 2}]", "missing required field `source`"),
-        ("marks: [{label: a, x: 1, y: 2, source: b, colour: red}]", "unknown field `colour`"),
-        ("marks: [{label: a, x: 1, y: .nan, source: b}]", "at `.*marks.*y`"),
-        ("marks: [{label: a, x: 1, y: 2, source: b, figure: c}]", "Invalid enum value 'c'"),
-        ("marks: [", "no YAML with a list `marks`"),
-    ],
-)
-def test_wrong_marks_are_refused(text: str, told: str, tmp_path: Path) -> None:
-    path = tmp_path / "m.yaml"
-    path.write_text(text)
-    with pytest.raises(UserError, match=told):
-        read_marks(tmp_path, path)
