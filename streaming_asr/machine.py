@@ -13,7 +13,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 PERIOD_S = 0.02  # between two samples of memory: cheap, and often enough to see a buffer
@@ -121,6 +121,7 @@ class MemoryMeter:
 
         self._process = psutil.Process()
         self._baseline = self._peak = 0
+        self._lock = Lock()  # a sample under way must not undo a reset
         self._stop = Event()
         self._thread: Thread | None = None
 
@@ -140,10 +141,12 @@ class MemoryMeter:
         cuda = _cuda()
         if cuda is not None:
             cuda.reset_peak_memory_stats()
-        self._peak = self._resident()
+        with self._lock:
+            self._peak = self._resident()
 
     def sample(self) -> None:
-        self._peak = max(self._peak, self._resident())
+        with self._lock:
+            self._peak = max(self._peak, self._resident())
 
     def peak_bytes(self) -> int:
         cuda = _cuda()

@@ -249,7 +249,7 @@ def test_a_folder_that_cannot_be_made_is_a_user_error(tmp_path: Path) -> None:
         EventWriter(tmp_path / "file" / "events.jsonl", HEADER)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here: Linux has it")
 def test_a_full_disk_is_a_user_error_that_says_so() -> None:
     with pytest.raises(UserError, match="No space left"):
         EventWriter("/dev/full", HEADER)

@@ -306,6 +306,10 @@ def test_pipelined_and_alone_end_alike(pipelined, alone):
         assert texts[0] == texts[1]
 
 
+# The buffer is cut at 3 s, so that rounds are dropped on the way.
+PIPED = contract.Setting(CHUNK, FIRST, noise(5.2, seed=1), noise(1.7, seed=2))
+
+
 @pytest.mark.parametrize(
     "check",
     [
@@ -318,8 +322,7 @@ def test_pipelined_and_alone_end_alike(pipelined, alone):
     ],
 )
 def test_the_pipeline_keeps_the_contract(pipelined, check):
-    """The buffer is cut at 3 s, so that rounds are dropped on the way."""
-    check(pipelined, contract.Setting(CHUNK, FIRST, noise(5.2, seed=1), noise(1.7, seed=2)))
+    check(pipelined, PIPED)
 
 
 # -- bad input ----------------------------------------------------------------------------------

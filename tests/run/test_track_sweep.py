@@ -56,6 +56,7 @@ class Sweep:
                            "teams": {"edges": []}}}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_documented_sweep_is_made_and_its_agent_runs_a_cell(tmp_path: Path) -> None:
     flag, conf, *settings = arguments(tmp_path, "limit=1")
     sweep = yaml.safe_load(SWEEP.read_text())
