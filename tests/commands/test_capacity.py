@@ -50,6 +50,5 @@ def test_the_command_writes_table_and_rows(
     assert row.least == row.most >= 1
     cells = [cell.strip() for cell in out.read_text().splitlines()[2].strip("|").split("|")]
     assert cells[0] == "ufal" and cells[4] == str(row.least)
-    assert main([str(tmp_path / "g"), "--table", "x.gif"]) == 2
     assert main([str(tmp_path / "none")]) == 2
     assert "no such folder" in capsys.readouterr().err
