@@ -17,6 +17,7 @@ from streaming_asr.text.normalise import Normaliser, common_prefix
 
 MIB = 2**20
 MARGIN_S = 0.5  # around each spoken word: what lies outside of all of them is non-speech
+LEAST_S = 1.0  # of a stretch of it; where it is shorter, a word inserted there may be of speech
 LONG_S = 60.0  # a shorter recording says nothing about growth: memory comes in large pieces
 HYPHENS = dict.fromkeys(map(ord, "-‐‑"), " ")
 
@@ -154,13 +155,12 @@ def nonspeech(trace: Trace) -> list[tuple[int, float, float]] | None:
     """
     if not trace.words:
         return None if trace.reference.strip() else [(0, 0.0, trace.duration_s)]
+    spans_s = [(word.start - MARGIN_S, word.end + MARGIN_S) for word in trace.words]
     stretches, heard_s = [], 0.0
-    for i, word in enumerate(trace.words):
-        if word.start - MARGIN_S > heard_s:
-            stretches.append((i, heard_s, word.start - MARGIN_S))
-        heard_s = max(heard_s, word.end + MARGIN_S)
-    if trace.duration_s > heard_s:
-        stretches.append((len(trace.words), heard_s, trace.duration_s))
+    for i, (start_s, end_s) in enumerate([*spans_s, (trace.duration_s, 0.0)]):
+        if start_s - heard_s >= LEAST_S:
+            stretches.append((i, heard_s, start_s))
+        heard_s = max(heard_s, end_s)
     return stretches
 
 

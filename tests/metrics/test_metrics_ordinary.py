@@ -85,9 +85,11 @@ def with_a_pause(*steps: tuple[float, str, str]) -> Trace:
     )  # fmt: skip
 
 
-def test_non_speech_lies_half_a_second_from_every_word() -> None:
+def test_non_speech_lasts_a_second_half_a_second_from_every_word() -> None:
     trace = with_a_pause((12.0, "", ""))
     assert [tuple(map(pytest.approx, s)) for s in STRETCHES] == nonspeech(trace)
+    short = a_trace("a b", [(4.0, 0.0, "", "")], ends=(1.6, 3.7))  # 0.9, 0.9 and no seconds
+    assert nonspeech(short) == []
     assert nonspeech(said("", "")) == [(0, 0.0, 2.0)]
     assert nonspeech(said("the cat", "")) is None  # no times
 
