@@ -417,6 +417,7 @@ def test_memory_that_a_stream_takes_is_seen(tmp_path: Path) -> None:
     (logged,) = run(tmp_path, Hungry(), fakes.utterance()).utterances
     assert logged.memory_peak_bytes is not None
     assert 60 << 20 < logged.memory_peak_bytes < 300 << 20
+    assert all(60 << 20 < (step.memory_bytes or 0) < 300 << 20 for step in logged.steps)
 
 
 def misuse(act: Callable[[StepRecorder], None], message: str) -> None:
