@@ -256,7 +256,7 @@ def memory_growth(trace: Trace) -> float | None:
         for step in trace.steps
         if step.step.memory_bytes is not None and step.audio_s >= trace.duration_s / 2
     ]
-    minutes, mib = np.array(points).reshape(-1, 2).T
-    if not len(points) or np.ptp(minutes) == 0:
+    if not points:
         return None
-    return float(np.polyfit(minutes, mib, 1)[0])
+    minutes, mib = (np.array(points) - np.mean(points, axis=0)).T
+    return ratio(float(minutes @ mib), float(minutes @ minutes))
