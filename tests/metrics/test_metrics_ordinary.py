@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
+from rapidfuzz.distance import Levenshtein
 from traces import a_step, a_trace
 
 from streaming_asr.metrics import Trace, compute, queued, utterance_line
-from streaming_asr.metrics.ordinary import nonspeech, ordinary
+from streaming_asr.metrics.ordinary import nonspeech, ordinary, place
 from streaming_asr.utterance import TimedWord
 
 
 def said(reference: str, hypothesis: str, **fields: object) -> Trace:
     """A recording of 2 s without word times."""
     return a_trace(reference, [(2.0, 0.1, hypothesis, "")], **fields)
+
+
+def test_the_alignment_has_the_fewest_errors() -> None:
+    rng = random.Random(1)
+    for _ in range(300):
+        spoken, written = (rng.choices("abc", k=rng.randint(0, 9)) for _ in range(2))
+        places = place(spoken, written)
+        n_inserted = sum(each.is_inserted for each in places)
+        n_wrong = sum(not each.is_right for each in places) - n_inserted
+        n_deleted = len(spoken) - (len(written) - n_inserted)
+        assert n_inserted + n_wrong + n_deleted == Levenshtein.distance(spoken, written)
+        right = [
+            (spoken[p.n_before], w) for p, w in zip(places, written, strict=True) if p.is_right
+        ]
+        assert all(a == b for a, b in right)
 
 
 @pytest.mark.parametrize(
