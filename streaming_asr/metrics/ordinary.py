@@ -41,11 +41,14 @@ def ordinary(trace: Trace) -> Ordinary:
         reference = words_of(trace.reference, trace.normalise)
         hypothesis = words_of(trace.hypothesis, trace.normalise)
         placed = place(reference, hypothesis)
-        ends = last_words(reference, hypothesis, placed) if reference else (None, None)
+        nonspeech_words, nonspeech_s = on_nonspeech(trace, hypothesis)
+        dropped, invented = last_words(reference, hypothesis, placed)
         trace.derived["ordinary"] = Ordinary(
             len(reference),
-            *on_nonspeech(trace, hypothesis),
-            *ends,
+            nonspeech_words,
+            nonspeech_s,
+            dropped if reference else None,
+            invented if reference else None,
             repeated_words(hypothesis, placed),
             memory_growth(trace),
         )
