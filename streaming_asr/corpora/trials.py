@@ -229,7 +229,7 @@ def make(half: str, target: Path) -> None:
     import soundfile
 
     target.mkdir(parents=True)
-    lines = []
+    lines: list[str] = []
     for recording in recordings(half):
         n_of_kind = sum(f'"kind": "{recording.kind}"' in line for line in lines)
         name = f"{recording.kind}-{half}-{n_of_kind}"
