@@ -155,6 +155,13 @@ class MemoryMeter:
         self.sample()
         return max(self._peak - self._baseline, 0)
 
+    def now_bytes(self) -> int:
+        """Return the memory in use now, as `peak_bytes` counts it."""
+        cuda = _cuda()
+        if cuda is not None:
+            return int(cuda.memory_allocated())
+        return max(self._resident() - self._baseline, 0)
+
     def _resident(self) -> int:
         return int(self._process.memory_info().rss)
 

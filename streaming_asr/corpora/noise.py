@@ -104,10 +104,11 @@ def _pink(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return _shaped(rng.standard_normal(n), lambda hz: 1 / np.sqrt(np.maximum(hz, 50.0)))
 
 
-def _hum(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return a mains hum (50 or 60 Hz and its harmonics) over weak pink noise."""
+def hum(n: int, rng: np.random.Generator, mains_hz: float | None = None) -> NDArray[np.float64]:
+    """Return a mains hum and its harmonics over weak pink noise, (n,); drawn of 50 and 60 Hz where
+    `mains_hz` is None."""
     t = np.arange(n) / SAMPLE_RATE
-    mains_hz = float(rng.choice([50.0, 60.0]))
+    mains_hz = float(rng.choice([50.0, 60.0])) if mains_hz is None else mains_hz
     tone = np.zeros(n)
     for harmonic in range(1, 13):
         amplitude = rng.uniform(0.3, 1.0) / harmonic
@@ -139,7 +140,7 @@ KINDS: dict[str, Callable[[int, np.random.Generator], NDArray[np.float64]]] = {
     "white": _white,
     "pink": _pink,
     "babble": _babble,
-    "hum": _hum,
+    "hum": hum,
 }
 
 

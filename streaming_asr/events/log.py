@@ -45,6 +45,7 @@ class Step:
     # [start, end, probability] of each committed word, or None where the method knows none
     words: list[list[float | None]] | None = None
     retracted: int = 0  # committed words taken back, before `committed` was added
+    memory_bytes: int | None = None  # after the step, above the loaded model; of a lone stream
 
     @property
     def audio_s(self) -> float:
@@ -147,6 +148,7 @@ class EventWriter:
 
     def step(self, utt: str, step: Step) -> None:
         """Write the line of one step; its counts stand among the other fields."""
+        memory = {} if step.memory_bytes is None else {"memory_bytes": step.memory_bytes}
         self._write(
             {
                 "kind": step.kind,
@@ -158,6 +160,7 @@ class EventWriter:
                 "partial": step.partial,
                 "words": step.words,
                 "retracted": step.retracted,
+                **memory,
             }
         )
 
@@ -349,6 +352,7 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
                         step.partial,
                         step.words,
                         step.retracted,
+                        step.memory_bytes,
                     )
                 )
             kind = None

@@ -102,6 +102,8 @@ def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:
                 line[field][name] = None
     if "rtf_total" in unmeasured:
         line["compute_s"] = None
+    if "words_on_nonspeech_per_min" in unmeasured:
+        line["ordinary"]["words_on_nonspeech"] = None
     return line
 
 

@@ -152,6 +152,7 @@ class _Feeder:
                 break
             if step is None:
                 break
+            step.memory_bytes = book.memory.now_bytes()
             book.write(row, step)
             book.heard(row)
         book.close(row, failure)

@@ -75,9 +75,9 @@ def test_another_schema_and_a_damaged_file_are_marked_rows_without_numbers(tmp_p
 
 def test_what_speaks_against_comparing_rows_is_noted(tmp_path: Path) -> None:
     for name, old, new in (
-        ("a", '"metrics_version": 2', '"metrics_version": 2'),
-        ("b", '"metrics_version": 2', '"metrics_version": 2'),
-        ("c", '"metrics_version": 2', '"metrics_version": 0'),
+        ("a", '"metrics_version": 3', '"metrics_version": 3'),
+        ("b", '"metrics_version": 3', '"metrics_version": 3'),
+        ("c", '"metrics_version": 3', '"metrics_version": 0'),
         ("d", '"abacus"', '"slide rule"'),
         ("e", '"n_failed": 0', '"n_failed": 2'),
     ):
@@ -88,7 +88,7 @@ def test_what_speaks_against_comparing_rows_is_noted(tmp_path: Path) -> None:
         path.write_text(text)
     notes = {cell.name: cell.notes for cell in read_results(tmp_path)}
     assert (notes["a"], notes["b"]) == (("folder a",), ("folder b",))  # of one name, else
-    assert notes["c"] == ("scored by metrics version 0, most others 2", "folder c")
+    assert notes["c"] == ("scored by metrics version 0, most others 3", "folder c")
     machine = "measured on another machine: slide rule 2, most others abacus 2"
     assert notes["d"] == (machine, "folder d")
     assert notes["e"] == (

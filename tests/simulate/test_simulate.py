@@ -429,6 +429,7 @@ def test_the_memory_of_a_stream_is_what_the_process_holds_more_at_its_peak(
     monkeypatch.setattr("psutil.Process.memory_info", lambda _: SimpleNamespace(rss=now))
     log = run(tmp_path, Hungry(), fakes.utterance("a"), fakes.utterance("b"))
     assert [logged.memory_peak_bytes for logged in log.utterances] == [64 << 20, 0]
+    assert log.utterances[0].steps[0].memory_bytes == 64 << 20
 
 
 def misuse(act: Callable[[StepRecorder], None], message: str) -> None:
