@@ -99,8 +99,9 @@ def measures(cell: Result | None) -> list[str]:
 
 
 def write_page(
-    argv: Sequence[str] | None,
-    about: str | None,
+    argv: Sequence[str] | None = None,
+    about: str | None = None,
+    *,
     page: Path,
     system: Callable[[Mapping[str, Any]], str],
     systems: Sequence[str],
@@ -118,7 +119,7 @@ def write_page(
         rows = method_rows(output, name, system)
         return {name: table(rows, systems, paper), **further(output, rows)}
 
-    return write(argv, about, page, blocks)
+    return write(argv, about, page=page, blocks=blocks)
 
 
 def printed_rates(method: str) -> dict[tuple[int, str], str]:

@@ -7,8 +7,8 @@ A page is the README.md beside a `tables` module. A block is what stands in a pa
 from __future__ import annotations
 
 import argparse
+import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 from experiments import papers
 from streaming_asr.errors import UserError
 from streaming_asr.score.results import Result, read_results
+from streaming_asr.terminal import exit_status
 
 NOT_RUN, NOTHING_RUN = "not run", "Not run yet."
 NONE = "–"
@@ -30,6 +31,12 @@ def read(*folders: Path) -> list[Result]:
     """The finished cells of these sweeps, in their order; none where nothing has run."""
     there = [each for each in folders if each.is_dir() and any(each.glob("*/metrics.json"))]
     return [cell for folder in there for cell in read_results(folder) if cell.metrics]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a program wrote; empty where it has not been run."""
+    content: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return content
 
 
 def method_name(cell: Result) -> str:
@@ -50,14 +57,15 @@ def chunk_ms(cell: Result) -> int | None:
 def find(cells: Iterable[Result], **wanted: Any) -> Result | None:
     """The first cell with these values; None where there is none.
 
-    `method`, `weights` (the name of their folder), `chunk_ms`, `split` and `path` (a manifest's
-    name without its ending) are the cell's; any other name is a setting of its method.
+    `method`, `weights` (the name of their folder), `chunk_ms`, `split`, `join_s` and `path` (a
+    manifest's name without its ending) are the cell's; any other name is a setting of its method.
     """
     readers: dict[str, Callable[[Result], Any]] = {
         "method": method_name,
         "weights": weights_name,
         "chunk_ms": chunk_ms,
         "split": lambda cell: cell.document["config"]["data"].get("split"),
+        "join_s": lambda cell: cell.document["config"]["data"].get("join_s"),
         "path": lambda cell: Path(str(cell.document["config"]["data"].get("path"))).stem,
     }
     for cell in cells:
@@ -235,18 +243,20 @@ def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
 
 
 def write(
-    argv: Sequence[str] | None,
-    about: str | None,
+    argv: Sequence[str] | None = None,
+    about: str | None = None,
+    *,
     page: Path,
     blocks: Callable[[Path], Mapping[str, str]],
-    *,
     shared: str | None = None,
     short: Callable[[Path], str] | None = None,
+    draw: Callable[[Path, Path], bool] = lambda output, folder: False,
 ) -> int:
     """The command line of an experiment's tables; returns the exit status.
 
     blocks: from the folder where `run` wrote, what stands in `page`. shared: the block that
     `--readme` writes into another file too, there as `short` has it; None: there is no such option.
+    draw: from the same folder, the pictures into the page's; whether there was anything to draw.
     """
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
@@ -255,15 +265,15 @@ def write(
     if shared is not None:
         parser.add_argument("--readme", type=Path, help=f"also the block `{shared}` of this file")
     arguments = parser.parse_args(argv)
-    try:
+
+    def job() -> None:
         written = blocks(arguments.output)
         rewrite(arguments.here, written)
-        print(f"written: {arguments.here}")
+        pictures = " and its picture" if draw(arguments.output, arguments.here.parent) else ""
+        print(f"written: {arguments.here}{pictures}")
         if shared is not None and arguments.readme is not None:
             block = written[shared] if short is None else short(arguments.output)
             rewrite(arguments.readme, {shared: block})
             print(f"written: {arguments.readme}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+    return exit_status(job)

@@ -65,10 +65,10 @@ def first_of(chunk_frames: int) -> int:
 
 def duration_key(name: str) -> str:
     """Return a duration in milliseconds (`1s` and `1000ms` are one), any other name as it is."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", name)
-    if match is None:
+    try:
+        return f"{parse_duration(name)}ms"
+    except UserError:
         return name
-    return f"{int(Decimal(match[1]) * (1000 if match[2] == 's' else 1))}ms"
 
 
 def check_feed(feed: str, batch: int, streams: int | None = None) -> None:

@@ -64,8 +64,7 @@ def beside(path: Path) -> Iterator[Path]:
 
 @cache
 def validator(schema: Path) -> Callable[[Any], Any]:
-    """Return what checks a document by the JSON Schema in a file, and raises fastjsonschema's error
-    (a ValueError) for one that breaks it."""
+    """Return what checks a document by a schema's file and raises a ValueError for a broken one."""
     import fastjsonschema
 
     compiled: Callable[[Any], Any] = fastjsonschema.compile(json.loads(schema.read_text("utf-8")))
@@ -90,13 +89,13 @@ def _remove(path: Path) -> None:
 
 
 def cache_root() -> Path:
-    """The folder of everything this project keeps outside of its results."""
+    """Return the folder of everything this project keeps outside of its results."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "streaming_asr"
 
 
 def kept(target: Path, make: Callable[[Path], None], *, n_bytes: int = 0) -> Path:
-    """Returns the folder `target`, which `make` writes on first use.
+    """Return the folder `target`, which `make` writes on first use.
 
     `make` gets a path beside `target` that does not exist yet; what it wrote there is renamed to
     `target` when it returns and removed when it raises, so `target` is never half made.
@@ -136,7 +135,7 @@ def kept(target: Path, make: Callable[[Path], None], *, n_bytes: int = 0) -> Pat
 
 
 def remembered(kind: str, files: Sequence[Path], compute: Callable[[], str]) -> str:
-    """Returns what `compute` says of `files`, computed again only after one of them changed.
+    """Return what `compute` says of `files`, computed again only after one of them changed.
 
     A file counts as changed where its size or time of change differs. kind: what is computed.
     """
@@ -155,7 +154,7 @@ def remembered(kind: str, files: Sequence[Path], compute: Callable[[], str]) -> 
 
 
 def file_sha256(file: Path) -> str:
-    """The sha256 of a file in hexadecimal digits, remembered."""
+    """Return the sha256 of a file in hexadecimal digits, remembered."""
 
     def compute() -> str:
         with file.open("rb") as stream:

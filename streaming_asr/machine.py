@@ -13,7 +13,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 PERIOD_S = 0.02  # between two samples of memory: cheap, and often enough to see a buffer
@@ -31,8 +31,7 @@ def let_waiting_threads_sleep() -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, of this project (with its git commit where there is one) and
-    of the packages that compute results."""
+    """Return the versions of Python, this project, its git commit, and what computes results."""
     found = {"python": platform.python_version()}
     for package in ("streaming-asr", *PACKAGES):
         try:
@@ -95,12 +94,14 @@ def _git_commit() -> str | None:
 
 
 def give_back_memory() -> None:
-    """Collect what only the collector can free, and hand free memory back to the system.
+    """Collect what only the collector can free, and hand free memory back to device and system.
 
-    glibc keeps what was freed for later use, in pieces between what is still used; after sessions
-    of a server that is most of what they took.
+    torch and glibc keep what was freed for later use; after sessions of a server, or a cell that
+    failed, that is most of what they took.
     """
     gc.collect()
+    if (cuda := _cuda()) is not None:
+        cuda.empty_cache()
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
         if trim is not None:
@@ -120,6 +121,7 @@ class MemoryMeter:
 
         self._process = psutil.Process()
         self._baseline = self._peak = 0
+        self._lock = Lock()  # a sample under way must not undo a reset
         self._stop = Event()
         self._thread: Thread | None = None
 
@@ -139,10 +141,12 @@ class MemoryMeter:
         cuda = _cuda()
         if cuda is not None:
             cuda.reset_peak_memory_stats()
-        self._peak = self._resident()
+        with self._lock:
+            self._peak = self._resident()
 
     def sample(self) -> None:
-        self._peak = max(self._peak, self._resident())
+        with self._lock:
+            self._peak = max(self._peak, self._resident())
 
     def peak_bytes(self) -> int:
         cuda = _cuda()
@@ -150,6 +154,13 @@ class MemoryMeter:
             return int(cuda.max_memory_allocated())
         self.sample()
         return max(self._peak - self._baseline, 0)
+
+    def now_bytes(self) -> int:
+        """Return the memory in use now, as `peak_bytes` counts it."""
+        cuda = _cuda()
+        if cuda is not None:
+            return int(cuda.memory_allocated())
+        return max(self._resident() - self._baseline, 0)
 
     def _resident(self) -> int:
         return int(self._process.memory_info().rss)
@@ -186,11 +197,3 @@ def memory_remedy(error: BaseException, *, batch: int, device: str, dtype: str) 
         f"out of memory on {device} ({what}); end other programs that use it, or try "
         f"{', '.join(room)}; the utterances done are kept, the same command goes on from there"
     )
-
-
-def release_memory() -> None:
-    """Give back what a failed cell left: its model lives on in torch's cache of blocks."""
-    gc.collect()
-    cuda = _cuda()
-    if cuda is not None:
-        cuda.empty_cache()

@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -28,10 +28,10 @@ def command_parser(
 
 
 def console(width: int = 100) -> Console:
-    """Return a console, at least `width` columns wide where the output is no terminal, since rich
-    would cut a pipe or a file at 80."""
+    """Return a console, at least `width` columns wide where the output is no terminal."""
     from rich.console import Console
 
+    # Rich would cut a pipe or a file at 80.
     made = Console()
     return made if made.is_terminal else Console(width=max(made.width, width))
 
@@ -74,9 +74,19 @@ def stopped(error: KeyboardInterrupt) -> int:
     return 128 + number
 
 
+def with_settings(
+    about: str | None, program: Callable[[list[str]], int | None], argv: Sequence[str] | None
+) -> int:
+    """Run a program of key=value settings and return its exit status; --help prints `about`."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(given):
+        print(about)
+        return 0
+    return exit_status(lambda: program(given))
+
+
 def exit_status(program: Callable[[], int | None]) -> int:
-    """Run a program and return its exit status; print a UserError and return 2 for it, and what
-    stopped it."""
+    """Run a program and return its exit status; print a UserError, or what stopped it."""
     try:
         with stoppable():
             return program() or 0

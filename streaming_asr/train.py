@@ -33,7 +33,6 @@ from streaming_asr.chunking import first_chunk_ms, format_duration, parse_durati
 from streaming_asr.config.build import build, program
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.schema import check_settings, setting
-from streaming_asr.config.settle import check_attention
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR, beside
 from streaming_asr.machine import ran_out_of_memory
@@ -102,7 +101,6 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     for key in sorted(k for k in OmegaConf.missing_keys(config) if k.startswith("data.")):
         raise UserError(f"{key}: has no default; give {key}=<value>")
     OmegaConf.resolve(config)
-    check_attention(config)
     if config.data is not None:
         _transcribe(config)
     if not Path(config.train_data).is_dir():
@@ -139,7 +137,6 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     target: Any = OmegaConf.to_container(config.recipe.target)
     settings = FitConfig(out=str(work), seed=config.seed, recipe=target, **config.recipe.fit)
     from streaming_asr.track.tracker import tracker
-    from streaming_asr.whisper.attention import attention
 
     main = int(os.environ.get("RANK", 0)) == 0
     with ExitStack() as stack:
@@ -147,7 +144,6 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
             work.mkdir(parents=True, exist_ok=True)
             stack.enter_context(cells.lock(work))
             cells.save_configuration(work, config, HydraConfig.get().overrides.task)
-        stack.enter_context(attention(config.model.get("attention")))
         recipe = build(config.recipe.target)
         plain = OmegaConf.to_container(config)
         track = stack.enter_context(
@@ -182,16 +178,14 @@ def _hand_over(trained: Path, done: Path) -> None:
 
 
 def doubtful(figures: Mapping[str, float]) -> str | None:
-    """Return why weights with these figures on dev should not be used and what to do; None without
-    doubt. Every recipe's `score` is a word error rate in percent, or lies below 100 as one does."""
-    score = figures.get("score", 0.0)
+    """Return why weights with these figures on dev should not be used; None without doubt."""
+    score = figures.get("score", 0.0)  # a word error rate in percent, or below 100 as one is
     if score <= 100:
         return None
     return (
-        f"{score:.4g} % of the words on dev are wrong, more than of an empty text: the model says "
-        "words that nobody said, and says them again and again. Train on with a larger "
-        "recipe.fit.max_minutes, or begin anew under another entry= with a lower recipe.fit.lr, "
-        "from better weights (recipe.target.start) or on more data"
+        f"{score:.4g} % of the words on dev are wrong, more than of an empty text; train on with a "
+        "larger recipe.fit.max_minutes, or begin anew under another entry= with a lower "
+        "recipe.fit.lr or on more data"
     )
 
 

@@ -32,8 +32,6 @@ class Utterance:
     speaker: str | None = None
     language: str | None = None
     words: tuple[TimedWord, ...] | None = None
-    age: int | None = None  # of the speaker, in years
-    gender: str | None = None
     audio_path: str | None = None  # for a person who wants to listen; scoring never opens it
 
     def load(self) -> Samples:
@@ -47,10 +45,14 @@ class Utterance:
         return samples
 
     def check_length(self, n_samples: int) -> None:
-        """Raises UserError where `n_samples` is not the stated duration."""
+        """Raise UserError where `n_samples` is not the stated duration."""
         length_s = n_samples / SAMPLE_RATE
         if self.duration_s and abs(length_s - self.duration_s) > LENGTH_TOLERANCE_S:
-            raise UserError(
-                f"{self.id}: lasts {length_s:.2f} s, {self.duration_s:.2f} s are stated; the "
-                f"recording is cut off, or not the one that is meant ({self.audio_path})"
-            )
+            raise UserError(self.other_length(length_s))
+
+    def other_length(self, length_s: float) -> str:
+        """Say that the recording lasts `length_s`, which is not the stated duration."""
+        return (
+            f"{self.id}: lasts {length_s:.2f} s, {self.duration_s:.2f} s are stated; the "
+            f"recording is cut off, or not the one that is meant ({self.audio_path})"
+        )

@@ -32,8 +32,8 @@ def _avoid_broken_amx() -> None:
     if name in os.environ or not cpuinfo.exists() or "amx_bf16" not in cpuinfo.read_text():
         return
     product = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
-    if subprocess.run([sys.executable, "-c", product], capture_output=True).returncode < 0:
-        os.environ[name] = "AVX512_CORE_BF16"
+    ended = subprocess.run([sys.executable, "-c", product], capture_output=True).returncode
+    os.environ[name] = "AVX512_CORE_BF16" if ended < 0 else "DEFAULT"
 
 
 _avoid_broken_amx()

@@ -87,10 +87,8 @@ def librispeech(root: Path) -> Path:
         lines = [f"{speaker}-{chapter}-{i:04d} HE HOPED NUMBER {i}X" for i in range(n)]
         write(folder / f"{speaker}-{chapter}.trans.txt", *lines)
     write(base / "SPEAKERS.TXT", "; ID |SEX| SUBSET |MINUTES| NAME")
-    write(
-        base / "test-clean/121/121726/121-121726.alignment.txt",
-        '121-121726-0000 ",HE,HOPED,,NUMBER,0X," "0.05,0.10,0.20,0.25,0.35,0.45,0.5"',
-    )
+    words = [("he", 0.05, 0.1), ("hoped", 0.1, 0.2), ("number", 0.25, 0.35), ("0x", 0.35, 0.45)]
+    text_grid(base / "test-clean/121/121726/121-121726-0000.TextGrid", words, 0.5)
     return base
 
 

@@ -107,7 +107,6 @@ def test_what_the_package_imports_is_what_it_depends_on() -> None:
             *extras["longform"],
             *extras["corpora"],
             *extras["live"],
-            *extras["workspaces"],
             "hydra-core",
         ]
     )

@@ -1,16 +1,1 @@
-"""Benchmarks: what computing costs. experiments/bench/README.md says what is measured.
-
-__main__            the command line
-show                what every benchmark prints alike
-models              random weights of published dimensions, made-up audio
-settings, step, step_table, naive
-                    WhisperRT's step beside a naive baseline
-score               scoring a large log, drawing an interval
-methods, policy_cost, hush, u2, plain_ctc
-                    what a method adds to the model below it
-profile             which threads suit the hush word's encoder and decoder
-memory              whether memory stays bounded
-chunkformer, chunkformer_table, author, endless
-                    ChunkFormer's batches, the author's package, ten hours
-star                STAR's memory and its step
-"""
+"""Benchmarks: what computing costs. README.md says what is measured, __main__ has the commands."""

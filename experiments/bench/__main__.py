@@ -1,21 +1,39 @@
 """What computing costs: `python -m experiments.bench COMMAND`; `COMMAND --help` says more.
 
-A benchmark reports: its exit status is 0 whatever the figures are, and what misses a target is
-said in words.
+A benchmark is a module with `bench(**options)`, which returns all figures as plain containers, and
+`show(result)`, which prints them. It reports: its exit status is 0 whatever the figures are, and
+what misses a target is said in words.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
+from streaming_asr.terminal import exit_status
 
-STEP = """\
+
+class Command(NamedTuple):
+    """What --help shows of a benchmark; the default of each option, whose type is the option's;
+    `rest`: the name of the words that follow, where it takes any."""
+
+    text: str
+    description: str
+    options: Mapping[str, Any]
+    rest: str | None = None
+
+
+COMMANDS = {
+    "step": Command(
+        "time per chunk, beside a naive baseline",
+        """\
 Time per chunk of WhisperRT at early, middle and late chunks of one stream, beside a naive
 baseline that recomputes what can be kept. Both emit the same tokens in the same run.
 
@@ -28,245 +46,146 @@ baseline that recomputes what can be kept. Both emit the same tokens in the same
   python -m experiments.bench step --model streaming_asr/data/mini/model --at 30
       a model of your own, a Hugging Face folder
 
-Nothing is downloaded: only the dimensions are Whisper's. experiments/bench/README.md says what is
-measured.
-"""
-
-CHUNKFORMER = """\
+A model is tiny, base, small, medium, large-v2 or a folder. A chunk of --at is counted from 1; its
+figure is the mean of five around it, of each the median over the repeats. Nothing is downloaded:
+only the dimensions are Whisper's. experiments/bench/README.md says what is measured.
+""",
+        {
+            "model": ("tiny", "base"),
+            "chunk": "300ms",
+            "at": (5, 30, 97),
+            "threads": 1,
+            "repeats": 3,
+            "device": "cpu",
+        },
+    ),
+    "methods": Command(
+        "what a method adds to the model below it, beside a baseline",
+        """\
+AlignAtt's decision beside building all rows anew; a round of UFAL beside the bare call of
+faster-whisper and the hush word's encoder beside the padded one, random weights of Whisper base;
+U2's search beside its plain form and its encoder beside encoding anew, random weights of Whisper
+small. ROW is alignatt, ufal, hush_word, u2_search or u2_encoder; without one all are measured.
+""",
+        {},
+        "ROW",
+    ),
+    "memory": Command(
+        "whether memory stays bounded over ten minutes",
+        "The resident set over one recording of mini, one process per method. KEY=VALUE: settings "
+        "as `run` has them.",
+        {"method": ("ufal", "simul_whisper"), "chunk": "1s", "split": "long600"},
+        "KEY=VALUE",
+    ),
+    "chunkformer": Command(
+        "masked against padded batch, masks against loops, the author's package, ten hours",
+        """\
 What ChunkFormer's paper claims, on this machine, with random weights and made-up audio:
-the six recordings of table IV in a masked and in a padded batch; masks against a loop over the
-audios; the author's package on the same weights where it is installed; ten hours streamed from
-disk at constant memory.
+the six recordings of table IV, --scale times shorter, in a masked and in a padded batch; masks
+against a loop over --audios audios of --audio_s seconds; the author's package on the same weights
+where it is installed; --hours hours streamed from disk at constant memory.
 
   python -m experiments.bench chunkformer
   python -m experiments.bench chunkformer --only loop,author --size mini --repeats 1
   python -m experiments.bench chunkformer --only masked --size large --scale 1 --device cuda
-"""
+""",
+        {
+            "size": "small",
+            "scale": 20.0,
+            "audios": 100,
+            "audio_s": 10.0,
+            "hours": 10.0,
+            "threads": 1,
+            "repeats": 3,
+            "device": "cpu",
+            "only": ("masked", "loop", "author", "endless"),
+        },
+    ),
+    "star": Command(
+        "memory with and without compression; a step beside recomputing everything",
+        """\
+Random weights: memory over --lengths feature frames in the form of the paper's table 3, attention
+fused or eager as the paper's, and STAR's step at chunks --at beside encoding and decoding all anew.
+""",
+        {
+            "lengths": (1000, 2000, 3000, 4000, 5000),
+            "attention": "fused",
+            "model": "base",
+            "at": (5, 30, 97),
+            "repeats": 3,
+            "only": ("memory", "step"),
+        },
+    ),
+    "serve": Command(
+        "live sessions per core, and what sessions that are cut leave behind",
+        "Whole servers on loopback, one core each, and clients that speak --seconds in real time, "
+        "--most at once; then --cut sessions that are cut at random points.",
+        {
+            "methods": ("whisperrt", "simul_whisper"),
+            "model": "tiny.en",
+            "chunk": "300ms",
+            "seconds": 20.0,
+            "most": 32,
+            "cut": 500,
+        },
+    ),
+}
 
-METHODS = """\
-AlignAtt's decision beside building all rows anew; a round of UFAL beside the bare call of
-faster-whisper and the hush word's encoder beside the padded one, random weights of Whisper base;
-U2's search beside its plain form and its encoder beside encoding anew, random weights of Whisper
-small.
-"""
 
-STAR = """\
-Random weights: memory over 1,000 to 5,000 frames in the form of the paper's table 3, and STAR's
-step at chunks 5, 30 and 97 beside encoding and decoding all anew.
-"""
+def read(name: str, text: str, default: Any) -> Any:
+    """Return the value of an option. Raises UserError where it is not of the default's type, and
+    for numbers that are not above 0."""
+    kind = type(default[0] if isinstance(default, tuple) else default)
+    try:
+        values = tuple(kind(part) for part in text.split(","))
+        if kind is not str and (min(values) <= 0 or (len(values) > 1 and kind is type(default))):
+            raise ValueError
+    except ValueError as error:
+        several = "numbers with commas between them" if isinstance(default, tuple) else "a number"
+        whole = "whole, " if kind is int else ""
+        raise UserError(f"--{name} {text}: {several}, {whole}above 0") from error
+    if not isinstance(default, tuple):
+        return values[0] if kind is not str else text
+    if name == "only" and (unknown := set(values) - set(default)):
+        raise UserError(f"--only {unknown.pop()}: one or several of {', '.join(default)}")
+    return tuple(sorted(set(values)) if kind is int else dict.fromkeys(values))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+    """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.bench",
         description="What computing costs. `COMMAND --help` says more.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    def command(
-        run: Callable[[argparse.Namespace], dict[str, Any]], text: str, description: str
-    ) -> Callable[..., argparse.Action]:
-        """Adds a command; returns what adds an option to it, whose help shows the default."""
+    for name, command in COMMANDS.items():
         added = commands.add_parser(
-            run.__name__,
-            help=text,
-            description=description,
+            name,
+            help=command.text,
+            description=command.description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        added.set_defaults(run=run)
         added.add_argument("--json", type=Path, metavar="FILE", help="also write all figures here")
-
-        def option(name: str, default: Any, text: str = "") -> argparse.Action:
-            shown = "; ".join(filter(None, (text, "default: %(default)s")))
-            return added.add_argument(name, type=type(default), default=default, help=shown)
-
-        return option
-
-    option = command(step, "time per chunk, beside a naive baseline", STEP)
-    commands.choices["step"].add_argument(
-        "--model",
-        action="append",
-        metavar="NAME|PATH",
-        help="tiny, base, small, medium, large-v2 (random weights) or a Hugging Face folder; "
-        "may be given several times (default: tiny and base)",
-    )
-    option("--chunk", "300ms", "length of a chunk")
-    option("--at", "5,30,97", "chunks, counted from 1; each is the mean of five around it")
-    option("--threads", 1)
-    option("--repeats", 3, "the median of so many is shown")
-    option("--device", "cpu", "cpu or cuda")
-
-    option = command(
-        score,
-        "time and memory of scoring a large log, time of an interval's draws",
-        "Scores a made-up log on one thread, and times the draws of an interval.",
-    )
-    option("--utterances", 2600)
-    option("--seconds", 7.0, "of each")
-    option("--speakers", 40)
-    option("--chunk", "100ms", "length of a chunk")
-
-    command(methods, "what a method adds to the model below it, beside a baseline", METHODS)
-    commands.choices["methods"].add_argument(
-        "rows",
-        nargs="*",
-        metavar="ROW",
-        help="alignatt, ufal, hush_word, u2_search, u2_encoder; default: all",
-    )
-
-    option = command(
-        memory,
-        "whether memory stays bounded over ten minutes",
-        "The resident set over one recording of mini, one process per method.",
-    )
-    own = commands.choices["memory"]
-    own.add_argument("--method", action="append", required=True, help="one, or several times")
-    own.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="as `run` has it")
-    option("--chunk", "1s", "length of a chunk")
-    option("--split", "long600", "of mini")
-
-    option = command(
-        chunkformer,
-        "masked against padded batch, masks against loops, the author's package, ten hours",
-        CHUNKFORMER,
-    )
-    option("--size", "small", "mini, small or large")
-    option("--scale", 20.0, "the paper's six recordings are so many times shorter")
-    option("--audios", 100, "of the loop")
-    option("--audio_s", 10.0, "their seconds")
-    option("--hours", 10.0, "of the recording on disk")
-    option("--threads", 1)
-    option("--repeats", 3, "the median of so many is shown")
-    option("--device", "cpu", "cpu or cuda")
-    option("--only", "masked,loop,author,endless", "one or several of these")
-
-    option = command(
-        star, "memory with and without compression; a step beside recomputing everything", STAR
-    )
-    option("--lengths", "1000,2000,3000,4000,5000", "feature frames")
-    option("--attention", "fused", "fused, or eager as the paper's")
-    option("--model", "base", "of the step")
-    option("--at", "5,30,97", "chunks")
-    option("--repeats", 3)
-    option("--only", "memory,step", "one or both of these")
-
-    option = command(
-        serve,
-        "live sessions per core, and what sessions that are cut leave behind",
-        "Whole servers on loopback, one core each, and clients that speak in real time.",
-    )
-    option("--methods", "whisperrt,simul_whisper")
-    option("--model", "tiny.en")
-    option("--chunk", "300ms", "length of a chunk")
-    option("--seconds", 20.0, "of speech in each session")
-    option("--most", 32, "sessions at once")
-    option("--cut", 500, "sessions opened and cut at random points; 0: none")
-
+        for option, default in command.options.items():
+            text = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+            added.add_argument(f"--{option}", default=text, help="default: %(default)s")
+        if command.rest:
+            added.add_argument("rest", nargs="*", metavar=command.rest)
     arguments = parser.parse_args(argv)
-    try:
-        result = arguments.run(arguments)
-        if arguments.json:
-            _write(arguments.json, result)
-    except UserError as error:
-        parser.exit(2, f"error: {error}\n")
-    return 0
+    return exit_status(lambda: _measure(arguments))
 
 
-def _write(path: Path, result: dict[str, Any]) -> None:
-    try:
-        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"--json {path}: cannot be written ({error.strerror}); "
-            "name a file in a folder that exists"
-        ) from error
-
-
-def _taken(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    return {name: getattr(arguments, name) for name in names}
-
-
-# Each command imports what it needs: --help answers without loading torch.
-
-
-def step(arguments: argparse.Namespace) -> dict[str, Any]:
-    from experiments.bench.settings import StepSettings
-
-    settings = StepSettings.parse(
-        models=arguments.model or ["tiny", "base"],
-        **_taken(arguments, "chunk", "at", "threads", "repeats", "device"),
-    )
-    from experiments.bench.step import bench_step
-    from experiments.bench.step_table import show
-
-    result = bench_step(settings)
-    show(result)
-    return result
-
-
-def score(arguments: argparse.Namespace) -> dict[str, Any]:
-    from experiments.bench.score import ScoreSettings, bench_score, show
-
-    settings = ScoreSettings(**_taken(arguments, "utterances", "seconds", "speakers", "chunk"))
-    result = bench_score(settings)
-    show(result)
-    return result
-
-
-def methods(arguments: argparse.Namespace) -> dict[str, Any]:
-    from experiments.bench.methods import bench_methods, show
-
-    result = bench_methods(arguments.rows)
-    show(result)
-    return result
-
-
-def memory(arguments: argparse.Namespace) -> dict[str, Any]:
-    from experiments.bench.memory import bench_memory, show
-
-    result = bench_memory(arguments.method, arguments.chunk, arguments.split, arguments.set)
-    show(result)
-    return result
-
-
-def chunkformer(arguments: argparse.Namespace) -> dict[str, Any]:
-    from experiments.bench.chunkformer import Settings, bench_chunkformer
-    from experiments.bench.chunkformer_table import show
-
-    names = ("size", "scale", "audios", "audio_s", "hours", "threads", "repeats", "device")
-    result = bench_chunkformer(Settings(**_taken(arguments, *names)), arguments.only.split(","))
-    show(result)
-    return result
-
-
-def star(arguments: argparse.Namespace) -> dict[str, Any]:
-    from experiments.bench.star import StarSettings, bench_star, show
-
-    try:
-        lengths = tuple(int(n) for n in arguments.lengths.split(","))
-    except ValueError as error:
-        raise UserError(
-            f"--lengths {arguments.lengths}: whole numbers with commas between them"
-        ) from error
-    settings = StarSettings(
-        lengths=lengths,
-        parts=tuple(arguments.only.split(",")),
-        **_taken(arguments, "attention", "model", "at", "repeats"),
-    )
-    result = bench_star(settings)
-    show(result)
-    return result
-
-
-def serve(arguments: argparse.Namespace) -> dict[str, Any]:
-    from experiments.bench.serve import ServeSettings, bench_serve, show
-
-    names = ("model", "chunk", "seconds", "most", "cut")
-    methods = tuple(arguments.methods.split(","))
-    result = bench_serve(ServeSettings(methods=methods, **_taken(arguments, *names)))
-    show(result)
-    return result
+def _measure(arguments: argparse.Namespace) -> None:
+    command = COMMANDS[arguments.command]
+    given = {k: read(k, getattr(arguments, k), default) for k, default in command.options.items()}
+    if command.rest:
+        given["rest"] = arguments.rest
+    # A command imports what it needs: --help answers without loading torch.
+    benchmark = importlib.import_module(f"experiments.bench.{arguments.command}")
+    result = benchmark.bench(**given)
+    benchmark.show(result)
+    if arguments.json:
+        write_text(arguments.json, json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ there: empty modules stand in for it.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -21,10 +20,6 @@ from torch import Tensor
 
 from streaming_asr.methods.chunkformer.context import SIDE, Context
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
-
-
-def installed() -> bool:
-    return importlib.util.find_spec("chunkformer") is not None
 
 
 class _Absent(MetaPathFinder, Loader):

@@ -11,12 +11,10 @@ process of its own and counts from where the network is loaded.
 
 from __future__ import annotations
 
-import multiprocessing
+import importlib.util
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from experiments.bench import author
+from experiments.bench.chunkformer_table import show as show
 from experiments.bench.endless import stream_from_disk
+from experiments.bench.frame import Meter, in_own_process, threads
 from experiments.bench.models import SHAPES, random_mels, random_network
 from streaming_asr.errors import UserError
 from streaming_asr.machine import MemoryMeter, machine
@@ -37,7 +37,6 @@ from streaming_asr.methods.chunkformer.layers import n_frames
 
 PAPER_S = (1, 30, 60, 900, 1800, 3600)
 CONTEXT = Context(64, 128, 128)
-PARTS = ("masked", "loop", "author", "endless")
 KINDS = ("padded", "masked")
 
 
@@ -53,20 +52,6 @@ class Settings:
     threads: int = 1
     repeats: int = 3
     device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        if self.size not in SHAPES:
-            raise UserError(f"--size {self.size}: one of {', '.join(SHAPES)}")
-        for name in ("scale", "audios", "audio_s", "hours", "threads", "repeats"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"--{name} {getattr(self, name)}: must be above 0")
-        if self.device.startswith("cuda") and not torch.cuda.is_available():
-            raise UserError(f"--device {self.device}: torch finds no CUDA GPU; use cpu")
-
-    @property
-    def clock_name(self) -> str:
-        own = self.threads == 1 and self.device == "cpu"
-        return "CPU time of the thread" if own else "elapsed time"
 
 
 # -- the batches --------------------------------------------------------------------------------
@@ -165,27 +150,13 @@ def flops(shape: Shape, context: Context, lengths: Sequence[int], kind: str, par
 
 def seconds_of(act: Callable[[], Any], settings: Settings) -> float:
     """Median seconds of `act` over the repeats, after one run that does not count."""
-    clock = time.thread_time if settings.clock_name.startswith("CPU") else time.perf_counter
-    taken = []
-    for i in range(settings.repeats + 1):
-        _synchronise(settings)
-        begin = clock()
-        act()
-        _synchronise(settings)
-        if i:
-            taken.append(clock() - begin)
-    return statistics.median(taken)
-
-
-def _synchronise(settings: Settings) -> None:
-    if settings.device.startswith("cuda"):
-        torch.cuda.synchronize()
-
-
-def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What `function` returns in a fresh process, where memory has no history."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as own:
-        return own.submit(function, *arguments).result()
+    meter = Meter(settings.threads, settings.device)
+    act()
+    meter.synchronise()
+    for i in range(settings.repeats):
+        with meter.part(str(i)):
+            act()
+    return statistics.median(meter.spent_ms.values()) / 1000
 
 
 def measure_batch(settings: Settings, kind: str, part: str) -> dict[str, float]:
@@ -194,19 +165,15 @@ def measure_batch(settings: Settings, kind: str, part: str) -> dict[str, float]:
     shape, device = SHAPES[settings.size], settings.device
     network = random_network(shape, device)
     mels = random_mels([s / settings.scale for s in PAPER_S], shape.n_mels, device)
-    if part == "full model":
-        transcribe(network, random_mels([5.0], shape.n_mels, device), CONTEXT, kind)  # warm
+    with torch.inference_mode():
+        frames = network.encoder.subsample(mels)
 
-        def act() -> None:
-            transcribe(network, mels, CONTEXT, kind)
-    else:
-        with torch.inference_mode():
-            frames = network.encoder.subsample(mels)
-        encode(network.encoder, [frames[0]], CONTEXT, kind)
+    def act() -> list[Tensor]:
+        if part == "full model":
+            return transcribe(network, mels, CONTEXT, kind)
+        return encode(network.encoder, frames, CONTEXT, kind)
 
-        def act() -> None:
-            encode(network.encoder, frames, CONTEXT, kind)
-
+    transcribe(network, random_mels([5.0], shape.n_mels, device), CONTEXT, kind)  # warm
     with MemoryMeter() as meter:
         meter.reset()
         before = torch.cuda.memory_allocated() if device.startswith("cuda") else 0
@@ -261,7 +228,7 @@ def bench_loop(settings: Settings) -> dict[str, float]:
 
 def bench_author(settings: Settings) -> dict[str, float] | None:
     """Seconds of subsampling and encoder, ours and the author's. None where it is not installed."""
-    if not author.installed():
+    if importlib.util.find_spec("chunkformer") is None:
         return None
     shape = SHAPES[settings.size]
     network = random_network(shape)
@@ -282,26 +249,32 @@ def bench_author(settings: Settings) -> dict[str, float] | None:
     }
 
 
-def bench_chunkformer(settings: Settings, parts: Sequence[str] = PARTS) -> dict[str, Any]:
-    """Measures all of `parts`. Raises UserError for a part that there is not."""
-    if unknown := [part for part in parts if part not in PARTS]:
-        raise UserError(f"--only {unknown[0]}: one or several of {', '.join(PARTS)}")
-    torch.set_num_threads(settings.threads)
+def bench(only: Sequence[str], **options: Any) -> dict[str, Any]:
+    """Measures the parts in `only`; options: of `Settings`. Raises UserError for another size."""
+    settings = Settings(**options)
+    if settings.size not in SHAPES:
+        raise UserError(f"--size {settings.size}: one of {', '.join(SHAPES)}")
     result: dict[str, Any] = {
         "settings": asdict(settings),
-        "clock": settings.clock_name,
+        "clock": Meter(settings.threads, settings.device).clock_name,
         "machine": machine(device=settings.device),
     }
-    benches: dict[str, Callable[[Settings], Any]] = {
-        "masked": bench_masked,
-        "loop": bench_loop,
-        "author": bench_author,
-    }
-    for part in parts:
-        if part in benches:
-            result[part] = benches[part](settings)
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            where = (Path(folder), settings.hours, settings.threads, settings.device)
-            result[part] = in_own_process(stream_from_disk, *where)
+    with threads(settings.threads):
+        for part in only:
+            result[part] = PARTS[part](settings)
     return result
+
+
+def bench_endless(settings: Settings) -> dict[str, Any]:
+    """The figures of a long recording, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        where = (Path(folder), settings.hours, settings.threads, settings.device)
+        return dict(in_own_process(stream_from_disk, *where))
+
+
+PARTS: dict[str, Callable[[Settings], Any]] = {
+    "masked": bench_masked,
+    "loop": bench_loop,
+    "author": bench_author,
+    "endless": bench_endless,
+}

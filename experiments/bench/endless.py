@@ -48,7 +48,7 @@ def stream_from_disk(
     """
     torch.set_num_threads(threads)
     tokens = ["<blank>", "<unk>", *(f"▁t{i}" for i in range(TOKENS - 3)), "<sos/eos>"]
-    save(folder, random_network(SHAPES["mini"]), tokens, None)
+    save(folder, random_network(SHAPES["mini"]), tokens)
     path = folder / "recording.wav"
     make_recording(path, hours * 3600)
     method = new_method(

@@ -7,17 +7,16 @@ minute's, when all buffers are full and all lazy loading is done.
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from experiments.bench.show import console, print_lines, verdict
+from experiments.bench.frame import in_own_process, table, verdict
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.terminal import console
 
 GROWTH = 0.05  # below
 MINUTE_S = 60.0
@@ -80,47 +79,36 @@ def read_memory(overrides: Sequence[str]) -> tuple[list[Reading], float]:
     return readings, (time.perf_counter() - begin) / (len(audio) / SAMPLE_RATE)
 
 
-def bench_memory(
-    methods: Sequence[str], chunk: str, split: str, overrides: Sequence[str] = ()
-) -> dict[str, Any]:
-    """One row per method. `overrides`: settings as `run` takes them, for all methods."""
+def bench(method: Sequence[str], chunk: str, split: str, rest: Sequence[str]) -> dict[str, Any]:
+    """One row per method. `rest`: settings as `run` takes them, for all methods."""
     rows = {}
-    for method in methods:
-        line = CommandLine(
-            [f"method={method}", f"chunk={chunk}", f"data.split={split}", *overrides]
-        )
+    for name in method:
+        line = CommandLine([f"method={name}", f"chunk={chunk}", f"data.split={split}", *rest])
         line.default(model="mini", data="mini", tracker="none")
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as own:
-            readings, rtf = own.submit(read_memory, line.settings).result()
-        rows[method] = growth(readings) | {"rtf": rtf}
-    return {"chunk": chunk, "split": split, "overrides": list(overrides), "rows": rows}
+        readings, rtf = in_own_process(read_memory, line.settings)
+        rows[name] = growth(readings) | {"rtf": rtf}
+    return {"chunk": chunk, "split": split, "overrides": list(rest), "rows": rows}
 
 
 def show(result: dict[str, Any]) -> None:
     """Print the table and one sentence per method."""
-    from rich.table import Table
-
-    out = console()
-    table = Table(title=f"Resident set in MiB, mini {result['split']}, chunks of {result['chunk']}")
-    for heading in ("method", "minutes", "2nd minute", "last minute", "peak", "RTF"):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
+    out = console(130)
+    shown = table(
+        f"Resident set in MiB, mini {result['split']}, chunks of {result['chunk']}",
+        ("method", "minutes", "2nd minute", "last minute", "peak", "RTF"),
+    )
     for name, row in result["rows"].items():
         sizes = (row["second_minute_mib"], row["last_minute_mib"], row["peak_mib"])
-        table.add_row(
+        shown.add_row(
             name,
             f"{row['audio_s'] / 60:.1f}",
             *(f"{size:.0f}" for size in sizes),
             f"{row['rtf']:.2f}",
         )
-    out.print(table)
-    print_lines(
-        out,
-        [
-            verdict(
-                row["growth"] < GROWTH,
-                f"{name}: {100 * row['growth']:+.1f} % from the second minute to the last, at the "
-                f"peak {100 * row['peak_growth']:+.1f} % (target: under {100 * GROWTH:g} %)",
-            )
-            for name, row in result["rows"].items()
-        ],
-    )
+    out.print(shown)
+    for name, row in result["rows"].items():
+        text = (
+            f"{name}: {100 * row['growth']:+.1f} % from the second minute to the last, at the "
+            f"peak {100 * row['peak_growth']:+.1f} % (target: under {100 * GROWTH:g} %)"
+        )
+        out.print(verdict(row["growth"] < GROWTH, text), soft_wrap=True)

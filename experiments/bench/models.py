@@ -57,7 +57,6 @@ def random_whisper(name: str, folder: Path, seed: int = 0, eot_logit: float = 0.
     eot_logit: by so much <|endoftext|> is likelier than the other tokens, all alike.
     """
     from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
-    from transformers.utils import logging
 
     d_model, n_heads, n_layers = DIMENSIONS[name]
     end = CONTROL["<|endoftext|>"]
@@ -105,13 +104,7 @@ def random_whisper(name: str, folder: Path, seed: int = 0, eot_logit: float = 0.
         lang_to_id={"<|en|>": CONTROL["<|en|>"]},
         task_to_id={"transcribe": CONTROL["<|transcribe|>"]},
     )
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        model.half().save_pretrained(folder)
-    finally:
-        if bars:
-            logging.enable_progress_bar()
+    model.half().save_pretrained(folder)
     _tokenizer().save_pretrained(folder)
     return folder
 

@@ -1,20 +1,17 @@
-"""What one AlignAtt decision costs: carried along, and with all rows built anew at each token.
-
-from experiments.bench.policy_cost import measure
-print(measure(n_tokens=60))
-"""
+"""What one AlignAtt decision costs: carried along, and with all rows built anew at each token."""
 
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 
+from experiments.bench.frame import cpu_ms
 from streaming_asr.methods.simul_whisper.alignatt import LEAST_DEVIATION, RunningRows
 from streaming_asr.whisper.alignment import median_filter
+
+N_PROMPT, REPEATS = 4, 5
 
 
 def rebuilt(rows: Sequence[torch.Tensor], n_frames: int) -> int:
@@ -29,20 +26,6 @@ def rebuilt(rows: Sequence[torch.Tensor], n_frames: int) -> int:
         weights = (weights - mean) / deviation.clamp(min=LEAST_DEVIATION)
     smooth = median_filter(weights)
     return int(smooth.mean(0)[-1, :n_frames].argmax())
-
-
-@dataclass(frozen=True)
-class PolicyCost:
-    """Median milliseconds of the decision on the `n_tokens`-th row, and whether all were equal."""
-
-    n_tokens: int
-    carried_ms: float
-    rebuilt_ms: float
-    equal_decisions: bool
-
-    @property
-    def ratio(self) -> float:
-        return self.rebuilt_ms / self.carried_ms
 
 
 def attention(
@@ -60,39 +43,35 @@ def attention(
 
 @torch.inference_mode()
 def measure(
-    n_tokens: int = 60,
-    *,
-    n_heads: int = 8,
-    n_frames: int = 500,
-    context_frames: int = 1500,
-    n_prompt: int = 4,
-    repeats: int = 5,
-    seed: int = 0,
-    clock_ns: Callable[[], int] = time.perf_counter_ns,
-) -> PolicyCost:
-    """Decide on token after token both ways (Whisper base: 8 alignment heads); time the last one.
+    n_tokens: int, *, n_heads: int = 8, n_frames: int = 500, context_frames: int = 1500
+) -> tuple[float, float, bool]:
+    """Decide on token after token both ways (Whisper base: 8 alignment heads).
 
-    Both get attention rows over the context; `n_frames` of them were heard.
+    Both get attention rows over the context; `n_frames` of them were heard. Returns the median
+    milliseconds of the last decision, carried along and built anew, and whether all were equal.
     """
-    weights = attention(n_prompt + n_tokens, n_heads, n_frames, context_frames, seed)
-    prompt, *rows = weights.split([n_prompt, *[1] * n_tokens], dim=1)
-    carried_ns: list[int] = []
-    rebuilt_ns: list[int] = []
+    weights = attention(N_PROMPT + n_tokens, n_heads, n_frames, context_frames, seed=0)
+    prompt, *rows = weights.split([N_PROMPT, *[1] * n_tokens], dim=1)
+    carried_ms: list[float] = []
+    rebuilt_ms: list[float] = []
     equal = True
-    for _ in range(repeats):
+    for _ in range(REPEATS):
         running = RunningRows(prompt[None, ..., : n_frames + 3])
-        for i, row in enumerate(rows):
-            begin = clock_ns()
+        decided: list[int] = []
+        wanted: list[int] = []
+
+        def carry(row: torch.Tensor, running=running, decided=decided) -> None:
             running.add(row[None, ..., : n_frames + 3])
-            (decided,) = running.attended(n_frames)
-            spent = clock_ns() - begin
-            if i == n_tokens - 1 or not carried_ns:  # the early decisions are compared once
-                begin = clock_ns()
-                wanted = rebuilt([prompt, *rows[: i + 1]], n_frames)
-                spent_rebuilding = clock_ns() - begin
-                equal = equal and decided == wanted
-        carried_ns.append(spent)
-        rebuilt_ns.append(spent_rebuilding)
-    return PolicyCost(
-        n_tokens, statistics.median(carried_ns) / 1e6, statistics.median(rebuilt_ns) / 1e6, equal
-    )
+            decided += running.attended(n_frames)
+
+        def rebuild(n_rows: int, wanted=wanted) -> None:
+            wanted.append(rebuilt([prompt, *rows[:n_rows]], n_frames))
+
+        for i, row in enumerate(rows, start=1):
+            spent = cpu_ms(carry, row)
+            if i == n_tokens or not carried_ms:  # the early decisions are compared once
+                spent_rebuilding = cpu_ms(rebuild, i)
+        equal = equal and decided[-len(wanted) :] == wanted
+        carried_ms.append(spent)
+        rebuilt_ms.append(spent_rebuilding)
+    return statistics.median(carried_ms), statistics.median(rebuilt_ms), equal

@@ -22,19 +22,19 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import psutil
 
-from experiments.bench.show import console, print_lines, verdict
+from experiments.bench.frame import verdict
 from streaming_asr.config.build import build
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.terminal import console
 
 LAG_S = 1.0
 RSS_GROWTH = 0.05
@@ -43,28 +43,20 @@ START_S = 180.0
 SLOWEST = 3.0  # times the speech's length; sessions that take longer are ended
 
 
-@dataclass(frozen=True)
-class ServeSettings:
-    """What is measured: seconds of speech in a session, most sessions at once, sessions cut."""
-
-    methods: tuple[str, ...] = ("whisperrt", "simul_whisper")
-    model: str = "tiny.en"
-    chunk: str = "300ms"
-    seconds: float = 20.0
-    most: int = 32
-    cut: int = 500
-
-
-def bench_serve(settings: ServeSettings) -> dict[str, Any]:
-    """Return the figures of each method. Raises UserError where a server does not start."""
-    speech = _speech(settings.seconds)
-    found: dict[str, Any] = {}
-    for method in settings.methods:
-        with _server(method, settings) as (address, process):
-            found[method] = {"lag": _capacity(address, speech, settings.most)}
-            if settings.cut:
-                found[method]["cut"] = _cut(address, process, speech, settings.cut)
-    return {"model": settings.model, "chunk": settings.chunk, "methods": found}
+def bench(
+    methods: Sequence[str], model: str, chunk: str, seconds: float, most: int, cut: int
+) -> dict[str, Any]:
+    """Return the figures of each method: seconds of speech in a session, most sessions at once,
+    sessions cut. Raises UserError where a server does not start."""
+    speech = _speech(seconds)
+    measured: dict[str, Any] = {}
+    for method in methods:
+        with _server(method, model, chunk, most) as (address, process):
+            measured[method] = {
+                "lag": _capacity(address, speech, most),
+                "cut": _cut(address, process, speech, cut),
+            }
+    return {"model": model, "chunk": chunk, "methods": measured}
 
 
 def _speech(seconds: float) -> Samples:
@@ -78,14 +70,14 @@ def _speech(seconds: float) -> Samples:
 
 
 @contextmanager
-def _server(method: str, settings: ServeSettings) -> Iterator[tuple[str, psutil.Process]]:
+def _server(method: str, model: str, chunk: str, most: int) -> Iterator[tuple[str, psutil.Process]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [
         *(sys.executable, "-m", "streaming_asr.serve", f"method={method}"),
-        *(f"model={settings.model}", f"chunk={settings.chunk}", f"port={port}", "idle_s=600"),
-        f"max_sessions={max(settings.most, 64) * 2}",
+        *(f"model={model}", f"chunk={chunk}", f"port={port}", "idle_s=600"),
+        f"max_sessions={max(most, 64) * 2}",
     ]
     with tempfile.TemporaryDirectory() as place:
         path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
@@ -120,7 +112,7 @@ def _capacity(address: str, speech: Samples, most: int) -> dict[str, Any]:
         with suppress(TimeoutError):  # a server that is so slow does not fit
             lags = asyncio.run(asyncio.wait_for(_sessions(address, speech, n), most_s))
         tried[n] = float(np.percentile(lags, 95)) if lags else float("inf")
-        console().print(f"  {n} sessions: p95 lag {tried[n]:.2f} s")
+        console(130).print(f"  {n} sessions: p95 lag {tried[n]:.2f} s")
         return tried[n] < LAG_S
 
     low, high = 0, 1
@@ -225,23 +217,19 @@ def _open_sessions(address: str) -> int:
 def show(result: dict[str, Any]) -> None:
     """Print what was found and whether it meets the targets."""
     lines = []
-    for method, found in result["methods"].items():
-        lag = found["lag"]
-        lines.append(
+    for method, figures in result["methods"].items():
+        lag, cut = figures["lag"], figures["cut"]
+        before, after = cut["before"], cut["after"]
+        growth = after["rss"] / before["rss"] - 1
+        kept = after["files"] <= before["files"] and after["threads"] <= before["threads"]
+        lines += [
             f"{method}, {result['model']}, {result['chunk']}: {lag['sessions']} sessions on a core "
-            f"with p95 lag below {LAG_S:g} s (at most {lag['at_most']} tried)"
-        )
-        if cut := found.get("cut"):
-            before, after = cut["before"], cut["after"]
-            growth = after["rss"] / before["rss"] - 1
-            kept = after["files"] <= before["files"] and after["threads"] <= before["threads"]
-            is_met = growth < RSS_GROWTH and kept and not after["sessions"]
-            lines.append(
-                verdict(
-                    is_met,
-                    f"{method}: after {cut['n']} sessions that were cut, RSS {growth:+.1%}, files "
-                    f"{before['files']} to {after['files']}, threads {before['threads']} to "
-                    f"{after['threads']}, open sessions {after['sessions']}",
-                )
-            )
-    print_lines(console(), lines)
+            f"with p95 lag below {LAG_S:g} s (at most {lag['at_most']} tried)",
+            verdict(
+                growth < RSS_GROWTH and kept and not after["sessions"],
+                f"{method}: after {cut['n']} sessions that were cut, RSS {growth:+.1%}, files "
+                f"{before['files']} to {after['files']}, threads {before['threads']} to "
+                f"{after['threads']}, open sessions {after['sessions']}",
+            ),
+        ]
+    console(130).print(*lines, sep="\n", soft_wrap=True)

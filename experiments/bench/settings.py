@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streaming_asr.chunking import first_chunk_ms, parse_duration
@@ -22,52 +21,34 @@ def n_text_tokens(n_frames: int) -> int:
 
 @dataclass(frozen=True)
 class StepSettings:
-    """Settings of `bench step`. Chunk k, counted from 1, ends k chunk lengths into the stream."""
+    """Settings of `bench step`. Chunk k, counted from 1, ends k chunk lengths into the stream.
 
-    models: tuple[str, ...]
-    chunk_frames: int
-    first_frames: int
-    at: tuple[int, ...]
-    threads: int
-    repeats: int
-    device: str
+    Raises UserError where the first of `at` comes before what can be measured.
+    """
 
-    @classmethod
-    def parse(
-        cls,
-        models: Sequence[str],
-        chunk: str,
-        at: str,
-        threads: int = 1,
-        repeats: int = 3,
-        device: str = "cpu",
-    ) -> StepSettings:
-        """Settings from the command line's words. Raises UserError where they make no sense."""
-        for name, value in (("--threads", threads), ("--repeats", repeats)):
-            if value < 1:
-                raise UserError(f"{name} {value}: must be 1 or more")
-        try:
-            points = tuple(sorted({int(k) for k in at.split(",")}))
-        except ValueError as error:
+    model: tuple[str, ...]
+    chunk: str = "300ms"
+    at: tuple[int, ...] = (5, 30, 97)
+    threads: int = 1
+    repeats: int = 3
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.at[0] - AROUND <= self.first_chunk:
             raise UserError(
-                f"--at {at}: whole numbers with commas between them, as in --at 5,30,97"
-            ) from error
-        settings = cls(
-            models=tuple(dict.fromkeys(models)),
-            chunk_frames=parse_duration(chunk, "--chunk") // FRAME_MS,
-            first_frames=first_chunk_ms(chunk) // FRAME_MS,
-            at=points,
-            threads=threads,
-            repeats=repeats,
-            device=device,
-        )
-        if points[0] - AROUND <= settings.first_chunk:
-            raise UserError(
-                f"--at {at}: chunk {settings.first_chunk} is the first that is decoded here and "
-                f"{AROUND} on either side are measured; begin at "
-                f"{settings.first_chunk + AROUND + 1} or later"
+                f"--at {self.at[0]}: chunk {self.first_chunk} is the first that is decoded here "
+                f"and {AROUND} on either side are measured; begin at "
+                f"{self.first_chunk + AROUND + 1} or later"
             )
-        return settings
+
+    @property
+    def chunk_frames(self) -> int:
+        return parse_duration(self.chunk, "--chunk") // FRAME_MS
+
+    @property
+    def first_frames(self) -> int:
+        """Frames of the encoder's first block."""
+        return first_chunk_ms(self.chunk) // FRAME_MS
 
     @property
     def first_chunk(self) -> int:
@@ -79,5 +60,14 @@ class StepSettings:
         return [k * self.chunk_frames for k in range(self.first_chunk, last_chunk + 1)]
 
     def points_within(self, context_frames: int) -> list[int]:
-        """The chunks of `at` that a model reaches before its window is full."""
-        return [k for k in self.at if (k + AROUND + 1) * self.chunk_frames <= context_frames]
+        """The chunks of `at` that a model reaches before its window is full. Raises UserError
+        where it reaches none."""
+        points = [k for k in self.at if (k + AROUND + 1) * self.chunk_frames <= context_frames]
+        if not points:
+            most = context_frames // self.chunk_frames - AROUND - 1
+            raise UserError(
+                f"--at {','.join(map(str, self.at))}: the model hears "
+                f"{context_frames * FRAME_MS / 1000:g} s, so that {most} is the last chunk that "
+                "can be measured; name an earlier one"
+            )
+        return points

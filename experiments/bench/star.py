@@ -13,20 +13,19 @@ for every token. Both give the same tokens.
 
 from __future__ import annotations
 
-import multiprocessing
-import statistics
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from experiments.bench.frame import Meter, in_own_process, table, threads, verdict
 from experiments.bench.models import random_whisper, synthetic_audio
 from experiments.bench.settings import AROUND, StepSettings
-from experiments.bench.show import console, print_lines, verdict
-from experiments.bench.step import Meter
+from experiments.bench.step import StreamRun, around, run_streams
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.machine import MemoryMeter, machine, versions
@@ -34,57 +33,46 @@ from streaming_asr.methods.star import Star
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
 from streaming_asr.methods.star.network import compressor
 from streaming_asr.methods.star.semantic import SemanticEncoder
+from streaming_asr.terminal import console
 from streaming_asr.whisper.features import FRAME_SAMPLES
 
-LENGTHS = (1000, 2000, 3000, 4000, 5000)
 RATES = (None, 2, 5, 10, 20)
 D, HEADS, LAYERS, VOCABULARY, FRAMES_PER_TOKEN = 512, 8, 4, 10_000, 10
 CHUNK_FRAMES = 15
 GROWTH = 1.3  # at most, chunk 97 against 5
 
 
-@dataclass(frozen=True)
-class StarSettings:
-    """lengths in feature frames. attention: fused, or eager as in the paper's day."""
-
-    lengths: tuple[int, ...] = LENGTHS
-    attention: str = "fused"
-    model: str = "base"
-    at: str = "5,30,97"
-    repeats: int = 3
-    parts: tuple[str, ...] = ("memory", "step")
-
-    def __post_init__(self) -> None:
-        if self.attention not in ("fused", "eager"):
-            raise UserError(f"--attention {self.attention}: fused or eager")
-        if not self.lengths or min(self.lengths) < 10:
-            raise UserError(f"--lengths {list(self.lengths)}: feature frames, 10 or more")
-        unknown = set(self.parts) - {"memory", "step"}
-        if unknown:
-            raise UserError(f"--only {unknown.pop()}: memory, step")
-
-
-def bench_star(settings: StarSettings) -> dict[str, Any]:
-    """All figures, as `--json` writes them."""
-    result: dict[str, Any] = {"machine": machine(), "versions": versions()}
-    result["attention"] = settings.attention
-    if "memory" in settings.parts:
-        result["memory"] = [_row(n, settings.attention) for n in settings.lengths]
-    if "step" in settings.parts:
-        result["step"] = bench_steps(settings.model, settings.at, settings.repeats)
+def bench(
+    lengths: Sequence[int],
+    attention: str,
+    model: str,
+    at: tuple[int, ...],
+    repeats: int,
+    only: Sequence[str],
+) -> dict[str, Any]:
+    """All figures, as `--json` writes them. Raises UserError for lengths of no token."""
+    if attention not in ("fused", "eager"):
+        raise UserError(f"--attention {attention}: fused or eager")
+    if lengths[0] < FRAMES_PER_TOKEN:
+        raise UserError(f"--lengths {lengths[0]}: feature frames, {FRAMES_PER_TOKEN} or more")
+    result: dict[str, Any] = {"machine": machine(), "versions": versions(), "attention": attention}
+    if "memory" in only:
+        result["memory"] = [
+            {
+                "frames": n,
+                "cells": [
+                    {"rate": rate, **in_own_process(measure, n, rate, attention)} for rate in RATES
+                ],
+            }
+            for n in lengths
+        ]
+    if "step" in only:
+        with threads(1):
+            result["step"] = bench_steps(model, at, repeats)
     return result
 
 
 # ---- memory ----------------------------------------------------------------------------------
-
-
-def _row(n_frames: int, attention: str) -> dict[str, Any]:
-    cells = []
-    for rate in RATES:
-        context = multiprocessing.get_context("spawn")
-        with context.Pool(1) as pool:
-            cells.append({"rate": rate, **pool.apply(measure, (n_frames, rate, attention))})
-    return {"frames": n_frames, "cells": cells}
 
 
 def measure(n_frames: int, rate: int | None, attention: str) -> dict[str, float]:
@@ -117,14 +105,15 @@ def measure(n_frames: int, rate: int | None, attention: str) -> dict[str, float]
     with MemoryMeter() as meter:
         meter.reset()
         with sdpa_kernel([b for b in backends if b is not SDPBackend.ERROR]):
-            found = made.compress(x, rate=None if rate is None else float(rate))
-            visible = [len(found.vectors)] * n_tokens
-            hidden = decoder.forward(tokens, found.vectors, found.scores, visible)
+            heard = made.compress(x, rate=None if rate is None else float(rate))
+            visible = [len(heard.vectors)] * n_tokens
+            hidden = decoder.forward(tokens, heard.vectors, heard.scores, visible)
             loss = decoder.logits(hidden).logsumexp(-1).sum()
         peak = meter.peak_bytes()
-    parameters = [*encoder.parameters(), *_decoder_weights(decoder)]
-    n_vectors = len(found.vectors)
-    del loss, hidden, found
+    parameters = [*encoder.parameters(), decoder.embedding]
+    parameters += [p for layer in decoder.layers for p in layer.parameters()]
+    n_vectors = len(heard.vectors)
+    del loss, hidden, heard
     weights = sum(p.numel() * p.element_size() for p in parameters)
     held = stream_bytes(made, decoder, x, rate, tokens)
     return {
@@ -132,11 +121,6 @@ def measure(n_frames: int, rate: int | None, attention: str) -> dict[str, float]
         "pass_mib": (weights + peak) / 2**20,
         "stream_mib": held / 2**20,
     }
-
-
-def _decoder_weights(decoder: AnchorDecoder) -> list[torch.Tensor]:
-    layers = [p for layer in decoder.layers for p in layer.parameters()]
-    return [*layers, decoder.embedding]
 
 
 @torch.inference_mode()
@@ -148,8 +132,8 @@ def stream_bytes(
     state, cache = made.start(), AnchorCache(decoder)
     for start in range(0, len(x), CHUNK_FRAMES):
         last = start + CHUNK_FRAMES >= len(x)
-        found = made.push(state, x[start : start + CHUNK_FRAMES], last=last)
-        decoder.append(cache, found.vectors, found.scores)
+        heard = made.push(state, x[start : start + CHUNK_FRAMES], last=last)
+        decoder.append(cache, heard.vectors, heard.scores)
     decoder.step(cache, tokens, [cache.n_anchors] * len(tokens))
     kept = [*state.cache.keys, *state.cache.values]
     return cache.n_bytes + sum(t.numel() * t.element_size() for t in kept)
@@ -158,101 +142,82 @@ def stream_bytes(
 # ---- a step ----------------------------------------------------------------------------------
 
 
-class Recompute:
-    """STAR without caches: everything again from the first sample at every chunk."""
-
-    def __init__(self, star: Star) -> None:
-        self.star = star
-
-    @torch.inference_mode()
-    def step(self, audio: torch.Tensor, ends: list[int], tokens: list[int], meter: Meter) -> None:
-        """Hear the blocks that end at `ends` and bring `tokens` up to date."""
-        star = self.star
-        whisper, decoder = star._whisper, star._decoder
-        stop = ends[-1] * FRAME_SAMPLES + star.lookahead_samples
-        with meter.part("encode"):
-            x = star._extractor.whole(audio[:stop], ends)
-            made = star._compressor
-            found = made.push(made.start(), x, last=False)
-        prompt = whisper.prompt()
-        with meter.part("decode"):
-            while len(found.ready) >= len(tokens) + star.wait_k:
-                ids = [*prompt, *tokens]
-                visible = [seen(i, len(prompt), star.wait_k, found.ready) for i in range(len(ids))]
-                hidden = decoder.forward(ids, found.vectors, found.scores, visible)
-                logits = decoder.logits(hidden)[-1].float() + whisper.suppressed
-                logits[whisper.eot] = -torch.inf
-                tokens.append(int(logits.argmax()))
+@torch.inference_mode()
+def recompute(
+    star: Star, audio: torch.Tensor, ends: list[int], tokens: list[int], meter: Meter
+) -> None:
+    """Hear all audio up to the last of `ends`, nothing cached, and bring `tokens` up to date."""
+    whisper, decoder = star._whisper, star._decoder
+    stop = ends[-1] * FRAME_SAMPLES + star.lookahead_samples
+    with meter.part("encode"):
+        x = star._extractor.windows([audio[:stop]], [ends])[0]
+        heard = star._compressor.push(star._compressor.start(), x, last=False)
+    prompt = whisper.prompt()
+    with meter.part("decode"):
+        while len(heard.ready) >= len(tokens) + star.wait_k:
+            ids = [*prompt, *tokens]
+            visible = [seen(i, len(prompt), star.wait_k, heard.ready) for i in range(len(ids))]
+            hidden = decoder.forward(ids, heard.vectors, heard.scores, visible)
+            logits = decoder.logits(hidden)[-1].float() + whisper.suppressed
+            logits[whisper.eot] = -torch.inf
+            tokens.append(int(logits.argmax()))
 
 
-def bench_steps(model: str, at: str, repeats: int) -> dict[str, Any]:
+def run_recompute(
+    star: Star, audio: torch.Tensor, settings: StepSettings, k: int, tokens: list[int], meter: Meter
+) -> StreamRun:
+    """The steps around chunk `k`, from the text `tokens` that stood before them."""
+    run = StreamRun({}, {})
+    for j in range(k - AROUND, k + AROUND + 1):
+        with meter.part("total"):
+            recompute(star, audio, settings.ends(j), tokens, meter)
+        run.times[j] = meter.drain()
+        run.tokens[j] = list(tokens)
+    return run
+
+
+def bench_steps(model: str, at: tuple[int, ...], repeats: int) -> dict[str, Any]:
     """Milliseconds per chunk, ours and the baseline's, and whether their tokens are the same."""
-    settings = StepSettings.parse([model], "300ms", at, 1, repeats, "cpu")
-    torch.set_num_threads(1)
+    settings = StepSettings((model,), at=at, repeats=repeats)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        path = str(random_whisper(model, Path(folder))) if not Path(model).is_dir() else model
+        path = model if Path(model).is_dir() else str(random_whisper(model, Path(folder)))
         star = new_method("star", path, chunk_s=0.3, first_chunk_s=0.6)
-        # Measured up to the end of the context, two seconds past where a stream is cut.
-        star._seam = replace(star._seam, limit=star._extractor.context_frames)
-    meter = Meter(settings)
+    # Measured up to the end of the context, two seconds past where a stream is cut.
+    star._seam = replace(star._seam, limit=star._extractor.context_frames)
+    meter = Meter()
     points = settings.points_within(star._whisper.context_frames)
     last = points[-1] + AROUND
     audio = synthetic_audio((last + 1) * 0.3, seed=1)
-    runs = [_stream(star, audio, settings, last, meter) for _ in range(repeats)]
-    baseline, rows, same = Recompute(star), [], True
-    whole = torch.from_numpy(audio)
+    ours = [
+        run_streams(star, [audio], settings, last, meter, lambda state: state.tokens)
+        for _ in range(repeats)
+    ]
+    tokens, whole = ours[0].tokens, torch.from_numpy(audio)
+    rows, same = [], True
     for k in points:
-        chunks = range(k - AROUND, k + AROUND + 1)
-        theirs: dict[int, list[float]] = {j: [] for j in chunks}
-        for _ in range(repeats):
-            tokens = list(runs[0][1][chunks[0] - 1])
-            for j in chunks:
-                meter.drain()
-                with meter.part("total"):
-                    baseline.step(whole, settings.ends(j), tokens, meter)
-                theirs[j].append(meter.drain()["total"])
-                same = same and tokens == runs[0][1][j]
-
-        def ours(part: str, chunks: range = chunks) -> float:
-            return statistics.fmean(
-                [statistics.median(r[0][j][part] for r in runs) for j in chunks]
-            )
-
+        theirs = [
+            run_recompute(star, whole, settings, k, list(tokens[k - AROUND - 1]), meter)
+            for _ in range(repeats)
+        ]
+        same = same and all(run.tokens[j] == tokens[j] for run in theirs for j in run.tokens)
+        parts = around(k, ours)
         rows.append(
             {
                 "chunk": k,
-                "ours_ms": ours("total"),
-                "encode_ms": ours("encode"),
-                "decode_ms": ours("decode"),
-                "recompute_ms": statistics.fmean([statistics.median(theirs[j]) for j in chunks]),
+                "ours_ms": parts["total"],
+                "encode_ms": parts["encode"],
+                "decode_ms": parts["decode"],
+                "recompute_ms": around(k, theirs)["total"],
             }
         )
-    final = runs[0][1][last]
     return {
         "model": model,
         "clock": meter.clock_name,
         "rows": rows,
         "same_tokens": same,
-        "n_tokens": len(final),
-        "n_different_tokens": len(set(final)),
+        "n_tokens": len(tokens[last]),
+        "n_different_tokens": len(set(tokens[last])),
     }
-
-
-def _stream(
-    star: Star, audio: Any, settings: StepSettings, last: int, meter: Meter
-) -> tuple[dict[int, dict[str, float]], dict[int, list[int]]]:
-    """Times and text after every chunk of a stream."""
-    state = star.start(recorder=meter)
-    times, texts, at = {}, {}, 0
-    for k in range(settings.first_chunk, last + 1):
-        stop = k * settings.chunk_frames * FRAME_SAMPLES + star.lookahead_samples
-        meter.drain()
-        with meter.part("total"):
-            star.step(state, audio[at:stop], last=False)
-        at = stop
-        times[k] = meter.drain()
-        texts[k] = list(state.tokens)
-    return times, texts
 
 
 # ---- what is shown ---------------------------------------------------------------------------
@@ -260,33 +225,30 @@ def _stream(
 
 def show(result: dict[str, Any]) -> None:
     """Print everything."""
-    from rich.table import Table
-
-    out = console()
+    out = console(130)
     if "memory" in result:
         for part, what in (("pass_mib", "one pass"), ("stream_mib", "a stream's state")):
             title = f"Memory of {what}, {result['attention']} attention; 100 %: no compression"
-            table = Table(title=title, title_justify="left")
-            for name in ("frames", "no compression", *(f"r = {r}" for r in RATES[1:])):
-                table.add_column(name, justify="right")
+            headings = ("frames", "no compression", *(f"r = {r}" for r in RATES[1:]))
+            shown = table(title, headings, n_text=0)
             for row in result["memory"]:
                 base = row["cells"][0][part]
                 shares = [f"{100 * c[part] / base:.0f} %" for c in row["cells"][1:]]
-                table.add_row(str(row["frames"]), f"{base:.0f} MiB", *shares)
-            out.print(table)
+                shown.add_row(str(row["frames"]), f"{base:.0f} MiB", *shares)
+            out.print(shown)
     if "step" in result:
         step = result["step"]
-        table = Table(title=f"Milliseconds per chunk of 300 ms, {step['model']}, {step['clock']}")
-        for name in ("chunk", "encoder", "decoder", "ours", "recompute", "speed-up"):
-            table.add_column(name, justify="right")
+        title = f"Milliseconds per chunk of 300 ms, {step['model']}, {step['clock']}"
+        headings = ("chunk", "encoder", "decoder", "ours", "recompute", "speed-up")
+        shown = table(title, headings, n_text=0)
         for row in step["rows"]:
             figures = (row[k] for k in ("encode_ms", "decode_ms", "ours_ms", "recompute_ms"))
             speed_up = row["recompute_ms"] / row["ours_ms"]
-            table.add_row(str(row["chunk"]), *(f"{v:.1f}" for v in figures), f"{speed_up:.1f}")
-        out.print(table)
+            shown.add_row(str(row["chunk"]), *(f"{v:.1f}" for v in figures), f"{speed_up:.1f}")
+        out.print(shown)
         same = "the same tokens" if step["same_tokens"] else "NOT the same tokens"
         out.print(f"{same} from both ({step['n_tokens']}, {step['n_different_tokens']} kinds)")
-        print_lines(out, verdicts(step))
+        out.print(*verdicts(step), sep="\n", soft_wrap=True)
 
 
 def verdicts(step: dict[str, Any]) -> list[str]:

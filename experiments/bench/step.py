@@ -11,17 +11,18 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from experiments.bench.frame import PARTS, Meter, Times, threads
 from experiments.bench.models import DIMENSIONS, random_whisper, synthetic_audio
 from experiments.bench.naive import Naive
 from experiments.bench.settings import AROUND, FRAME_MS, StepSettings, n_text_tokens
+from experiments.bench.step_table import show as show
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, read_log
@@ -31,53 +32,12 @@ from streaming_asr.methods.whisperrt import WhisperRT
 from streaming_asr.simulate.feeds import simulate
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.decoder import Decoder, TokenPart
-from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
+from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
 
 BATCHES = (1, 8)
 BATCH_S = 10.0
 """Streams are batched over their first seconds only, to save time."""
-PARTS = ("feature", "encode", "decode", "total")
-
-Times = dict[str, float]
-"""Milliseconds by part. What is in no part (policy, words) is in the total."""
-
-
-class Meter:
-    """A recorder that adds up nanoseconds; on one thread of a CPU the time this thread ran.
-
-    Other load on the machine then hardly shows; otherwise it is the time that passed.
-    """
-
-    def __init__(self, settings: StepSettings) -> None:
-        own = settings.threads == 1 and settings.device == "cpu"
-        self.clock: Callable[[], int] = time.thread_time_ns if own else time.perf_counter_ns
-        self.clock_name = "CPU time of the thread" if own else "elapsed time"
-        self._cuda = settings.device.startswith("cuda")
-        self._ms: Times = {}
-
-    def synchronise(self) -> None:
-        """Wait for the device."""
-        if self._cuda:
-            torch.cuda.synchronize()
-
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        self.synchronise()
-        begin = self.clock()
-        try:
-            yield
-        finally:
-            self.synchronise()
-            self._ms[name] = self._ms.get(name, 0.0) + (self.clock() - begin) / 1e6
-
-    def count(self, **counts: float) -> None:
-        return None
-
-    def drain(self) -> Times:
-        """Milliseconds by part since the last call."""
-        drained, self._ms = self._ms, {}
-        return {part: drained.get(part, 0.0) for part in PARTS}
 
 
 class ScheduledDecoder(Decoder):
@@ -90,16 +50,17 @@ class ScheduledDecoder(Decoder):
         self._is_long_enough = False
 
     def part(self, cache: Any, tokens: Any, starts: Any, n_frames: int, **rest: Any) -> TokenPart:
-        n_text = starts[0] + len(tokens[0]) - self._n_prompt  # rows in phase are equally long
+        n_text = starts[0] + len(tokens[0]) - self._n_prompt  # streams in phase are equally long
         self._is_long_enough = n_text >= n_text_tokens(n_frames)
         return super().part(cache, tokens, starts, n_frames, **rest)
 
     @torch.inference_mode()
-    def log_probs(self, hidden: torch.Tensor, *rest: Any) -> torch.Tensor:
-        log_probs = super().log_probs(hidden, *rest)
-        log_probs[..., self._eot] = -torch.inf
-        if self._is_long_enough:
-            log_probs[:, -1, self._eot] = torch.inf
+    def taken_log_probs(self, parts: Sequence[TokenPart]) -> list[torch.Tensor]:
+        log_probs = super().taken_log_probs(parts)
+        for of_part in log_probs:
+            of_part[..., self._eot] = -torch.inf
+            if self._is_long_enough:
+                of_part[:, -1, self._eot] = torch.inf
         return log_probs
 
 
@@ -130,21 +91,26 @@ class StreamRun:
 
 
 def run_streams(
-    method: WhisperRT, audio: list[Samples], settings: StepSettings, last_chunk: int, meter: Meter
+    method: Any,
+    audio: list[Samples],
+    settings: StepSettings,
+    last_chunk: int,
+    meter: Meter,
+    text: Callable[[Any], Sequence[int]] = lambda state: state.hypotheses[0].tokens,
 ) -> StreamRun:
-    """Advance the streams together, chunk by chunk, up to `last_chunk`."""
+    """Advance the streams together, chunk by chunk, up to `last_chunk`; `text` is a state's."""
     run = StreamRun({}, {})
     states = method.start_many(len(audio), recorder=meter)
     meter.drain()
     received = 0
     for k in range(settings.first_chunk, last_chunk + 1):
-        stop = k * settings.chunk_frames * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
+        stop = k * settings.chunk_frames * FRAME_SAMPLES + method.lookahead_samples
         new = [samples[received:stop] for samples in audio]
         with meter.part("total"):
             method.step_many(states, new, last=[False] * len(audio))
         received = stop
         run.times[k] = meter.drain()
-        run.tokens[k] = list(states[0].hypotheses[0].tokens)
+        run.tokens[k] = list(text(states[0]))
     return run
 
 
@@ -167,24 +133,20 @@ def run_naive(
     return run
 
 
-def bench_step(settings: StepSettings) -> dict[str, Any]:
-    """All figures, as plain containers (the JSON file's form).
+def bench(**options: Any) -> dict[str, Any]:
+    """All figures, as plain containers (the JSON file's form); options: of `StepSettings`.
 
     Raises UserError where a model is unknown or too short for every chunk asked for.
     """
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(settings.threads)
-    try:
-        models = [_bench_model(name, settings) for name in settings.models]
+    settings = StepSettings(**options)
+    with threads(settings.threads):
         return {
             "settings": asdict(settings),
-            "clock": Meter(settings).clock_name,
+            "clock": Meter(settings.threads, settings.device).clock_name,
             "machine": machine(device=settings.device),
             "versions": versions(),
-            "models": models,
+            "models": [_bench_model(name, settings) for name in settings.model],
         }
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 def _bench_model(name: str, settings: StepSettings) -> dict[str, Any]:
@@ -201,16 +163,10 @@ def _bench_model(name: str, settings: StepSettings) -> dict[str, Any]:
         )
     whisper = method._whisper
     points = settings.points_within(whisper.context_frames)
-    if not points:
-        most = whisper.context_frames // settings.chunk_frames - AROUND - 1
-        raise UserError(
-            f"--at {','.join(map(str, settings.at))}: {name} hears {whisper.context_s:g} s, so "
-            f"that {most} is the last chunk that can be measured; name an earlier one"
-        )
     last_chunk = points[-1] + AROUND
     duration_s = (last_chunk * settings.chunk_frames + 1) * FRAME_MS / 1000
     audio = [synthetic_audio(duration_s, seed) for seed in range(max(BATCHES))]
-    meter = Meter(settings)
+    meter = Meter(settings.threads, settings.device)
     naive = Naive(whisper)
     ours: list[StreamRun] = []
     theirs: dict[int, list[StreamRun]] = {k: [] for k in points}
@@ -229,8 +185,8 @@ def _bench_model(name: str, settings: StepSettings) -> dict[str, Any]:
             {
                 "chunk": k,
                 "audio_s": k * settings.chunk_frames * FRAME_MS / 1000,
-                "ours": _around(k, ours),
-                "naive": _around(k, theirs[k]),
+                "ours": around(k, ours),
+                "naive": around(k, theirs[k]),
             }
             for k in points
         ],
@@ -242,7 +198,7 @@ def _bench_model(name: str, settings: StepSettings) -> dict[str, Any]:
     }
 
 
-def _around(k: int, runs: list[StreamRun]) -> Times:
+def around(k: int, runs: list[StreamRun]) -> Times:
     """Mean over the chunks around `k`, of the median over the repeats of each."""
     chunks = range(k - AROUND, k + AROUND + 1)
     return {

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,10 +16,10 @@ from typing import Any
 
 import torch
 
+from experiments.bench.frame import Meter, cpu_ms
 from experiments.bench.models import random_whisper, synthetic_audio
 from experiments.bench.plain_ctc import PlainPrefixBeamSearch
-from experiments.bench.settings import FRAME_MS, StepSettings
-from experiments.bench.step import Meter
+from experiments.bench.settings import FRAME_MS
 from streaming_asr.config.build import new_method
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import FRAME_SAMPLES
@@ -63,7 +61,7 @@ def measure(folder: str, ctc_tokens: int, seconds: int, repeats: int) -> Stream:
         trailing_silence_s=seconds,
         no_speech_s=seconds,
     )
-    meter = Meter(StepSettings.parse([folder], "1s", "10"))
+    meter = Meter()
     audio = synthetic_audio(seconds + 0.1, seed=1)
     ends = [CHUNK * k for k in range(1, seconds + 1)]
     stops = [end * FRAME_SAMPLES + method.lookahead_samples for end in ends]
@@ -81,7 +79,7 @@ def measure(folder: str, ctc_tokens: int, seconds: int, repeats: int) -> Stream:
         encodings.append([part["encode"] for part in parts])
     plain = PlainPrefixBeamSearch(state.search.blank, BEAM, BEAM)
     rows = [log_probs.double().numpy() for log_probs in given]
-    plain_ms = [_spent(plain.advance, row) for row in rows]
+    plain_ms = [cpu_ms(plain.advance, row) for row in rows]
     texts = [hypothesis.tokens for hypothesis in state.search.hypotheses()]
     whole: list[torch.Tensor] = []
 
@@ -90,7 +88,7 @@ def measure(folder: str, ctc_tokens: int, seconds: int, repeats: int) -> Stream:
         mel = state.mel[None, :, : 2 * ends[-1] + 1]
         whole.append(encode_masked(method._whisper.model, mel, ends=ends)[0])
 
-    whole_ms = _spent(encode)
+    whole_ms = cpu_ms(encode)
     with torch.inference_mode():
         log_probs = method._head(whole[0]).log_softmax(-1)
     return Stream(
@@ -111,18 +109,11 @@ def _time(search: Any) -> tuple[list[float], list[torch.Tensor]]:
     advance = search.advance
 
     def timed(log_probs: torch.Tensor) -> None:
-        times.append(_spent(advance, log_probs))
+        times.append(cpu_ms(advance, log_probs))
         given.append(log_probs)
 
     search.advance = timed
     return times, given
-
-
-def _spent(call: Callable[..., None], *arguments: Any) -> float:
-    """Milliseconds of CPU time of this thread."""
-    begin = time.thread_time_ns()
-    call(*arguments)
-    return (time.thread_time_ns() - begin) / 1e6
 
 
 def _medians(runs: list[list[float]]) -> list[float]:

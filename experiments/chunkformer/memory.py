@@ -22,7 +22,7 @@ import torch
 
 from experiments.bench.chunkformer import CONTEXT, Settings, in_own_process, transcribe
 from experiments.bench.models import MEL_PER_S, SHAPES, random_mels, random_network
-from experiments.svg import save_svg
+from experiments.svg import drawn
 from streaming_asr.errors import UserError
 from streaming_asr.machine import MemoryMeter, machine
 from streaming_asr.methods.chunkformer.context import Context
@@ -114,27 +114,18 @@ def points(result: Mapping[str, Any], kind: str) -> dict[float, float]:
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Draws memory against duration, one line a kind, into `path`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
-    for kind, label in KINDS.items():
-        if line := points(result, kind):
-            axis.plot(*zip(*sorted(line.items()), strict=True), marker="o", label=label)
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log", base=2)
-    ticks = sorted({minutes for kind in KINDS for minutes in points(result, kind)})
-    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    top = max(max(points(result, kind).values(), default=1.0) for kind in KINDS)
-    sizes = [2**i for i in range(4, math.ceil(math.log2(max(top, 32))) + 1)]
-    axis.set_yticks(sizes, [f"{size:g}" for size in sizes])
-    axis.set_xlabel("recording (min)")
-    axis.set_ylabel("memory above the weights (MiB)")
-    axis.set_title(f"ChunkFormer {result['size']}, {result['device']}", fontsize=10, loc="left")
-    axis.legend()
-    save_svg(figure, path, "chunkformer")
+    title, y = f"ChunkFormer {result['size']}, {result['device']}", "memory above the weights (MiB)"
+    with drawn(path, "chunkformer", title=title, x="recording (min)", y=y) as axis:
+        for kind, label in KINDS.items():
+            if line := points(result, kind):
+                axis.plot(*zip(*sorted(line.items()), strict=True), marker="o", label=label)
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log", base=2)
+        ticks = sorted({minutes for kind in KINDS for minutes in points(result, kind)})
+        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        top = max(max(points(result, kind).values(), default=1.0) for kind in KINDS)
+        sizes = [2**i for i in range(4, math.ceil(math.log2(max(top, 32))) + 1)]
+        axis.set_yticks(sizes, [f"{size:g}" for size in sizes])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

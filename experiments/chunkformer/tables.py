@@ -10,9 +10,9 @@ stays as the page has it, or reads "not run".
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from experiments.tables import (
     number,
     paper_rows,
     read,
+    read_json,
     with_interval,
     write,
 )
@@ -59,30 +60,13 @@ def context(cell: Result) -> str:
 
 def table2(cells: Sequence[Result]) -> str:
     """WER by context and by how long the recordings are."""
-    found = {(context(cell), _data(cell).get("join_s")): cell for cell in cells}
+    found = {(context(cell), cell.document["config"]["data"].get("join_s")): cell for cell in cells}
     names = ["full context", *(f"{c}, {side}, {side}" for c in CHUNKS for side in SIDES)]
     lines = [
         [name, *(with_interval(found.get((name, join_s)), "wer") for join_s in LENGTHS)]
         for name in names
     ]
     return caption(cells) + "\n\n" + markdown(["context c, l, r", *LENGTHS.values()], lines)
-
-
-def _data(cell: Result) -> Mapping[str, Any]:
-    data: Mapping[str, Any] = cell.document["config"]["data"]
-    return data
-
-
-def paper_table2() -> str:
-    """The paper's table II: WER in percent."""
-    printed = paper_rows("chunkformer", "II")
-    data = list(dict.fromkeys(row.labels["data"] for row in printed))
-    by_row: dict[tuple[str, str], dict[str, str]] = {}
-    for row in printed:
-        key = row.labels["model"], row.labels["context"]
-        by_row.setdefault(key, {})[row.labels["data"]] = row.values["WER"]
-    lines = [[*key, *(values.get(name, NONE) for name in data)] for key, values in by_row.items()]
-    return markdown(["model", "context", *data], lines, n_text=2)
 
 
 def stream_table(output: Path) -> str:
@@ -111,11 +95,12 @@ def stream_table(output: Path) -> str:
 def table3(result: Mapping[str, Any] | None) -> str:
     """The longest recording by memory, and what was measured for it."""
     lengths = sorted({m for kind in KINDS for m in points(result, kind)}) if result else []
-    memories = [*_machine_gib(result), *TARGETS_GIB]
+    own_gib = (result or {}).get("machine", {}).get("memory_gib")
+    memories = [*([own_gib] if own_gib else []), *TARGETS_GIB]
     lines = []
     for kind, label in KINDS.items():
         measured = points(result, kind) if result else {}
-        row = [label, *(_mib(measured.get(length)) for length in lengths)]
+        row = [label, *(number(measured.get(length), 0) for length in lengths)]
         for gib in memories:
             minutes = longest_minutes(measured, kind, gib * 1024)
             known = NOT_RUN if not measured else NONE if minutes is None else f"{minutes:.0f}"
@@ -135,24 +120,6 @@ def table3(result: Mapping[str, Any] | None) -> str:
             "not tried."
         )
     return told + "\n\n" + markdown(header, lines)
-
-
-def _machine_gib(result: Mapping[str, Any] | None) -> list[float]:
-    gib = (result or {}).get("machine", {}).get("memory_gib")
-    return [gib] if gib else []
-
-
-def _mib(value: float | None) -> str:
-    return NONE if value is None else f"{value:.0f}"
-
-
-def paper_table3() -> str:
-    printed = paper_rows("chunkformer", "III")
-    lines = [
-        [*(row.labels[k] for k in ("model", "params", "context")), row.values["max duration"]]
-        for row in printed
-    ]
-    return markdown(["model", "parameters", "context", "longest in 80 GB, min"], lines, n_text=3)
 
 
 PAPERS_ROW = {"padded": "ChunkFormer", "masked": "+ Masked batch"}
@@ -194,27 +161,18 @@ def targets(result: Mapping[str, Any] | None) -> str:
     return "\n".join(f"- {' '.join(line.split())}" for line in verdicts(result))
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """What a program wrote; None where it has not been run."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+def blocks(output: Path) -> dict[str, str]:
+    """The tables of the page, by the names of their places."""
+    return {
+        "table2": table2(read(output / "chunkformer")),
+        "chunkformer": stream_table(output),
+        "table3": table3(read_json(output / "chunkformer" / "memory.json")),
+        "table4": table4(read_json(output / "chunkformer" / "bench.json")),
+        "targets": targets(read_json(output / "chunkformer" / "bench.json")),
+    }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-
-    def blocks(output: Path) -> dict[str, str]:
-        return {
-            "table2": table2(read(output / "chunkformer")),
-            "paper-table2": paper_table2(),
-            "chunkformer": stream_table(output),
-            "table3": table3(read_json(output / "chunkformer" / "memory.json")),
-            "paper-table3": paper_table3(),
-            "table4": table4(read_json(output / "chunkformer" / "bench.json")),
-            "targets": targets(read_json(output / "chunkformer" / "bench.json")),
-        }
-
-    return write(argv, __doc__, Path(__file__).parent / "README.md", blocks)
-
+main = partial(write, about=__doc__, page=Path(__file__).with_name("README.md"), blocks=blocks)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -26,9 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--figure",
         action="append",
         default=[],
-        metavar="[KIND=]FILE",
-        help="draw pareto (the default), arwer, rtf or parts into a .svg, .png or .pdf; may be "
-        "given several times",
+        type=Path,
+        metavar="FILE",
+        help="draw WER against latency into a .svg, .png or .pdf; may be given several times",
     )
     parser.add_argument(
         "--table",
@@ -39,12 +39,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="write the table, .tex or .md; may be given several times",
     )
     parser.add_argument("--metrics", metavar="NAMES", help="columns of --table, comma-separated")
-    parser.add_argument(
-        "--marks",
-        type=Path,
-        metavar="FILE",
-        help="published numbers as hollow marks in the figures; default FOLDER/marks.yaml, if any",
-    )
     arguments = parser.parse_args(argv)
     if not (arguments.figure or arguments.table):
         parser.error("nothing to write; give --figure or --table")
@@ -52,11 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write(arguments: argparse.Namespace) -> None:
-    for asked in arguments.figure:
-        kind, _, file = asked.partition("=")
-        if not (file and kind.isalpha()):  # the path may hold a = as well
-            kind, file = "pareto", asked
-        print(f"figure: {draw(arguments.folder, Path(file), kind, arguments.marks)}")
+    for path in arguments.figure:
+        print(f"figure: {draw(arguments.folder, path)}")
     for path in arguments.table:
         names = [name.strip() for name in (arguments.metrics or "").split(",") if name.strip()]
         print(f"table: {write_table(arguments.folder, path, names or None)}")

@@ -1,14 +1,13 @@
-"""The report's figures as files for a paper: SVG, PNG or PDF, a panel for each data."""
+"""The report's first figure as a file for a paper: SVG, PNG or PDF, a panel for each data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.figures.labels import Label, place_labels
 from streaming_asr.errors import UserError
-from streaming_asr.report.marks import Mark, read_marks
 from streaming_asr.score.front import FRONT, ceiling, front
 from streaming_asr.score.results import Result, read_results
 
@@ -32,38 +31,26 @@ COLOURS = {
 }
 SHAPES, DASHES = "os^D*", ("-", "--", ":", "-.", (0, (8, 3)))
 BEATEN, INK = "#a9b1bb", "#1b1f24"
-PARTS = {
-    "fill": ("chunk fills", "#c3cad3"),
-    "lookahead": ("look-ahead", "#8f9aa8"),
-    "policy": ("held back", "#e0a100"),
-    "queue": ("queue", "#b3261e"),
-    "compute": ("compute", "#0b62b8"),
-}
 
 
-def draw(folder: Path | str, out: Path, kind: str = "pareto", marks: Path | None = None) -> Path:
-    """Draw a figure of the results under `folder` into `out`; its suffix is the format.
+def draw(folder: Path | str, out: Path) -> Path:
+    """Draw WER against latency of the results under `folder` into `out`; its suffix is the format.
 
-    kind: a key of `KINDS`. marks: published numbers, see `read_marks`. Raises UserError for an
-    unknown kind or suffix, and where no run has the numbers.
+    Raises UserError for an unknown suffix, and where no run has the numbers.
     """
-    if kind not in KINDS:
-        raise UserError(f"--figure {kind}={out}: no such figure; there are {', '.join(KINDS)}")
     if out.suffix not in SUFFIXES:
         raise UserError(f"--figure {out}: the suffix is {', '.join(SUFFIXES)}")
-    drawable, paint = KINDS[kind]
     cells = read_results(folder)
-    splits = list(dict.fromkeys(cell.split for cell in cells if drawable(cell)))
+    splits = list(dict.fromkeys(cell.split for cell in cells if _is_drawable(cell)))
     if not splits:
-        raise UserError(f"--figure {kind}={out}: no run under {folder} has its numbers")
-    published = [mark for mark in read_marks(folder, marks) if mark.figure == kind]
+        raise UserError(f"--figure {out}: no run under {folder} has its numbers")
 
     import matplotlib
     from matplotlib.figure import Figure
 
     styles = _styles(cells)
     with matplotlib.rc_context({"svg.hashsalt": "report", "font.size": 9}):
-        crowd = max(sum(drawable(cell) and cell.split == split for cell in cells)
+        crowd = max(sum(_is_drawable(cell) and cell.split == split for cell in cells)
                     for split in splits)  # fmt: skip
         width, height = (6.4, 5.0) if crowd > 12 else (4.6, 3.6)
         figure = Figure(figsize=(width * len(splits), height), layout="constrained")
@@ -71,13 +58,12 @@ def draw(folder: Path | str, out: Path, kind: str = "pareto", marks: Path | None
         for axis, split in zip(
             figure.subplots(1, len(splits), squeeze=False)[0], splits, strict=True
         ):
-            here = [cell for cell in cells if cell.split == split and drawable(cell)]
-            wanted = paint(axis, here, styles, [m for m in published if m.split in (None, split)])
-            labels.append((axis, wanted))
+            here = [cell for cell in cells if cell.split == split and _is_drawable(cell)]
+            labels.append((axis, _paint(axis, here, styles)))
             axis.spines[["top", "right"]].set_visible(False)
             if len(splits) > 1:
                 axis.set_title(split, loc="left", fontsize=9)
-        drawn = {cell.label for cell in cells if drawable(cell)}
+        drawn = {cell.label for cell in cells if _is_drawable(cell)}
         for cell in cells:
             if cell.error and cell.label not in drawn:  # a run that failed is told, not left out
                 figure.axes[0].plot([], [], "x", color=styles[cell.label]["color"],
@@ -138,9 +124,7 @@ def _series(cells: Sequence[Result]) -> dict[str, list[Result]]:
     return found
 
 
-def _pareto(
-    axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
-) -> list[Label]:
+def _paint(axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]]) -> list[Label]:
     from matplotlib.patches import Rectangle
 
     fronts = front(cells)
@@ -162,7 +146,7 @@ def _pareto(
                           markeredgecolor=style["color"], markeredgewidth=0.7)  # fmt: skip
                 labels.append(Label(x, 0.985 * top, f"{cell.chunk}: {y:.0f} %", style["color"]))
                 continue
-            across, along = (cell.interval(name) for name in FRONT)
+            across, along = (cell.intervals.get(name) for name in FRONT)
             if across and along:
                 box = Rectangle(
                     (across[0], along[0]), across[1] - across[0], along[1] - along[0],
@@ -177,7 +161,6 @@ def _pareto(
                       zorder=3 - is_beaten / 2)  # fmt: skip
             if cell.chunk:
                 labels.append(Label(x, y, cell.chunk, style["color"]))
-    labels += _published(axis, marks)
     axis.autoscale_view()
     axis.set_xlim(left=min(0, axis.get_xlim()[0]))
     axis.set_ylim(0, top)
@@ -194,87 +177,11 @@ def _pareto(
     return labels
 
 
-def _against_chunk(metric: str, label: str, log: bool = False) -> Callable[..., list[Label]]:
-    def paint(
-        axis: Axes,
-        cells: Sequence[Result],
-        styles: dict[str, dict[str, Any]],
-        marks: Sequence[Mark],
-    ) -> list[Label]:
-        from matplotlib.ticker import NullLocator, ScalarFormatter
-
-        for name, series in _series(cells).items():
-            chunks = [1000 * (cell.chunk_s or 0.0) for cell in series]
-            values = [_value(cell, metric) for cell in series]
-            axis.plot(chunks, values, label=name, markersize=5, lw=1.3, **styles[name])
-        labels = _published(axis, marks)
-        axis.set_xscale("log")
-        axis.set_xticks(sorted({1000 * (cell.chunk_s or 0.0) for cell in cells}))
-        axis.xaxis.set_major_formatter(ScalarFormatter())
-        axis.xaxis.set_minor_locator(NullLocator())
-        if log:
-            axis.set_yscale("log")
-            axis.axhline(1, color="#b3261e", lw=0.8, ls="--", label="real time")
-        else:
-            axis.set_ylim(bottom=0)
-        axis.set_xlabel("Chunk (ms, log scale)")
-        axis.set_ylabel(label)
-        return labels
-
-    return paint
-
-
-def _parts(
-    axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]], marks: Sequence[Mark]
-) -> list[Label]:
-    names = [f"{cell.label} {cell.chunk}" for cell in cells]
-    above, below = [0.0] * len(cells), [0.0] * len(cells)
-    for part, (name, colour) in PARTS.items():
-        values = [_value(cell, _part(part)) for cell in cells]
-        begins = [above[n] if value >= 0 else below[n] for n, value in enumerate(values)]
-        axis.barh(range(len(cells)), values, left=begins, color=colour, label=name, height=0.7)
-        above = [end + max(value, 0.0) for end, value in zip(above, values, strict=True)]
-        below = [end + min(value, 0.0) for end, value in zip(below, values, strict=True)]
-    axis.set_yticks(range(len(cells)), names, fontsize=6.5)
-    axis.invert_yaxis()
-    axis.set_xlabel("Word latency, committed, mean (s, with compute)")
-    return []
-
-
-def _part(name: str) -> str:
-    return f"word_latency_{name}_mean_ca_s"
-
-
 def _value(cell: Result, metric: str) -> float:
     value = cell.metrics[metric]
     assert value is not None  # of a cell that is drawable
     return value
 
 
-def _published(axis: Axes, marks: Sequence[Mark]) -> list[Label]:
-    for mark in marks:
-        axis.plot(mark.x, mark.y, "o", markerfacecolor="none", color=INK, markersize=5,
-                  label=f"published: {mark.source}")  # fmt: skip
-    return [Label(mark.x, mark.y, mark.label, INK) for mark in marks]
-
-
-def _has(*names: str, chunk: bool = False) -> Callable[[Result], bool]:
-    def has(cell: Result) -> bool:
-        known = all(cell.metrics.get(name) is not None for name in names)
-        return known and (cell.chunk_s is not None or not chunk)
-
-    return has
-
-
-KINDS: dict[str, tuple[Callable[[Result], bool], Callable[..., list[Label]]]] = {
-    "pareto": (_has(*FRONT), _pareto),
-    "arwer": (
-        _has("arwer_grid_ca", chunk=True),
-        _against_chunk("arwer_grid_ca", "Grid ARWER (%, with compute)"),
-    ),
-    "rtf": (
-        _has("rtf_total", chunk=True),
-        _against_chunk("rtf_total", "RTF, compute / audio (log scale)", log=True),
-    ),
-    "parts": (_has(*map(_part, PARTS)), _parts),
-}
+def _is_drawable(cell: Result) -> bool:
+    return all(cell.metrics.get(name) is not None for name in FRONT)

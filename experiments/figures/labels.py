@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.path import Path
+    from matplotlib.transforms import Bbox
 
 SIZE = 6.5  # of the type, in points
 HALF_MARK = 3.5  # of a point's mark, in points
@@ -24,30 +25,11 @@ class Label:
     colour: str
 
 
-@dataclass(frozen=True)
-class Box:
-    """A rectangle on the paper, in points."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-    def overlaps(self, other: Box) -> bool:
-        return (
-            self.x < other.x + other.width
-            and other.x < self.x + self.width
-            and self.y < other.y + other.height
-            and other.y < self.y + self.height
-        )
-
-
 def place_labels(axis: Axes, labels: Sequence[Label]) -> None:
     """Write each label at the nearest place beside its point where it covers no point and no other
     label, and no line if there is such a place; one that has no place is left out. The axis must
     have its final size."""
     from matplotlib.figure import Figure
-    from matplotlib.transforms import Bbox
 
     figure = axis.get_figure()
     assert isinstance(figure, Figure)
@@ -55,27 +37,26 @@ def place_labels(axis: Axes, labels: Sequence[Label]) -> None:
     left, bottom = axis.transAxes.transform((0, 0)) * scale
     right, top = axis.transAxes.transform((1, 1)) * scale
     spots = [axis.transData.transform((label.x, label.y)) * scale for label in labels]
-    taken = [Box(x - HALF_MARK, y - HALF_MARK, 2 * HALF_MARK, 2 * HALF_MARK) for x, y in spots]
+    taken = [_box(x - HALF_MARK, y - HALF_MARK, 2 * HALF_MARK, 2 * HALF_MARK) for x, y in spots]
     lines = _lines(axis, scale)
     for label, (x, y) in zip(labels, spots, strict=True):
         width = 0.6 * SIZE * len(label.text) + 2
         free = [
             box
             for box in _around(x, y, width)
-            if left <= box.x
-            and box.x + box.width <= right + 20  # the margin is free
-            and bottom <= box.y
-            and box.y + box.height <= top + 8
+            if left <= box.x0
+            and box.x1 <= right + 20  # the margin is free
+            and bottom <= box.y0
+            and box.y1 <= top + 8
             and not any(box.overlaps(other) for other in taken)
         ]
         if not free:
             continue
-        bounds = [Bbox.from_bounds(box.x, box.y, box.width, box.height) for box in free]
-        crossed = [sum(line.intersects_bbox(each, False) for line in lines) for each in bounds]
-        found = free[crossed.index(min(crossed))]
-        taken.append(found)
+        crossed = [sum(line.intersects_bbox(box, False) for line in lines) for box in free]
+        best = free[crossed.index(min(crossed))]
+        taken.append(best)
         axis.annotate(
-            label.text, (label.x, label.y), (found.x - x, found.y - y + 1), color=label.colour,
+            label.text, (label.x, label.y), (best.x0 - x, best.y0 - y + 1), color=label.colour,
             textcoords="offset points", fontsize=SIZE, annotation_clip=False,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.3},
         )  # fmt: skip
@@ -92,13 +73,19 @@ def _lines(axis: Axes, scale: float) -> list[Path]:
     return [Path(axis.transData.transform(each) * scale) for each in points if len(each) > 1]
 
 
-def _around(x: float, y: float, width: float) -> Iterable[Box]:
+def _box(x: float, y: float, width: float, height: float) -> Bbox:
+    from matplotlib.transforms import Bbox
+
+    return Bbox.from_bounds(x, y, width, height)
+
+
+def _around(x: float, y: float, width: float) -> Iterable[Bbox]:
     """Yield places for a label of this width, the best first: right, left, above, below."""
     height = SIZE + 1.5
     for gap in (1.0, height + 1.0, 2 * height + 1.0):
         near = HALF_MARK + 1.0
         for up in (y + gap, y - gap - height) if gap > 1.0 else (y - height / 2,):
-            yield Box(x + near, up, width, height)
-            yield Box(x - near - width, up, width, height)
-        yield Box(x - width / 2, y + HALF_MARK + gap, width, height)
-        yield Box(x - width / 2, y - HALF_MARK - gap - height, width, height)
+            yield _box(x + near, up, width, height)
+            yield _box(x - near - width, up, width, height)
+        yield _box(x - width / 2, y + HALF_MARK + gap, width, height)
+        yield _box(x - width / 2, y - HALF_MARK - gap - height, width, height)

@@ -53,7 +53,7 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
         text = shown(value, digits)
         if value is not None and (cell.split, name) in best and best[cell.split, name] == value:
             text = rf"\textbf{{{text}}}" if is_tex else f"**{text}**"
-        found = cell.interval(name)
+        found = cell.intervals.get(name)
         if value is not None and found:
             span = f"[{shown(found[0], digits)}, {shown(found[1], digits)}]"
             text += rf" {{\scriptsize {span}}}" if is_tex else f" {span}"

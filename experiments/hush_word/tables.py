@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,10 +177,7 @@ def blocks(output: Path) -> dict[str, str]:
     }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return write(argv, __doc__, PAGE, blocks)
-
+main = partial(write, about=__doc__, page=PAGE, blocks=blocks)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,8 +14,7 @@ utterances with known word times:
 3. Greedy forward selection on half of the utterances adds the head that helps the mean most, for as
    long as it also helps on the other, held-out half.
 
-The result goes to `alignment_heads` in the folder's generation_config.json. With an adapter the
-encoder is the causal one at `chunk`, and the result is printed only: the folder is not its own.
+The result goes to `alignment_heads` in the folder's generation_config.json.
 """
 
 from __future__ import annotations
@@ -31,9 +30,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.align.auto import timed_utterances
-from streaming_asr.chunking import first_chunk_ms, parse_duration
 from streaming_asr.config.build import program
-from streaming_asr.config.weights import find_weights, weights_folders
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
     from streaming_asr.whisper.load import Whisper
 
 TOLERANCE_S = 0.2
-N_SHOWN = 12  # single heads in the table
+MAX_HEADS = 10
 
 
 @dataclass
@@ -63,16 +60,9 @@ class AlignHeadsConfig:
     )
     model: Any = field(default_factory=dict)
     data: Any = field(default_factory=lambda: {"split": "dev"})
-    weights: str = (
-        "none"  # none | auto | any_chunk | 300ms | a folder; then the result is printed only
-    )
-    chunk: str = "300ms"  # of the causal encoder, with an adapter
-    first_chunk: str | None = None
     limit: int | None = 100
-    max_heads: int = 10
     write: bool = True
     device: str = "cpu"
-    output: str = "outputs"
     hydra: Any = field(  # nothing but the result is written
         default_factory=lambda: {
             "job": {"name": "align_heads", "chdir": False},
@@ -173,16 +163,12 @@ def select(training: Sequence[Example], held_out: Sequence[Example], max_heads: 
 
 
 class Forced:
-    """Attention maps of all heads with the reference forced through the decoder.
+    """Attention maps of all heads with the reference forced through the decoder."""
 
-    chunk_frames: None for the offline encoder on padded audio, else (chunk, first chunk) of the
-    causal one.
-    """
-
-    def __init__(self, whisper: Whisper, chunk_frames: tuple[int, int] | None = None) -> None:
+    def __init__(self, whisper: Whisper) -> None:
         from streaming_asr.whisper.decoder import Decoder, DecoderCache
 
-        self.whisper, self.chunk_frames = whisper, chunk_frames
+        self.whisper = whisper
         self._decoder = Decoder(whisper)
         self._cache = DecoderCache(self._decoder)
 
@@ -223,16 +209,11 @@ class Forced:
         import torch
         import torch.nn.functional as F
 
-        from streaming_asr.whisper.encoder import encode_masked, encode_padded
+        from streaming_asr.whisper.encoder import encode_padded
         from streaming_asr.whisper.features import log_mel
-        from streaming_asr.whisper.masks import block_ends
 
         whisper = self.whisper
         with torch.inference_mode():
-            if self.chunk_frames is not None:
-                ends = block_ends(n_frames, *self.chunk_frames)
-                mel = log_mel(audio[None], whisper.n_mels, block_ends=ends)
-                return encode_masked(whisper.model, mel, ends=ends)
             context = whisper.context_frames * FRAME_SAMPLES
             padded = F.pad(audio[None], (0, context - audio.numel()))
             hidden = encode_padded(whisper.model, log_mel(padded, whisper.n_mels))
@@ -242,18 +223,11 @@ class Forced:
 def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
     """Measures, prints the table, writes where asked; returns (layer, head) pairs.
 
-    Raises UserError for a model, adapter or corpus that is missing or without word times.
+    Raises UserError for a model or corpus that is missing or without word times.
     """
-    chunk_ms = parse_duration(config.chunk)
-    first_ms = first_chunk_ms(config.chunk, config.first_chunk)
-    for key in ("limit", "max_heads"):
-        if config[key] is not None and config[key] < 1:
-            raise UserError(f"{key}={config[key]}: must be 1 or more; leave it out for its default")
+    if config.limit is not None and config.limit < 1:
+        raise UserError(f"limit={config.limit}: must be 1 or more; leave it out for its default")
     OmegaConf.resolve(config)
-    folders = weights_folders(config, "whisperrt")
-    adapter = find_weights(
-        "whisperrt", chunk_ms, str(config.weights), folders, model=config.model.path
-    )
     utterances = timed_utterances(config.data, config.limit)
     if sum(bool(utterance.words) for utterance in utterances) < 2:
         raise UserError(
@@ -264,9 +238,8 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
 
     from streaming_asr.whisper.load import load_whisper
 
-    whisper = load_whisper(config.model.path, device=config.device, adapter=adapter)
-    frames = None if adapter is None else (chunk_ms // 20, first_ms // 20)
-    forced = Forced(whisper, frames)
+    whisper = load_whisper(config.model.path, device=config.device)
+    forced = Forced(whisper)
     examples = [e for e in map(forced.example, utterances) if e is not None]
     if len(examples) < 2:
         raise UserError(
@@ -274,7 +247,7 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
             f"{whisper.context_s:g} s and {whisper.max_tokens} tokens; give shorter ones"
         )
     held_out, training = examples[1::2], examples[::2]
-    found = select(training, held_out, config.max_heads)
+    found = select(training, held_out, MAX_HEADS)
 
     n_heads = whisper.config.decoder_attention_heads
     n_layers = whisper.config.decoder_layers
@@ -285,20 +258,14 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
     heads = [pair(head) for head in found.heads]
     n_tokens = sum(len(example.spans) for example in held_out)
     say(
-        f"{config.model.path}, "
-        + ("offline encoder" if adapter is None else f"{adapter}, chunk {config.chunk}")
-        + f": {len(training)} utterances to choose on, {len(held_out)} held out ({n_tokens} tokens)"
+        f"{config.model.path}: {len(training)} utterances to choose on, {len(held_out)} held out "
+        f"({n_tokens} tokens)"
     )
     say(f"\n{'held out: mean map of':<44} {'within 0.2 s':>12} {'mean error':>11}")
 
     def row(name: str, value: Score) -> None:
         say(f"{name:<44} {value.share:>10.1f} % {1000 * value.error_s:>8.0f} ms")
 
-    singles = sorted(enumerate(score_each(held_out)), key=lambda item: item[1].key, reverse=True)
-    for head, value in singles[:N_SHOWN]:
-        row(f"head {list(pair(head))}", value)
-    if len(singles) > N_SHOWN:
-        row(f"head {list(pair(singles[-1][0]))}, the worst of {len(singles)}", singles[-1][1])
     row(
         "all heads of the last half of the layers",
         score_set(held_out, range(n_layers // 2 * n_heads, n_layers * n_heads)),
@@ -308,9 +275,7 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
     for i, value in enumerate(found.scores):
         row(f"chosen {i + 1}: {'and ' if i else ''}{list(heads[i])}", value)
     say(f"\nalignment_heads: {json.dumps([list(h) for h in sorted(heads)])}")
-    if adapter is not None:
-        say("not written: the folder is the offline model's")
-    elif config.write:
+    if config.write:
         say(f"written to {write_heads(Path(config.model.path), sorted(heads))}")
     return sorted(heads)
 

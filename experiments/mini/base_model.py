@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from streaming_asr.training.greedy import greedy
 from streaming_asr.training.recipe import CorpusRecipe, dev_wer
 from streaming_asr.training.windows import Window, WindowOptions, augmented, draw_window, place
-from streaming_asr.whisper.encoder import encode_padded, encode_short
+from streaming_asr.whisper.encoder import encode, encode_padded
 from streaming_asr.whisper.features import FRAME_SAMPLES, SAMPLE_RATE, log_mel
 from streaming_asr.whisper.load import Whisper, load_whisper
 
@@ -283,7 +283,7 @@ def transcribe_batch(
         for row, audio in zip(samples, group, strict=True):
             row[: len(audio)] = audio[: len(row)]
         mel = log_mel(torch.from_numpy(samples).to(whisper.device), whisper.n_mels)
-        encoded = (encode_padded if padded else encode_short)(whisper.model, mel)
+        encoded = (encode_padded if padded else encode)(whisper.model, mel)
         for tokens in greedy(whisper, encoded, whisper.prompt(), max_tokens):
             texts.append(whisper.tokenizer.decode(tokens).strip())
     return texts

@@ -13,8 +13,7 @@ text is compared with the words that had ended by then. Of the cuts that fall in
 
 The first four add up to 100 %. A last word can also be wrong for no fault of the cut: the same
 share on whole utterances stands beside it. Empty audio: 10 s of silence and of white noise, where
-every word is an invention. With --audio DIR (DIR/<split>/<id>.wav, from `splits.py --wav DIR`) the
-WER on uncompressed audio stands beside that on the split's own.
+every word is an invention.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ import argparse
 import json
 import random
 import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,6 +33,7 @@ import numpy as np
 from streaming_asr.corpora import MINI, choose
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 from streaming_asr.metrics.accuracy import Errors, count, total
 from streaming_asr.text.normalise import light_key, normaliser
 from streaming_asr.utterance import Utterance
@@ -176,19 +174,6 @@ def on_empty(names: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def with_wav(manifest: Path, folder: Path) -> list[Utterance]:
-    """The manifest's utterances with the audio folder/<split>/<id>.wav, noise mixed in as there."""
-    lines = []
-    for line in manifest.read_text("utf-8").splitlines():
-        row = json.loads(line)
-        row["audio_filepath"] = str((folder / manifest.stem / f"{row['id']}.wav").resolve())
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-    with tempfile.TemporaryDirectory() as temporary:
-        path = Path(temporary) / manifest.name
-        path.write_text("".join(lines), "utf-8")
-        return read_manifest(path)
-
-
 def measure(
     whisper: Whisper,
     manifest: Path,
@@ -196,7 +181,6 @@ def measure(
     limit: int | None = None,
     n_cuts: int = 3,
     seed: int = 0,
-    wav: Path | None = None,
 ) -> dict[str, Any]:
     """All figures, in percent. Raises UserError for a split without word times."""
     from experiments.mini.base_model import transcribe_batch
@@ -205,10 +189,6 @@ def measure(
     if not all(utterance.words for utterance in utterances):
         raise UserError(f"{manifest}: utterances without `words`; cuts need word times")
     cuts, empty = cuts_of(utterances, n_cuts, seed), empty_audio()
-    uncompressed = None
-    if wav is not None:
-        ids = {utterance.id for utterance in utterances}
-        uncompressed = [u for u in with_wav(manifest, wav) if u.id in ids]
     result: dict[str, Any] = {
         "split": manifest.stem,
         "n_utterances": len(utterances),
@@ -225,44 +205,7 @@ def measure(
             "cut": on_cuts(cuts, texts([cut.audio for cut in cuts])),
             "empty": on_empty([kind for kind, _ in empty], texts([audio for _, audio in empty])),
         }
-        if uncompressed is not None:
-            heard = texts([u.load() for u in uncompressed])
-            result[name]["whole_wav"] = on_whole(uncompressed, heard)
     return result
-
-
-def table(result: dict[str, Any]) -> str:
-    """The figures as lines for the terminal."""
-    both = [result["padded"], result["unpadded"]]
-    lines = [
-        f"{result['model']}, {result['split']}: {result['n_utterances']} utterances, "
-        f"{result['n_cuts']} cuts, {both[0]['cut']['n_inside_a_word']} of them inside a word",
-        f"{'%':<46}{'padded':>10}{'unpadded':>10}",
-    ]
-
-    def row(name: str, *path: Any) -> None:
-        cells = []
-        for value in both:
-            for key in path:
-                value = value[key]
-            cells.append("-" if value is None else f"{value:.2f}")
-        lines.append(f"{name:<46}{cells[0]:>10}{cells[1]:>10}")
-
-    row("WER, whole utterances", "whole", "wer")
-    if "whole_wav" in both[0]:
-        row("WER, whole utterances, uncompressed audio", "whole_wav", "wer")
-    row("last word wrong, whole utterances", "whole", "last_word_wrong")
-    row("WER, cut audio, against the words that ended", "cut", "wer")
-    for name in OUTCOMES:
-        row(f"cut inside a word: {name}", "cut", name)
-    row("cut inside a word: runs on", "cut", "runs_on")
-    for i, part in enumerate(both[0]["cut"]["by_share_heard"]):
-        span = f"{100 * part['from']:.0f}-{100 * part['to']:.0f} % heard (n {part['n']})"
-        for name in OUTCOMES[:3]:
-            row(f"  {span}: {name}", "cut", "by_share_heard", i, name)
-    for name in both[0]["empty"]:
-        row(f"10 s of {name}: with words", "empty", name, "with_words")
-    return "\n".join(lines)
 
 
 def main() -> int:
@@ -271,36 +214,28 @@ def main() -> int:
     )
     parser.add_argument("--model", required=True, help="Hugging Face folder")
     parser.add_argument("--split", default="clean")
-    parser.add_argument("--data", type=Path, default=MINI, help="folder of SPLIT.jsonl")
-    parser.add_argument("--audio", type=Path, help="folder of SPLIT/ID.wav, to compare with")
     parser.add_argument("--limit", type=int, help="so many utterances")
     parser.add_argument("--cuts", type=int, default=3, help="per utterance")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="JSON file for the figures")
     args = parser.parse_args()
 
     from streaming_asr.whisper.load import load_whisper
 
-    began = time.perf_counter()
     try:
         whisper = load_whisper(args.model)
         result = {"model": args.model} | measure(
             whisper,
-            args.data / f"{args.split}.jsonl",
+            MINI / f"{args.split}.jsonl",
             limit=args.limit,
             n_cuts=args.cuts,
-            seed=args.seed,
-            wav=args.audio,
         )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(table(result))
-    print(f"({time.perf_counter() - began:.0f} s)")
+    text = json.dumps(result, indent=2) + "\n"
+    print(text)
     if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(result, indent=2) + "\n")
-        print(f"written to {args.out}")
+        write_text(args.out, text)
     return 0
 
 

@@ -68,20 +68,19 @@ def available() -> bool:
 
 
 def speak(
-    words: list[str], voice: str, *, stretch: float, pauses: frozenset[int]
+    text: str, voice: str, *, stretch: float
 ) -> tuple[np.ndarray, int, list[tuple[str, float, float]]]:
-    """Speaks ``words``. Returns samples (int16), their rate in Hz, (name, start_s, end_s) per word.
+    """Speaks ``text``. Returns samples (int16), their rate in Hz, (name, start_s, end_s) per word.
 
-    ``stretch`` multiplies all durations; ``pauses`` are indices of words followed by a comma.
+    ``stretch`` multiplies all durations.
     """
     festival = _festival()
     if festival.voice != voice:
         festival.run(f"({VOICES[voice]})")
         festival.voice = voice
-    text = " ".join(w + ("," if i in pauses else "") for i, w in enumerate(words)).rstrip(",")
     lines = festival.run(
         f"(Parameter.set 'Duration_Stretch {stretch:.3f})"
-        f'(set! u (utt.synth (Utterance Text "{text}.")))'
+        f'(set! u (utt.synth (Utterance Text "{text}")))'
         "(utt.wave.resample u 16000)"
         f'(utt.save.wave u "{festival.wave_path}" \'riff)'
         '(mapcar (lambda (w) (format t "\\n@word %s %f %f\\n" (item.name w)'

@@ -20,6 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from streaming_asr.events.log import read_log
 from streaming_asr.files import CONF_DIR
 
 RECORD = Path(__file__).with_name("fingerprint.json")
@@ -45,45 +46,30 @@ def cells() -> list[list[str]]:
 
 def run(overrides: list[str], output: str) -> dict[str, dict[str, str]]:
     """Utterance id -> hash of its steps and final text, of one run. Raises CalledProcessError."""
-    command = [sys.executable, "-m", "streaming_asr.run", "model=mini", "data=mini"]
-    command += [
-        *overrides,
-        f"limit={N_UTTERANCES}",
-        "tracker=none",
-        "threads=1",
-        f"output={output}",
-        "name=fingerprint",
-    ]
+    fixed = ["model=mini", "data=mini", "tracker=none", "threads=1", f"limit={N_UTTERANCES}"]
+    command = [sys.executable, "-m", "streaming_asr.run", *fixed, *overrides, f"output={output}"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     (log,) = Path(output).rglob("events.jsonl")
-    steps: dict[str, list[list[object]]] = {}
-    for line in log.read_text(encoding="utf-8").split("\n"):
-        row = json.loads(line) if line else {}
-        if "committed" in row:
-            told = [row[name] for name in ("audio_samples", "committed", "partial", "retracted")]
-            steps.setdefault(row["utt"], []).append(told)
-    return {utt: _summary(rows) for utt, rows in steps.items()}
-
-
-def _summary(rows: list[list[object]]) -> dict[str, str]:
-    words: list[str] = []
-    for _, committed, _, retracted in rows:
-        words = words[: len(words) - retracted] + committed  # type: ignore[operator]
-    digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
-    return {"steps": digest, "text": "".join(words)}
+    told = {}
+    for utterance in read_log(log).utterances:
+        words: list[str] = []
+        rows = []
+        for step in utterance.steps:
+            rows.append([step.audio_samples, step.committed, step.partial, step.retracted])
+            words = words[: len(words) - step.retracted] + step.committed
+        digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+        told[utterance.utt] = {"steps": digest, "text": "".join(words)}
+    return told
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--write", action="store_true", help="make fingerprint.json anew")
-    parser.add_argument("--only", default="", help="cells whose overrides contain this text")
     arguments = parser.parse_args()
     known = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     different = 0
     for overrides in cells():
         name = " ".join(overrides)
-        if arguments.only not in name:
-            continue
         with tempfile.TemporaryDirectory() as output:
             found = run(overrides, output)
         before = known.get(name, {})

@@ -76,16 +76,15 @@ def available() -> bool:
 
 
 def speak(
-    words: list[str], voice: str, *, stretch: float, pauses: frozenset[int]
+    text: str, voice: str, *, stretch: float
 ) -> tuple[np.ndarray, int, list[tuple[str, float, float]]]:
-    """Speaks ``words``. Returns samples (int16), their rate in Hz, (name, start_s, end_s) per word.
+    """Speaks ``text``. Returns samples (int16), their rate in Hz, (name, start_s, end_s) per word.
 
-    ``stretch`` multiplies all durations; ``pauses`` are indices of words followed by a comma.
+    ``stretch`` multiplies all durations.
     """
     lib, chosen = _library(), _voice(voice)
     lib.feat_set_float(chosen.contents.features, b"duration_stretch", stretch)
-    text = " ".join(w + ("," if i in pauses else "") for i, w in enumerate(words)).rstrip(",")
-    utterance = ctypes.c_void_p(lib.flite_synth_text((text + ".").encode(), chosen))
+    utterance = ctypes.c_void_p(lib.flite_synth_text(text.encode(), chosen))
     try:
         wave = lib.utt_wave(utterance).contents
         samples = np.ctypeslib.as_array(wave.samples, (wave.num_samples,)).copy()

@@ -16,6 +16,7 @@ import json
 from pathlib import Path
 
 CONTEXT_S = 15  # 750 encoder positions: half of Whisper's, a full pass costs some 30 ms on 2 cores
+N_BPE, WIDTH, ENCODER_LAYERS, DECODER_LAYERS = 1600, 192, 4, 3
 SPECIALS = [
     "<|endoftext|>",
     "<|startoftranscript|>",
@@ -29,8 +30,8 @@ SPECIALS = [
 ]
 
 
-def make_tokenizer(texts: list[str], n_bpe: int):
-    """Byte-level BPE of `n_bpe` entries (256 bytes included) and Whisper's control tokens."""
+def make_tokenizer(texts: list[str]):
+    """Byte-level BPE of `N_BPE` entries (256 bytes included) and Whisper's control tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import WhisperTokenizer
 
@@ -39,7 +40,7 @@ def make_tokenizer(texts: list[str], n_bpe: int):
     bpe.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     bpe.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=n_bpe, initial_alphabet=alphabet, show_progress=False)
+        texts, trainers.BpeTrainer(vocab_size=N_BPE, initial_alphabet=alphabet, show_progress=False)
     )
     learned = json.loads(bpe.to_str())["model"]
     vocab = dict(learned["vocab"])
@@ -61,24 +62,24 @@ def make_tokenizer(texts: list[str], n_bpe: int):
     return tokenizer
 
 
-def make_model(tokenizer, *, width: int, encoder_layers: int, decoder_layers: int, seed: int):
+def make_model(tokenizer):
     """A WhisperForConditionalGeneration with random weights (head width 64, as Whisper has)."""
     import torch
     from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIALS}
     end, start = ids["<|endoftext|>"], ids["<|startoftranscript|>"]
     config = WhisperConfig(
         vocab_size=len(tokenizer),
         num_mel_bins=80,
-        d_model=width,
-        encoder_layers=encoder_layers,
-        decoder_layers=decoder_layers,
-        encoder_attention_heads=width // 64,
-        decoder_attention_heads=width // 64,
-        encoder_ffn_dim=4 * width,
-        decoder_ffn_dim=4 * width,
+        d_model=WIDTH,
+        encoder_layers=ENCODER_LAYERS,
+        decoder_layers=DECODER_LAYERS,
+        encoder_attention_heads=WIDTH // 64,
+        decoder_attention_heads=WIDTH // 64,
+        encoder_ffn_dim=4 * WIDTH,
+        decoder_ffn_dim=4 * WIDTH,
         max_source_positions=CONTEXT_S * 50,
         max_target_positions=448,
         dropout=0.0,
@@ -106,8 +107,8 @@ def make_model(tokenizer, *, width: int, encoder_layers: int, decoder_layers: in
         # every head of the last half, as Whisper's own default; `align_heads` finds better ones
         alignment_heads=[
             [layer, head]
-            for layer in range(decoder_layers // 2, decoder_layers)
-            for head in range(width // 64)
+            for layer in range(DECODER_LAYERS // 2, DECODER_LAYERS)
+            for head in range(WIDTH // 64)
         ],
     )
     return model
@@ -119,11 +120,6 @@ def main() -> None:
     )
     parser.add_argument("--corpus", type=Path, required=True, help="folder of training shards")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--bpe", type=int, default=1600)
-    parser.add_argument("--width", type=int, default=192)
-    parser.add_argument("--encoder-layers", type=int, default=4)
-    parser.add_argument("--decoder-layers", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
     from transformers import WhisperFeatureExtractor
@@ -132,27 +128,14 @@ def main() -> None:
 
     texts = [item.text for item in read_shards(args.corpus)]
     # half with a leading space, so that sentence-initial words have the form they take in a stream
-    tokenizer = make_tokenizer([t if i % 2 else " " + t for i, t in enumerate(texts)], args.bpe)
-    model = make_model(
-        tokenizer,
-        width=args.width,
-        encoder_layers=args.encoder_layers,
-        decoder_layers=args.decoder_layers,
-        seed=args.seed,
-    )
+    tokenizer = make_tokenizer([t if i % 2 else " " + t for i, t in enumerate(texts)])
+    model = make_model(tokenizer)
     model.save_pretrained(args.out)
     tokenizer.save_pretrained(args.out)
     # faster-whisper reads preprocessor_config.json, which transformers 5 writes only this way
     WhisperFeatureExtractor(feature_size=80, chunk_length=CONTEXT_S).save_pretrained(args.out)
     n = sum(p.numel() for p in model.parameters())
-    per_word = sum(
-        len(tokenizer(" " + t, add_special_tokens=False).input_ids) for t in texts[:2000]
-    )
-    words = sum(len(t.split()) for t in texts[:2000])
-    print(
-        f"{n / 1e6:.2f} M parameters, {len(tokenizer)} tokens, {per_word / words:.2f} tokens a word"
-    )
-    print(f"written to {args.out}")
+    print(f"{n / 1e6:.2f} M parameters, {len(tokenizer)} tokens, written to {args.out}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The committed splits of `mini`: dev, clean, other, finance (test), long and long600.
 
-    python -m experiments.mini.splits --out streaming_asr/data/mini [--wav DIR]
+    python -m experiments.mini.splits --out streaming_asr/data/mini
 
 Audio is Ogg Opus at 16 kHz, stored clean; the noise of `other` is a specification that the loader
 follows, and `long` names the recordings that the loader joins. README.md beside this file describes
@@ -73,8 +73,8 @@ class _Drawer:
         return made
 
 
-def _store(out: Path, split: str, made: Sequence[Made], seed: int, wav: Path | None) -> list[dict]:
-    """Writes audio and manifest, in ``wav`` also uncompressed. Returns the manifest's rows."""
+def _store(out: Path, split: str, made: Sequence[Made], seed: int) -> list[dict]:
+    """Writes audio and manifest. Returns the manifest's rows."""
     folder = out / "audio" / split
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.ogg"):
@@ -93,9 +93,6 @@ def _store(out: Path, split: str, made: Sequence[Made], seed: int, wav: Path | N
         )
         if soundfile.info(path).frames != len(one.samples):
             raise RuntimeError(f"{path}: the codec changed the number of samples")
-        if wav:
-            (wav / split).mkdir(parents=True, exist_ok=True)
-            soundfile.write(wav / split / f"{name}.wav", one.samples, SAMPLE_RATE, "PCM_16")
         row = {
             "id": name,
             "audio_filepath": f"audio/{split}/{path.name}",
@@ -166,8 +163,8 @@ def _long(out: Path, clean: Sequence[dict], seed: int) -> None:
     _write(out / "long600.jsonl", [compose("long600", mixed, MEMORY_S, rng)])
 
 
-def build(out: Path, seed: int, wav: Path | None = None) -> None:
-    """Write all splits below ``out``; with ``wav``, uncompressed copies there."""
+def build(out: Path, seed: int = 0) -> None:
+    """Write all splits below ``out``."""
     began = time.time()
     drawer, rng = _Drawer(seed), random.Random(f"speakers/{seed}")
     speakers = [
@@ -175,15 +172,15 @@ def build(out: Path, seed: int, wav: Path | None = None) -> None:
         for i, speaker in enumerate(voices.CLEAN)
         for _ in range(PER_LONG_SPEAKER if i % 2 == 0 and i < 2 * N_LONG else PER_SPEAKER)
     ]
-    clean = _store(out, "clean", drawer.draw("clean", speakers), seed, wav)
+    clean = _store(out, "clean", drawer.draw("clean", speakers), seed)
     speakers = [s for s in voices.OTHER for _ in range(OTHER_PER_SPEAKER)]
-    _store(out, "other", drawer.draw("other", speakers), seed, wav)
+    _store(out, "other", drawer.draw("other", speakers), seed)
     speakers = [rng.choice(voices.CLEAN) for _ in range(N_FINANCE)]
-    _store(out, "finance", drawer.draw("finance", speakers, "finance"), seed, wav)
+    _store(out, "finance", drawer.draw("finance", speakers, "finance"), seed)
     heard = (*voices.ESPEAK_HEARD, *voices.FLITE_HEARD, *voices.FLITE_HEARD)
     heard += voices.FESTIVAL_FAST + voices.FESTIVAL_SLOW
     speakers = [rng.choice(heard) for _ in range(N_DEV)]
-    _store(out, "dev", drawer.draw("dev", speakers), seed, wav)
+    _store(out, "dev", drawer.draw("dev", speakers), seed)
     _long(out, clean, seed)
     n_bytes = sum(p.stat().st_size for p in (out / "audio").rglob("*.ogg"))
     print(f"{n_bytes / 1e6:.2f} MB of audio in {time.time() - began:.0f} s")
@@ -194,10 +191,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--wav", type=Path, help="folder for uncompressed copies, to compare")
-    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
-    build(args.out, args.seed, args.wav)
+    build(args.out)
 
 
 if __name__ == "__main__":

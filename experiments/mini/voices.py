@@ -130,7 +130,8 @@ def speak(
     else:
         engine = flite if speaker.engine == "flite" else festival
         stretch = speaker.rate * rng.uniform(0.93, 1.07)
-        samples, rate_hz, timed = engine.speak(words, speaker.base, stretch=stretch, pauses=pauses)
+        text = " ".join(w + ("," if i in pauses else "") for i, w in enumerate(words)).rstrip(",")
+        samples, rate_hz, timed = engine.speak(f"{text}.", speaker.base, stretch=stretch)
         matched = _match(words, timed)
         if matched is None:
             return None

@@ -94,7 +94,7 @@ def _line(row: Row, name: str, metric: Metric, printed: str, cell: Result, form:
     if value is None:
         return Line(row, name, printed, why="ran, but this was not measured", cell=cell)
     ours = value * metric.scale
-    bounds = cell.interval(metric.ours)
+    bounds = cell.intervals.get(metric.ours)
     number = _number(printed)
     return Line(
         row,

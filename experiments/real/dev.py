@@ -107,8 +107,8 @@ def voices(out: Path) -> Iterator[Utterance]:
             )
 
 
-def program(arguments: Sequence[str] | None) -> None:
-    """The command, without its exit status."""
+def program(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--speechocean762", required=True, help="folder, or name on the hub")
     parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
@@ -124,10 +124,5 @@ def program(arguments: Sequence[str] | None) -> None:
     print(f"{write_manifest(all_of_it(), path)} recordings in {path}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return exit_status(partial(program, arguments))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))

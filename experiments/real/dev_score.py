@@ -22,7 +22,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +121,8 @@ def geometric_mean(errors: Sequence[int], offline: Sequence[int]) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
-def program(argv: Sequence[str] | None) -> None:
-    """The command, without its exit status."""
+def program(argv: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--weights", required=True, help="the adapter's folder")
     parser.add_argument("--model", default="tiny.en", choices=("tiny.en", "base"))
@@ -159,10 +158,5 @@ def program(argv: Sequence[str] | None) -> None:
         print(f"{'geometric mean':<14} {chunk:<6} {geometric_mean(errors, offline):>29.3f}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return exit_status(partial(program, argv))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))

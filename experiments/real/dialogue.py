@@ -216,25 +216,20 @@ def utterances(joined: Sequence[Joined], heard: dict[int, dict[str, Any]], out: 
         print(f"{out / name}: {len(rows)} utterances, {minutes:.1f} min, {speakers} speakers")
 
 
-def program(argv: Sequence[str] | None) -> None:
-    """The command, without its exit status."""
+def program(argv: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
     parser.add_argument("--limit", type=int, help="only so many recordings, to try it")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args(argv)
     for package in (STEEL_SKY, AMAZON_QUEEN):
-        print(f"{package}: {package.holds}; {package.licence}")
+        print(f"{package}: {package.licence}")
     joined = join(lines(cache_root()))[: given.limit]
     given.out.mkdir(parents=True, exist_ok=True)
     heard = labels(joined, given.out / "labels.jsonl", given.processes)
     utterances(joined, heard, given.out)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return exit_status(partial(program, argv))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))

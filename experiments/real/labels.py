@@ -18,7 +18,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,8 +116,8 @@ def labelled(utterance: Utterance, row: dict[str, Any]) -> Utterance | None:
     return found if well_aligned(found) and agreed(text, row["other"]) else None
 
 
-def program(argv: Sequence[str] | None) -> None:
-    """The command, without its exit status."""
+def program(argv: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="the manifest with texts")
@@ -130,10 +129,5 @@ def program(argv: Sequence[str] | None) -> None:
     print(f"{write_manifest(kept, given.out)} of {len(utterances)} utterances in {given.out}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return exit_status(partial(program, argv))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))

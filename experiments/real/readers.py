@@ -13,7 +13,6 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from experiments.real.packages import AUSTEN, DICKENS, cache_root, obtain
@@ -49,20 +48,15 @@ def _utterance(name: str, text: str, file: Path, speaker: str) -> Utterance:
     return Utterance(name, text, File(file), duration_s(file), speaker=speaker, language="en")
 
 
-def program(arguments: Sequence[str] | None) -> None:
-    """The command, without its exit status."""
+def program(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the manifest")
     given = parser.parse_args(arguments)
     for package in (AUSTEN, DICKENS):
-        print(f"{package}: {package.holds}; {package.licence}")
+        print(f"{package}: {package.licence}")
     print(f"{write_manifest(readers(cache_root()), given.out)} recordings in {given.out}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return exit_status(partial(program, arguments))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))

@@ -24,10 +24,8 @@ import os
 import random
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +116,6 @@ def _start(root: Path) -> None:
 def make(index: int, said: Clip, folder: Path) -> dict[str, Any]:
     """The clip's line of the manifest, its audio written; or that it is skipped, and why."""
     assert _speaker is not None
-    begun_s = time.process_time()
     row: dict[str, Any] = {"index": index, "text": said.text, "speaker": said.voice}
     try:
         samples, words = _speaker.say(said)
@@ -128,7 +125,7 @@ def make(index: int, said: Clip, folder: Path) -> dict[str, Any]:
     row |= {"id": f"{folder.name}-{index:06d}", "audio_filepath": name, "language": "en"}
     duration_s, words = write(samples, words, folder / name)
     row |= {"duration": round(duration_s, 4), "words": words}
-    return {**row, "cpu_s": round(time.process_time() - begun_s, 2)}
+    return row
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -221,26 +218,6 @@ def remove_surplus(made: Sequence[dict[str, Any]], out: Path) -> None:
             file.unlink()
 
 
-def report(made: Sequence[dict[str, Any]], skipped: Sequence[dict[str, Any]], out: Path) -> None:
-    """Prints how much was made, at what cost, and how training gets it."""
-    for engine in ("kokoro", "hibari"):
-        rows = [row for row in made if (row["speaker"] == HIBARI_VOICE) == (engine == "hibari")]
-        cpu_s = sum(row["cpu_s"] for row in rows)
-        if rows:
-            audio_s = sum(row["duration"] for row in rows)
-            voices = len({row["speaker"] for row in rows})
-            print(
-                f"{engine}: {len(rows)} clips, {audio_s / 60:.1f} min, {voices} voices and blends, "
-                f"{audio_s / cpu_s:.1f} s of audio per CPU second"
-            )
-    share = 100 * len(skipped) / max(1, len(made) + len(skipped))
-    print(f"skipped: {len(skipped)} clips ({share:.1f} %), see {out / 'skipped.jsonl'}")
-    print(
-        "for training: python -m streaming_asr.data shards data=manifest "
-        f"data.path={out / 'manifest.jsonl'} out={out / 'shards'}"
-    )
-
-
 def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--hours", type=float, required=True, help="of audio")
@@ -261,8 +238,8 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def program(argv: Sequence[str] | None) -> None:
-    """The command, without its exit status."""
+def program(argv: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     given = arguments_of(argv)
     root = cache_root()
     obtain_all(root)
@@ -274,13 +251,11 @@ def program(argv: Sequence[str] | None) -> None:
     with processes(given.processes, settings, texts, given.out) as rows:
         made, skipped = speak(rows, settings, given.hours, given.out)
     remove_surplus(made, given.out)
-    report(made, skipped, given.out)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return exit_status(partial(program, argv))
+    print(
+        f"{len(made)} clips, {sum(row['duration'] for row in made) / 60:.1f} min; skipped: "
+        f"{len(skipped)}, see {given.out / 'skipped.jsonl'}"
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))

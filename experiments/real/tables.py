@@ -179,33 +179,27 @@ def blocks(output: Path) -> dict[str, str]:
 
 def base(output: Path) -> str:
     """Whisper base on prompts of each language at 1 s."""
-    cells = read(output / "real_base")
-    rows = [
-        [language, system, *(with_interval(found, *each) for each in COLUMNS.values())]
-        for language in LANGUAGES
-        for spoken in [[c for c in cells if _data(c).get("language") == language]]
-        for system in (BASE_ENGLISH if language == LANGUAGES[0] else BASE)
-        for found in [cell(spoken, system, None)]
-    ]
-    return _under_caption(cells, ["language", "system", *COLUMNS], rows)
+    systems = {name: BASE if name != "en" else BASE_ENGLISH for name in LANGUAGES}
+    return _by_data(read(output / "real_base"), "language", "language", systems)
 
 
 def whole(output: Path) -> str:
     """The offline model and WhisperRT at 300 ms on all clips of a corpus."""
-    cells = read(output / "real_all")
-    rows = [
-        [name, system, *(with_interval(found, *each) for each in COLUMNS.values())]
-        for name in WHOLE
-        for heard in [[c for c in cells if _data(c).get("name") == name]]
-        for system in (OFFLINE, WHISPERRT)
-        for found in [cell(heard, system, None)]
-    ]
-    return _under_caption(cells, ["speech", "system", *COLUMNS], rows)
+    systems = dict.fromkeys(WHOLE, (OFFLINE, WHISPERRT))
+    return _by_data(read(output / "real_all"), "speech", "name", systems)
 
 
-def _data(found: Result) -> Mapping[str, Any]:
-    data: Mapping[str, Any] = found.document["config"]["data"]
-    return data
+def _by_data(
+    cells: Sequence[Result], heading: str, key: str, systems: Mapping[str, Sequence[str]]
+) -> str:
+    """Rows of systems for each value that `key` has in the cells' data."""
+    rows = []
+    for value, names in systems.items():
+        heard = [each for each in cells if each.document["config"]["data"].get(key) == value]
+        for name in names:
+            figures = (with_interval(cell(heard, name, None), *each) for each in COLUMNS.values())
+            rows.append([value, name, *figures])
+    return _under_caption(cells, [heading, "system", *COLUMNS], rows)
 
 
 def short(output: Path) -> str:
@@ -217,7 +211,7 @@ def short(output: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return write(argv, __doc__, PAGE, blocks, shared="real", short=short)
+    return write(argv, __doc__, page=PAGE, blocks=blocks, shared="real", short=short)
 
 
 if __name__ == "__main__":

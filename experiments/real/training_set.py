@@ -16,7 +16,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from experiments.real.speech import held_out
@@ -106,8 +105,8 @@ class TrainingSet:
         )
 
 
-def program(argv: Sequence[str] | None) -> None:
-    """The command, without its exit status."""
+def program(argv: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--speech", type=Path, nargs="+", required=True, help="manifests")
     parser.add_argument("--speechocean762", help="folder, or name on the hub")
@@ -123,10 +122,5 @@ def program(argv: Sequence[str] | None) -> None:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return exit_status(partial(program, argv))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))

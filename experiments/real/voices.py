@@ -16,7 +16,6 @@ import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +99,7 @@ def spoken(
 def make(out: Path) -> None:
     """Writes out/audio and out/voices.jsonl."""
     root = cache_root()
+    obtain_all(root)
     left = ordered(of_late(root), SALT)
     speaker = Speaker(root)
     (out / "audio").mkdir(parents=True, exist_ok=True)
@@ -124,19 +124,13 @@ def make(out: Path) -> None:
     (out / "voices.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
-def program(arguments: Sequence[str] | None) -> None:
-    """The command, without its exit status."""
+def program(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of the clips")
     given = parser.parse_args(arguments)
-    obtain_all(cache_root())
     make(given.out)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return exit_status(partial(program, arguments))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))

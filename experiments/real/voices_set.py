@@ -17,7 +17,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,6 @@ class Source:
 
     repositories: Sequence[str]
     rows: Callable[[Path], Iterator[Row]]
-    holds: str
     licence: str
 
 
@@ -87,13 +85,11 @@ SOURCES = {
             "cv-corpus-19.0-delta-2024-09-13/en",
         ),
         of_tables,
-        "read sentences of Common Voice's deltas 13, 18, 19 and 20",
         "CC0",
     ),
     "common_voice_v1": Source(
         ("leeyide96/transcription-generator@7139829445492a9ec7807f8d95894cfc2989d587:asr/data",),
         of_first_version,
-        "Common Voice's first version, cv-valid-dev",
         "CC0",
     ),
     "librispeech_train_251": Source(
@@ -102,7 +98,6 @@ SOURCES = {
             "audio_data/librispeech_train-clean-100",
         ),
         of_readers,
-        "a recording of each reader of LibriSpeech's train-clean-100, without texts",
         "CC BY 4.0",
     ),
 }
@@ -155,16 +150,16 @@ def write(found: Iterator[Row], manifest: Path) -> tuple[int, int]:
     return len(lines), missing
 
 
-def program(argv: Sequence[str] | None) -> None:
-    """The command, without its exit status."""
+def program(argv: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
     parser.add_argument("--only", nargs="+", choices=sorted(SOURCES), default=sorted(SOURCES))
     parser.add_argument("--from", type=Path, dest="folder", help="where the speech lies already")
     given = parser.parse_args(argv)
     for name in given.only:
-        source, manifest = SOURCES[name], given.out / name / "train.jsonl"
-        print(f"{name}: {source.holds}; {source.licence}", flush=True)
+        manifest = given.out / name / "train.jsonl"
+        print(f"{name}: {SOURCES[name].licence}", flush=True)
         if not manifest.is_file():
             found = (
                 fetched(name, given.out / name / "source")
@@ -183,10 +178,5 @@ def program(argv: Sequence[str] | None) -> None:
         )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return exit_status(partial(program, argv))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))

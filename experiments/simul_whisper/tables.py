@@ -9,7 +9,8 @@ of this folder's README.md. What is missing stays as the page has it, or reads "
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,19 @@ def thresholds(folder: Path) -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def further(output: Path, _: Rows) -> dict[str, str]:
+    return {"thresholds": thresholds(output / "simul_whisper_thresholds")}
 
-    def further(output: Path, _: Rows) -> dict[str, str]:
-        return {"thresholds": thresholds(output / "simul_whisper_thresholds")}
 
-    return write_page(argv, __doc__, PAGE, system, SYSTEMS, "Simul-Whisper", further)
-
+main = partial(
+    write_page,
+    about=__doc__,
+    page=PAGE,
+    system=system,
+    systems=SYSTEMS,
+    paper="Simul-Whisper",
+    further=further,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

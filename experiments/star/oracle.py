@@ -18,9 +18,9 @@ from rich.table import Table
 
 from streaming_asr.config.build import build
 from streaming_asr.config.settle import compose
-from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_S
 from streaming_asr.simulate.recorder import StepRecorder
+from streaming_asr.terminal import console, exit_status
 from streaming_asr.training.recipe import dev_wer
 from streaming_asr.utterance import Utterance
 
@@ -59,29 +59,22 @@ def heard(star: Any, utterances: Sequence[Utterance], oracle: bool) -> tuple[flo
     return dev_wer(utterances, texts), recorder.drain()[1]["anchors"] / n_tokens
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--weights", default="any_chunk")
     parser.add_argument("--chunk", default="1s")
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args()
     table = Table("wait-k", "WER %, segmenter", "WER %, ends of tokens", "anchors per token")
-    try:
-        for k in WAITS:
-            settings = ["method=star", "model=tiny.en", "data=voices", f"chunk={arguments.chunk}"]
-            settings += [f"method.weights={arguments.weights}", f"method.wait_k={k}"]
-            config = compose([*settings, "tracker=none"])
-            star, utterances = build(config.method), build(config.data).utterances()
-            (wer, rate), (best, _) = (heard(star, utterances, each) for each in (False, True))
-            table.add_row(str(k), f"{wer:.1f}", f"{best:.1f}", f"{rate:.2f}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    from rich.console import Console
-
-    Console().print(table)
-    return 0
+    for k in WAITS:
+        settings = ["method=star", "model=tiny.en", "data=voices", f"chunk={arguments.chunk}"]
+        settings += [f"method.weights={arguments.weights}", f"method.wait_k={k}"]
+        config = compose([*settings, "tracker=none"])
+        star, utterances = build(config.method), build(config.data).utterances()
+        (wer, rate), (best, _) = (heard(star, utterances, each) for each in (False, True))
+        table.add_row(str(k), f"{wer:.1f}", f"{best:.1f}", f"{rate:.2f}")
+    console().print(table)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

@@ -1,9 +1,9 @@
 """STAR's segments over the waveform, as the paper's figure 10, beside the words.
 
-    python -m experiments.star.picture [--weights any_chunk] [--utterance ID]
+    python -m experiments.star.picture [--weights any_chunk]
 
-Writes segments.svg beside this file. The recording is one of `voices`, whose word times are exact;
-the network is an entry in outputs/train/tiny.en/star, the package's, or a folder.
+Writes segments.svg beside this file. The recording is the first of `voices`, whose word times are
+exact; the network is an entry in outputs/train/tiny.en/star, the package's, or a folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from experiments.svg import save_svg
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.config.settle import compose
-from streaming_asr.errors import UserError
+from streaming_asr.terminal import exit_status
 
 HERE = Path(__file__).parent
 
@@ -34,27 +34,17 @@ def segments_s(entry: str, audio: np.ndarray) -> list[float]:
     return [end * 0.02 for end in state.ends]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--weights", default="any_chunk")
-    parser.add_argument("--utterance", help="its id; default: the first")
     parser.add_argument("--out", type=Path, default=HERE / "segments.svg")
-    arguments = parser.parse_args(argv)
-    try:
-        found = build(compose_raw(["data=voices"]).data).utterances()
-        if arguments.utterance is not None:
-            found = [u for u in found if u.id == arguments.utterance]
-        if not found:
-            raise UserError(f"--utterance {arguments.utterance}: not in voices")
-        audio = found[0].load()
-        rows = {"STAR": segments_s(arguments.weights, audio)}
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    draw(audio, [(w.text, w.start, w.end) for w in found[0].words or ()], rows, arguments.out)
+    arguments = parser.parse_args()
+    first = build(compose_raw(["data=voices"]).data).utterances(1)[0]
+    audio = first.load()
+    rows = {"STAR": segments_s(arguments.weights, audio)}
+    draw(audio, [(w.text, w.start, w.end) for w in first.words or ()], rows, arguments.out)
     print(f"written: {arguments.out}")
-    return 0
 
 
 def draw(
@@ -87,4 +77,4 @@ def draw(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

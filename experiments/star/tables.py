@@ -1,20 +1,21 @@
-"""The measured tables of this folder's README, from the results of the sweeps.
+"""The measured tables and the figure of this folder's README, from the results of the sweeps.
 
     python -m experiments.star.tables [--output outputs]
 
 Reads <output>/{star,star_segments,star_rates,star_noise}/*/metrics.json and
-<output>/star_bench*.json and rewrites the blocks of this folder's README.md. What is missing stays
-as the page has it, or reads "not run".
+<output>/star_bench*.json, rewrites the blocks of this folder's README.md and draws waits.svg. What
+is missing stays as the page has it, or reads "not run".
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from experiments.bench.star import verdicts
+from experiments.svg import drawn
 from experiments.tables import (
     NOT_RUN,
     NOTHING_RUN,
@@ -25,6 +26,7 @@ from experiments.tables import (
     measure,
     paper_rows,
     read,
+    read_json,
     with_interval,
     write,
 )
@@ -63,6 +65,33 @@ def by_wait(cells: Cells) -> str:
     header = ["chunk", "wait-k", "WER %", "DAL ms", "committed p50 s", "p90 s"]
     header += ["frames per anchor", "cache KiB", "CPU RTF"]
     return caption(cells) + "\n\n" + markdown(header, rows)
+
+
+def waits(output: Path, folder: Path) -> bool:
+    """Draw figure 5 in form, WER against DAL, a curve per chunk; every point says its k."""
+    cells, curves = read(output / "star"), {}
+    for chunk in CHUNKS_MS:
+        found = {k: find(cells, chunk_ms=chunk, wait_k=k) for k in WAITS}
+        points = [
+            (dal, wer, k)
+            for k, cell in found.items()
+            if cell is not None
+            and (dal := cell.metrics.get("dal_cu_ms")) is not None
+            and (wer := cell.metrics.get("wer")) is not None
+        ]
+        if points:
+            curves[duration(chunk)] = points
+    if not curves:
+        return False
+    title = "tiny.en, prompts; at the points k of wait-k"
+    with drawn(folder / "waits.svg", "star", title=title, x="DAL (ms)", y="WER (%)") as axis:
+        for label, points in curves.items():
+            axis.plot(*list(zip(*points, strict=True))[:2], marker="o", label=label)
+            for dal, wer, k in points:
+                near = {"xytext": (3, 3), "textcoords": "offset points", "fontsize": 7}
+                axis.annotate(str(k), (dal, wer), **near)
+        axis.set_ylim(bottom=0)
+    return True
 
 
 def figure4(cells: Cells) -> str:
@@ -129,8 +158,7 @@ def table3(output: Path) -> str:
     }
     parts = []
     for attention in ("fused", "eager"):
-        path = output / f"star_bench_{attention}.json"
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        content = read_json(output / f"star_bench_{attention}.json")
         rows = {row["frames"]: row["cells"] for row in content.get("memory", [])}
         for part, what in (("pass_mib", "one pass"), ("stream_mib", "what a stream holds")):
             lines = []
@@ -153,8 +181,7 @@ def table3(output: Path) -> str:
 
 def steps(output: Path) -> str:
     """Milliseconds per chunk early, in the middle and late, beside recomputing everything."""
-    path = output / "star_bench_fused.json"
-    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    content = read_json(output / "star_bench_fused.json")
     step = content.get("step")
     header = ["chunk", "encoder", "decoder", "ours", "recompute", "speed-up"]
     if step is None:
@@ -174,23 +201,23 @@ def steps(output: Path) -> str:
     return "\n\n".join([said, markdown(header, lines), "\n".join(notes)])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def blocks(output: Path) -> dict[str, str]:
+    """The tables of the page, by the names of their places."""
+    rates = read(output / "star_rates")
+    return {
+        "star": by_wait(read(output / "star")),
+        "figure4": figure4(rates),
+        "figure8": figure8(rates),
+        "figure9": figure9(read(output / "star_segments")),
+        "table1": table1(read(output / "star_noise")),
+        "table3": table3(output),
+        "step": steps(output),
+    }
 
-    def blocks(output: Path) -> dict[str, str]:
-        rates = read(output / "star_rates")
-        return {
-            "star": by_wait(read(output / "star")),
-            "figure4": figure4(rates),
-            "figure8": figure8(rates),
-            "figure9": figure9(read(output / "star_segments")),
-            "table1": table1(read(output / "star_noise")),
-            "table3": table3(output),
-            "step": steps(output),
-        }
 
-    return write(argv, __doc__, Path(__file__).parent / "README.md", blocks)
-
+main = partial(
+    write, about=__doc__, page=Path(__file__).with_name("README.md"), blocks=blocks, draw=waits
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,8 +10,7 @@ The paper (and the code) "adds a causal mask" to wav2vec 2.0. That alone leaves 
 positional convolution sees 64 frames of the future, and the group norm of the first convolution is
 taken over the whole recording. Here the positional convolution is moved to the past (the same
 kernel, no frame to its right) and the group norm's mean and variance are those of everything heard
-so far. `attention_only` is the published form, for audio that is heard as a whole; it cannot be
-streamed. Frames are 20 ms; frame i needs samples 320 i .. 320 i + 400.
+so far. Frames are 20 ms; frame i needs samples 320 i .. 320 i + 400.
 
 Weights are transformers' Wav2Vec2Model, with norms after the layers (base) or before (large). The
 feature extractor's own normalisation, over a whole recording, is left out.
@@ -31,7 +30,6 @@ from torch import Tensor, nn
 from streaming_asr.commands.cli import main as streaming_asr_main
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_SAMPLES
-from streaming_asr.methods.star.decoder import Growing
 from streaming_asr.methods.star.features import EXTRACTORS
 from streaming_asr.whisper.encoder import merge_heads, split_heads
 from streaming_asr.whisper.load import Whisper
@@ -55,8 +53,8 @@ class _State:
         weight = network.model.encoder.layer_norm.weight
         d, heads = weight.shape[0], network.heads
         self.past = weight.new_zeros(network.kernel - 1, d)
-        self.keys = [Growing(heads, d // heads, weight) for _ in network.layers]
-        self.values = [Growing(heads, d // heads, weight) for _ in network.layers]
+        self.keys = [weight.new_empty(heads, 0, d // heads)] * len(network.layers)
+        self.values = list(self.keys)
 
 
 class CausalWav2Vec2(nn.Module):
@@ -138,27 +136,15 @@ class CausalWav2Vec2(nn.Module):
             total += len(self.layers) * (2 * n * (4 * d * d + 2 * d * hidden) + 4 * n * b * d)
         return total
 
-    def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
-        """Return all frames of a window in one pass, with gradients."""
-        wanted = ends[-1] * FRAME_SAMPLES + self.lookahead_samples
+    def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return all frames of each window in one pass, with gradients."""
+        return [self._whole(each, e[-1]) for each, e in zip(audio, ends, strict=True)]
+
+    def _whole(self, audio: Tensor, n_frames: int) -> Tensor:
+        wanted = n_frames * FRAME_SAMPLES + self.lookahead_samples
         audio = F.pad(audio, (0, max(0, wanted - audio.shape[0])))[:wanted]
         state = _State(self)
         return self._transform(self._convolve(audio, state), state, grow=False)
-
-    def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Those of several windows, one after the other."""
-        return [self.whole(each, e) for each, e in zip(audio, ends, strict=True)]
-
-    def attention_only(self, audio: Tensor) -> Tensor:
-        """Return the published form: transformers' network with a causal mask in attention alone.
-
-        It looks ahead by the positional convolution and the group norm.
-        """
-        frames = self.model.feature_extractor(audio[None])[0].T
-        x = self.model.feature_projection(frames[None])[0][0]
-        encoder = self.model.encoder
-        x = x + encoder.pos_conv_embed(x[None])[0]
-        return self._layers(x, None)
 
     # ---- its parts ---------------------------------------------------------------------------
 
@@ -209,7 +195,7 @@ class CausalWav2Vec2(nn.Module):
 
     def _layers(self, x: Tensor, state: _State | None) -> Tensor:
         encoder = self.model.encoder
-        start = state.keys[0].n if state is not None and state.keys else 0
+        start = state.keys[0].shape[1] if state is not None and state.keys else 0
         n = x.shape[0]
         index = torch.arange(start + n, device=x.device)
         mask = index[None] <= index[start:, None]
@@ -223,9 +209,8 @@ class CausalWav2Vec2(nn.Module):
                 for project in (attention.q_proj, attention.k_proj, attention.v_proj)
             )
             if state is not None:
-                state.keys[i].append(k)
-                state.values[i].append(v)
-                k, v = state.keys[i].rows, state.values[i].rows
+                k = state.keys[i] = torch.cat([state.keys[i], k], dim=1)
+                v = state.values[i] = torch.cat([state.values[i], v], dim=1)
             h = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask)
             x = x + attention.out_proj(merge_heads(h)[0])
             if self.norm_first:

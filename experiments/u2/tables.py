@@ -1,18 +1,22 @@
-"""The measured tables of this folder's README, beside the paper's, from the results of the sweeps.
+"""The measured tables and the figure of this folder's README, from the results of the sweeps.
 
     python -m experiments.u2.tables [--output outputs]
 
-Reads <output>/{real_u2,u2,u2_tokens,u2_delay,u2_int8,u2_long}/*/ and rewrites what stands between
-`<!-- NAME:begin -->` and `<!-- NAME:end -->` in this folder's README.md. What is missing stays as
-the page has it, or reads "not run".
+Reads <output>/{real,real_u2,u2,u2_tokens,u2_delay,u2_int8,u2_long}/*/, rewrites the blocks of this
+folder's README.md and draws chunks.svg. What is missing stays as the page has it, or reads "not
+run".
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from experiments.svg import drawn
 from experiments.tables import (
     NONE,
     caption,
@@ -26,10 +30,16 @@ from experiments.tables import (
     with_interval,
     write,
 )
-from experiments.u2.results import CHUNKS_MS, finalise_ms
+from streaming_asr.events.log import read_log
 from streaming_asr.score.results import Result
 
 HERE = Path(__file__).parent
+CHUNKS_MS = (100, 300, 500, 1000, 1500)
+CURVES: dict[str, dict[str, Any]] = {
+    "U2, first pass": {"method": "u2", "rescore": 0},
+    "U2, rescored": {"method": "u2", "rescore": 6},
+    "UFAL": {"method": "ufal"},
+}
 HOURS = {"half": "0.5 h", "five": "5 h"}
 TOKENIZERS = ("single", "hybrid")
 SEEDS = (0, 1)
@@ -89,6 +99,20 @@ def by_chunk(cells: Sequence[Result]) -> str:
     return caption(used) + "\n\n" + markdown(header, rows)
 
 
+def finalise_ms(cell: Result) -> float | None:
+    """Return the mean time of closing a segment, over all segments of the cell.
+
+    The metric `finalise_compute_s` is that of the last step of a recording alone.
+    """
+    times = [
+        step.compute_ns["finalise"] / 1e6
+        for utterance in read_log(cell.folder / "events.jsonl").utterances
+        for step in utterance.steps
+        if step.compute_ns.get("finalise")
+    ]
+    return statistics.fmean(times) if times else None
+
+
 def table3(cells: Sequence[Result]) -> str:
     """Maximum delay against errors, computing and the time to close a segment; the paper's."""
     beside = {labels[0]: values for labels, values in printed("3")}
@@ -128,7 +152,7 @@ def long_form(cells: Sequence[Result]) -> str:
     """Prompts in one piece against the same prompts one by one."""
     rows = []
     for method, name in (("u2", "U2, 1 s"), ("offline", "offline")):
-        of = [find([c for c in cells if _join_s(c) == join], method=method) for join in (None, 600)]
+        of = [find(cells, method=method, join_s=join) for join in (None, 600)]
         wers = [None if cell is None else cell.metrics.get("wer") for cell in of]
         alone, joined = wers
         rows.append(
@@ -142,9 +166,31 @@ def long_form(cells: Sequence[Result]) -> str:
     return caption(cells) + "\n\n" + markdown(header, rows)
 
 
-def _join_s(cell: Result) -> float | None:
-    joined: float | None = cell.document["config"]["data"].get("join_s")
-    return joined
+def chunks(output: Path, folder: Path) -> bool:
+    """Draw figures 2 to 4 in form: WER by chunk; the offline pass at every chunk of the others."""
+    cells = read(*(output / name for name in ("real", "real_u2", "u2")))
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for name, wanted in (CURVES | {"offline": {"method": "offline"}}).items():
+        for chunk in CHUNKS_MS:
+            at = {} if name == "offline" else {"chunk_ms": chunk}
+            cell = find(cells, **wanted, **at)
+            if cell is not None and (wer := cell.metrics.get("wer")) is not None:
+                curves.setdefault(name, []).append((chunk / 1000, wer))
+    if not curves:
+        return False
+    from matplotlib.ticker import NullLocator
+
+    title = "60 prompts of one speaker, Whisper tiny.en"
+    with drawn(folder / "chunks.svg", "u2", title=title, x="chunk (s)", y="WER (%)") as axis:
+        for name, curve in curves.items():
+            style = {"linestyle": "--"} if name == "offline" else {"marker": "o"}
+            axis.plot(*zip(*curve, strict=True), label=name, **style)
+        axis.set_xscale("log")
+        seconds = [chunk / 1000 for chunk in CHUNKS_MS]
+        axis.set_xticks(seconds, [f"{s:g}" for s in seconds])
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.set_ylim(bottom=0)
+    return True
 
 
 def blocks(output: Path) -> dict[str, str]:
@@ -160,10 +206,7 @@ def blocks(output: Path) -> dict[str, str]:
     }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return write(argv, __doc__, HERE / "README.md", blocks)
-
+main = partial(write, about=__doc__, page=HERE / "README.md", blocks=blocks, draw=chunks)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -21,6 +21,7 @@ from torch import nn
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.head import MODEL_FOLDER, save_head
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
+from streaming_asr.terminal import exit_status
 from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.tensors import load_pickled
 
@@ -161,13 +162,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--blank", type=int, help="class of the blank")
     given = parser.parse_args(arguments)
-    try:
+
+    def job() -> None:
         import_checkpoint(given.checkpoint, given.base, given.out, given.blank)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"run it with method=u2 method.weights={given.out}")
-    return 0
+        print(f"run it with method=u2 method.weights={given.out}")
+
+    return exit_status(job)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from streaming_asr.chunking import deliveries
+from experiments.parity import pieces
 from streaming_asr.config.build import new_method
 from streaming_asr.corpora import Mini
 from streaming_asr.method import SAMPLE_RATE
@@ -57,13 +57,13 @@ def load_reference(folder: Path) -> Any:
     return importlib.import_module("whisper_online")
 
 
-def reference_asr(module: Any, ours: FasterWhisper) -> Any:
-    """Its faster-whisper class on our loaded model: its own constructor wants a GPU."""
+def reference_asr(module: Any, model: Any, temperature: float | list[float] = 0) -> Any:
+    """Its faster-whisper class on a loaded WhisperModel: its own constructor wants a GPU."""
     asr = object.__new__(module.FasterWhisperASR)
     asr.logfile = sys.stderr
-    asr.model = ours.model
+    asr.model = model
     asr.original_language = "en"
-    asr.transcribe_kargs = {"temperature": 0}
+    asr.transcribe_kargs = {"temperature": temperature}
     return asr
 
 
@@ -85,9 +85,9 @@ def run_reference(module: Any, asr: Any, audio: np.ndarray, run: Run) -> None:
 
     asr.transcribe = recorded
     try:
-        for begin, end in pieces(len(audio), run.chunk_s):
+        for piece, _ in pieces(audio, run.chunk_s):
             n_before = len(online.commited)
-            online.insert_audio_chunk(audio[begin:end])
+            online.insert_audio_chunk(piece)
             online.process_iter()
             run.rounds[-1]["committed"] = [
                 [text, float(a), float(b)] for a, b, text in online.commited[n_before:]
@@ -104,16 +104,10 @@ def run_ours(method: Ufal, audio: np.ndarray, run: Run) -> list[list[list[Any]]]
     """Committed words per step, the last step's with what the end gave out."""
     state = method.start(language="en")
     steps = []
-    for begin, end in pieces(len(audio), run.chunk_s):
-        update = method.step(state, audio[begin:end], last=end == len(audio))
+    for piece, last in pieces(audio, run.chunk_s):
+        update = method.step(state, piece, last=last)
         steps.append([[word.text, word.start, word.end] for word in update.committed])
     return steps
-
-
-def pieces(n_samples: int, chunk_s: float) -> list[tuple[int, int]]:
-    chunk = round(chunk_s * SAMPLE_RATE)
-    ends = list(deliveries(n_samples, chunk, chunk, 0))
-    return list(zip([0, *ends], ends, strict=False))
 
 
 def main() -> None:
@@ -142,7 +136,7 @@ def main() -> None:
             trim_s=trim_s,
             compat=True,
         )
-        asr = reference_asr(module, FasterWhisper(options.model, skip_blank=False))
+        asr = reference_asr(module, FasterWhisper(options.model, skip_blank=False).model)
         for i, utterance in enumerate(recordings):
             audio = utterance.load()[:n_long]
             run = Run(utterance.id, chunk_s, trim_s)

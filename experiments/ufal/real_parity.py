@@ -11,30 +11,19 @@ default, which is the reference's: it draws at random where a text looks wrong.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from faster_whisper import WhisperModel
 
 from experiments import parity
-from experiments.ufal.parity import Run, load_reference, run_ours, run_reference
+from experiments.ufal.parity import Run, load_reference, reference_asr, run_ours, run_reference
 from streaming_asr.config.build import new_method
 from streaming_asr.models.find import find
 
 CHUNK_S = 1.0
 TRIM_S = 15.0
 FALL_BACK = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-
-
-def reference_asr(module: Any, temperatures: Sequence[float]) -> Any:
-    """Its faster-whisper class on a model that is loaded for the CPU."""
-    asr = object.__new__(module.FasterWhisperASR)
-    asr.logfile = sys.stderr
-    asr.model = WhisperModel(str(find(parity.MODEL).folder), device="cpu", compute_type="float32")
-    asr.original_language = "en"
-    asr.transcribe_kargs = {"temperature": list(temperatures)}
-    return asr
 
 
 def our_method(temperatures: Sequence[float] = (0.0,), *, compat: bool = True) -> Any:
@@ -61,7 +50,8 @@ def main() -> None:
     options = parser.parse_args()
     temperatures = FALL_BACK if options.fall_back else (0.0,)
     module = load_reference(options.reference)
-    asr, method = reference_asr(module, temperatures), our_method(temperatures)
+    model = WhisperModel(str(find(parity.MODEL).folder), device="cpu", compute_type="float32")
+    asr, method = reference_asr(module, model, list(temperatures)), our_method(temperatures)
     with parity.Rows(
         "ufal",
         f"ufal/whisper_streaming@{parity.commit_of(options.reference)}",

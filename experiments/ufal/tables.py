@@ -9,7 +9,8 @@ What is missing stays as the page has it, or reads "not run".
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,9 @@ def system(method: Mapping[str, Any]) -> str:
     return SYSTEMS[bool(method.get("compat"))]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    return write_page(argv, __doc__, PAGE, system, SYSTEMS, "Ufal-Whisper")
-
+main = partial(
+    write_page, about=__doc__, page=PAGE, system=system, systems=SYSTEMS, paper="Ufal-Whisper"
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,6 +1,6 @@
 """Figure 3: what the decoder expects as a text's third token, while the audio comes in.
 
-    python -m experiments.whisperrt.fig3 [--utterance ID] [method.weights=any_chunk ...]
+    python -m experiments.whisperrt.fig3 [method.weights=any_chunk ...]
 
 The decoder is conditioned on the true tokens before it, and the frames are encoded block by
 block. Three encodings of the same audio: the prefix padded as the model was trained on (the
@@ -25,6 +25,8 @@ from streaming_asr.config.build import build
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
+from streaming_asr.method import FRAME_S
+from streaming_asr.terminal import exit_status
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_masked, encode_padded
@@ -33,7 +35,6 @@ from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.masks import block_ends
 
 HERE = Path(__file__).parent
-FRAME_S = 0.02
 FRAME_MS = 20
 AFTER_S = 0.8
 """Audio shown past the token's word."""
@@ -52,23 +53,16 @@ def word_tokens(whisper: Whisper, utterance: Utterance) -> list[tuple[list[int],
     ]
 
 
-def choose(
-    whisper: Whisper, utterances: Sequence[Utterance], wanted: str | None, after_s: float
-) -> Utterance:
-    """The utterance with id `wanted`, else the first whose first three words are one token each and
-    whose third word begins after `after_s`, where the first block has come in.
+def choose(whisper: Whisper, utterances: Sequence[Utterance], after_s: float) -> Utterance:
+    """Return the first utterance whose first three words are one token each and whose third word
+    begins after `after_s`, where the first block has come in. Raises UserError where none is so.
     """
-    if wanted is not None:
-        for utterance in utterances:
-            if utterance.id == wanted:
-                return utterance
-        raise UserError(f"--utterance {wanted}: not in this split; its first is {utterances[0].id}")
     for utterance in utterances:
         words = word_tokens(whisper, utterance)[:3]
         short = len(words) == 3 and all(len(tokens) == 1 for tokens, _, _ in words)
         if short and words[2][1] > after_s:
             return utterance
-    return utterances[0]
+    raise UserError("no utterance begins with three words of one token each; take data=mini")
 
 
 @torch.inference_mode()
@@ -143,19 +137,11 @@ def draw(
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--utterance", help="its id; default: see `choose`")
-    parser.add_argument("--token", type=int, default=3, help="which token of the text, from 1")
     parser.add_argument("--chunk", default="100ms", help="length of a block")
     parser.add_argument("--out", type=Path, default=HERE / "fig3.svg")
     parser.add_argument("overrides", nargs="*", help="of run's configuration, e.g. data.split=dev")
     arguments = parser.parse_args(argv)
-    try:
-        figure(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"written: {arguments.out}")
-    return 0
+    return exit_status(lambda: figure(arguments))
 
 
 def figure(arguments: argparse.Namespace) -> None:
@@ -167,21 +153,16 @@ def figure(arguments: argparse.Namespace) -> None:
     adapted = load_whisper(config.method.model_path, adapter=config.method.weights)
     utterances = build(config.data).utterances()
     after_s = parse_duration(config.first_chunk) / 1000 + 0.1
-    utterance = choose(base, utterances, arguments.utterance, after_s)
+    utterance = choose(base, utterances, after_s)
     words = word_tokens(base, utterance)
-    tokens = [token for ids, _, _ in words for token in ids]
-    index = arguments.token - 1
-    if not 0 <= index < len(tokens):
-        raise UserError(f"--token {arguments.token}: {utterance.id} has 1 to {len(tokens)}")
-    owner = next(i for i in range(len(words)) if sum(len(w[0]) for w in words[: i + 1]) > index)
-    _, start, end = words[owner]
+    *prefix, third = [token for ids, _, _ in words[:3] for token in ids]
+    _, start, end = words[2]
     audio = torch.from_numpy(utterance.load())
     chunk = parse_duration(config.chunk) // FRAME_MS
     first = parse_duration(config.first_chunk) // FRAME_MS
     n_blocks = max(0, -(-(round((end + AFTER_S) / FRAME_S) - first) // chunk))
     n_frames = min(first + n_blocks * chunk, base.context_frames)
     ends = block_ends(n_frames, chunk, first)
-    prefix = tokens[:index]
     name = "none" if config.method.weights is None else Path(config.method.weights).name
     panels = [
         ("before: the prefix padded", expectations(base, audio, ends, prefix, masked=False)),
@@ -191,12 +172,13 @@ def figure(arguments: argparse.Namespace) -> None:
 
     def spell(token: int) -> str:
         text = "<EOT>" if token == base.eot else base.tokenizer.decode([token])
-        return f"▸ {text}" if token == tokens[index] else text
+        return f"▸ {text}" if token == third else text
 
     text = base.tokenizer.decode(prefix).strip()
     title = f"{utterance.id}, blocks of {config.chunk}: what follows “{text}”?"
-    word = (utterance.words[owner].text, start, end)  # type: ignore[index]
+    word = (utterance.words[2].text, start, end)  # type: ignore[index]
     draw(panels, ends, spell, word, title, arguments.out)
+    print(f"written: {arguments.out}")
 
 
 if __name__ == "__main__":

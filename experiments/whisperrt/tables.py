@@ -233,26 +233,24 @@ def table5(path: Path) -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def blocks(output: Path) -> dict[str, str]:
+    """The tables of the page, by the names of their places."""
+    names = ("table1", "table2", "table3", "fig6")
+    first, second, third, sixth = (read(output / name) for name in names)
+    written = {
+        "table1": table1(first),
+        "table2": table2(second),
+        # Table 1 ran a fixed adapter where it found one, so its cells serve here too.
+        "table3": table3([*third, *first]),
+        "fig6": fig6(sixth),
+    }
+    fifth = output / "table5" / "table5.json"
+    if fifth.is_file():  # it hangs on the machine alone: what was measured stands until then
+        written["table5"] = table5(fifth)
+    return written
 
-    def blocks(output: Path) -> dict[str, str]:
-        names = ("table1", "table2", "table3", "fig6")
-        first, second, third, sixth = (read(output / name) for name in names)
-        written = {
-            "table1": table1(first),
-            "table2": table2(second),
-            # Table 1 ran a fixed adapter where it found one, so its cells serve here too.
-            "table3": table3([*third, *first]),
-            "fig6": fig6(sixth),
-        }
-        fifth = output / "table5" / "table5.json"
-        if fifth.is_file():  # it hangs on the machine alone: what was measured stands until then
-            written["table5"] = table5(fifth)
-        return written
 
-    return write(argv, __doc__, HERE / "README.md", blocks)
-
+main = functools.partial(write, about=__doc__, page=HERE / "README.md", blocks=blocks)
 
 if __name__ == "__main__":
     sys.exit(main())

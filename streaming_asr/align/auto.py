@@ -72,23 +72,19 @@ class AutoAligner:
             return list(clips)
         where = safe(f"{corpus.name}-{corpus.split}-{corpus.data_hash()[:12]}")
         folder = cache_root() / "align" / safe(self.name) / where
-        with Cache(folder, self.settings, 1, 1) as cache:
+        with Cache(folder, self.settings) as cache:
             fill(cache, lacking, self.config.aligner, label(self.config))
             results = {result.utterance.id: result for result in cache.results(lacking)}
         failed = [result.reason for result in results.values() if result.words is None]
-        for reason in failed[:3]:
+        more = [f"{len(failed) - 3} more"] if len(failed) > 3 else []
+        for reason in failed[:3] + more:
             print(f"no word times: {reason}", file=sys.stderr)
-        if len(failed) > 3:
-            print(f"no word times: {len(failed) - 3} more", file=sys.stderr)
         timed = {name: result.words for name, result in results.items() if result.words}
         return [replace(c, words=timed[c.id]) if c.id in timed else c for c in clips]
 
 
 def give_times(corpus: Any) -> AutoAligner | None:
-    """Hand the aligner of `data.align` to the corpus and return it; None where it asks for none.
-
-    Raises UserError where the aligner's model is not there.
-    """
+    """Hand the corpus the aligner of `data.align` and return it, or None. Raises UserError."""
     wanted = getattr(corpus, "align", None)
     if wanted in (None, "none"):
         return None

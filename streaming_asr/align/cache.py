@@ -1,7 +1,7 @@
-"""Alignments on disk: a folder per aligner, corpus and split, a file of JSON lines per shard.
+"""Alignments on disk: a folder per aligner, corpus and split.
 
     <out>/<aligner>/<corpus>-<split>/settings.json
-    <out>/<aligner>/<corpus>-<split>/part-001-of-004.jsonl
+    <out>/<aligner>/<corpus>-<split>/part-*.jsonl       several in folders of earlier versions
 
 A line is {"id", "text", "words": [[word, start_s, end_s], ...]}, `text` a hash of the transcript,
 or {"id", "text", "failed": why}. What stands there is not aligned again while its text is the
@@ -14,7 +14,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from streaming_asr.align.result import Aligned
@@ -25,11 +24,10 @@ from streaming_asr.utterance import TimedWord, Utterance
 
 
 class Cache:
-    """The results of one aligner on one split; `shard` (of `of`) is the file that is written."""
+    """The results of one aligner on one split."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], shard: int, of: int) -> None:
-        """Open the file. Raises UserError where it cannot be written, or where the folder was made
-        with other settings."""
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        """Open it. Raises UserError where it cannot be written or was made with other settings."""
         self.folder = folder
         stands = folder / "settings.json"
         try:
@@ -39,9 +37,7 @@ class Cache:
                 write_text(stands, json.dumps(dict(settings), indent=2) + "\n")
             for part in self._parts():
                 drop_torn_line(part)
-            self._file = (folder / f"part-{shard:03d}-of-{of:03d}.jsonl").open(
-                "a", encoding="utf-8"
-            )
+            self._file = (folder / "part-001-of-001.jsonl").open("a", encoding="utf-8")
         except OSError as error:
             raise UserError(
                 f"{folder}: cannot be written ({error.strerror}); give out=<a folder of your own>"
@@ -58,12 +54,7 @@ class Cache:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def write(self, result: Aligned) -> None:
@@ -76,18 +67,14 @@ class Cache:
         self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self._file.flush()
 
-    def _read(self) -> dict[str, dict[str, Any]]:
-        """Return the last line of every utterance, in all parts; lines with words win."""
+    def results(self, utterances: list[Utterance]) -> list[Aligned]:
+        """Return the last that is known of each of `utterances`; that it was aligned wins."""
         rows: dict[str, dict[str, Any]] = {}
         for part in self._parts():
-            for _, row in json_rows(part):
-                if "words" in row or row["id"] not in rows:
-                    rows[row["id"]] = row
-        return rows
-
-    def results(self, utterances: list[Utterance]) -> list[Aligned]:
-        """Return what stands there of `utterances`, without those that nothing is known of."""
-        rows, results = self._read(), []
+            for _, known in json_rows(part):
+                if "words" in known or known["id"] not in rows:
+                    rows[known["id"]] = known
+        results = []
         for utterance in utterances:
             row = rows.get(utterance.id)
             if row is not None and row["text"] == text_hash(utterance):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ class AlignConfig:
     model: Any = MISSING
     data: Any = MISSING
     aligner: Any = MISSING
-    shard: str = "1/1"
     limit: int | None = setting(None, least=1)
     out: str | None = None
     tolerance: str = "100ms"
@@ -48,33 +47,27 @@ ConfigStore.instance().store(name="align_schema", node=AlignConfig)
 
 
 def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
-    """Align what is not aligned yet; print, save and return the report of this shard.
-
-    Raises UserError for settings, corpus, model or aligner.
-    """
+    """Align what is not aligned yet; print, save and return the report. Raises UserError."""
     for key in sorted(OmegaConf.missing_keys(config)):
         raise UserError(f"{key}: has no default; give {key}=<value>")
-    shard, of = parse_shard(config.shard)
     tolerance_s = parse_duration(config.tolerance, "tolerance") / 1000
     check_settings(config, AlignConfig)
     OmegaConf.resolve(config)
     corpus = build(config.data)
-    utterances = corpus.utterances(config.limit)[shard - 1 :: of]
-    if not utterances:
-        raise UserError(f"shard={config.shard}: no utterance is left for it; take fewer shards")
+    utterances = corpus.utterances(config.limit)
     if config.threads is not None:
         import torch
 
         torch.set_num_threads(config.threads)
     name = label(config)
     folder = home(corpus, config) / name / safe(f"{corpus.name}-{corpus.split}")
-    with Cache(folder, settings_of(config), shard, of) as cache:
+    with Cache(folder, settings_of(config)) as cache:
         fill(cache, utterances, config.aligner, name, say)
         quality = measure(cache.results(utterances), tolerance_s)
     for line in lines(quality):
         say(line)
-    report = folder / f"quality-{shard:03d}-of-{of:03d}.json"
-    write_text(report, json.dumps(quality.row(), indent=1, ensure_ascii=False) + "\n")
+    row = {**asdict(quality), "placed": quality.placed}
+    write_text(folder / "quality.json", json.dumps(row, indent=1, ensure_ascii=False) + "\n")
     say(f"written to {folder}; use it with data.alignments={folder}")
     return quality
 
@@ -94,26 +87,15 @@ def fill(
     left = [utterance for utterance in utterances if utterance.id not in done]
     if not left:
         return
-    say(
-        f"{name} times the words of {len(left)} utterances" + f", {len(done)} are done" * bool(done)
-    )
+    say(f"{name} times the words of {len(left)} utterances, {len(done)} are done")
     for i, result in enumerate(build(aligner).align(left), start=1):
         cache.write(result)
         if i % 500 == 0:
             say(f"  {i} of {len(left)} are aligned")
 
 
-def parse_shard(text: str) -> tuple[int, int]:
-    """Return the part and the number of parts: `2/8` is the second of eight. Raises UserError."""
-    match = re.fullmatch(r"(\d+)/(\d+)", str(text))
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise UserError(f"shard={text}: write the part and their number, from shard=1/8 to 8/8")
-    return int(match[1]), int(match[2])
-
-
 def home(corpus: Any, config: DictConfig) -> Path:
-    """Return where alignments lie: beside the manifest, in the corpus's folder, or as `out`
-    says."""
+    """Return where alignments lie: in `out`, the corpus's folder, or beside the manifest."""
     if config.out is not None:
         return Path(str(config.out)).expanduser()
     path = getattr(corpus, "path", None)

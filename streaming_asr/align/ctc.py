@@ -1,7 +1,7 @@
 """Word times from a CTC model: the transcript's most probable path through its frames.
 
-The model is any of transformers' CTC models (wav2vec 2.0, HuBERT, MMS), a folder that training U2
-left (our CTC head on Whisper's encoder), or a ChunkFormer's folder.
+The model is any of transformers' CTC models (wav2vec 2.0, HuBERT, MMS), or a folder that training
+U2 left (our CTC head on Whisper's encoder).
 
 CTC emits a token for a frame or two somewhere in its sound, so a word's first and last spikes lie
 inside the word. Its edges are put there, and then grown over the sound around them, half of the
@@ -10,8 +10,7 @@ way to the neighbour at most.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,35 +18,28 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming_asr.align.result import Aligned, loud_frames, one_by_one, words_of
+from streaming_asr.align.result import OneByOne, loud_frames, words_of
 from streaming_asr.align.viterbi import ANYTHING, align
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import FRAME_S, SAMPLE_RATE, Samples
+from streaming_asr.models.find import is_local
 from streaming_asr.utterance import TimedWord, Utterance
 
 
-@dataclass(frozen=True, slots=True)
-class Spelled:
-    """A text in a model's classes: `tokens`, and of each word the tokens [start, stop)."""
-
-    tokens: list[int]
-    words: list[tuple[int, int]]
-
-
 class Emitter(Protocol):
-    """A CTC model. `blank` is its blank's class."""
+    """A CTC model. `blank` and `space` are classes; it has no `space` where words just follow."""
 
     blank: int
+    space: int | None
 
     def log_probs(self, samples: Samples) -> tuple[NDArray[np.float32], float]:
-        """Return log-probabilities, (frames, classes) float32, of `samples`, (n,) at 16 kHz, and
-        the length of a frame in seconds."""
+        """Return natural logarithms, (frames, classes), of `samples`, (n,), and seconds a frame."""
 
-    def spell(self, words: Sequence[str]) -> Spelled:
-        """Return the words in the model's classes."""
+    def spell(self, word: str) -> list[int]:
+        """Return a word's classes, none where the model cannot spell it."""
 
 
-class CtcAligner:
+class CtcAligner(OneByOne):
     """Aligns with a CTC model. `path`: see the module; `model_path` is U2's Whisper."""
 
     def __init__(
@@ -61,31 +53,25 @@ class CtcAligner:
     ) -> None:
         """Load the model. target_lang: the adapter of an MMS model, as deu. delay_s: how long after
         a sound the model emits it, as a causal one does. Raises UserError without a model."""
-        if delay_s < 0:
-            raise UserError(f"aligner.delay_s={delay_s}: 0 or more, in seconds")
+        settings: dict[str, Any] = {"aligner.delay_s": delay_s}
+        check_range(0, **settings)
         self._delay_s = delay_s
         self._model = emitter(path, model_path, device, dtype, target_lang)
 
-    def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
-        """Yield the results one by one, in order."""
-        return one_by_one(self.words, utterances)
-
     def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
-        """Return the words of the transcript with their times. Raises UserError where they do not
-        fit in."""
         samples = utterance.load()
         written = words_of(utterance)
-        spelled = self._model.spell(written)
-        if all(token == ANYTHING for token in spelled.tokens):
+        tokens, spans = self._spelled(written)
+        if all(token == ANYTHING for token in tokens):
             raise UserError(
                 f"{utterance.id}: the model has no letter of {utterance.text[:40]!r}; take one "
                 "of the text's language"
             )
         log_probs, frame_s = self._model.log_probs(samples)
-        frames = align(log_probs, spelled.tokens, self._model.blank)
+        frames = align(log_probs, tokens, self._model.blank)
         if frames is None:
             raise UserError(
-                f"{utterance.id}: {len(spelled.tokens)} tokens of text for {len(log_probs)} frames "
+                f"{utterance.id}: {len(tokens)} tokens of text for {len(log_probs)} frames "
                 f"of {1000 * frame_s:.0f} ms; its text does not belong to its audio"
             )
         spikes = [
@@ -93,9 +79,21 @@ class CtcAligner:
                 max(0.0, frames[start][0] * frame_s - self._delay_s),
                 max(0.0, frames[stop - 1][1] * frame_s - self._delay_s),
             )
-            for start, stop in spelled.words
+            for start, stop in spans
         ]
         return grow(written, spikes, samples)
+
+    def _spelled(self, words: Sequence[str]) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the text in the model's classes, and of each word the tokens [start, stop)."""
+        tokens: list[int] = []
+        spans = []
+        for word in words:
+            if tokens and self._model.space is not None:
+                tokens.append(self._model.space)
+            start = len(tokens)
+            tokens += self._model.spell(word) or [ANYTHING]
+            spans.append((start, len(tokens)))
+        return tokens, spans
 
 
 def grow(
@@ -128,18 +126,16 @@ def emitter(
     path: str | None, model_path: str, device: str, dtype: str, target_lang: str | None
 ) -> Emitter:
     """Return the model that `path` is. Raises UserError where it is none of them."""
-    folder = None if path is None else Path(path).expanduser()
-    if folder is None:
+    if path is None:
         raise UserError(
             "aligner.path: names no CTC model; give a transformers CTC model (as "
             "facebook/mms-1b-all with aligner.target_lang=eng, or facebook/wav2vec2-base-960h), "
             "or a folder that `python -m streaming_asr.train method=u2` left"
         )
+    folder = Path(path).expanduser()
     if (folder / "ctc_head.safetensors").is_file():
         return U2Head(folder, model_path, device, dtype)
-    if (folder / "vocab.txt").is_file() and (folder / "config.yaml").is_file():
-        return ChunkFormerCtc(folder, device)
-    return TransformersCtc(str(path), device, dtype, target_lang)
+    return TransformersCtc(str(folder) if is_local(path) else path, device, dtype, target_lang)
 
 
 class TransformersCtc:
@@ -150,27 +146,20 @@ class TransformersCtc:
 
         from streaming_asr.whisper.load import DTYPES
 
-        looks_local = path.startswith((".", "/", "~")) or path.count("/") > 1
-        if looks_local and not (Path(path).expanduser() / "config.json").is_file():
-            raise UserError(
-                f"aligner.path={path}: no model there; give a Hugging Face folder with a CTC model "
-                "(config.json), a hub name, or a folder that training U2 or ChunkFormer left"
-            )
-        source = str(Path(path).expanduser()) if looks_local else path
-        chosen = {} if target_lang is None else {"target_lang": target_lang}
+        adapter: dict[str, Any] = {} if target_lang is None else {"target_lang": target_lang}
+        # The adapter's output layer has another size than the one it replaces.
+        resized = {"ignore_mismatched_sizes": True} if adapter else {}
         try:
             model: Any = AutoModelForCTC.from_pretrained(
-                source,
-                dtype=DTYPES[dtype],
-                **chosen,
-                **({"ignore_mismatched_sizes": True} if chosen else {}),
+                path, dtype=DTYPES[dtype], **adapter, **resized
             )
-            self._features = AutoFeatureExtractor.from_pretrained(source)
-            tokenizer = AutoTokenizer.from_pretrained(source, **chosen)
+            self._features = AutoFeatureExtractor.from_pretrained(path)
+            tokenizer = AutoTokenizer.from_pretrained(path, **adapter)
         except (OSError, ValueError, KeyError) as error:
             raise UserError(
                 f"aligner.path={path}: not loaded as a CTC model ({str(error).splitlines()[0]}); "
-                "give a local folder, or a hub name where the hub can be reached"
+                "give a Hugging Face folder, a hub name where the hub can be reached, or a folder "
+                "that training U2 left"
             ) from error
         self._model = model.to(device).eval().requires_grad_(False)
         vocabulary = tokenizer.get_vocab()
@@ -182,7 +171,7 @@ class TransformersCtc:
             )
         self.blank = int(model.config.pad_token_id)
         self._letters = {t: i for t, i in vocabulary.items() if len(t) == 1 and i != self.blank}
-        self._space = vocabulary.get(getattr(tokenizer, "word_delimiter_token", None) or "|")
+        self.space = vocabulary.get(getattr(tokenizer, "word_delimiter_token", None) or "|")
         # wav2vec 2.0's letters are capitals, those of MMS small.
         capitals = sum(t.isupper() for t in self._letters)
         self._upper = capitals > sum(t.islower() for t in self._letters)
@@ -196,21 +185,12 @@ class TransformersCtc:
             logits = self._model(values).logits[0].float()
         return logits.log_softmax(-1).cpu().numpy(), len(samples) / SAMPLE_RATE / len(logits)
 
-    def spell(self, words: Sequence[str]) -> Spelled:
-        """Return letters, the space between words; a word with digits is `ANYTHING`, as nobody
-        knows how it is said, and so is one without a single letter that the model has."""
-        spelled = Spelled([], [])
-        for word in words:
-            if spelled.tokens and self._space is not None:
-                spelled.tokens.append(self._space)
-            text = word.upper() if self._upper else word.lower()
-            ids = [self._letters[c] for c in text if c in self._letters and c != "|"]
-            if not ids or any(c.isdigit() and c not in self._letters for c in text):
-                ids = [ANYTHING]
-            start = len(spelled.tokens)
-            spelled.tokens.extend(ids)
-            spelled.words.append((start, len(spelled.tokens)))
-        return spelled
+    def spell(self, word: str) -> list[int]:
+        """Return letters; none of a word with digits, as nobody knows how it is said."""
+        text = word.upper() if self._upper else word.lower()
+        if any(c.isdigit() and c not in self._letters for c in text):
+            return []
+        return [self._letters[c] for c in text if c in self._letters and c != "|"]
 
 
 class U2Head:
@@ -218,6 +198,7 @@ class U2Head:
 
     CHUNK_FRAMES = 50
     """1 s, the longest chunk that its training draws."""
+    space: int | None = None
 
     def __init__(self, folder: Path, model_path: str, device: str, dtype: str) -> None:
         from streaming_asr.methods.u2.head import load_head, load_trained
@@ -251,49 +232,5 @@ class U2Head:
             logits = self._head(frames).float()
         return logits.log_softmax(-1).cpu().numpy(), FRAME_S
 
-    def spell(self, words: Sequence[str]) -> Spelled:
-        return spell_pieces(self._tokenizer.encode, words)
-
-
-class ChunkFormerCtc:
-    """The CTC head of a ChunkFormer, frames of 80 ms."""
-
-    blank = 0
-
-    def __init__(self, folder: Path, device: str) -> None:
-        from streaming_asr.methods.chunkformer.load import load
-        from streaming_asr.methods.chunkformer.tokenizer import FILE, Tokenizer
-
-        loaded = load(folder, device=device)
-        self._network, self._device = loaded.network, device
-        if not (folder / FILE).is_file():
-            raise UserError(
-                f"aligner.path={folder}: has no {FILE}, so a text cannot be spelled in its tokens; "
-                "take a ChunkFormer that this program trained"
-            )
-        self._tokenizer = Tokenizer.read(folder, loaded.tokens)
-
-    def log_probs(self, samples: Samples) -> tuple[NDArray[np.float32], float]:
-        import torch
-
-        from streaming_asr.methods.chunkformer.ctc import FRAME_S as frame_s
-        from streaming_asr.methods.chunkformer.features import fbank
-
-        with torch.inference_mode():
-            mel = fbank(torch.from_numpy(samples).to(self._device))
-            logits = self._network([mel])[0].float()
-        return logits.log_softmax(-1).cpu().numpy(), frame_s
-
-    def spell(self, words: Sequence[str]) -> Spelled:
-        return spell_pieces(self._tokenizer.encode, words)
-
-
-def spell_pieces(encode: Any, words: Sequence[str]) -> Spelled:
-    """Return words in the pieces of a tokenizer whose pieces of a text are those of its words in
-    turn."""
-    spelled = Spelled([], [])
-    for word in words:
-        start = len(spelled.tokens)
-        spelled.tokens.extend(encode(" " + word) or [ANYTHING])
-        spelled.words.append((start, len(spelled.tokens)))
-    return spelled
+    def spell(self, word: str) -> list[int]:
+        return self._tokenizer.encode(" " + word)

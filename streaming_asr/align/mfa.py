@@ -17,10 +17,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from streaming_asr.align.result import Aligned, words_of
 from streaming_asr.corpora.alignments import laid_on, read_textgrid
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import Utterance
 
@@ -43,53 +44,42 @@ class MfaAligner:
         g2p: str | None = None,
         jobs: int = 3,
         batch: int = 2000,
-        options: Sequence[str] = (),
-        temporary: str | None = None,
     ) -> None:
-        """Find MFA. g2p: a model for words outside the dictionary. batch: utterances per call,
-        after which what was found is kept. options: further options of `mfa align`. Raises
-        UserError where no MFA is found.
-        """
-        for key, value in (("jobs", jobs), ("batch", batch)):
-            if value < 1:
-                raise UserError(f"aligner.{key}={value}: must be 1 or more")
+        """Find MFA, or raise UserError. g2p: a model for words outside the dictionary. batch:
+        utterances per call, after which what was found is kept."""
+        settings: dict[str, Any] = {"aligner.jobs": jobs, "aligner.batch": batch}
+        check_range(1, **settings)
         self._dictionary, self._acoustic, self._g2p = dictionary, acoustic, g2p
-        self._jobs, self._batch, self._options = jobs, batch, list(options)
-        self._temporary = temporary
+        self._jobs, self._batch = jobs, batch
         self._command = find_mfa(environment)
 
     def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
-        """Yield the results batch by batch. Raises UserError where MFA itself fails; earlier
-        batches are kept."""
+        """Yield the results batch by batch. Raises UserError where MFA itself fails."""
         for first in range(0, len(utterances), self._batch):
             yield from self._align_batch(utterances[first : first + self._batch])
 
     def _align_batch(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
-        with tempfile.TemporaryDirectory(prefix="mfa-", dir=self._temporary) as name:
+        with tempfile.TemporaryDirectory(prefix="mfa-") as name:
             folder = Path(name)
-            failed: list[Aligned] = []
-            names: dict[str, tuple[Utterance, Path]] = {}
+            written: list[tuple[Utterance, Path]] = []
             for i, utterance in enumerate(utterances):
                 try:
                     place = _write(folder / "corpus", f"u{i:06d}", utterance)
                 except UserError as error:
-                    failed.append(Aligned(utterance, None, str(error)))
-                    continue
-                names[utterance.id] = utterance, place
-            yield from failed
-            if not names:
-                return
-            self._run(folder)
-            for utterance, place in names.values():
-                grid = folder / "aligned" / place.with_suffix(".TextGrid")
-                yield _read(utterance, grid)
+                    yield Aligned(utterance, None, str(error))
+                else:
+                    written.append((utterance, place))
+            if written:
+                self._run(folder)
+            for utterance, place in written:
+                yield _read(utterance, folder / "aligned" / place.with_suffix(".TextGrid"))
 
     def _run(self, folder: Path) -> None:
         fixed = "align --clean --final_clean --overwrite --quiet --output_format long_textgrid"
         command = [*self._command, *fixed.split(), "-j", str(self._jobs)]
         command += ["-t", str(folder / "temporary")]
         command += ["--g2p_model_path", self._g2p] if self._g2p else []
-        command += [*self._options, str(folder / "corpus"), self._dictionary, self._acoustic]
+        command += [str(folder / "corpus"), self._dictionary, self._acoustic]
         command.append(str(folder / "aligned"))
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         if done.returncode == 0:
@@ -99,9 +89,8 @@ class MfaAligner:
             f"Missing models: mfa model download acoustic {self._acoustic}; "
             f"mfa model download dictionary {self._dictionary}. "
         )
-        if done.returncode < 0 or done.returncode > 128:
-            number = -done.returncode if done.returncode < 0 else done.returncode - 128
-            how = f"was killed (signal {number})"
+        if done.returncode < 0 or done.returncode > 128:  # as a shell in between counts it
+            how = f"was killed (signal {abs(done.returncode) % 128})"
             remedy = "Signal 9 is most often memory: give fewer aligner.jobs. "
         said = "\n".join(f"  {line}" for line in (done.stderr + done.stdout).splitlines()[-8:])
         raise UserError(
@@ -111,22 +100,17 @@ class MfaAligner:
 
 
 def find_mfa(environment: str) -> list[str]:
-    """Return the command that starts MFA. Raises UserError, with what to install, where there is
-    none.
+    """Return the command that starts MFA, or raise UserError with what to install.
 
     The package can be installed without what it needs, so `mfa version` must succeed.
     """
     tried = []
-    if program := shutil.which("mfa"):
-        if _works([program]):
-            return [program]
-        tried.append(f"{program} is there, but `mfa version` fails")
-    for manager in MANAGERS:
-        if program := shutil.which(manager):
-            command = [program, "run", "-n", environment, "mfa"]
-            if _works(command):
-                return command
-            tried.append(f"{manager} has no environment {environment!r} in which `mfa` works")
+    for name in ("mfa", *MANAGERS):
+        if program := shutil.which(name):
+            inside = [] if name == "mfa" else ["run", "-n", environment, "mfa"]
+            if _works([program, *inside]):
+                return [program, *inside]
+            tried.append(f"`{' '.join([name, *inside])} version` fails")
     reason = "; ".join(tried) or "neither mfa nor conda is on PATH"
     raise UserError(
         f"aligner=mfa: no Montreal Forced Aligner ({reason}). Install it:\n{INSTALL}\n"
@@ -143,8 +127,7 @@ def _works(command: Sequence[str]) -> bool:
 
 
 def _write(corpus: Path, name: str, utterance: Utterance) -> Path:
-    """Write the utterance in MFA's layout and return its place below `corpus`. Raises UserError for
-    no text, no audio."""
+    """Write the utterance in MFA's layout; return its place below `corpus`. Raises UserError."""
     import soundfile
 
     words = words_of(utterance)

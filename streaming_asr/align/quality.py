@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,10 +37,6 @@ class Quality:
     def placed(self) -> float:
         """Return the share of the words that have a time, percent."""
         return 100 * self.n_placed / max(1, self.n_words)
-
-    def row(self) -> dict[str, Any]:
-        """Return the content of quality-*.json."""
-        return {**asdict(self), "placed": self.placed}
 
 
 def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
@@ -108,7 +103,6 @@ def lines(quality: Quality) -> Iterator[str]:
             f"{q.end_median_ms:.0f}), mean {q.mean_ms:.0f}, 95th percentile {q.p95_ms:.0f}; "
             f"{q.within:.1f} % within {q.tolerance_ms:g} ms; {q.n_compared} words"
         )
-    for reason in q.reasons[:N_REASONS]:
+    more = [f"and {len(q.reasons) - N_REASONS} more"] if len(q.reasons) > N_REASONS else []
+    for reason in (*q.reasons[:N_REASONS], *more):
         yield f"  failed      {reason}"
-    if len(q.reasons) > N_REASONS:
-        yield f"  failed      and {len(q.reasons) - N_REASONS} more"

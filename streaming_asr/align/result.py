@@ -6,7 +6,8 @@ any order; an utterance that fails does not stop it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,22 +32,24 @@ class Aligned:
     reason: str = ""
 
 
-def one_by_one(
-    words: Callable[[Utterance], tuple[TimedWord, ...]], utterances: Sequence[Utterance]
-) -> Iterator[Aligned]:
-    """Yield what `words` finds of each utterance, in order, or why it fails."""
-    for utterance in utterances:
-        try:
-            yield Aligned(utterance, words(utterance))
-        except UserError as error:
-            yield Aligned(utterance, None, str(error))
+class OneByOne(ABC):
+    """Aligns utterances in their order, each by `words`."""
+
+    def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
+        """Yield what `words` finds of each utterance, or why it fails."""
+        for utterance in utterances:
+            try:
+                yield Aligned(utterance, self.words(utterance))
+            except UserError as error:
+                yield Aligned(utterance, None, str(error))
+
+    @abstractmethod
+    def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
+        """Return the timed words of the transcript. Raises UserError where they do not fit."""
 
 
 def words_of(utterance: Utterance) -> list[str]:
-    """Return the written words to be placed: the text at its spaces, pure punctuation left out.
-
-    Raises UserError for an utterance without words.
-    """
+    """Return the words to be placed: the text at its spaces, without pure punctuation, or raise."""
     words = [word for word in utterance.text.split() if light_key(word)]
     if not words:
         raise UserError(f"{utterance.id}: has no text to align; write what is said")

@@ -15,9 +15,8 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from omegaconf import DictConfig
@@ -43,8 +42,7 @@ DEV_SHARE = 20  # one piece in so many
 LITTLE_MIN = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A stretch of a recording in samples, what the model hears in it, and why that is doubtful."""
 
     start: int
@@ -63,8 +61,7 @@ class Teacher:
         self._windows = WindowDecoder(load_whisper(path))
 
     def pieces(self, samples: Samples, language: str) -> Iterator[Piece]:
-        """Yield the stretches of `samples`, (n,) float32 at 16 kHz, one after the other; none is
-        longer than a window."""
+        """Yield the stretches of `samples`, (n,) float32 at 16 kHz, in turn, a window at most."""
         start, limit = 0, self._windows.limit_samples
         while start < len(samples):
             window = self._decode(samples[start : start + limit], language)
@@ -100,8 +97,7 @@ def minutes(recordings: Sequence[Utterance]) -> float:
 
 
 def doubtful(text: str, log_probs: Sequence[float]) -> str | None:
-    """Return why a text with these log-probabilities (natural) of its tokens is not to be learned;
-    None where it is."""
+    """Return why a text with these natural log-probabilities is not to be learned, or None."""
     if not text:
         return "without words"
     if sum(log_probs) / len(log_probs) < LEAST_LOG_PROB:
@@ -167,8 +163,7 @@ def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Pa
 
 
 def _language(recordings: Sequence[Utterance], model: DictConfig) -> str:
-    """Return the language of the recordings. Raises UserError where the model needs to be told, or
-    lacks it."""
+    """Return the recordings' language, or raise UserError for one unknown to us or the model."""
     name = model.get("name", "model")
     languages = sorted({each.language for each in recordings if each.language})
     if is_english_only(model.path):
@@ -210,8 +205,7 @@ def _transcribed(
                 if teacher is None:
                     teacher = Teacher(model)
                     print(teacher.estimate(recordings[i:], samples, language), flush=True)
-                pieces = teacher.pieces(samples, language)
-                known[each.id] = [(p.start, p.stop, p.text, p.doubt) for p in pieces]
+                known[each.id] = list(teacher.pieces(samples, language))
                 row = {"id": each.id, "pieces": known[each.id]}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 file.flush()

@@ -9,13 +9,13 @@ so the pause after a word is at first a part of it, and its edges are moved to w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming_asr.align.result import Aligned, loud_frames, one_by_one, words_of
+from streaming_asr.align.result import OneByOne, loud_frames, words_of
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES
 from streaming_asr.utterance import TimedWord, Utterance
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TOKEN_FRAMES = 2
 
 
-class WhisperAligner:
+class WhisperAligner(OneByOne):
     """Aligns with a Whisper model; `path` is a Hugging Face folder or hub name."""
 
     def __init__(
@@ -39,8 +39,7 @@ class WhisperAligner:
         language: str | None = None,
         trim_pauses: bool = True,
     ) -> None:
-        """Load the model. language: where an utterance names none. Raises UserError without such a
-        model."""
+        """Load the model, or raise UserError. language: where an utterance names none."""
         from streaming_asr.whisper.decoder import Decoder, DecoderCache
         from streaming_asr.whisper.load import load_whisper
 
@@ -49,13 +48,7 @@ class WhisperAligner:
         self._cache = DecoderCache(self._decoder)
         self._language, self._trim = language, trim_pauses
 
-    def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
-        """Yield the results one by one, in order."""
-        return one_by_one(self.words, utterances)
-
     def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
-        """Return the words of the transcript with their times. Raises UserError where they do not
-        fit in."""
         import torch
 
         from streaming_asr.whisper.alignment import alignment_map

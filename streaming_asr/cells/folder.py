@@ -109,31 +109,26 @@ def saved_configuration(folder: Path) -> Path | None:
 # -- writing --------------------------------------------------------------------------------
 
 
-def check_writable(folder: Path) -> None:
-    """Raise UserError where no file can be written in `folder`, which is made if need be."""
+def check_writable(folder: Path, setting: str = "output=<folder>") -> None:
+    """Raise UserError where no file can be written in `folder`, which is made if need be; it names
+    the `setting` that names another."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise UserError(
-            f"{folder}: results cannot be written there ({error.strerror}); "
-            "name another folder with output=<folder>"
+            f"{folder}: results cannot be written there ({error.strerror}); name another folder "
+            f"with {setting}"
         ) from error
 
 
 def save_configuration(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
     """Write the configuration of a cell and what of it was given on the command line."""
     place = folder / SAVED
-    try:
-        place.mkdir(exist_ok=True)
-        OmegaConf.save(config, place / "config.yaml")
-        OmegaConf.save(OmegaConf.create(list(overrides)), place / "overrides.yaml")
-    except OSError as error:
-        raise UserError(
-            f"{place}: cannot be written ({error.strerror}); make room or name another folder "
-            "with output=<folder>"
-        ) from error
+    check_writable(place)
+    write_text(place / "config.yaml", OmegaConf.to_yaml(config))
+    write_text(place / "overrides.yaml", OmegaConf.to_yaml(OmegaConf.create(list(overrides))))
 
 
 def save_failure(folder: Path, error: str) -> None:

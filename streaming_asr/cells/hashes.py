@@ -32,9 +32,6 @@ def config_hash(config: Mapping[str, Any]) -> str:
         del kept["normaliser"]
     if kept.get("streams") is None:  # likewise
         kept.pop("streams", None)
-    model = kept.get("model")
-    if isinstance(model, Mapping) and model.get("attention") is None:  # as if it were not there
-        kept["model"] = {key: value for key, value in model.items() if key != "attention"}
     data = kept.get("data")
     if isinstance(data, Mapping):  # likewise
         unset = {key for key in ("align", "ids", "join_s", "per_speaker") if data.get(key) is None}

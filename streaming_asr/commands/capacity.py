@@ -10,8 +10,8 @@ table gives their least and most. No model is loaded.
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,15 +19,14 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.score.results import Result, read_results
 from streaming_asr.score.retime import recordings_of
-from streaming_asr.score.streams import MAX_LAG_S, Served, capacity, serve
+from streaming_asr.score.streams import Served, capacity, serve
 from streaming_asr.terminal import command_parser, console, exit_status
 
 EXAMPLE = """\
 Measure twice on a quiet machine, then ask; the table gives the least and most of the two:
   python -m streaming_asr.run -m method=whisperrt,hush_word chunk=1s threads=1 name=one
   python -m streaming_asr.run -m method=whisperrt,hush_word chunk=1s threads=1 name=again
-  python -m streaming_asr capacity outputs/one outputs/again --table capacity.md
-With --slowdown 2 the answer is for a machine half as fast."""
+  python -m streaming_asr capacity outputs/one outputs/again --table capacity.md"""
 
 HEADS = ("method", "model", "chunk", "data", "streams", "load", "lag p95 s", "RTF", "runs")
 
@@ -36,83 +35,75 @@ class Place(NamedTuple):
     """What two cells share that are measurements of one thing."""
 
     label: str
-    method: str
     model: str
     chunk: str
     split: str
     machine: str
 
 
-@dataclass(frozen=True)
-class Row:
-    """One method with one model at one chunk: the capacities of its runs, the fewest first; None
-    where not even one stream keeps up. alone: the load of a single stream, its real-time factor."""
+class Row(NamedTuple):
+    """What the runs of one place carry, the fewest first; None where not even one stream keeps up.
+    alone: the load of a single stream, its real-time factor."""
 
     place: Place
-    found: tuple[Served | None, ...]
+    runs: list[Served | None]
     alone: float
 
     @property
     def least(self) -> int:
         """Return the streams of the run that carried fewest."""
-        return self.found[0].n if self.found[0] else 0
+        return self.runs[0].n if self.runs[0] else 0
 
     @property
     def most(self) -> int:
         """Return the streams of the run that carried most."""
-        return self.found[-1].n if self.found[-1] else 0
+        return self.runs[-1].n if self.runs[-1] else 0
 
     @property
     def streams(self) -> str:
         """Return both, as the table shows them."""
-        spread = f" to {self.most}" if self.most != self.least else ""
-        return f"{self.least}{spread}"
+        return f"{self.least} to {self.most}" if self.most != self.least else f"{self.least}"
 
     def texts(self) -> list[str]:
         """Return the row as the table shows it, in the order of `HEADS`."""
-        fewest = self.found[0]
-        load, lag = (f"{fewest.load:.2f}", f"{fewest.p95[0]:.2f}") if fewest else ("–", "–")
-        label, _, model, chunk, split, _ = self.place
-        alone, runs = f"{self.alone:.3f}", str(len(self.found))
-        return [label, model, chunk, split, self.streams, load, lag, alone, runs]
+        fewest = self.runs[0]
+        load, lag = (f"{fewest.load:.2f}", f"{fewest.p95:.2f}") if fewest else ("–", "–")
+        return [*self.place[:4], self.streams, load, lag, f"{self.alone:.3f}", str(len(self.runs))]
 
 
-def measure(
-    folders: Sequence[str | Path], *, slowdown: float = 1.0, seed: int = 0
-) -> tuple[list[Row], list[str]]:
+def measure(folders: Sequence[str | Path]) -> tuple[list[Row], list[str]]:
     """Return a row for each method, model, chunk, data and machine of the cells under `folders`,
     the most streams first, and why other cells have none.
 
     Raises UserError for a folder without results, and where no cell can be measured.
     """
-    found: dict[Place, list[tuple[Served | None, float]]] = {}
+    measured: dict[Place, list[tuple[Served | None, float]]] = defaultdict(list)
     refused = []
     for cell in (cell for folder in folders for cell in read_results(folder)):
         try:
-            result = _of_cell(cell, slowdown, seed)
+            measured[_place(cell)].append(_of_cell(cell))
         except UserError as error:
             refused.append(f"{cell.label} {cell.chunk}: {error}".replace("  ", " "))
-            continue
-        found.setdefault(_place(cell), []).append(result)
-    if not found:
-        raise UserError(f"{folders[0]}: no cell can be measured: {'; '.join(refused[:3])}")
     rows = []
-    for place, runs in found.items():
-        runs.sort(key=lambda run: run[0].n if run[0] else 0)
-        alone = sorted(load for _, load in runs)[len(runs) // 2]
-        rows.append(Row(place, tuple(served for served, _ in runs), alone))
+    for place, runs in measured.items():
+        if runs:
+            runs.sort(key=lambda run: run[0].n if run[0] else 0)
+            alone = sorted(load for _, load in runs)[len(runs) // 2]
+            rows.append(Row(place, [served for served, _ in runs], alone))
+    if not rows:
+        raise UserError(f"{folders[0]}: no cell can be measured: {'; '.join(refused[:3])}")
     return sorted(rows, key=lambda row: (-row.least, row.place)), refused
 
 
-def _of_cell(cell: Result, slowdown: float, seed: int) -> tuple[Served | None, float]:
+def _of_cell(cell: Result) -> tuple[Served | None, float]:
     if cell.error:
         raise UserError(cell.error)
     if cell.method == "offline":
         raise UserError("waits for the whole recording, so no chunk bounds its lag")
     if cell.chunk_s is None:
         raise UserError("its chunk is not known")
-    made = recordings_of(cell.folder, slowdown)
-    return capacity(made, cell.chunk_s, seed=seed), serve(made, 1, seed=seed).load
+    heard = recordings_of(cell.folder, 1.0)
+    return capacity(heard, cell.chunk_s), serve(heard, 1).load
 
 
 def _place(cell: Result) -> Place:
@@ -123,38 +114,26 @@ def _place(cell: Result) -> Place:
         device += f", threads: {machine['threads']}"
     name = str(model.get("name") or "") if isinstance(model, dict) else ""
     variant = " ".join(part for part in cell.label.split() if not part.startswith("model="))
-    return Place(variant, cell.method, name, cell.chunk, cell.split, device)
+    return Place(variant, name, cell.chunk, cell.split, device)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     about = "The most streams that one device carries with the 95th percentile of lag\n"
-    about += f"below one chunk and below {MAX_LAG_S:g} s, from logs of single streams."
+    about += "below one chunk and below 1 s, from logs of single streams."
     parser = command_parser("streaming-asr capacity", about, EXAMPLE)
     parser.add_argument("folders", nargs="+", help="folders that run wrote, with batch=1")
-    parser.add_argument("--slowdown", type=float, default=1.0, metavar="S", help="of the machine")
-    parser.add_argument("--seed", type=int, default=0, help="of the streams' offsets and orders")
     parser.add_argument("--table", type=Path, metavar="FILE", help="also write it as Markdown")
     arguments = parser.parse_args(argv)
     return exit_status(lambda: _capacity(arguments))
 
 
 def _capacity(arguments: argparse.Namespace) -> None:
-    if arguments.table is not None and arguments.table.suffix != ".md":
-        raise UserError(f"--table {arguments.table}: the suffix is .md")
-    rows, refused = measure(arguments.folders, slowdown=arguments.slowdown, seed=arguments.seed)
-    _print(rows, refused)
-    if arguments.table is not None:
-        lines = [HEADS, ["---"] * len(HEADS), *(row.texts() for row in rows)]
-        write_text(arguments.table, "".join(f"| {' | '.join(line)} |\n" for line in lines))
-        print(f"table: {arguments.table}")
-
-
-def _print(rows: Sequence[Row], refused: Sequence[str]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
+    rows, refused = measure(arguments.folders)
     grid = Table(box=SIMPLE_HEAD, pad_edge=False)
     for at, head in enumerate(HEADS):
         grid.add_column(head, justify="left" if at in (0, 1, 3) else "right", overflow="fold")
@@ -165,3 +144,7 @@ def _print(rows: Sequence[Row], refused: Sequence[str]) -> None:
         print(f"measured on {machine}; streams served one by one, lag p95 of the fewest")
     for reason in refused:
         print(f"left out: {reason}")
+    if arguments.table is not None:
+        lines = [HEADS, ["---"] * len(HEADS), *(row.texts() for row in rows)]
+        write_text(arguments.table, "".join(f"| {' | '.join(line)} |\n" for line in lines))
+        print(f"table: {arguments.table}")

@@ -23,7 +23,7 @@ COMMANDS = {
     "score": ("score.command", "score, retime, compare logs; other tools' logs in and out"),
     "report": ("report", "table and HTML page of a folder of results"),
     "capacity": ("commands.capacity", "how many streams one device carries, from logs of one"),
-    "sync": ("commands.sync", "upload a sweep's W&B runs and the workspace that compares them"),
+    "sync": ("commands.sync", "upload the W&B runs that a sweep kept offline"),
     "export": ("commands.export", "a merged adapter, for transformers and CTranslate2"),
     "list": ("commands.list", "methods, models, corpora and metrics there are"),
     "get": ("commands.get", "obtain weights and speech: tiny.en, base, prompts"),

@@ -9,23 +9,18 @@ outputs/compare/<recording>; the last line printed is the page's place.
 
 from __future__ import annotations
 
-import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
-from streaming_asr.terminal import exit_status
+from streaming_asr.terminal import with_settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status, that of `run`."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if {"-h", "--help"} & set(argv) or not argv:
-        print(__doc__)
-        return 0
-    return exit_status(lambda: _compare(argv))
+    return with_settings(__doc__, _compare, argv)
 
 
 def _compare(argv: list[str]) -> int:

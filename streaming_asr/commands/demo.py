@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 
 from streaming_asr.config.command_line import CommandLine
-from streaming_asr.config.schema import key_of
 from streaming_asr.errors import UserError
 from streaming_asr.run.obtain import REAL, get_prompts, get_real
+from streaming_asr.terminal import with_settings
 
 OVERRIDES = ("method=whisperrt", "chunk=300ms", "tracker=none", "name=demo")
 
@@ -42,14 +42,13 @@ def _say(sentence: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Obtain model and speech, run, and return the exit status of `run`."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    if {"-h", "--help"} & set(given):
-        print(__doc__)
-        return 0
+    return with_settings(__doc__, _demo, argv)
+
+
+def _demo(argv: list[str]) -> int:
     from streaming_asr.run import command as run
 
-    settings = CommandLine(given)
-    line = [*OVERRIDES, *choose()]
-    line = [each for each in line if settings.get(key_of(each)) is None] + given
-    print(f"python -m streaming_asr.run {' '.join(line)}", flush=True)
-    return run.main(line)
+    line = CommandLine(argv)
+    line.default(**dict(setting.split("=") for setting in (*OVERRIDES, *choose())))
+    print(f"python -m streaming_asr.run {' '.join(line.settings)}", flush=True)
+    return run.main(line.argv)

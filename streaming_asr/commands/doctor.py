@@ -11,37 +11,32 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from streaming_asr.errors import UserError
 from streaming_asr.terminal import command_parser
 
 NEEDED = ("torch", "transformers", "peft", "soundfile", "hydra-core", "jiwer", "whisper-normalizer")
-# Name, the programs that serve, what to do without them.
-PROGRAMS = (
-    ("MFA", ("mfa",), "conda install -c conda-forge montreal-forced-aligner; for word times"),
-    *((n, (n,), f"apt install {n}; to rebuild mini") for n in ("espeak-ng", "flite", "festival")),
-    (
-        "Chromium",
-        ("chromium", "chromium-browser", "chrome", "google-chrome"),
-        "apt install chromium; to test the report page",
-    ),
-)
 
 
-@dataclass(frozen=True)
-class Check:
-    """One line: `state` is ok, absent (an option that is not there) or broken (needed and not
-    working); `seen` is what is there, `remedy` what to do where it is not ok."""
+class Check(NamedTuple):
+    """One line: whether it works, what is there, what to do where it does not, and whether the
+    main commands need it."""
 
     name: str
-    state: str
+    works: bool
     seen: str
-    remedy: str = ""
+    remedy: str
+    needed: bool = False
+
+    @property
+    def state(self) -> str:
+        """Return ok, absent (an option that is not there) or broken (needed, not working)."""
+        return "ok" if self.works else "broken" if self.needed else "absent"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     checks = examine(offline=parser.parse_args(argv).offline)
     width = max(len(check.name) for check in checks)
     for check in checks:
-        remedy = f": {check.remedy}" if check.remedy and check.state != "ok" else ""
+        remedy = "" if check.works else f": {check.remedy}"
         print(f"{check.state:6}  {check.name:{width}}  {check.seen}{remedy}")
     broken = [check.name for check in checks if check.state == "broken"]
     print(f"broken: {', '.join(broken)}" if broken else "everything needed works")
@@ -60,57 +55,48 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def examine(*, offline: bool) -> list[Check]:
     """Return all checks, in the order in which they are shown."""
+    from streaming_asr.corpora import MINI
+
+    is_supported = (3, 11) <= sys.version_info[:2] < (3, 14)
+    mini = (MINI / "clean.jsonl").is_file() and (MINI / "model" / "config.json").is_file()
+    has_login = "WANDB_API_KEY" in os.environ or _netrc_names("wandb")
+    mfa = shutil.which("mfa")
     return [
-        _needed((3, 11) <= sys.version_info[:2] < (3, 14), "Python", platform.python_version(),
-                "use Python 3.11, 3.12 or 3.13"),
+        Check("Python", is_supported, platform.python_version(), "use Python 3.11 to 3.13", True),
         *map(_package, NEEDED),
         _cuda(),
-        _mini(),
+        Check("mini", mini, str(MINI), "install again, or make mini", needed=True),
         *_models(),
         _hub(offline),
-        _wandb(),
-        *(_program(*program) for program in PROGRAMS),
+        Check("W&B", has_login, "a login is there" if has_login else "no login",
+              "wandb login; runs are kept offline and can be sent with streaming-asr sync"),
+        Check("MFA", mfa is not None, mfa or "not found",
+              "conda install -c conda-forge montreal-forced-aligner; for word times"),
     ]  # fmt: skip
-
-
-def _needed(works: bool, name: str, seen: str, remedy: str) -> Check:
-    return Check(name, "ok" if works else "broken", seen, remedy)
-
-
-def _optional(works: bool, name: str, seen: str, remedy: str) -> Check:
-    return Check(name, "ok" if works else "absent", seen, remedy)
 
 
 def _package(name: str) -> Check:
     try:
-        return _needed(True, name, version(name), "")
+        return Check(name, True, version(name), "", needed=True)
     except PackageNotFoundError:
-        return _needed(False, name, "not installed", "pip install -e .")
+        return Check(name, False, "not installed", "pip install -e .", needed=True)
 
 
 def _cuda() -> Check:
-    if find_spec("torch") is None:
-        return _optional(False, "device=cuda", "no torch", "everything runs on the CPU")
-    import torch
+    gpus = []
+    if find_spec("torch") is not None:
+        import torch
 
-    gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+        gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
     seen = ", ".join(gpus) or "no GPU that torch can use"
-    return _optional(bool(gpus), "device=cuda", seen, "everything runs on the CPU")
+    return Check("device=cuda", bool(gpus), seen, "everything runs on the CPU")
 
 
-def _mini() -> Check:
-    from streaming_asr.corpora import MINI
-
-    works = (MINI / "clean.jsonl").is_file() and (MINI / "model" / "config.json").is_file()
-    return _needed(works, "mini", str(MINI), "install again, or make mini")
-
-
-def _models() -> list[Check]:
-    """Return a check for each model that packages carry."""
+def _models() -> Iterator[Check]:
+    """Yield a check for each model that packages carry."""
     from streaming_asr.models.find import find_here
     from streaming_asr.models.packages import packaged
 
-    checks = []
     for hub, model in packaged().items():
         try:
             there = find_here(hub)
@@ -118,8 +104,7 @@ def _models() -> list[Check]:
         except UserError as error:
             there, seen = None, str(error)
         remedy = f"python -m streaming_asr get {model.model}"
-        checks.append(_optional(there is not None, f"model={model.model}", seen, remedy))
-    return checks
+        yield Check(f"model={model.model}", there is not None, seen, remedy)
 
 
 def _hub(offline: bool) -> Check:
@@ -132,21 +117,9 @@ def _hub(offline: bool) -> Check:
     else:
         why = no_way(ENDPOINT)
     seen = why or f"{ENDPOINT} answers"
-    return _optional(why is None, "model hub", seen, "give model.path a local folder")
+    return Check("model hub", why is None, seen, "give model.path a local folder")
 
 
-def _wandb() -> Check:
-    if find_spec("wandb") is None:
-        return _optional(False, "W&B", "not installed", "pip install wandb, or tracker=none")
+def _netrc_names(host: str) -> bool:
     netrc = Path(os.environ.get("NETRC") or Path.home() / ".netrc")
-    has_login = "WANDB_API_KEY" in os.environ or (
-        netrc.is_file() and "wandb" in netrc.read_text(encoding="utf-8", errors="replace")
-    )
-    seen = "a login is there" if has_login else "no login"
-    remedy = "wandb login; runs are kept offline and can be sent later with streaming-asr sync"
-    return _optional(has_login, "W&B", seen, remedy)
-
-
-def _program(name: str, programs: Sequence[str], remedy: str) -> Check:
-    path = next(filter(None, map(shutil.which, programs)), None)
-    return _optional(path is not None, name, path or "not found", remedy)
+    return netrc.is_file() and host in netrc.read_text(encoding="utf-8", errors="replace")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.errors import check_one_of
 from streaming_asr.run.obtain import Got, table
 from streaming_asr.terminal import command_parser, exit_status
 
@@ -24,9 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _get(known: Mapping[str, Callable[[], Got]], names: Sequence[str]) -> None:
     for name in names:
-        if name not in known:
-            near = did_you_mean(name, known)
-            raise UserError(f"{name}: cannot be obtained{near}; there are {', '.join(known)}")
+        check_one_of(known, get=name)
     for name in names:
         got = known[name]()
         print(f"{name}: {got.folder}\n  from {got.source}\n  licence: {got.licence}")

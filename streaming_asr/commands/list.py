@@ -5,12 +5,12 @@ python -m streaming_asr list [methods|models|corpora|metrics]
 
 from __future__ import annotations
 
-import itertools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.files import CONF_DIR
-from streaming_asr.terminal import command_parser, exit_status
+from streaming_asr.terminal import command_parser
 
 # What `list` calls it -> the folder of conf/ that holds it, one YAML file each.
 GROUPS = {"methods": "method", "models": "model", "corpora": "data"}
@@ -18,17 +18,16 @@ GROUPS = {"methods": "method", "models": "model", "corpora": "data"}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    about = "Methods, models and corpora that run takes, and the metrics it reports."
-    parser = command_parser("python -m streaming_asr list", about)
+    text = "Methods, models and corpora that run takes, and the metrics it reports."
+    parser = command_parser("python -m streaming_asr list", text)
     parser.add_argument("what", nargs="?", choices=(*GROUPS, "metrics"), help="default: all")
     what = parser.parse_args(argv).what
-    return exit_status(lambda: _print(what))
-
-
-def _print(what: str | None) -> None:
     for name, group in GROUPS.items():
         if what in (None, name):
-            _print_group(name, group)
+            print(f"{name} ({group}=NAME)")
+            files = sorted((CONF_DIR / group).glob("*.yaml"))
+            width = max(len(file.stem) for file in files)
+            print(*(f"  {file.stem:{width}}  {about(file)}" for file in files), "", sep="\n")
     if what == "metrics":
         from streaming_asr.score.command import print_definitions
 
@@ -37,23 +36,11 @@ def _print(what: str | None) -> None:
         from streaming_asr.metrics import METRICS
 
         print(f"{len(METRICS)} metrics: python -m streaming_asr list metrics")
-
-
-def _print_group(name: str, group: str) -> None:
-    print(f"{name} ({group}=NAME)")
-    files = sorted((CONF_DIR / group).glob("*.yaml"))
-    width = max(len(file.stem) for file in files)
-    for file in files:
-        print(f"  {file.stem:{width}}  {about(file)}")
-    print()
+    return 0
 
 
 def about(file: Path) -> str:
     """Return the comment that a configuration file begins with, up to the end of a sentence."""
-    lines = []
-    text = file.read_text(encoding="utf-8").splitlines()
-    for line in itertools.takewhile(lambda each: each.startswith("#"), text):
-        lines.append(line.lstrip("# ").rstrip())
-        if lines[-1].endswith("."):
-            break
-    return " ".join(lines)
+    # Lines of comment that end without a full stop, and the one after them.
+    comment = re.match(r"(#.*[^.\n]\n)*(#.*)?", file.read_text(encoding="utf-8"))
+    return " ".join(comment[0].replace("#", "").split()) if comment else ""

@@ -1,25 +1,21 @@
-"""Uploads the W&B runs that a sweep kept offline, and the workspace that compares them.
+"""Uploads the W&B runs that a sweep kept offline.
 
     streaming-asr sync outputs/mini --entity ME
     streaming-asr sync outputs/mini --project other
 
 Runs that were uploaded before are passed over, so a broken upload goes on when it is given again.
-The workspace needs the extra `workspaces` and --entity; without them the runs alone are uploaded.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from streaming_asr.cells.folder import RESULT
 from streaming_asr.errors import UserError
 from streaming_asr.terminal import command_parser, exit_status
-from streaming_asr.track.workspace import main as lay_out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,23 +35,10 @@ def _sync(arguments: argparse.Namespace) -> int:
             f"{arguments.folder}: holds no offline run of W&B; run with tracker=wandb, or name the "
             "folder of a sweep"
         )
-    todo = [run for run in runs if not run.with_name(f"{run.name}.synced").exists()]
+    todo = [str(run.parent) for run in runs if not Path(f"{run}.synced").exists()]
     print(f"{len(todo)} of {len(runs)} runs to upload", flush=True)
-    if todo:
-        command = [sys.executable, "-m", "wandb", "sync", "--project", arguments.project]
-        command += ["--entity", arguments.entity] if arguments.entity else []
-        if subprocess.run([*command, *(str(r.parent) for r in todo)], check=False).returncode:
-            return 1
-    if arguments.entity is None:
-        print("no workspace: give --entity to lay one out")
+    if not todo:
         return 0
-    return max(
-        lay_out([name, "--entity", arguments.entity, "--project", arguments.project])
-        for name in sorted(_experiments(arguments.folder))
-    )
-
-
-def _experiments(folder: Path) -> set[str]:
-    """Return the experiments of the results in `folder`; its own name where there are none."""
-    found = [json.loads(path.read_text("utf-8")) for path in folder.rglob(RESULT)]
-    return {str(each["experiment"]) for each in found if each.get("experiment")} or {folder.name}
+    command = [sys.executable, "-m", "wandb", "sync", "--project", arguments.project]
+    command += ["--entity", arguments.entity] if arguments.entity else []
+    return 1 if subprocess.run([*command, *todo], check=False).returncode else 0

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from streaming_asr.cells.folder import check_writable
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.settle import compose
 from streaming_asr.corpora import Folder
@@ -101,13 +101,7 @@ def _transcribe(given: argparse.Namespace) -> int:
     if not files:
         return 1
     if forms:
-        try:
-            given.out.mkdir(parents=True, exist_ok=True)
-            (given.out / f".{os.getpid()}").touch()
-            (given.out / f".{os.getpid()}").unlink()
-        except OSError as error:  # before the work, not after it
-            reason = f"cannot be written to ({error.strerror})"
-            raise UserError(f"--out {given.out}: {reason}; name another folder") from error
+        check_writable(given.out, "--out")  # before the work, not after it
     overrides = [*(a for a in given.arguments if a not in names), "tracker=none"]
     config = compose(overrides)
     method: Any = None

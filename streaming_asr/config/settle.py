@@ -16,12 +16,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from streaming_asr.chunking import check_feed, first_chunk_ms, format_duration, parse_duration
 from streaming_asr.config.compose import compose_raw, explain
-from streaming_asr.config.schema import RunConfig, check_settings, key_of
+from streaming_asr.config.schema import RunConfig, check_settings
 from streaming_asr.config.weights import find_weights, own_network, weights_folders
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
 
-ATTENTIONS = ("eager", "sdpa")
 MAX_CHUNK_MS = 30_000  # what Whisper hears at once
 # ISO 639 codes of Whisper's languages; the large models from v3 on know yue too.
 _CODES = (
@@ -48,15 +47,16 @@ def settle(config: DictConfig, hydra_node: Any) -> DictConfig:
     is done for every cell of a sweep before the first one runs.
     """
     try:
-        # As they were written: what is in ${...} is looked at where it stands in the configuration.
-        given: Any = OmegaConf.to_container(hydra_node.overrides.task, resolve=False)
-        return _settle(config, hydra_node.runtime.choices, given)
+        return _settle(config, hydra_node.runtime.choices)
     except OmegaConfBaseException as error:
         raise _cause(error) or explain(error) from error
 
 
-def _settle(config: DictConfig, choices: Mapping[str, Any], given: Sequence[str]) -> DictConfig:
-    _check_top(config)
+def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
+    known = {field.name for field in fields(RunConfig)}
+    for key in sorted(set(map(str, config)) - known - {"hydra"}):  # of +key=value
+        near, there = did_you_mean(key, known), ", ".join(sorted(known))
+        raise UserError(f"{key}: no such key{near}; there are {there}")
     config = config.copy()
     for group in ("method", "model", "data", "tracker"):
         if OmegaConf.is_missing(config, group) or choices.get(group) is None:
@@ -92,7 +92,6 @@ def _settle(config: DictConfig, choices: Mapping[str, Any], given: Sequence[str]
             f"chunk={config.chunk}: Whisper hears {MAX_CHUNK_MS // 1000} s at once and a step less "
             "than that; give a shorter chunk, as chunk=300ms or chunk=1s"
         )
-    check_attention(config)
     own = own_network(config)
     if own is not None and config.method.get("weights") == "auto":
         with read_write(config):
@@ -104,20 +103,10 @@ def _settle(config: DictConfig, choices: Mapping[str, Any], given: Sequence[str]
             str(config.method.weights),
             weights_folders(config, method_name),
             model=OmegaConf.select(config, "model.path"),
-            settings=_for_training(given, str(choices["model"])),
         )
         with read_write(config):
             config.method.weights = None if found is None else str(found)
     return config
-
-
-def _check_top(config: DictConfig) -> None:
-    """Raise UserError for a key that `+key=value` put beside those of the schema."""
-    known = {field.name for field in fields(RunConfig)}
-    for key in sorted(set(map(str, config)) - known - {"hydra"}):
-        raise UserError(
-            f"{key}: no such key{did_you_mean(key, known)}; there are {', '.join(sorted(known))}"
-        )
 
 
 def _check_finite(value: Any, key: str = "") -> None:
@@ -167,40 +156,6 @@ def check_known(config: DictConfig, languages: Set[str]) -> None:
             f"model={config.model.get('name')}: {knows}, and the utterances are in {others}; take "
             f"a model that knows more, as model={'large-v3' if 'yue' in others else 'base'}"
         )
-
-
-def check_attention(config: DictConfig) -> None:
-    """Raise UserError where this model and method cannot honour `model.attention`."""
-    wanted = OmegaConf.select(config, "model.attention")
-    if wanted is None:
-        return
-    if wanted not in ATTENTIONS:
-        raise UserError(
-            f"model.attention={wanted}: {' or '.join(ATTENTIONS)}"
-            f"{did_you_mean(wanted, ATTENTIONS)}; blocks and kept keys need masks, which other "
-            "kernels do not take. On a GPU, sdpa takes flash kernels by itself where there is no "
-            "mask and dtype=float16 or bfloat16"
-        )
-    for key, value, why, remedy in (
-        ("backend", "faster_whisper", "CTranslate2 has its own kernels", "method.backend=torch"),
-        ("pipeline", None, "the encoder runs in a process of its own", "method.pipeline=none"),
-    ):
-        held = OmegaConf.select(config, f"method.{key}")
-        if held == value if value else held not in (None, "none"):
-            raise UserError(
-                f"model.attention={wanted}: not with method.{key}={held}, where {why}; "
-                f"give {remedy}, or leave model.attention out"
-            )
-
-
-def _for_training(overrides: Sequence[str], model: str) -> str:
-    """Return what a training command takes over from these overrides, with what else it needs."""
-    kept = [o for o in overrides if key_of(o).split(".")[0] in ("model", "output")]
-    if not any(key_of(override) == "model" for override in kept):  # an experiment's, the default
-        kept.insert(0, f"model={model}")
-    if model != "mini":
-        kept += ["train_data=<shards>", "dev_manifest=<manifest>"]
-    return "".join(f" {override}" for override in kept)
 
 
 def _cause(error: BaseException | None) -> UserError | None:

@@ -43,7 +43,6 @@ def find_weights(
     folders: Sequence[Path],
     *,
     model: str | Path | None = None,
-    settings: str = "",
 ) -> Path | None:
     """Return the folder that `method.weights` names; None for `none`.
 
@@ -52,7 +51,6 @@ def find_weights(
     `folders` (`any_chunk`, `300ms`); or a path.
     model: its folder. Both `auto` pass over folders whose training.json names other weights than
     its own; one that is asked for by name or path is taken.
-    settings: the user's own that a command for training needs too.
     Raises MissingWeights, which says what exists and how to train one.
     """
     if wanted in ("none", "None"):
@@ -87,8 +85,8 @@ def find_weights(
     asked = f"chunk={chunk}" if wanted == "auto" else f"method.weights={wanted}"
     raise MissingWeights(
         f"{asked}: no such weights of {method_name} for this model. There are: {there}. "
-        f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}"
-        f"{settings}` (or as conf/recipe/{method_name}.yaml says), "
+        f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}` and "
+        f"the same model (or as conf/recipe/{method_name}.yaml says), "
         f"name one with method.weights=<folder>, do without with method.weights=none, "
         "or take a method that runs on any Whisper as it is, as method=ufal"
     )

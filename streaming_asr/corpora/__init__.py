@@ -124,8 +124,7 @@ class Folder(Loader):
 
 
 def hash_of(text: str, files: Iterable[Path]) -> str:
-    """Return the sha256 of the references and of the files' names and sizes: reading all audio
-    would be slow."""
+    """Return the sha256 of references, files' names and sizes: reading all audio would be slow."""
     digest = hashlib.sha256(text.encode())
     for file in files:
         digest.update(f"\0{file.name}\0{file.stat().st_size}".encode())

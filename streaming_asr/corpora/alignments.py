@@ -1,4 +1,4 @@
-"""Word times in files: TextGrid, CTM, LibriSpeech-Alignments' condensed form, and our own JSONL.
+"""Word times in files: TextGrid, CTM and our own JSONL.
 
 An aligner writes its own spelling of the words (lower case, clitics apart, <unk>); `match` lays
 its times on the words of the transcript, or refuses where the two are not the same text.
@@ -13,23 +13,21 @@ from pathlib import Path
 
 from streaming_asr.corpora.audio import Cut
 from streaming_asr.corpora.nist import ctm_words
-from streaming_asr.corpora.rows import json_rows, names_of, text_rows
+from streaming_asr.corpora.rows import json_rows, names_of
 from streaming_asr.errors import UserError
 from streaming_asr.text.normalise import light_key
 from streaming_asr.utterance import TimedWord, Utterance
 
 SILENCES = frozenset({"", "sil", "sp", "spn", "<eps>", "<sil>", "#"})
 UNKNOWN = frozenset({"<unk>", "[unk]", "unk", "<oov>"})
-FORMS = (".textgrid", ".ctm", ".alignment.txt", ".jsonl")
-READ = ".TextGrid, .ctm, .alignment.txt, .jsonl"
+READ = ".TextGrid, .ctm, .jsonl"
 
 
 class Alignments:
     """Word times by utterance id, from one file or from a folder of files."""
 
     def __init__(self, path: str | Path) -> None:
-        """Find the TextGrids, which are read when asked for, and read the other files. Raises
-        UserError where there are none."""
+        """Find the TextGrids, which are read when asked for; read other files. Raises UserError."""
         self.path = Path(path).expanduser()
         self._grids: dict[str, Path] = {}
         self._rows: dict[str, list[TimedWord]] = {}
@@ -37,16 +35,14 @@ class Alignments:
             raise UserError(f"alignments={path}: not there; name a file or folder of {READ}")
         self.files: list[Path] = []
         for file in sorted(self.path.rglob("*")) if self.path.is_dir() else [self.path]:
-            if file.name.lower().endswith(FORMS) or file.name == "ctm":
-                self.files.append(file)
-            if file.suffix.lower() == ".textgrid":
+            kind = ".ctm" if file.name == "ctm" else file.suffix.lower()
+            if kind == ".textgrid":
                 self._grids[file.stem] = file
-            elif file.name.endswith(".alignment.txt"):
-                self._rows |= read_condensed(file)
-            elif file.suffix == ".ctm" or file.name == "ctm":
-                self._rows |= read_ctm(file)
-            elif file.suffix == ".jsonl":
-                self._rows |= read_jsonl(file)
+            elif kind in (".ctm", ".jsonl"):
+                self._rows |= read_ctm(file) if kind == ".ctm" else read_jsonl(file)
+            else:
+                continue
+            self.files.append(file)
         if not self._grids and not self._rows:
             raise UserError(f"alignments={path}: no word times in it; forms read: {READ}")
 
@@ -58,25 +54,20 @@ class Alignments:
         also under the recording's name.
         """
         for name in (utterance.id, utterance.id.rpartition("/")[2]):
-            if name in self._rows:
-                return self._rows[name]
-            if name in self._grids:
-                return read_textgrid(self._grids[name])
+            if (words := self._named(name)) is not None:
+                return words
         if isinstance(utterance.audio, Cut):
-            cut = utterance.audio
-            if cut.path.stem in self._rows:
-                return within(self._rows[cut.path.stem], cut.start_s, cut.end_s)
-            if cut.path.stem in self._grids:
-                return within(read_textgrid(self._grids[cut.path.stem]), cut.start_s, cut.end_s)
+            return _cut_out(utterance, self._named(utterance.audio.path.stem))
         return None
+
+    def _named(self, name: str) -> list[TimedWord] | None:
+        if name in self._grids and name not in self._rows:
+            return read_textgrid(self._grids[name])
+        return self._rows.get(name)
 
 
 def beside(utterance: Utterance) -> list[TimedWord] | None:
-    """Return the words of an alignment file beside the recording, named as it is; None where there
-    is none.
-
-    Also what a LibriSpeech chapter's `.alignment.txt` says of it.
-    """
+    """Return the words of an alignment file beside the recording, named as it is, or None."""
     if utterance.audio_path is None:
         return None
     audio = Path(utterance.audio_path)
@@ -85,13 +76,15 @@ def beside(utterance: Utterance) -> list[TimedWord] | None:
         words = read_textgrid(grid)
     elif (ctm := audio.with_suffix(".ctm")).is_file():
         words = next(iter(read_ctm(ctm).values()), None)
-    else:
-        condensed = audio.with_name(audio.stem.rpartition("-")[0] + ".alignment.txt")
-        if condensed.is_file():
-            words = read_condensed(condensed).get(audio.stem)
-    if words is not None and isinstance(utterance.audio, Cut):
-        words = within(words, utterance.audio.start_s, utterance.audio.end_s)
-    return words
+    return _cut_out(utterance, words)
+
+
+def _cut_out(utterance: Utterance, words: list[TimedWord] | None) -> list[TimedWord] | None:
+    """Return a recording's words in the time of the utterance, which may be a part of it."""
+    cut = utterance.audio
+    if words is None or not isinstance(cut, Cut):
+        return words
+    return within(words, cut.start_s, cut.end_s)
 
 
 def with_words(utterance: Utterance, alignments: Alignments | None) -> Utterance:
@@ -110,8 +103,7 @@ def with_words(utterance: Utterance, alignments: Alignments | None) -> Utterance
 
 
 def laid_on(utterance: Utterance, aligned: Sequence[TimedWord]) -> tuple[TimedWord, ...]:
-    """Return the times of `aligned` on the words of the utterance's text. Raises UserError where
-    they are of another text."""
+    """Return the times of `aligned` on the written words. Raises UserError for another text."""
     words = match(utterance.text, aligned)
     if words is None:
         heard = " ".join(word.text for word in aligned)
@@ -167,10 +159,7 @@ def within(words: Sequence[TimedWord], start_s: float, end_s: float) -> list[Tim
 
 
 def read_textgrid(path: Path) -> list[TimedWord]:
-    """Return the words of a TextGrid's tier `words` (one per speaker in MFA's), without silences.
-
-    Raises UserError where it cannot be read or has no such tier.
-    """
+    """Return the words of a TextGrid's tier `words`, one per speaker in MFA's. Raises UserError."""
     from praatio import textgrid
     from praatio.utilities.errors import PraatioException
 
@@ -197,30 +186,6 @@ def read_ctm(path: Path) -> dict[str, list[TimedWord]]:
     for name, words in ctm_words(path).items():
         timed = [TimedWord(word.text, word.start_s, word.end_s) for word in words]
         words_of |= dict.fromkeys(names_of(name), timed)
-    return words_of
-
-
-def read_condensed(path: Path) -> dict[str, list[TimedWord]]:
-    """Return the words of LibriSpeech-Alignments' condensed form: `id ",WORD,WORD,"
-    "0.5,1.2,1.7,2.0"`.
-
-    The times are ends, an empty word is silence. Raises UserError for another line.
-    """
-    words_of: dict[str, list[TimedWord]] = {}
-    for where, line in text_rows(path):
-        fields = re.fullmatch(r'(\S+) "([^"]*)" "([^"]*)"\s*', line)
-        try:
-            words, ends = fields[2].split(","), [float(t) for t in fields[3].split(",")]  # type: ignore[index]
-            rows = list(zip(words, [0.0, *ends], ends, strict=False))
-            if len(words) != len(ends):
-                raise ValueError
-        except (TypeError, ValueError) as error:
-            raise UserError(
-                f'{where}: {line[:60]!r}; a line is `id "WORD,WORD" "end,end"`, with '
-                "as many times as words"
-            ) from error
-        assert fields is not None
-        words_of[fields[1]] = [TimedWord(*row) for row in rows if row[0]]
     return words_of
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -100,11 +100,7 @@ def _is_container(path: str | Path) -> bool:
 
 
 def _decoded(path: str | Path) -> Iterator[Samples]:
-    """Yield the first audio track of a container, (n,) mono 16 kHz at a time.
-
-    Raises UserError where FFmpeg cannot read it, and at its end where more than `SHORT_S` of the
-    stated length is missing.
-    """
+    """Yield a container's first audio track, (n,) mono 16 kHz at a time. Raises UserError."""
     import av
 
     try:
@@ -140,8 +136,7 @@ def _length_s(container: Any) -> float:
 
 
 class Resampler:
-    """Makes mono audio at `rate` Hz of audio that arrives in pieces; the filter's state goes from
-    one to the next."""
+    """Makes mono audio at `rate` Hz of pieces; the filter's state goes from one to the next."""
 
     def __init__(self, rate: int = SAMPLE_RATE) -> None:
         import av
@@ -224,10 +219,7 @@ class Reader:
         self._held: Samples = np.zeros(0, dtype=np.float32)
 
     def read(self, n: int) -> Samples:
-        """Return the next `n` samples that `load_audio` would give, or what is left.
-
-        Raises UserError as `load_audio` does, where it comes to what is wrong.
-        """
+        """Return the next `n` samples as `load_audio`, or what is left. Raises UserError."""
         parts, n_held = [self._held], len(self._held)
         while n_held < n and (piece := next(self._pieces, None)) is not None:
             parts.append(piece)
@@ -258,8 +250,7 @@ def _pieces(path: str | Path) -> Iterator[Samples]:
 
 
 def _next(file: Any, n: int, path: str | Path) -> np.ndarray[Any, Any]:
-    """Return the next `n` samples, (n, channels), fewer at the end. Raises UserError for a hole in
-    them."""
+    """Return the next `n` samples, (n, channels), fewer at the end. Raises UserError for a hole."""
     data: np.ndarray[Any, Any] = file.read(n, dtype="float32", always_2d=True)
     if len(data) < n:
         _check_decoded(file, file.tell(), file.frames, path)
@@ -287,14 +278,14 @@ def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samp
     return np.ascontiguousarray(np.clip(mono, -1.0, 1.0), dtype=np.float32)
 
 
-def duration_s(path: str | Path) -> float:
+def duration_s(path: str | Path | IO[bytes]) -> float:
     """Return the length that the file's header states, or 0.0 where it has none that can be read.
 
     Not an error here: listing a corpus should not fail for one bad file, loading that file does.
     """
     import soundfile
 
-    if _is_container(path):
+    if isinstance(path, str | Path) and _is_container(path):
         import av
 
         try:
@@ -303,7 +294,7 @@ def duration_s(path: str | Path) -> float:
         except (av.FFmpegError, OSError, UnicodeEncodeError):
             return 0.0
     try:
-        info = soundfile.info(str(path))
+        info = soundfile.info(str(path) if isinstance(path, Path) else path)
     except (soundfile.SoundFileError, OSError, UnicodeEncodeError):
         return 0.0
     return float(info.frames / info.samplerate)

@@ -46,8 +46,7 @@ class CommonVoice(Loader):
         if manifests := self.manifest_files(table, self.path / "clips"):
             yield from scan_manifests(manifests, self.language)
             return
-        remedy = "give data.path=<cv-corpus-.../<language>>"
-        root = need_folder(self.path, "Common Voice", remedy, self.language or "")
+        root = need_folder(self.path, "Common Voice", self.language or "")
         there = [file.stem for file in root.glob("*.tsv") if is_split(file)]
         need_split(root, self.split, there, "Common Voice")
         lengths_s = _lengths_s(root / "clip_durations.tsv")

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from streaming_asr.corpora.audio import File
-from streaming_asr.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.corpora.loader import Loader, is_there, need_folder, need_split, recorded
 from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import TimedWord, Utterance
@@ -44,8 +43,7 @@ class Earnings(Loader):
         return f"earnings{self.year}"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        remedy = f"give data.path=<the folder {self.name}>"
-        root = need_folder(self.path, self.name, remedy, self.called())
+        root = need_folder(self.path, self.name, self.called())
         need_split(
             root, self.split, ["all", "eval10" if self.year == 21 else "subset10"], self.name
         )
@@ -53,7 +51,7 @@ class Earnings(Loader):
         if self.split == "subset10":
             media = root / "subset10" / "media"
             references = root / "subset10" / "verbatim_transcripts" / "nlp_references"
-        need_folder(references, self.name, "clone its repository again, with Git LFS")
+        need_folder(references, self.name)
         names = sorted(file.stem for file in references.glob("*.nlp"))
         if self.split == "eval10":
             with (root / "eval10-file-metadata.csv").open(encoding="utf-8-sig") as file:
@@ -61,9 +59,11 @@ class Earnings(Loader):
         for name in names:
             audio, reference = media / f"{name}.mp3", references / f"{name}.nlp"
             aligned = root / ALIGNED / f"{name}.aligned.nlp"
-            if not is_there(audio):
-                yield missing(audio, reference.name)
-            elif audio.stat().st_size < 1000 and audio.read_bytes().startswith(b"version https://"):
+            if (
+                is_there(audio)
+                and audio.stat().st_size < 1000
+                and audio.read_bytes().startswith(b"version https://")
+            ):
                 yield UserError(f"{audio}: a pointer of Git LFS, not audio; run `git lfs pull`")
             elif not reference.is_file():
                 yield UserError(f"{audio}: has no {reference}; clone the repository again")
@@ -75,15 +75,7 @@ class Earnings(Loader):
                 except UserError as error:
                     yield error
                     continue
-                yield Utterance(
-                    id=name,
-                    text=text,
-                    audio=File(audio),
-                    duration_s=0.0,
-                    language="en",
-                    words=words,
-                    audio_path=str(audio),
-                )
+                yield recorded(audio, text, reference.name, language="en", words=words)
 
 
 def read_nlp(path: Path) -> tuple[str, tuple[TimedWord, ...] | None]:

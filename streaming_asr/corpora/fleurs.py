@@ -33,8 +33,7 @@ class Fleurs(Loader):
         return f"fleurs_{self.language}"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        remedy = "give data.path=<the folder that holds data/>"
-        data = need_folder(self.path, "FLEURS", remedy, "data")
+        data = need_folder(self.path, "FLEURS", "data")
         root = data / self.language
         if not root.is_dir():
             there = sorted(f.name for f in data.iterdir() if (f / "audio").is_dir())

@@ -10,11 +10,12 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.corpora.audio import File, to_mono_16k
-from streaming_asr.corpora.loader import Loader, is_there, missing
+from streaming_asr.corpora.audio import duration_s, to_mono_16k
+from streaming_asr.corpora.loader import Loader, recorded
 from streaming_asr.errors import UserError
 from streaming_asr.method import Samples
 from streaming_asr.utterance import Utterance
@@ -22,26 +23,6 @@ from streaming_asr.utterance import Utterance
 TEXTS = ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_transcription")
 SPEAKERS = ("speaker_id", "speaker", "client_id")
 IDS = ("id", "utt_id", "segment_id", "original_full_path")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The encoded audio of one row of a table, which stays on disk until it is asked for."""
-
-    table: Any
-    index: int
-    column: str
-    name: str
-
-    def __call__(self) -> Samples:
-        import soundfile
-
-        content = self.table[self.index][self.column]["bytes"]
-        try:
-            data, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
-        except (soundfile.SoundFileError, OSError) as error:
-            raise UserError(f"{self.name}: not readable as audio ({error}); replace it") from error
-        return to_mono_16k(data, rate, self.name)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -73,8 +54,7 @@ class HuggingFace(Loader):
                 )
         speaker = next((c for c in SPEAKERS if c in columns), None)
         ids = next((c for c in IDS if c in columns), None)
-        others = [c for c in ("age", "gender") if c in columns]
-        light = table.select_columns([c for c in (text_column, speaker, ids, *others) if c])
+        light = table.select_columns([c for c in (text_column, speaker, ids) if c])
         paths = table.select_columns([self.audio_column])
         for i, row in enumerate(light):
             audio = paths[i][self.audio_column] or {}
@@ -87,25 +67,18 @@ class HuggingFace(Loader):
                     f"{where}: {name} has no text in column {text_column}; filter it out"
                 )
                 continue
-            length_s, file = 0.0, None
+            about: dict[str, Any] = {
+                "speaker": None if speaker is None else str(row[speaker]),
+                "language": self.language,
+            }
             if audio.get("bytes") is None:
-                file = Path(audio.get("path") or "nowhere")
-                if not is_there(file):
-                    yield missing(file, where)
-                    continue
-            else:
-                length_s = _length_s(audio["bytes"])
-            yield Utterance(
-                id=name,
-                text=" ".join(text.split()),
-                audio=Row(table, i, self.audio_column, name) if file is None else File(file),
-                duration_s=length_s,
-                speaker=None if speaker is None else str(row[speaker]),
-                language=self.language,
-                age=int(row["age"]) if row.get("age") is not None else None,
-                gender=str(row["gender"]) if row.get("gender") is not None else None,
-                audio_path=None if file is None else str(file),
-            )
+                yield recorded(
+                    Path(audio.get("path") or "nowhere"), text, where, name=name, **about
+                )
+                continue
+            samples = partial(_load, table, i, self.audio_column, name)
+            length_s = duration_s(io.BytesIO(audio["bytes"]))
+            yield Utterance(name, " ".join(text.split()), samples, length_s, **about)
 
     def _table(self) -> Any:
         try:
@@ -136,11 +109,13 @@ class HuggingFace(Loader):
         return table
 
 
-def _length_s(content: bytes) -> float:
+def _load(table: Any, index: int, column: str, name: str) -> Samples:
+    """Return the audio of one row, which stays encoded on disk until it is asked for."""
     import soundfile
 
+    content = table[index][column]["bytes"]
     try:
-        info = soundfile.info(io.BytesIO(content))
-    except (soundfile.SoundFileError, OSError):
-        return 0.0
-    return float(info.frames / info.samplerate)
+        data, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
+    except (soundfile.SoundFileError, OSError) as error:
+        raise UserError(f"{name}: not readable as audio ({error}); replace it") from error
+    return to_mono_16k(data, rate, name)

@@ -76,7 +76,8 @@ def join(utterances: Sequence[Utterance], join_s: float) -> list[Utterance]:
         groups: list[list[Utterance]] = []
         # In the corpus's order the sentences of one book would follow each other.
         for clip in sorted(clips, key=lambda clip: _hash(clip.id)):
-            if groups and _end_s([*groups[-1], clip]) <= join_s:
+            together = [*groups[-1], clip] if groups else [clip]
+            if groups and _begins_s(together)[-1] + clip.duration_s <= join_s:
                 groups[-1].append(clip)
             else:
                 groups.append([clip])
@@ -113,10 +114,6 @@ def _begins_s(clips: Sequence[Utterance]) -> list[float]:
         pause_s = round(PAUSE_S[0] + share * (PAUSE_S[1] - PAUSE_S[0]), 3)
         begins_s.append(begins_s[-1] + before.duration_s + pause_s)
     return begins_s
-
-
-def _end_s(clips: Sequence[Utterance]) -> float:
-    return _begins_s(clips)[-1] + clips[-1].duration_s
 
 
 def _hash(text: str) -> bytes:

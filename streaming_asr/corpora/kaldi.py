@@ -48,7 +48,7 @@ class Kaldi(Loader):
             self.alignments = self.path / "ctm"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        need_folder(self.path, "Kaldi", "give data.path=<data/test>")
+        need_folder(self.path, "Kaldi")
         recordings = dict(pairs(self.path / "wav.scp"))
         texts = dict(pairs(self.path / "text"))
         speakers, languages = self._optional("utt2spk"), self._optional("utt2lang")
@@ -103,8 +103,7 @@ class Kaldi(Loader):
         return dict(pairs(path)) if path.is_file() else {}
 
     def _file(self, source: str) -> Path | None:
-        """Return the audio file of a line of wav.scp; None for a pipe that does more than decode
-        one."""
+        """Return the audio file of a line of wav.scp; None for a pipe that does more."""
         if not source.endswith("|"):
             return Path(self.root).expanduser() / source
         words = source.removesuffix("|").split()

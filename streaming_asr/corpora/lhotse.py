@@ -1,39 +1,23 @@
 """Cuts of Lhotse (needs the package: pip install lhotse).
 
-`path` is a cut manifest, cuts.jsonl.gz or any other form that CutSet.from_file reads. A cut of one
-stretch of one file is read by this project's own reader; any other (several channels mixed, noise
-mixed in, audio in an archive, features alone) by Lhotse. Word times come from the supervision's
-alignment "word".
+`path` is a cut manifest, cuts.jsonl.gz or any other form that CutSet.from_file reads. Lhotse reads
+the audio; word times come from the supervision's alignment "word".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from streaming_asr.corpora.audio import Cut, to_mono_16k
-from streaming_asr.corpora.loader import Loader, is_there, missing
+from streaming_asr.corpora.audio import to_mono_16k
+from streaming_asr.corpora.loader import Loader
 from streaming_asr.errors import UserError
 from streaming_asr.method import Samples
 from streaming_asr.utterance import TimedWord, Utterance
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedByLhotse:
-    """The audio of a cut that is more than a stretch of a file."""
-
-    cut: Any
-
-    def __call__(self) -> Samples:
-        try:
-            data = np.atleast_2d(self.cut.load_audio())
-        except Exception as error:  # Lhotse's own errors have no common class
-            raise UserError(f"{self.cut.id}: Lhotse cannot read its audio ({error})") from error
-        return to_mono_16k(data.T, int(self.cut.sampling_rate), self.cut.id)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -71,9 +55,6 @@ class LhotseCuts(Loader):
             )
         if not getattr(cut, "has_recording", False):
             return UserError(f"{self.path}: cut {cut.id} has no recording, only features")
-        file = _plain_file(cut)
-        if file is not None and not is_there(file):
-            return missing(file, f"{self.path}, cut {cut.id}")
         speakers = {s.speaker for s in supervisions} - {None}
         languages = {s.language for s in supervisions} - {None}
         # Supervisions move with their cut, their alignments stay in the recording's time. A mix of
@@ -87,24 +68,20 @@ class LhotseCuts(Loader):
         return Utterance(
             id=cut.id,
             text=" ".join(text.split()),
-            audio=LoadedByLhotse(cut) if file is None else Cut(file, cut.start, cut.end),
+            audio=partial(_load, cut),
             duration_s=float(cut.duration),
             speaker=speakers.pop() if len(speakers) == 1 else None,
             language=_code(languages.pop()) if len(languages) == 1 else None,
             words=tuple(words) or None,
-            audio_path=None if file is None else str(file),
         )
 
 
-def _plain_file(cut: Any) -> Path | None:
-    """Return the file of which the cut is a stretch and nothing more; None for any other cut."""
-    recording = getattr(cut, "recording", None)
-    if recording is None or recording.transforms or len(recording.sources) != 1:
-        return None
-    channels = cut.channel if isinstance(cut.channel, list) else [cut.channel]
-    source = recording.sources[0]
-    whole = source.type == "file" and len(channels) == len(recording.channel_ids)
-    return Path(source.source) if whole else None
+def _load(cut: Any) -> Samples:
+    try:
+        data = np.atleast_2d(cut.load_audio())
+    except Exception as error:  # Lhotse's own errors have no common class
+        raise UserError(f"{cut.id}: Lhotse cannot read its audio ({error})") from error
+    return to_mono_16k(data.T, int(cut.sampling_rate), cut.id)
 
 
 def _code(language: str) -> str:

@@ -9,8 +9,7 @@ split, its paths relative to LibriSpeech/.
 A folder with `<split>.jsonl`, a manifest of such recordings, is read in its place; so is a folder
 of manifests with `ids`.
 
-Word times: the TextGrids or `.alignment.txt` of LibriSpeech-Alignments, beside the audio or below
-`alignments`.
+Word times: the TextGrids of LibriSpeech-Alignments, beside the audio or below `alignments`.
 """
 
 from __future__ import annotations
@@ -35,12 +34,6 @@ from streaming_asr.utterance import Utterance
 LANGUAGE = "en"
 
 
-def splits_folder(path: Path) -> Path:
-    """Return LibriSpeech/ itself, given it or the folder it was extracted in."""
-    remedy = "give data.path=<the folder of LibriSpeech>"
-    return need_folder(path, "LibriSpeech", remedy, "LibriSpeech")
-
-
 @dataclass(kw_only=True, eq=False)
 class LibriSpeech(Loader):
     """Read English books; text in capitals without punctuation."""
@@ -55,7 +48,7 @@ class LibriSpeech(Loader):
         if manifests := self.manifest_files(*folders):
             yield from scan_manifests(manifests, LANGUAGE)
             return
-        root = splits_folder(self.path)
+        root = need_folder(self.path, "LibriSpeech", "LibriSpeech")
         there = [f.name for f in root.iterdir() if f.is_dir() and next(f.glob("*/*/*.flac"), None)]
         need_split(root, self.split, there, "LibriSpeech")
         for chapter in sorted((root / self.split).glob("*/*/")):
@@ -89,8 +82,8 @@ class LibriSpeechPC(Loader):
         self.manifests = Path(self.manifests).expanduser()
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        root = splits_folder(self.path)
-        need_folder(self.manifests, "LibriSpeech-PC", "give data.manifests=<that of its .json>")
+        root = need_folder(self.path, "LibriSpeech", "LibriSpeech")
+        need_folder(self.manifests, "LibriSpeech-PC")
         there = [file.stem for file in self.manifests.glob("*.json")]
         need_split(self.manifests, self.split, there, "LibriSpeech-PC")
         manifest = self.manifests / f"{self.split}.json"

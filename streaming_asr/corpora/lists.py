@@ -86,8 +86,7 @@ def list_names() -> list[str]:
 
 
 def whole_list(name: str) -> str:
-    """Return the list that holds the speech of the list `name`: another one for a part, else
-    itself."""
+    """Return the list that holds the speech of the list `name`: itself but for a part."""
     return PARTS[name][0] if name in PARTS else name
 
 
@@ -146,10 +145,7 @@ def place_of(name: str) -> Path:
 
 
 def obtained(ids: str | None) -> Path:
-    """Return the folder of the speech of the list `ids`, for a corpus whose folder is not named.
-
-    Raises UserError where it is no list, or has not been obtained.
-    """
+    """Return the folder of the speech of the list `ids`. Raises UserError where it is not there."""
     if ids in list_names() and place_of(str(ids)).is_dir():
         return place_of(str(ids))
     get = f"; `python -m streaming_asr get {whole_list(str(ids))}` obtains that of {ids}"
@@ -163,10 +159,7 @@ def obtained(ids: str | None) -> Path:
 
 
 def chosen_ids(ids: str) -> list[str]:
-    """Return the ids of a list, or of a file with an id at the beginning of each line.
-
-    Raises UserError for a name that is neither, and for an id that stands there twice.
-    """
+    """Return the ids of a list, or of a file that begins each line with one. Raises UserError."""
     file = Path(ids).expanduser()
     if ids in list_names() or not file.is_file():
         return list(speech_list(ids).rows)
@@ -205,7 +198,12 @@ def of_ids(found: Sequence[Utterance | UserError], ids: str) -> list[Utterance |
             kept.append(each if known is None else _as_listed(each, known, unknown))
             del wanted[each.id]
     if wanted:
-        kept.insert(0, UserError(_missing(ids, list(wanted), known)))
+        whence = f" of {known.origin}" if known else ""
+        problem = UserError(
+            f"data.ids={ids}: {len(wanted)} of its utterances{whence} are not there: "
+            f"{_some(list(wanted))}; give the split and the folder that hold them all"
+        )
+        kept.insert(0, problem)
     for form, n in unknown.items():
         print(
             f"warning: {ids}: {n} recordings are {form or 'without a file'}, which is not one of "
@@ -217,22 +215,10 @@ def of_ids(found: Sequence[Utterance | UserError], ids: str) -> list[Utterance |
 
 def _named_in(problem: str, ids: Iterable[str]) -> str | None:
     """Return the first of `ids` that `problem` names as a whole word."""
-    return next(
-        (
-            name
-            for name in ids
-            if name in problem and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", problem)
-        ),
-        None,
-    )
-
-
-def _missing(ids: str, missing: Sequence[str], known: SpeechList | None) -> str:
-    whence = f" of {known.origin}" if known else ""
-    return (
-        f"data.ids={ids}: {len(missing)} of its utterances{whence} are not there: "
-        f"{_some(missing)}; give the split and the folder that hold them all"
-    )
+    for name in ids:
+        if name in problem and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", problem):
+            return name
+    return None
 
 
 def _as_listed(

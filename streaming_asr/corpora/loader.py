@@ -21,7 +21,7 @@ from streaming_asr.corpora.audio import File, duration_s
 from streaming_asr.corpora.join import clips_of, join, joined_as
 from streaming_asr.corpora.lists import obtained, of_ids
 from streaming_asr.corpora.manifest import scan_manifest
-from streaming_asr.corpora.noise import noise_files, with_noise
+from streaming_asr.corpora.noise import with_noise
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -133,13 +133,8 @@ class Loader(ABC):
             clips = self.time(clips)
         if self.join_s is not None:
             rest = iter(clips)
-            chosen = [
-                joined_as(utterance.id, [next(rest) for _ in clips_of(utterance)])
-                for utterance in chosen
-            ]
-        else:
-            chosen = clips
-        return with_noise(chosen, snr_db=self.snr_db, noise=self.noise)
+            clips = [joined_as(u.id, [next(rest) for _ in clips_of(u)]) for u in chosen]
+        return with_noise(clips, snr_db=self.snr_db, noise=self.noise)
 
     def languages(self) -> set[str]:
         """Return the languages that the utterances name."""
@@ -203,9 +198,8 @@ class Loader(ABC):
         return [file for file in manifests if self.ids is not None or file.stem == self.split]
 
     def _beside(self) -> list[Path]:
-        """Return the files of noise and of word times that were named."""
-        noise = noise_files(self.noise) if self.noise else []
-        return [*noise, *(self._alignments.files if self._alignments else ())]
+        """Return the files of word times that were named."""
+        return self._alignments.files if self._alignments else []
 
     @cached_property
     def _alignments(self) -> Alignments | None:
@@ -248,8 +242,7 @@ def several_splits(split: Any) -> list[str]:
 
 
 def scan_manifests(files: Iterable[Path], language: str | None) -> Iterator[Utterance | UserError]:
-    """Yield the utterances of manifests of one corpus, one after the other, in `language` where
-    they name none."""
+    """Yield the utterances of manifests in turn, in `language` where they name none."""
     for file in files:
         for each in scan_manifest(file):
             if isinstance(each, Utterance) and each.language is None:
@@ -257,10 +250,11 @@ def scan_manifests(files: Iterable[Path], language: str | None) -> Iterator[Utte
             yield each
 
 
-def need_folder(path: Path, what: str, remedy: str, inner: str = "") -> Path:
+def need_folder(path: Path, what: str, inner: str = "") -> Path:
     """Return `path`, which must be a folder, or the folder `inner` in it where there is one."""
     if not path.is_dir():
-        raise UserError(f"{path}: no such folder, and {what} has one; {remedy}")
+        remedy = f"{inner}, or of the folder that holds it" if inner else "that folder"
+        raise UserError(f"{path}: no such folder, and {what} has one; give the path of {remedy}")
     return path / inner if (path / inner).is_dir() else path
 
 
@@ -294,8 +288,7 @@ def recorded(
 
 
 def is_there(file: Path) -> bool:
-    """Return whether the recording exists and has content: a broken extraction leaves empty
-    files."""
+    """Return whether the recording exists with content: a broken extraction leaves empty files."""
     try:
         return file.stat().st_size > 0
     except OSError:

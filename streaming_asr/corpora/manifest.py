@@ -7,7 +7,7 @@ Fields (times in seconds, paths relative to the manifest or absolute):
 - `text`: the reference as written; "" where nothing is said
 - `id`, optional: the file's stem otherwise (with `parts` it is needed)
 - `duration`, optional: read from the file's header otherwise
-- `speaker`, `language`, `age` (in years), `gender`, optional
+- `speaker`, `language`, optional
 - `words`, optional: [[word, start, end], ...]
 - `noise`, optional: {"kind", "snr_db", "seed"}, mixed in at loading
 """
@@ -34,11 +34,7 @@ SCHEMA: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 
 
 def read_manifest(path: str | Path) -> list[Utterance]:
-    """Return the utterances of a manifest, in its order; audio is checked to exist, not read.
-
-    Raises UserError, with the line number, for a line that is not a JSON object, lacks a field or
-    points nowhere.
-    """
+    """Return a manifest's utterances; audio is checked to exist, not read. Raises UserError."""
     path = Path(path)
     utterances: list[Utterance] = []
     for each in scan_manifest(path):
@@ -98,8 +94,6 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
             "text": utterance.text,
             "speaker": utterance.speaker,
             "language": utterance.language,
-            "age": utterance.age,
-            "gender": utterance.gender,
             "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in utterance.words]
             if utterance.words is not None
             else None,
@@ -122,26 +116,21 @@ def audio_files(path: Path) -> list[Path]:
 
 
 def _row(line: str, where: str) -> dict[str, Any]:
-    """Return the object of a line, checked against `SCHEMA`. Raises UserError with the field's
-    name."""
+    """Return the object of a line, checked against `SCHEMA`. Raises UserError naming a field."""
     import fastjsonschema
 
     row = json_row(line, where)
     try:
         validator(SCHEMA_FILE)(row)
     except fastjsonschema.JsonSchemaValueException as error:
-        field = error.path[1] if len(error.path) > 1 else _missing(row)
+        wanted = ("text", "id") if "parts" in row else ("text", "audio_filepath")
+        field = error.path[1] if len(error.path) > 1 else next(k for k in wanted if k not in row)
         remedy = SCHEMA["properties"][field]["description"]
         what = f"no `{field}`"
         if field in row:
             what = f"`{str(error.name).removeprefix('data.')}` is {repr(error.value)[:60]}"
         raise UserError(f"{where}: {what}; {remedy}.") from error
     return row
-
-
-def _missing(row: dict[str, Any]) -> str:
-    wanted = ["text", "id"] if "parts" in row else ["text", "audio_filepath"]
-    return next(key for key in wanted if key not in row)
 
 
 def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, float]]:
@@ -174,8 +163,6 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
         duration_s=float(length_s),
         speaker=_name(row, "speaker"),
         language=_name(row, "language"),
-        age=None if row.get("age") is None else int(row["age"]),
-        gender=_name(row, "gender"),
         words=_words(row["words"], where) if row.get("words") is not None else None,
         audio_path=None if "parts" in row else str(files[0][0]),
     )

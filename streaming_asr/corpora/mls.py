@@ -46,8 +46,7 @@ class Mls(Loader):
         return f"mls_{self.language}"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        remedy = f"give data.path=<the folder that holds {self.called()}/>"
-        root = need_folder(self.path, "MLS", remedy, self.called())
+        root = need_folder(self.path, "MLS", self.called())
         there = [file.parent.name for file in root.glob("*/transcripts.txt")]
         need_split(root, self.split, there, self.name)
         folder = root / self.split

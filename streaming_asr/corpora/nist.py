@@ -40,10 +40,7 @@ class Segment:
 
 
 def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
-    """Return the words of each recording of a CTM file in the order of time.
-
-    Raises UserError for a line of another form.
-    """
+    """Return the words of each recording of a CTM file in the order of time. Raises UserError."""
     words_of: dict[str, list[CtmWord]] = {}
     for where, line in _rows(path):
         fields = line.split()
@@ -64,11 +61,7 @@ def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
 
 
 def segments(path: Path) -> dict[str, list[Segment]]:
-    """Return the segments of each recording in the order of time, leaving out those not to be
-    scored.
-
-    Raises UserError for transcript alternatives ({ a / b }): they have no one text.
-    """
+    """Return each recording's segments that are scored, in the order of time. Raises UserError."""
     segments_of: dict[str, list[Segment]] = {}
     for where, line in _rows(path):
         fields = line.split(maxsplit=5)

@@ -1,7 +1,7 @@
 """Noise mixed into recordings when they are loaded: deterministic, made of a seed.
 
-It is made here (`KINDS`, numpy only) or cut out of the recordings of a folder. `snr_db` is the
-ratio of the mean powers of the whole recording (its pauses included) and of the noise.
+It is made here (`KINDS`, numpy only). `snr_db` is the ratio of the mean powers of the whole
+recording (its pauses included) and of the noise.
 """
 
 from __future__ import annotations
@@ -10,20 +10,16 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming_asr.corpora.audio import SUFFIXES, load_audio
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import Utterance
 
 DEFAULT = "babble"  # of an utterance that names no noise of its own
 _N_TALKERS = 6
-_N_TRIES = 50  # for a stretch of a recording in which there is a sound
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +40,13 @@ def with_noise(
 ) -> list[Utterance]:
     """Return the utterances with noise mixed into their audio when it is loaded.
 
-    snr_db takes the place of the ratio of every utterance, noise of the kind: a key of `KINDS` or
-    a folder of recordings. Utterances without noise of their own get `noise` or `DEFAULT`, from a
-    seed made of their id: the same at every ratio. None leaves things as they are. Raises
-    UserError for an unknown kind, and for a kind without a ratio.
+    snr_db takes the place of the ratio of every utterance, noise of the kind, a key of `KINDS`.
+    Utterances without noise of their own get `noise` or `DEFAULT`, from a seed made of their id:
+    the same at every ratio. None leaves things as they are. Raises UserError for an unknown kind,
+    and for a kind without a ratio.
     """
     if noise is not None:
-        noise_files(noise)
+        check_one_of(sorted(KINDS), **{"data.noise": noise})
     if snr_db is not None and not math.isfinite(snr_db):
         raise UserError(f"snr_db={snr_db}: not a ratio; write decibels, as in data.snr_db=10")
     return [replace(utterance, audio=_noisy(utterance, snr_db, noise)) for utterance in utterances]
@@ -74,61 +70,19 @@ def _noisy(
     return Noisy(audio, noise or DEFAULT, snr_db, seed)
 
 
-def noise_files(kind: str) -> list[Path]:
-    """Return the recordings of a folder of noise; none for noise that is made here.
-
-    Raises UserError where `kind` is neither, or the folder holds no audio.
-    """
-    if kind in KINDS:
-        return []
-    folder = Path(kind).expanduser()
-    if not folder.is_dir():
-        raise UserError(
-            f"noise {kind!r} is unknown; there are: {', '.join(sorted(KINDS))}, or the path of a "
-            "folder of recordings."
-        )
-    return list(_recordings(folder))
-
-
-@lru_cache
-def _recordings(folder: Path) -> tuple[Path, ...]:
-    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
-    if not files:
-        raise UserError(f"{folder}: no audio in it; endings read: {', '.join(SUFFIXES)}.")
-    return tuple(files)
-
-
-@lru_cache(maxsize=4)
-def _recording(file: Path) -> NDArray[np.float32]:
-    return load_audio(file)
-
-
-def _cut(files: Sequence[Path], n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return `n` samples from somewhere in one of the recordings, going round at its end."""
-    file = files[int(rng.integers(len(files)))]
-    recording = _recording(file)
-    for _ in range(_N_TRIES):
-        begin = int(rng.integers(recording.size))
-        cut = np.take(recording, np.arange(begin, begin + n), mode="wrap").astype(np.float64)
-        if np.any(cut):
-            return cut
-    raise UserError(f"{file}: is silent where noise was looked for; take it out of the folder.")
-
-
 def mix(samples: NDArray[np.float32], kind: str, snr_db: float, seed: int) -> NDArray[np.float32]:
     """Return `samples`, (n,) float32 at 16 kHz, with noise of `kind` at `snr_db`.
 
-    `kind` is a key of `KINDS` or a folder of recordings. The sum is scaled down as a whole where
-    it would pass +-1. Silent or empty audio has no ratio to noise and comes back as it is. Raises
-    UserError for an unknown kind and a folder without sound.
+    `kind` is a key of `KINDS`. The sum is scaled down as a whole where it would pass +-1. Silent
+    or empty audio has no ratio to noise and comes back as it is. Raises UserError for another kind.
     """
-    files = noise_files(kind)
+    check_one_of(sorted(KINDS), noise=kind)
     signal = np.asarray(samples, dtype=np.float64)
     power = float(np.mean(signal**2)) if signal.size else 0.0
     if power == 0.0:
         return np.asarray(samples, dtype=np.float32)
     rng = np.random.default_rng(seed)
-    noise = _cut(files, signal.size, rng) if files else KINDS[kind](signal.size, rng)
+    noise = KINDS[kind](signal.size, rng)
     noise *= np.sqrt(power / (10 ** (snr_db / 10) * np.mean(noise**2)))
     mixed = signal + noise
     return (mixed / max(1.0, float(np.abs(mixed).max()))).astype(np.float32)
@@ -150,10 +104,11 @@ def _pink(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return _shaped(rng.standard_normal(n), lambda hz: 1 / np.sqrt(np.maximum(hz, 50.0)))
 
 
-def _hum(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return a mains hum (50 or 60 Hz and its harmonics) over weak pink noise."""
+def hum(n: int, rng: np.random.Generator, mains_hz: float | None = None) -> NDArray[np.float64]:
+    """Return a mains hum and its harmonics over weak pink noise, (n,); drawn of 50 and 60 Hz where
+    `mains_hz` is None."""
     t = np.arange(n) / SAMPLE_RATE
-    mains_hz = float(rng.choice([50.0, 60.0]))
+    mains_hz = float(rng.choice([50.0, 60.0])) if mains_hz is None else mains_hz
     tone = np.zeros(n)
     for harmonic in range(1, 13):
         amplitude = rng.uniform(0.3, 1.0) / harmonic
@@ -185,7 +140,7 @@ KINDS: dict[str, Callable[[int, np.random.Generator], NDArray[np.float64]]] = {
     "white": _white,
     "pink": _pink,
     "babble": _babble,
-    "hum": _hum,
+    "hum": hum,
 }
 
 

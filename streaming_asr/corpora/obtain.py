@@ -31,21 +31,19 @@ AUDIO = ("flac", "mp3", "opus", "wav")
 
 
 def fetch_speech(name: str) -> Path:
-    """Return the folder of a list's speech, obtained on first use; nothing is left half made.
-
-    Raises UserError where git cannot fetch a repository, or what it holds is not what is listed.
-    """
+    """Return the folder of a list's speech, obtained on first use. Raises UserError."""
     return kept(place_of(name), partial(_make, speech_list(name)))
 
 
 def _make(listed: SpeechList, target: Path) -> None:
     target.mkdir()
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        folders = [
-            _clone(source, Path(scratch) / str(i), listed)
-            for i, source in enumerate(listed.head["source"])
-        ]
-        recordings, texts = _recordings(folders, listed), dict(_texts(folders))
+        folders = [Path(scratch) / str(i) for i in range(len(listed.head["source"]))]
+        for source, folder in zip(listed.head["source"], folders, strict=True):
+            _clone(source, folder, listed)
+        files = [file for folder in folders for file in sorted(folder.rglob("*"))]
+        recordings = {file.stem: file for file in files if file.suffix[1:].lower() in AUDIO}
+        texts = dict(_texts(folders))
         lines = []
         for name, row in listed.rows.items():
             if name not in recordings or name not in texts:
@@ -74,14 +72,12 @@ def _make(listed: SpeechList, target: Path) -> None:
         (target / MANIFEST).write_text("".join(lines), encoding="utf-8")
 
 
-def _clone(source: str, folder: Path, listed: SpeechList) -> Path:
-    """Clones what the list needs below `owner/name@commit:path` into `folder`, which it returns;
-    the path may be one file."""
+def _clone(source: str, folder: Path, listed: SpeechList) -> None:
+    """Clone what the list needs of `owner/name@commit:path`, a folder or a file, into `folder`."""
     path = source.rpartition(":")[2]
     names = [*(f"{name}.*" for name in listed.rows), *TEXTS]
     wanted = [f"/{path}"] if path.endswith(".tsv") else [f"/{path}/**/{name}" for name in names]
     clone(source, wanted, folder, listed.name, _instead(listed))
-    return folder
 
 
 def clone(source: str, wanted: Sequence[str], folder: Path, name: str, instead: str) -> None:
@@ -127,19 +123,8 @@ def _instead(listed: SpeechList) -> str:
     )
 
 
-def _recordings(folders: list[Path], listed: SpeechList) -> dict[str, Path]:
-    """Return the recordings below the folders by their names without the ending."""
-    return {
-        file.stem: file
-        for folder in folders
-        for file in sorted(folder.rglob("*"))
-        if file.suffix[1:].lower() in AUDIO and file.stem in listed.rows
-    }
-
-
 def _texts(folders: list[Path]) -> Iterator[tuple[str, str]]:
-    """Yield ids and texts: of LibriSpeech's `.trans.txt`, of Common Voice's tables, and of tables
-    whose first two columns they are."""
+    """Yield ids and texts: of `.trans.txt`, Common Voice's tables, and tables of these two."""
     for folder in folders:
         for file in sorted(folder.rglob("*.trans.txt")):
             for line in text_lines(file):

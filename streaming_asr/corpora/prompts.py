@@ -42,8 +42,7 @@ MANIFEST, SOURCE, COPYRIGHT = "prompts.jsonl", "source.json", "copyright"
 
 
 def packages(language: str) -> tuple[str, str]:
-    """Return the Debian packages of a language: transcripts, audio. Raises UserError for no
-    language."""
+    """Return the Debian packages of a language: transcripts, audio. Raises UserError."""
     if language not in LANGUAGES:
         raise UserError(
             f"language={language}: the prompts are in {', '.join(LANGUAGES)}; choose one of them"
@@ -86,8 +85,7 @@ def _make(language: str, names: Sequence[str], target: Path) -> None:
 
 
 def _download(names: Sequence[str], folder: Path, by_hand: Path) -> list[Path]:
-    """Return the .deb files. Without apt-get, or where it finds nothing, the error says what to
-    do."""
+    """Return the .deb files. Raises UserError, which says what to do instead."""
     instead = (
         f"where there is a Debian or Ubuntu, `apt-get download {' '.join(names)}`, then "
         f"`dpkg-deb -x FILE {by_hand}` with both files"
@@ -137,8 +135,7 @@ def _audio(root: Path, language: str) -> Path | None:
 
 
 def texts(content: str) -> dict[str, str]:
-    """Return name -> transcript of the clips that are kept, of a file of lines `name:
-    transcript`."""
+    """Return the transcripts by name of the clips kept, of lines `name: transcript`."""
     text_of_clip = {}
     for line in content.removeprefix("\ufeff").split("\n"):
         name, colon, text = line.partition(":")
@@ -239,8 +236,7 @@ class Prompts(Manifest):
         yield from super().scan()
 
     def data_hash(self) -> str:
-        """Return the hash of what was read of the packages, and of noise and alignments that are
-        named."""
+        """Return the hash of what was read of the packages, and of named alignments."""
         source = json.loads(text_of(self._folder() / SOURCE))
         return hash_of(str(source["sha256"]), self._beside())
 

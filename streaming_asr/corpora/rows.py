@@ -15,8 +15,7 @@ MOST = 1e9  # the largest time that is read: 31 years in seconds, 11 days in mil
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a UTF-8 file, its line ends as line feeds. Raises UserError where it
-    cannot be read."""
+    """Return the text of a UTF-8 file, its line ends as line feeds. Raises UserError."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -33,8 +32,7 @@ def text_lines(path: Path) -> list[str]:
 
 
 def text_rows(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield ("file, line n", line) of every line that is not blank. Raises UserError as `text_of`
-    does."""
+    """Yield ("file, line n", line) of every line that is not blank. Raises UserError."""
     for number, line in enumerate(text_lines(path), start=1):
         if line.strip():
             yield f"{path}, line {number}", line
@@ -58,8 +56,7 @@ def json_row(line: str, where: str) -> dict[str, Any]:
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield ("file, line n", object) of a file of one JSON object per line. Raises UserError as
-    `text_of` and `json_row` do."""
+    """Yield ("file, line n", object) of a file of one JSON object per line, or raise UserError."""
     return ((where, json_row(line, where)) for where, line in text_rows(path))
 
 

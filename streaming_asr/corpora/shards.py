@@ -20,7 +20,7 @@ from streaming_asr.corpora.loader import Loader
 from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside, write_text
-from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord, Utterance
 
 PER_SHARD = 2000  # utterances
@@ -160,16 +160,6 @@ def write_shards(
 # -- shards as a corpus: to align them, to check them, to run on them ---------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """The samples of one item."""
-
-    item: Item
-
-    def __call__(self) -> Samples:
-        return self.item.samples()
-
-
 @dataclass(kw_only=True, eq=False)
 class Shards(Loader):
     """The utterances of a folder of shards, with the word times they carry; ids by position."""
@@ -187,7 +177,7 @@ class Shards(Loader):
             yield Utterance(
                 id=f"{self.split}-{i:06d}",
                 text=item.text,
-                audio=Stretch(item),
+                audio=item.samples,
                 duration_s=item.n_samples / SAMPLE_RATE,
                 speaker=item.speaker,
                 language=self.language,

@@ -3,9 +3,9 @@ them children.
 
 Read in three forms, told apart by what is in `path`:
 
-    {train,test}/{wav.scp,text,utt2spk,spk2age,spk2gender}    Kaldi's, as OpenSLR's archive has it
-    {train,test}.jsonl                                        manifests with speaker, age, gender
-    anything else                                             a set on the hub, or saved by datasets
+    {train,test}/{wav.scp,text,utt2spk}    Kaldi's, as OpenSLR's archive has it
+    {train,test}.jsonl                     manifests with speakers
+    anything else                          a set on the hub, or saved by datasets
 
 Ids are the recordings' names, speakers so0001 ..., texts in lower case, the same in all forms.
 The published train speakers are split into train and 20 for dev; of the published test speakers the
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streaming_asr.corpora.huggingface import HuggingFace
-from streaming_asr.corpora.kaldi import Kaldi, pairs
+from streaming_asr.corpora.kaldi import Kaldi
 from streaming_asr.corpora.loader import Loader, need_split
 from streaming_asr.corpora.manifest import scan_manifest
 from streaming_asr.errors import UserError
@@ -74,15 +74,10 @@ class Speechocean762(Loader):
 
     def _part(self, part: str) -> Iterator[Utterance | UserError]:
         """Yield the utterances of a published part in its order."""
-        ages: dict[str, str] = {}
-        genders: dict[str, str] = {}
         if (self.path / f"{part}.jsonl").is_file():
             scanned = scan_manifest(self.path / f"{part}.jsonl")
         elif (folder := self.path / part).is_dir() and (folder / "wav.scp").is_file():
             scanned = Kaldi(path=folder, root=self.path).scan()
-            for name, values in (("spk2age", ages), ("spk2gender", genders)):
-                if (folder / name).is_file():
-                    values.update(pairs(folder / name))
         else:
             scanned = HuggingFace(path=Path(self.source), split=part).scan()
         for each in scanned:
@@ -92,12 +87,9 @@ class Speechocean762(Loader):
             if each.speaker is None:
                 yield UserError(f"{self.source}: {each.id} names no speaker; take the whole set")
                 continue
-            age = ages.get(each.speaker)
             yield replace(
                 each,
                 text=" ".join(each.text.lower().split()),
                 speaker=f"so{each.speaker.removeprefix('so'):0>4}",
                 language="en",
-                age=each.age if age is None else int(age),
-                gender=genders.get(each.speaker, each.gender),
             )

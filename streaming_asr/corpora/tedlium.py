@@ -19,7 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_asr.corpora.audio import Cut
-from streaming_asr.corpora.loader import Loader, is_there, missing, need_folder, need_split
+from streaming_asr.corpora.loader import (
+    Loader,
+    is_there,
+    missing,
+    need_folder,
+    need_split,
+    recorded,
+)
 from streaming_asr.corpora.nist import Segment, segments
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.utterance import Utterance
@@ -44,8 +51,7 @@ class TedLium(Loader):
         return "tedlium3" if self.form == "short" else "tedlium3_long"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        remedy = "give data.path=<the folder TEDLIUM_release-3>"
-        root = need_folder(self.path, "TED-LIUM", remedy, "TEDLIUM_release-3")
+        root = need_folder(self.path, "TED-LIUM", "TEDLIUM_release-3")
         folders = {f.name: f for f in (root / "legacy").glob("*") if (f / "stm").is_dir()}
         if (root / "data" / "stm").is_dir():
             folders["train"] = root / "data"
@@ -67,45 +73,37 @@ class TedLium(Loader):
             except UserError as error:
                 yield error
                 continue
-            yield from (
-                self._short(talk, spoken) if self.form == "short" else self._long(talk, spoken)
-            )
+            yield from self._cuts(talk, spoken)
         stems = {file.stem for file in files}
         for talk in sorted((folder / "sph").glob("*.sph")):
             if talk.stem not in stems:
                 yield UserError(f"{talk}: has no stm/{talk.stem}.stm; extract the archive again")
 
-    def _short(self, talk: Path, spoken: Sequence[Segment]) -> Iterator[Utterance | UserError]:
-        for segment in spoken:
-            text = plain(segment.text)
-            name = (
-                f"{talk.stem}-{round(segment.start_s * 100):07d}-{round(segment.end_s * 100):07d}"
-            )
-            if text:  # a segment of noises alone has no reference
-                yield self._cut(name, talk, segment.start_s, segment.end_s, text)
-
-    def _long(self, talk: Path, spoken: Sequence[Segment]) -> Iterator[Utterance | UserError]:
+    def _cuts(self, talk: Path, spoken: Sequence[Segment]) -> Iterator[Utterance | UserError]:
+        parts = [[segment] for segment in spoken] if self.form == "short" else [spoken]
         if not spoken:
             yield UserError(f"{talk}: its STM has no segment with text; extract the archive again")
             return
-        text = " ".join(filter(None, (plain(segment.text) for segment in spoken)))
-        end_s = max(segment.end_s for segment in spoken)
-        yield self._cut(talk.stem, talk, spoken[0].start_s, end_s, text)
-
-    def _cut(self, name: str, talk: Path, start_s: float, end_s: float, text: str) -> Utterance:
-        return Utterance(
-            id=name,
-            text=text,
-            audio=Cut(talk, start_s, end_s),
-            duration_s=end_s - start_s,
-            speaker=talk.stem,
-            language="en",
-            audio_path=str(talk),
-        )
+        for part in parts:
+            start_s, end_s = part[0].start_s, max(segment.end_s for segment in part)
+            name = talk.stem
+            if self.form == "short":
+                name += f"-{round(start_s * 100):07d}-{round(end_s * 100):07d}"
+            text = " ".join(filter(None, (plain(segment.text) for segment in part)))
+            if text:  # a segment of noises alone has no reference
+                yield recorded(
+                    talk,
+                    text,
+                    str(talk),
+                    name=name,
+                    audio=Cut(talk, start_s, end_s),
+                    duration_s=end_s - start_s,
+                    speaker=talk.stem,
+                    language="en",
+                )
 
 
 def plain(text: str) -> str:
-    """Return the words of an STM line without `<unk>`, `{noise}` and the `(2)` of
-    pronunciations."""
+    """Return the words of an STM line without `<unk>`, `{noise}` and a pronunciation's `(2)`."""
     text = re.sub(r"<unk>|\{[^}]*\}|(?<=\w)\(\d+\)", " ", text)
     return " ".join(text.split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -24,9 +25,7 @@ class Totals:
 
     n: int = 0
     n_whole: int = 0
-    seconds: float = 0.0
-    shortest_s: float = float("inf")
-    longest_s: float = 0.0
+    lengths_s: list[float] = field(default_factory=list)
     n_words: int = 0
     n_timed: int = 0
     n_without_text: int = 0
@@ -34,31 +33,30 @@ class Totals:
     languages: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
+    @property
+    def seconds(self) -> float:
+        """Return how long the recordings last together."""
+        return sum(self.lengths_s)
+
 
 def check(
     corpus: Any, *, decode: bool = True, workers: int = 4, limit: int | None = None
 ) -> Totals:
-    """Return what the utterances of `corpus` hold; `decode` reads the audio, otherwise only headers
-    are.
-
-    Raises UserError where there is no such corpus at all.
-    """
+    """Return what a corpus holds; without `decode` only headers are read. Raises UserError."""
     totals = Totals()
     scanned: Iterable[Utterance | UserError] = corpus.check()
     if limit is not None:
         scanned = islice(scanned, limit)
     # Threads, since decoders release the interpreter's lock.
     with ThreadPoolExecutor(workers) as pool:
-        for each, length_s, problem in _in_batches(pool, lambda u: _read(u, decode), scanned):
+        for each, length_s, problem in _in_batches(pool, partial(_read, decode), scanned):
             totals.n += 1
             if problem:
                 totals.problems.append(problem)
             if not isinstance(each, Utterance):
                 continue
             totals.n_whole += not problem
-            totals.seconds += length_s
-            totals.shortest_s = min(totals.shortest_s, length_s)
-            totals.longest_s = max(totals.longest_s, length_s)
+            totals.lengths_s.append(length_s)
             words = [word for word in each.text.split() if light_key(word)]
             totals.n_words += len(words)
             totals.n_timed += len(words) if each.words else 0
@@ -77,7 +75,7 @@ def _in_batches(
         yield from pool.map(read, batch)
 
 
-def _read(each: Utterance | UserError, decode: bool) -> tuple[Any, float, str]:
+def _read(decode: bool, each: Utterance | UserError) -> tuple[Any, float, str]:
     """Return the utterance, its length in seconds, and what is wrong with it ("" for nothing)."""
     if isinstance(each, UserError):
         return each, 0.0, str(each)
@@ -87,23 +85,17 @@ def _read(each: Utterance | UserError, decode: bool) -> tuple[Any, float, str]:
             length_s = len(each.load()) / SAMPLE_RATE
         except UserError as error:
             return each, 0.0, f"{each.id}: {str(error).removeprefix(f'{each.id}: ')}"
-        if each.duration_s and abs(length_s - each.duration_s) > TOLERANCE_S:
-            return (
-                each,
-                length_s,
-                f"{each.id}: lasts {length_s:.2f} s, {each.duration_s:.2f} s are stated; the "
-                f"recording is cut off, or not the one that is meant ({each.audio_path})",
-            )
-    elif not length_s:
-        return each, 0.0, f"{each.id}: no audio that can be read ({each.audio_path})"
-    if each.words and each.words[-1].end > length_s + TOLERANCE_S:
-        return (
-            each,
-            length_s,
+    problem = ""
+    if not length_s:
+        problem = f"{each.id}: no audio that can be read ({each.audio_path})"
+    elif each.duration_s and abs(length_s - each.duration_s) > TOLERANCE_S:
+        problem = each.other_length(length_s)
+    elif each.words and each.words[-1].end > length_s + TOLERANCE_S:
+        problem = (
             f"{each.id}: its word {each.words[-1].text!r} ends at {each.words[-1].end:.2f} s, the "
-            f"recording at {length_s:.2f} s; align it again",
+            f"recording at {length_s:.2f} s; align it again"
         )
-    return each, length_s, ""
+    return each, length_s, problem
 
 
 def lines(corpus: Any, totals: Totals) -> Iterator[str]:
@@ -111,7 +103,7 @@ def lines(corpus: Any, totals: Totals) -> Iterator[str]:
     part = getattr(corpus, "ids", None) or corpus.split
     yield f"{corpus.name}, split {part}: {totals.n} utterances, {_hours(totals.seconds)}"
     if totals.n_whole:
-        span = f"{totals.shortest_s:.1f} to {totals.longest_s:.1f} s"
+        span = f"{min(totals.lengths_s):.1f} to {max(totals.lengths_s):.1f} s"
         yield f"  length     {span}, mean {totals.seconds / totals.n_whole:.1f} s"
     timed = 100 * totals.n_timed / max(1, totals.n_words)
     yield f"  words      {totals.n_words}, {timed:.1f} % with times"

@@ -55,17 +55,15 @@ def run_check(config: DictConfig) -> int:
     from streaming_asr.data.check import check, lines
 
     corpus = build(config.data)
-    found = check(corpus, decode=config.decode, workers=config.workers, limit=config.limit)
-    print("\n".join(lines(corpus, found)))
-    return 1 if found.problems else 0
+    totals = check(corpus, decode=config.decode, workers=config.workers, limit=config.limit)
+    print("\n".join(lines(corpus, totals)))
+    return 1 if totals.problems else 0
 
 
 def run_shards(config: DictConfig) -> int:
     """Write training shards and print what went into them."""
     from streaming_asr.corpora.shards import write_shards
 
-    if config.out is None:
-        raise UserError("out: has no default; give out=<the folder of the shards>")
     utterances = timed_utterances(config.data, config.limit)
     written, without, long = write_shards(utterances, Path(config.out), max_s=config.max_s)
     print(
@@ -79,8 +77,6 @@ def run_manifest(config: DictConfig) -> int:
     """Write a manifest of the corpus and print its number of utterances."""
     from streaming_asr.corpora.manifest import write_manifest
 
-    if config.out is None:
-        raise UserError("out: has no default; give out=<file>.jsonl")
     written = write_manifest(timed_utterances(config.data, config.limit), Path(config.out))
     print(f"{written} utterances written to {config.out}")
     return 0
@@ -114,6 +110,8 @@ def main() -> int:
 def _run(command: str, config: DictConfig) -> int:
     for key in sorted(OmegaConf.missing_keys(config)):
         raise UserError(f"{key}: has no default; give {key}=<value>")
+    if command != "check" and config.out is None:
+        raise UserError("out: has no default; give out=<the folder of shards, or the .jsonl file>")
     check_settings(config, DataConfig)
     OmegaConf.resolve(config)
     return COMMANDS[command](config)

@@ -57,6 +57,7 @@ class _Step(Struct, kw_only=True, forbid_unknown_fields=True):
     partial: list[str]
     words: list[Annotated[list[_Second], Meta(min_length=3, max_length=3)]] | None = None
     retracted: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    memory_bytes: Annotated[int, Meta(ge=0, le=10**18)] | None = None
 
     def counts(self) -> dict[str, float]:
         """Return the counts that the line gives."""
@@ -70,14 +71,11 @@ _STEP: Decoder[_Step] = Decoder(StepLine)
 
 
 class Invariants:
-    """Follows a log line by line; each call takes a line that obeys the schema and returns what
-    is wrong with it, None where nothing is."""
+    """Follows a log line by line; each call returns what is wrong with its line, else None."""
 
     def __init__(self) -> None:
         self.utt: str | None = None  # the utterance that is open
         self._seen: set[str] = set()
-        self._heard = self._n_committed = 0
-        self._flushed = False
 
     def opens(self, row: Mapping[str, Any]) -> str | None:
         """Take the line that opens an utterance."""
@@ -123,8 +121,7 @@ class Invariants:
 
 
 def step_of(line: bytes) -> _Step | None:
-    """Return the step that a line of a log tells; None for another line and for one that breaks the
-    schema, whose `violation` says how."""
+    """Return the step that a line tells; None for another line and one that breaks the schema."""
     try:
         step = _STEP.decode(line)
     except (ValueError, RecursionError):
@@ -133,14 +130,14 @@ def step_of(line: bytes) -> _Step | None:
 
 
 def violation(row: Any) -> str | None:
-    """Return how a line breaks the published schema, None where it does not; a step is given here
-    only where `step_of` did not take it."""
+    """Return how a line breaks the schema, or None; steps come here that `step_of` did not take."""
     try:
         _validators()[row["kind"]](row)
     except (KeyError, TypeError):
         return f"no line of a log: {repr(row)[:60]}; its `kind` says what it is"
     except ValueError as error:  # fastjsonschema.JsonSchemaValueException
-        value = "" if getattr(error, "rule", "") == "required" else f": {_value(error)}"
+        told = repr(getattr(error, "value", None))[:60]
+        value = "" if getattr(error, "rule", "") == "required" else f": {told}"
         return str(error).removeprefix("data.").replace("data ", "the line ", 1)[:200] + value
     if row["kind"] not in STEP_KINDS:
         return None
@@ -150,10 +147,6 @@ def violation(row: Any) -> str | None:
         "`audio_samples` and `retracted` are whole numbers, as are the times of `compute_ns`; "
         "write them without a point"
     )
-
-
-def _value(error: ValueError) -> str:
-    return repr(getattr(error, "value", None))[:60]
 
 
 @cache

@@ -34,8 +34,7 @@ OPENING = (
 
 @dataclass(slots=True)
 class Step:
-    """One step of a method. `committed` is what this step added, `partial` all that is shown
-    after the committed text."""
+    """One step: `committed` is what it added, `partial` all that is shown behind the committed."""
 
     kind: str  # audio, endpoint or flush
     audio_samples: int  # received so far, this step's included
@@ -46,6 +45,7 @@ class Step:
     # [start, end, probability] of each committed word, or None where the method knows none
     words: list[list[float | None]] | None = None
     retracted: int = 0  # committed words taken back, before `committed` was added
+    memory_bytes: int | None = None  # after the step, above the loaded model; of a lone stream
 
     @property
     def audio_s(self) -> float:
@@ -121,8 +121,7 @@ class EventWriter:
     """
 
     def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
-        """Open the log. `header` gives config, versions, machine and metrics_version; an existing
-        log keeps its own. Raises UserError where the file cannot be written."""
+        """Open the log, with `header` where it is new. Raises UserError where it cannot."""
         self.path = Path(path)
         self.closed: set[str] = resume(self.path)
         try:
@@ -149,6 +148,7 @@ class EventWriter:
 
     def step(self, utt: str, step: Step) -> None:
         """Write the line of one step; its counts stand among the other fields."""
+        memory = {} if step.memory_bytes is None else {"memory_bytes": step.memory_bytes}
         self._write(
             {
                 "kind": step.kind,
@@ -160,6 +160,7 @@ class EventWriter:
                 "partial": step.partial,
                 "words": step.words,
                 "retracted": step.retracted,
+                **memory,
             }
         )
 
@@ -351,6 +352,7 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
                         step.partial,
                         step.words,
                         step.retracted,
+                        step.memory_bytes,
                     )
                 )
             kind = None

@@ -35,7 +35,7 @@ from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples, display_text
 from streaming_asr.run.obtain import planned
-from streaming_asr.terminal import exit_status
+from streaming_asr.terminal import with_settings
 
 if TYPE_CHECKING:
     from streaming_asr.live.cells import Cell
@@ -56,11 +56,7 @@ class Control:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if {"-h", "--help"} & set(argv):
-        print(__doc__)
-        return 0
-    return exit_status(lambda: _live(argv))
+    return with_settings(__doc__, _live, argv)
 
 
 def _live(argv: list[str]) -> int:
@@ -79,30 +75,35 @@ def _live(argv: list[str]) -> int:
     line.default(method="whisperrt,ufal", name=session, tracker="none")
     open_source = _open_microphone() if source == "mic" else _open_file(source, speed)
 
+    import numpy as np
+
     from streaming_asr.live.cells import cells_of
     from streaming_asr.live.scores import finish
     from streaming_asr.live.worker import Worker
 
     cells = cells_of(planned(line))
     name = "mic" if source == "mic" else Path(source).stem
-    control, heard = Control(), Heard(keep=source == "mic")
+    control, heard_s = Control(), 0.0
+    heard: list[Samples] = []  # of a microphone
     with Worker() as worker, _View(cells, name) as view:
         for cell in cells:
             cell.begin(worker, name, grows=speed > 0)
         with suppress(KeyboardInterrupt), _keys(control), open_source(control) as pieces:
             for piece in pieces:
-                heard.add(piece)
+                heard_s += len(piece) / SAMPLE_RATE
+                heard += [piece] if source == "mic" else []
                 for cell in cells:
                     cell.stream.feed(piece)
-                view.refresh(heard.seconds, control.paused)
+                view.refresh(heard_s, control.paused)
                 while speed == 0 and max(c.stream.queued_s for c in cells) > MAX_QUEUED_S:
                     time.sleep(0.01)
         for cell in cells:
             cell.stream.end()
         while not all(cell.done.wait(0.1) for cell in cells):
-            view.refresh(heard.seconds, False)
-        view.refresh(heard.seconds, False)
-    return finish(cells, source, heard.samples(), reference, aligns=given["align"] == "auto")
+            view.refresh(heard_s, False)
+        view.refresh(heard_s, False)
+    samples = np.concatenate([np.zeros(0, np.float32), *heard]) if source == "mic" else None
+    return finish(cells, source, samples, reference, aligns=given["align"] == "auto")
 
 
 def _speed(text: str | None) -> float:
@@ -122,28 +123,6 @@ def _read_reference(path: str | None) -> str | None:
         return " ".join(Path(path).read_text(encoding="utf-8").split())
     except (OSError, ValueError) as error:
         raise UserError(f"reference={path}: cannot be read ({error}); give a text file") from error
-
-
-class Heard:
-    """How much was heard, and the samples themselves where they are to be kept."""
-
-    def __init__(self, keep: bool) -> None:
-        self._keep, self._pieces, self._n = keep, list[Samples](), 0
-
-    def add(self, piece: Samples) -> None:
-        self._n += len(piece)
-        if self._keep:
-            self._pieces.append(piece)
-
-    @property
-    def seconds(self) -> float:
-        return self._n / SAMPLE_RATE
-
-    def samples(self) -> Samples | None:
-        """Return all that was heard, (n,); None where it was not kept."""
-        import numpy as np
-
-        return np.concatenate(self._pieces or [np.zeros(0, np.float32)]) if self._keep else None
 
 
 # -- sources --------------------------------------------------------------------------------

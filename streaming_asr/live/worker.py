@@ -22,7 +22,6 @@ class Worker:
     def __init__(self) -> None:
         self.condition = threading.Condition()
         self.streams: dict[LiveStream, Engine] = {}
-        self.busy = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="inference", daemon=True)
 
@@ -61,9 +60,7 @@ class Worker:
                 if self._stopping:
                     return
                 engine = self.streams[ready[0]]
-            self.busy = True
             self._advance(engine, ready)
-            self.busy = False
 
     def _ready(self) -> list[LiveStream]:
         waiting = sorted(

@@ -88,8 +88,8 @@ class AlignedWordErrors:
             raise ValueError(f"{trace.utt} has no word times; aligned errors need them")
         self._trace = trace
         self._normalise = normalise
+        self._words = trace.words
         self._ends = sorted(word.end for word in trace.words)
-        self._prefixes: dict[int, tuple[str, ...]] = {}
         # Steps and grid points share many texts: every pair is normalised and aligned once.
         self._counts: dict[tuple[int, str], Errors] = {}
 
@@ -122,15 +122,10 @@ class AlignedWordErrors:
         n_ended = bisect_left(self._ends, t)
         key = (n_ended, text)
         if key not in self._counts:
-            self._counts[key] = count(self._prefix(n_ended), self._normalise.words(text))
+            # The normaliser remembers its answers, and so the prefix at every display.
+            spoken = " ".join(word.text for word in self._words[:n_ended])
+            self._counts[key] = count(self._normalise.words(spoken), self._normalise.words(text))
         return self._counts[key]
-
-    def _prefix(self, n_ended: int) -> tuple[str, ...]:
-        if n_ended not in self._prefixes:
-            assert self._trace.words is not None
-            spoken = " ".join(word.text for word in self._trace.words[:n_ended])
-            self._prefixes[n_ended] = self._normalise.words(spoken)
-        return self._prefixes[n_ended]
 
 
 def _texts(trace: Trace, committed: bool) -> list[str]:

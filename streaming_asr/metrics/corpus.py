@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streaming_asr.metrics import accuracy, cost, decomposition, latency, stability
+from streaming_asr.metrics import accuracy, cost, decomposition, latency, ordinary, stability
 from streaming_asr.metrics.accuracy import AlignedWordErrors
 from streaming_asr.metrics.latency import SEEN, WordLatency
 from streaming_asr.metrics.table import CLOCKS, METRICS
@@ -34,6 +34,7 @@ def compute(traces: Sequence[Trace]) -> Figures:
         | cost.encoder_work(traces)
         | cost.beams(traces)
         | cost.compression(traces)
+        | ordinary.figures(traces)
     )
     figures["memory_peak_mib"] = cost.memory_peak_mib(traces)
     figures["commit_violations"] = sum(trace.commit_violations for trace in traces)
@@ -193,6 +194,7 @@ def utterance_line(trace: Trace) -> dict[str, Any]:
         "latency": times,
         "latency_parts": parts,
         "coverage": coverage,
+        "ordinary": ordinary.line(trace),
         "audio_s": trace.duration_s,
         "compute_s": cost.compute_s(trace) if trace.steps else None,
         "failed": trace.error,

@@ -97,8 +97,7 @@ def beams(traces: Sequence[Trace]) -> dict[str, float | None]:
 
 
 def compression(traces: Sequence[Trace]) -> dict[str, float | None]:
-    """Return the frames per vector that the decoder attends to, and the most KiB that its keys and
-    values took."""
+    """Return the frames per vector that the decoder attends to, and the most KiB of its cache."""
     most = max((s.count("decoder_cache_bytes") for t in traces for s in t.steps), default=0)
     return {
         "compression": ratio(total(traces, "frames_real"), total(traces, "anchors")),

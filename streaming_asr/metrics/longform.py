@@ -68,11 +68,7 @@ def sentences(trace: Trace) -> list[Sentence]:
 
 
 def resegment(hypothesis: Sequence[str], references: Sequence[str]) -> list[int]:
-    """Return how many tokens of `hypothesis` fall to each reference sentence, in order, by
-    mweralign.
-
-    Raises UserError where mweralign is not installed.
-    """
+    """Return how many tokens of `hypothesis` fall to each reference sentence, by mweralign."""
     if not hypothesis:
         return [0] * len(references)
     try:
@@ -94,10 +90,9 @@ def stream_laal(
     traces: Sequence[Trace], rules: Sequence[str] = ("cu", "ca")
 ) -> dict[str, float | None]:
     """Return StreamLAAL in milliseconds by each rule of clocks.RULES: the mean over the sentences
-    of all recordings that got any text (Papi et al. 2024, StreamAtt).
+    of all recordings that got any text (Papi et al. 2024, StreamAtt). Raises UserError.
 
-    "fbk" gives simulstream's computation-aware figure, which knows no queue. Raises UserError where
-    mweralign is not installed.
+    "fbk" gives simulstream's computation-aware figure, which knows no queue.
     """
     return _over_sentences(traces, rules, sentence_laal_ms)
 
@@ -106,10 +101,7 @@ def long_yaal(
     traces: Sequence[Trace], rules: Sequence[str] = ("cu", "ca")
 ) -> dict[str, float | None]:
     """Return LongYAAL (Polak et al. 2025) in milliseconds by each rule, as OmniSTEval computes it:
-    the mean over the sentences with a word that came before the last sentence's end.
-
-    Raises UserError where mweralign is not installed.
-    """
+    the mean over the sentences with a word before the last one's end. Raises UserError."""
     return _over_sentences(traces, rules, sentence_yaal_ms)
 
 

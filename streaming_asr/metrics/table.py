@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 # Raised whenever a change can alter any score of an existing log.
-METRICS_VERSION = 2
+METRICS_VERSION = 3
 
 Better = Literal["lower", "higher"] | None
 
@@ -45,8 +45,7 @@ EVERYTHING = frozenset({CU, CA, STEPS, DISPLAY, COMMITS, INSIDE})
 
 
 class Clock(NamedTuple):
-    """A clock of the metrics: what a log must know for it, its name in definitions and to a
-    reader of the report."""
+    """A clock: what a log must know for it, its name in definitions and in the report."""
 
     needs: str
     at: str
@@ -79,8 +78,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _metrics()}
 
 
 def unmeasured(known: Iterable[str]) -> dict[str, str]:
-    """Return the metrics that a file which knows only `known` (of EVERYTHING) cannot give, each
-    with what is missing for it."""
+    """Return the metrics that a log of `known` (of EVERYTHING) lacks, and what is missing."""
     lacks = EVERYTHING - set(known)
     return {
         name: ", ".join(sorted(missing))

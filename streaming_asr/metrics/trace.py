@@ -83,7 +83,12 @@ class Trace:
     @cached_property
     def displays(self) -> tuple[tuple[int, str], ...]:
         """(step index, displayed text) of the steps that changed what is displayed."""
-        return _changes([step.displayed for step in self.steps])
+        changed, before = [], ""
+        for k, step in enumerate(self.steps):
+            if step.displayed != before:
+                before = step.displayed
+                changed.append((k, before))
+        return tuple(changed)
 
     @cached_property
     def audio_times(self) -> list[float]:
@@ -170,12 +175,3 @@ def mean(values: Sequence[float]) -> float | None:
 def ratio(numerator: float, denominator: float, scale: float = 1.0) -> float | None:
     """Return scale * numerator / denominator, or None where the denominator is 0."""
     return scale * numerator / denominator if denominator else None
-
-
-def _changes(texts: Sequence[str]) -> tuple[tuple[int, str], ...]:
-    changed, before = [], ""
-    for k, text in enumerate(texts):
-        if text != before:
-            changed.append((k, text))
-            before = text
-    return tuple(changed)

@@ -1,2 +1,1 @@
-"""Models as files: where a Whisper is, which form it has, its tensors and their hash; no network
-is built here."""
+"""Models as files: where a Whisper is, its form, tensors and hash; no network is built here."""

@@ -76,10 +76,11 @@ def _checked(path: str | Path, folder: Path, where: str) -> Found:
     """Return `folder` as a Whisper. Raises UserError that says what else it is."""
     if (spec := spec_of(folder)) == "WhisperSpec":
         return Found(folder, True, where)
-    if spec is None and _model_type(folder) == "whisper":
+    kind = _said(folder / "config.json", "model_type")
+    if spec is None and kind == "whisper":
         return Found(folder, False, where)
     raise UserError(
-        f"model.path={path}: no Whisper there; {_what_is(folder, spec)}. Give a Hugging Face "
+        f"model.path={path}: no Whisper there; {_what_is(folder, spec, kind)}. Give a Hugging Face "
         "folder (config.json, model.safetensors), a CTranslate2 folder (config.json, model.bin), "
         "or a hub name such as openai/whisper-tiny.en"
     )
@@ -132,11 +133,7 @@ def _said(file: Path, key: str) -> Any:
         return None
 
 
-def _model_type(folder: Path) -> str | None:
-    return _said(folder / "config.json", "model_type")
-
-
-def _what_is(folder: Path, spec: str | None) -> str:
+def _what_is(folder: Path, spec: str | None, kind: str | None) -> str:
     """Return what a folder is that is not a Whisper's."""
     if folder.is_file():
         return "it is a file, not a folder"
@@ -144,7 +141,7 @@ def _what_is(folder: Path, spec: str | None) -> str:
         return "there is no such folder"
     if spec is not None:
         return f"it is a CTranslate2 model of another kind ({spec})"
-    if (kind := _model_type(folder)) is not None:
+    if kind is not None:
         return f"it is a Hugging Face model of type {kind}"
     return "it has no config.json that names a model_type, and no model.bin of CTranslate2"
 

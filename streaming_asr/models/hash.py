@@ -32,8 +32,9 @@ def weights_hash(path: str | Path) -> str | None:
     if found.is_ctranslate2:
         file = folder / "model.bin"
         return remembered("weights", [file], lambda: hash_of(tensors(Variables(file))))
-    files = _weight_files(folder)
-    return remembered("weights", files, lambda: hash_of(_of_folder(folder))) if files else None
+    # Of the first form there is.
+    files = next((there for kind in WEIGHTS if (there := sorted(folder.glob(kind)))), [])
+    return remembered("weights", files, lambda: hash_of(_of_files(files))) if files else None
 
 
 def hash_of(named: Iterable[tuple[str, np.ndarray]]) -> str:
@@ -51,26 +52,17 @@ def hash_of(named: Iterable[tuple[str, np.ndarray]]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _of_folder(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (name, values) of every weight in a Hugging Face folder, names as Whisper's whole model
-    has them; the output layer, which is the embeddings, is left out.
-    """
-    for file in _weight_files(folder):
+def _of_files(files: Iterable[Path]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield (name, values) of every weight, names as Whisper's whole model has them; the output
+    layer, which is the embeddings, is left out."""
+    for file in files:
         for name, values in _tensors(file):
             if name != "proj_out.weight":
                 yield name if name.startswith("model.") else f"model.{name}", values
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    """Return the files of weights in a Hugging Face folder, of the first form there is."""
-    return next((files for kind in WEIGHTS if (files := sorted(folder.glob(kind)))), [])
-
-
 def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (name, float32 values) of the floating-point tensors in a file of weights.
-
-    By torch, since numpy has no bfloat16. Raises UserError on a damaged file.
-    """
+    """Yield (name, float32 values) of the floating-point tensors in a file. Raises UserError."""
     import pickle
 
     import torch
@@ -94,19 +86,13 @@ def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 def model_hash(config: Mapping[str, Any]) -> str:
     """Return the hash of the model's and the weights' files; a hub model counts by its name."""
-    paths = [
-        str(path)
-        for path in (
-            (config.get("model") or {}).get("path"),
-            (config.get("method") or {}).get("weights"),
-        )
-        if path
-    ]
-    local = [Path(path).expanduser() for path in paths]
-    files = [
-        file for path in local for file in (sorted(path.rglob("*")) if path.is_dir() else [path])
-    ]
-    hub = [name for name, path in zip(paths, local, strict=True) if not path.exists()]
+    files: list[Path] = []
+    hub = []
+    for section, key in (("model", "path"), ("method", "weights")):
+        if name := (config.get(section) or {}).get(key):
+            path = Path(str(name)).expanduser()
+            files += sorted(path.rglob("*")) if path.is_dir() else [path]
+            hub += [] if path.exists() else [str(name)]
     return files_hash(files, hub)
 
 

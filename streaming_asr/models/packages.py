@@ -75,12 +75,7 @@ def packaged() -> dict[str, Packaged]:
 
 
 def find_packaged(model: Packaged) -> tuple[Path, str] | None:
-    """Return the CTranslate2 folder of a packaged model on this machine, and a name for where it
-    was.
-
-    None where none of its packages is installed and `get` did not fetch it. Raises UserError where
-    packages are installed that do not make the pinned files.
-    """
+    """Return a packaged model's folder here and where it was, or None. Raises UserError."""
     if model.place.is_dir():
         return model.place, f"{model.title}, in this project's cache"
     folders, absent = [], []
@@ -107,20 +102,14 @@ def find_packaged(model: Packaged) -> tuple[Path, str] | None:
 
 
 def assemble(model: Packaged, folders: Sequence[Path]) -> Path:
-    """Return the model's folder in the cache, made of the files in `folders` on first use.
-
-    Raises UserError where a file is missing or of another hash; then nothing is left.
-    """
+    """Return the model's folder in the cache, made of `folders` on first use. Raises UserError."""
     sources = [part for name in model.sha256 for part in _parts(model, name, folders)]
     n_bytes = sum(part.stat().st_size for part in sources)
     return kept(model.place, lambda made: write(model, folders, made), n_bytes=n_bytes)
 
 
 def write(model: Packaged, folders: Sequence[Path], target: Path) -> None:
-    """Write the model's files, found whole or in parts in `folders`, to the new folder `target`.
-
-    Raises UserError as `assemble` does.
-    """
+    """Write the model's files, whole or in parts in `folders`, to the new folder `target`."""
     target.mkdir()
     for name in model.sha256:
         with (target / name).open("wb") as whole:

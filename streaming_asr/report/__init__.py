@@ -30,12 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="a folder that run wrote, e.g. outputs/default")
     parser.add_argument("--out", type=Path, help="the page; default FOLDER/report.html")
     parser.add_argument(
-        "--marks",
-        type=Path,
-        metavar="FILE",
-        help="published numbers as hollow marks in the figures; default FOLDER/marks.yaml, if any",
-    )
-    parser.add_argument(
         "--budget",
         nargs="+",
         metavar="METRIC=VALUE",
@@ -50,6 +44,6 @@ def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     limits = budget.parse_budget(arguments.budget or ())  # before anything is written
     console().print(table(arguments.folder))
     # print, not rich: rich would break a long path over lines
-    print(f"report: {build(arguments.folder, arguments.out, marks=arguments.marks)}")
+    print(f"report: {build(arguments.folder, arguments.out)}")
     if limits:
         print("\n".join(budget.verdict(read_results(arguments.folder), limits)))

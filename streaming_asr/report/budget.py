@@ -7,15 +7,12 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.intervals import LEVEL
+from streaming_asr.score.compare import compare, read_runs
 from streaming_asr.score.results import Result
-from streaming_asr.score.sample import wer_differences
 from streaming_asr.score.table import heading_of
 from streaming_asr.terminal import shown
 
@@ -27,7 +24,6 @@ SHORT = {  # names in a budget beside those of metrics.json
     "rtf": "rtf_total",
     "erasure": "normalised_erasure",
 }
-SLIDERS = ("commit_p50", "commit_p90", "rtf")  # of the page
 FACTORS = {"s": {"s": 1.0, "ms": 1e-3}, "ms": {"ms": 1.0, "s": 1e3}}  # other units stand alone
 
 
@@ -88,20 +84,20 @@ def verdict(results: Sequence[Result], limits: Sequence[Limit]) -> list[str]:
     lines = [f"budget: {', '.join(map(str, limits))}"]
     for split in dict.fromkeys(result.split for result in results):
         here = [result for result in results if result.split == split]
-        runs = candidates(here)
+        runs = _candidates(here)
         judged = [result for result in runs if _miss(result, limits) < math.inf]
         within = [result for result in judged if _miss(result, limits) <= 0]
         start = f"{split or 'unnamed data'}: "
         if within:
             best = within[0]
             lines.append(f"{start}{len(within)} of {len(judged)} runs are within it")
-            lines.append(f"  best: {describe(best, names)}")
+            lines.append(f"  best: {_described(best, names)}")
             lines += [f"  {text}" for text in _doubts(best, limits)]
-            lines.append(f"  {second(within, names)}")
+            lines.append(f"  {_second(within, names)}")
         elif judged:
             nearest = min(judged, key=lambda result: _miss(result, limits))
             lines.append(f"{start}none of {len(judged)} runs reaches it")
-            lines.append(f"  nearest: {describe(nearest, names)}")
+            lines.append(f"  nearest: {_described(nearest, names)}")
             lines.append(f"  it misses {', '.join(_missed(nearest, limits))}")
         else:
             lines.append(f"{start}no run can be judged by it")
@@ -111,14 +107,11 @@ def verdict(results: Sequence[Result], limits: Sequence[Limit]) -> list[str]:
     return lines
 
 
-def candidates(results: Sequence[Result]) -> list[Result]:
+def _candidates(results: Sequence[Result]) -> list[Result]:
     """Return the runs that a budget chooses from, the lowest WER first, then the lowest latency."""
     late = COMMIT.format("p50")
-    return sorted(
-        (c for c in results if not c.error and not c.is_odd and c.metrics.get("wer") is not None),
-        key=lambda result: [math.inf if (v := result.metrics.get(n)) is None else v
-                          for n in ("wer", late)],
-    )  # fmt: skip
+    judged = [r for r in results if not r.error and not r.is_odd and r.or_last("wer") < math.inf]
+    return sorted(judged, key=lambda result: (result.or_last("wer"), result.or_last(late)))
 
 
 def _miss(result: Result, limits: Sequence[Limit]) -> float:
@@ -138,19 +131,19 @@ def _doubts(result: Result, limits: Sequence[Limit]) -> list[str]:
     """Return which limits an interval of the run crosses."""
     doubts = []
     for limit in limits:
-        bounds = result.interval(limit.metric)
+        bounds = result.intervals.get(limit.metric)
         if bounds and bounds[0] <= limit.value <= bounds[1] and limit.value not in bounds:
             low, high = (_shown(limit.metric, bound) for bound in bounds)
             doubts.append(f"its 95 % interval of {limit.name}, {low} to {high}, crosses the limit")
     return doubts
 
 
-def describe(result: Result, names: Sequence[str]) -> str:
+def _described(result: Result, names: Sequence[str]) -> str:
     """Return a run with its WER, the interval of that, and the metrics of these short names."""
     text = (
         f"{result.label} {result.chunk}".strip() + f": WER {_shown('wer', result.metrics['wer'])}"
     )
-    if bounds := result.interval("wer"):
+    if bounds := result.intervals.get("wer"):
         low, high = (shown(bound, 1) for bound in bounds)
         text += f" (95 % interval {low} to {high})"
     for name in names:
@@ -159,77 +152,28 @@ def describe(result: Result, names: Sequence[str]) -> str:
     return text
 
 
-def second(within: Sequence[Result], names: Sequence[str]) -> str:
+def _second(within: Sequence[Result], names: Sequence[str]) -> str:
     """Return the runner-up of the runs within a budget, and whether it differs from the best."""
     if len(within) < 2:
         return "no runner-up: no other run is within it"
-    tested = apart(within[:2], [(0, 1)])[0, 1]
-    return f"runner-up: {describe(within[1], names)}; {tested}"
+    return f"runner-up: {_described(within[1], names)}; {_told_apart(within[0], within[1])}"
 
 
-def apart(
-    results: Sequence[Result], pairs: Sequence[tuple[int, int]]
-) -> dict[tuple[int, int], str]:
-    """Return, for pairs of `results`, whether the paired test of `score compare` tells the second
-    from the first by WER, in words."""
-    said = dict.fromkeys(pairs, "they cannot be compared: their utterances differ or are not there")
-    tested = wer_differences(results, [(second, first) for first, second in pairs])
-    for (second, first), (clusters, estimate) in tested.items():
-        sure = estimate.p_value < 1 - LEVEL
-        said[first, second] = (
-            f"the two {'can' if sure else 'cannot'} be told apart: {estimate.value:+.2f} points, "
-            f"95 % interval {estimate.low:+.2f} to {estimate.high:+.2f}, p {estimate.p_value:.4f}, "
-            f"paired over {clusters}"
-        )
-    return said
-
-
-def for_page(results: Sequence[Result]) -> dict[str, Any]:
-    """Return what the page's sliders need: their metrics, every run in words, the runs of each data
-    in the order of their WER, and every pair that a budget can make best and runner-up."""
-    names = [n for n in SLIDERS if any(c.metrics.get(SHORT[n]) is not None for c in results)]
-    at = {result.folder: n for n, result in enumerate(results)}
-    order: dict[str, list[int]] = {}
-    pairs: dict[str, str] = {}
-    for split in dict.fromkeys(result.split for result in results):
-        here = [result for result in results if result.split == split]
-        runs = [
-            result
-            for result in candidates(here)
-            if all(result.metrics.get(SHORT[name]) is not None for name in names)
-        ]
-        order[split] = [at[result.folder] for result in runs]
-        possible = _neighbours([[result.metrics[SHORT[n]] for n in names] for result in runs])
-        for (i, j), told in apart(runs, possible).items():
-            pairs[f"{order[split][i]},{order[split][j]}"] = told
-    return {
-        "sliders": [
-            {
-                "name": name,
-                "metric": SHORT[name],
-                "unit": METRICS[SHORT[name]].unit,
-                "digits": _digits(SHORT[name]),
-            }
-            for name in names
-        ],
-        "told": {n: describe(results[n], names) for each in order.values() for n in each},
-        "order": order,
-        "pairs": pairs,
-    }  # fmt: skip
-
-
-def _neighbours(values: Sequence[Sequence[Any]]) -> list[tuple[int, int]]:
-    """Return the pairs (i, j), i before j, that some limits make first and second: the least limits
-    that admit both admit no other before j."""
-    # Any limits that admit both admit at least what these do: no other pair needs a test.
-    rows = np.array(values, dtype=float)
-    pairs = []
-    for j in range(1, len(rows)):
-        for i in range(j):
-            admitted = (rows[:j] <= np.maximum(rows[i], rows[j])).all(axis=1)
-            if admitted.sum() == 1:
-                pairs.append((i, j))
-    return pairs
+def _told_apart(best: Result, other: Result) -> str:
+    """Return what `score compare` says of the two by WER."""
+    try:
+        (paired,) = compare(read_runs([str(best.folder), str(other.folder)]))
+    except UserError:
+        return "they cannot be compared: their utterances differ or their logs are not there"
+    estimate = paired.differences["wer"]
+    if estimate is None:
+        return "they cannot be compared: too few utterances"
+    sure = estimate.p_value < 1 - LEVEL
+    return (
+        f"the two {'can' if sure else 'cannot'} be told apart: {estimate.value:+.2f} points, "
+        f"95 % interval {estimate.low:+.2f} to {estimate.high:+.2f}, p {estimate.p_value:.4f}, "
+        f"paired over {paired.clusters}"
+    )
 
 
 def _digits(metric: str) -> int:

@@ -293,10 +293,6 @@ function whiskers(p, x, y, spec, stroke) {
   ];
 }
 
-/** Numbers of papers, where the experiment has them: hollow, never part of a front. */
-const published = (spec, split) => data.marks.filter((mark) => mark.figure === spec.key &&
-  (!mark.split || mark.split === split));
-
 /** The corners of the stairs below which no run lies. */
 function stairs(points, x, y, top, right) {
   const front = points.filter((p) => p.cell.front).sort((a, b) => a.x - b.x || b.y - a.y);
@@ -318,7 +314,6 @@ function chart(cells, spec) {
     ? ` Not drawn, for want of a number: ${missing}.` : ''));
   const title = el('h3', {}, spec.title);
   if (!points.length) return null;
-  const paper = published(spec, points[0].cell.split);
   // A few runs far above the rest stand at the edge, with their number beside them.
   const top = spec.hasFront ? data.ceilings[points[0].cell.split] : null;
   const isCut = (p) => top !== null && p.y > top && points.some((each) => each.y <= top);
@@ -327,17 +322,12 @@ function chart(cells, spec) {
   if (cap !== null) caption.append(` Runs above ${format(cap, 0)} % are at that height.`);
   const isBeaten = (p) => spec.hasFront && p.cell.front === false;
   const tint = (p) => isBeaten(p) ? 'var(--beaten)' : colour(p.cell);
-  if (paper.length) {
-    caption.append(` Hollow: published numbers, ${
-      [...new Set(paper.map((mark) => mark.source))].join('; ')}.`);
-  }
   const isWide = spec.hasFront && matchMedia('(min-width: 60rem)').matches;
   const [width, height] = isWide ? [1140, 1.5 * HEIGHT] : [WIDTH, HEIGHT];
   const right = width - EDGE.right;
   const bottom = height - EDGE.bottom;
   const xTicks = spec.x.ticks ? spec.x.ticks(points) : null;
-  const spans = (axis, of) => [...points.flatMap((p) => [of(p), ...(range(axis, p.cell) || [])]),
-    ...paper.map(of)];
+  const spans = (axis, of) => [...points.flatMap((p) => [of(p), ...(range(axis, p.cell) || [])])];
   const x = scale(spans(spec.x, (p) => p.x), { ...spec.x, ticks: xTicks }, EDGE.left, right);
   const heights = spans(spec.y, (p) => p.at ?? p.y).map((v) => Math.min(v, cap ?? v));
   const y = scale(heights, { ...spec.y, cap, ticks: null }, bottom, EDGE.top);
@@ -379,8 +369,7 @@ function chart(cells, spec) {
     series.get(key).push(p);
   }
   const isCrowded = series.size > 4 && !isWide; // then the legend serves better than a heap of labels
-  const taken = [...points, ...paper].map((p) => ({ x: x.at(p.x) - 6,
-    y: y.at(p.at ?? p.y) - 6, w: 12, h: 12 }));
+  const taken = points.map((p) => ({ x: x.at(p.x) - 6, y: y.at(p.at) - 6, w: 12, h: 12 }));
   const crossed = []; // what the lines cover: a label avoids it where it can
   const front = spec.hasFront ? stairs(points, x, y, EDGE.top, right) : [];
   if (front.length) {
@@ -422,18 +411,11 @@ function chart(cells, spec) {
     }
     labels.push(...spec.labels(list, isCrowded));
   }
-  for (const mark of paper) {
-    canvas.append(svg('g', { class: 'paper' },
-      svg('title', {}, `${mark.label}: ${spec.y.name} ${format(mark.y)}, ${spec.x.name} ` +
-        `${format(mark.x)} (${mark.source})`),
-      svg('circle', { cx: x.at(mark.x), cy: y.at(mark.y), r: 5 })));
-    labels.push({ point: mark, text: mark.label });
-  }
   canvas.append(...marks);
   for (const { point, text } of labels) {
     const w = text.length * LETTER;
     const px = x.at(point.x);
-    const py = y.at(point.at ?? point.y);
+    const py = y.at(point.at);
     const spots = [[px + 9, py - 6], [px - 9 - w, py - 6], [px - w / 2, py - 22],
       [px - w / 2, py + 8], [px + 6, py - 20], [px + 6, py + 7], [px - 6 - w, py + 7],
       [px - 6 - w, py - 20], [px - w / 2, py - 34], [px - w / 2, py + 22], [px + 16, py - 32],
@@ -447,7 +429,7 @@ function chart(cells, spec) {
     taken.push(spot);
     const label = svg('text', { class: 'label', x: spot.x, y: spot.y + 11 }, text);
     // A grey run's label keeps its method's colour: it tells whose it is.
-    label.style.fill = point.cell ? colour(point.cell) : 'var(--muted)';
+    label.style.fill = colour(point.cell);
     canvas.append(label);
   }
   return el('figure', { class: isWide ? 'wide' : null }, title, canvas, caption);
@@ -466,18 +448,18 @@ const chunks = (list, isCrowded) => list
     (point.at < point.y ? `: ${format(point.y, 0)} %` : '') }));
 const seriesName = (list) => [{ point: list[list.length - 1], text: list[0].cell.label }];
 const FIGURES = [
-  { key: 'pareto', title: 'Word error rate against word latency', labels: chunks, hasFront: true,
+  { title: 'Word error rate against word latency', labels: chunks, hasFront: true,
     note: 'Lower left is better. Each point is one run, its chunk beside it; the box is its ' +
       '95 % interval. Grey: another run of this data is better in both; the stairs join the rest.',
     x: { name: 'latency', label: 'Committed word latency, median (s)',
       value: metric('word_latency_committed_p50_ca_s'), text: (v) => v.toFixed(2),
       metric: 'word_latency_committed_p50_ca_s' },
     y: { name: 'WER', label: 'WER (%)', value: metric('wer'), metric: 'wer' } },
-  { key: 'arwer', title: 'What is on screen: ARWER against chunk size', labels: seriesName,
+  { title: 'What is on screen: ARWER against chunk size', labels: seriesName,
     note: 'Lower is better: the screen every 100 ms against what was spoken by then.',
     x: chunkAxis,
     y: { name: 'ARWER', label: 'Grid ARWER (%, with compute)', value: metric('arwer_grid_ca') } },
-  { key: 'rtf', title: 'Compute: real-time factor against chunk size', labels: seriesName,
+  { title: 'Compute: real-time factor against chunk size', labels: seriesName,
     note: 'Lower is better; above the dashed line the machine cannot keep up.',
     x: chunkAxis,
     y: { name: 'RTF', label: 'RTF, compute / audio (log scale)', log: true, keep: 1,

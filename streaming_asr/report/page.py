@@ -10,8 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 from streaming_asr.cells.folder import EVENTS
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import UtteranceLog, committed_words, read_log
@@ -19,12 +17,10 @@ from streaming_asr.files import write_text
 from streaming_asr.method import Word, display_text
 from streaming_asr.metrics import METRICS, trace
 from streaming_asr.metrics.table import CLOCKS
-from streaming_asr.report.budget import for_page
-from streaming_asr.report.marks import read_marks
 from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
 from streaming_asr.score.front import ceiling, front
-from streaming_asr.score.results import Result, read_results
+from streaming_asr.score.results import Result, drawn_over, read_results
 from streaming_asr.score.table import HEADLINE
 from streaming_asr.terminal import shown
 from streaming_asr.text.subtitles import cues
@@ -45,28 +41,26 @@ MEDIA = {
 MAX_AUDIO_BYTES = 24_000_000  # of all audio in a page; base64 adds a third
 
 
-def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | None = None) -> Path:
+def build(folder: Path | str, out: Path | str | None = None) -> Path:
     """Write the page of the results under `folder` to `out` (default `folder`/report.html).
 
-    marks: published numbers, see `read_marks`. Raises UserError where `folder` holds no result.
+    Raises UserError where `folder` holds no result.
     """
     from jinja2 import Environment, FileSystemLoader
     from markupsafe import Markup
 
     root = Path(folder)
-    data = page_data(root, marks)
+    data = page_data(root)
     audio = data.pop("audio")
     template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template(
         "page.html.j2"
     )
-    n_failed = sum(result["error"] is not None for result in data["cells"])
     page = template.render(
         title=data["title"],
-        subtitle=_subtitle(data["cells"], n_failed),
+        subtitle=_subtitle(data["cells"]),
         verdicts=data["verdicts"],
         css=Markup(PALETTE + (HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
-        budget_script=Markup((HERE / "budget.js").read_text(encoding="utf-8")),
         data=Markup(_script_safe(data)),
         licences=data["licences"],
         # Apart from the rest, so that sound is read when it is played and not when the page opens.
@@ -76,8 +70,8 @@ def build(folder: Path | str, out: Path | str | None = None, *, marks: Path | No
     return write_text(path, page)
 
 
-def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
-    """Return all that the page shows: columns, cells, timelines, audio, published numbers."""
+def page_data(folder: Path | str) -> dict[str, Any]:
+    """Return all that the page shows: columns, cells, timelines, audio."""
     results = read_results(folder)
     headline = [name for name, _, _ in HEADLINE]
     others = [name for name in METRICS if name not in headline]
@@ -96,6 +90,10 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
         for name in (*headline, *others)
     ]
     timelines, audio = _timelines(results)
+    by_data: dict[str, list[Result]] = {}
+    for result in results:
+        by_data.setdefault(result.split, []).append(result)
+    sentences = {split: verdict(here) for split, here in by_data.items()}
     fronts = front(results)
     # Results of several experiments in one folder are called by the folder.
     names = {result.document.get("experiment") for result in results} - {None}
@@ -104,39 +102,27 @@ def page_data(folder: Path | str, marks: Path | None = None) -> dict[str, Any]:
         "title": str(title),
         "columns": columns,
         "cells": [_row(result, fronts.get(result.folder), digits) for result in results],
-        "verdicts": _verdicts(results),
-        "shown_first": [
-            results.index(result)
-            for split in dict.fromkeys(result.split for result in results)
-            for result in extremes([result for result in results if result.split == split])
+        "verdicts": [
+            f"{split}: {text}" if len(by_data) > 1 and split else text
+            for split, text in sentences.items()
+            if text
         ],
-        "budget": for_page(results),
+        "shown_first": [
+            results.index(result) for here in by_data.values() for result in extremes(here)
+        ],
         "timelines": timelines,
         "audio": audio,
-        "ceilings": {
-            split: ceiling([result for result in results if result.split == split])
-            for split in {result.split for result in results}
-        },
+        "ceilings": {split: ceiling(here) for split, here in by_data.items()},
         "licences": _licences(results),
-        "marks": [structs.asdict(mark) for mark in read_marks(folder, marks)],
     }
 
 
-def _subtitle(results: list[dict[str, Any]], n_failed: int) -> str:
+def _subtitle(results: list[dict[str, Any]]) -> str:
+    n_failed = sum(result["error"] is not None for result in results)
     text = f"{len(results)} {'run' if len(results) == 1 else 'runs'}"
     text += f", {n_failed} failed" if n_failed else ""
     models = {result["model"] for result in results} - {""}
     return f"{text} · {models.pop()}" if len(models) == 1 else text
-
-
-def _verdicts(results: list[Result]) -> list[str]:
-    """Return the page's first sentences, one of each data."""
-    splits = list(dict.fromkeys(result.split for result in results))
-    sentences = {
-        split: verdict([result for result in results if result.split == split]) for split in splits
-    }
-    named = {split: f"{split}: " if len(splits) > 1 and split else "" for split in splits}
-    return [f"{named[split]}{text}" for split, text in sentences.items() if text]
 
 
 GROUPS = {
@@ -191,7 +177,7 @@ def _row(result: Result, on_front: bool | None, digits: Mapping[str, int]) -> di
         # As the terminal shows them: a number that two programs round is not always one number.
         "texts": {name: shown(result.metrics.get(name), n) for name, n in digits.items()},
         "intervals": result.intervals,
-        "drawn": result.drawn,
+        "drawn": drawn_over(result.document),
         "details": document,
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,51 +22,29 @@ def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
     """Return the utterances to show, by cell folder and utterance id, with what is remarkable of
     them, "" for most.
 
-    Cells of one split share four remarkable ones (two worst by mean WER, the median, the slowest);
-    each adds its own worst and its own slowest. The others follow in their order, the same in all
-    cells, as far as `MAX_TIMELINES` allows.
+    Cells of one split share the remarkable ones: the two worst and the slowest by the mean over
+    cells. The others follow in their order, the same in all cells, as far as `MAX_TIMELINES`
+    allows.
     """
     rows = {result.folder: _scores(result) for result in results if result.metrics}
-    chosen: dict[Path, dict[str, str]] = {folder: {} for folder in rows}
+    chosen: dict[Path, dict[str, str]] = {}
     for split in {result.split for result in results}:
-        folders = [
-            result.folder for result in results if result.split == split and result.folder in rows
-        ]
-        if not folders:
-            continue
+        folders = [r.folder for r in results if r.split == split and r.folder in rows]
         # The mean over runs says which recordings are hard, not which run is bad at them.
-        common = set.intersection(*(set(rows[folder]) for folder in folders))
-        mean = {
-            utt: tuple(
-                statistics.fmean(rows[folder][utt][at] for folder in folders) for at in (0, 1)
-            )
-            for utt in common
-        }
-        shared = _extremes(mean, n_worst=2, median=True, whose="over all methods")
+        common = set.intersection(*(set(rows[folder]) for folder in folders)) if folders else set()
+        wer, late_s = (
+            {utt: statistics.fmean(rows[folder][utt][at] for folder in folders) for utt in common}
+            for at in (0, 1)
+        )
+        worst = sorted(common, key=lambda utt: (-wer[utt], utt))[:2]
+        remarkable = {utt: "worst WER over all methods" for utt in worst if wer[utt]}
+        for utt in sorted(common, key=lambda utt: (-late_s[utt], utt))[:1]:
+            if late_s[utt]:
+                remarkable.setdefault(utt, "slowest over all methods")
         for folder in folders:
-            own = _extremes(rows[folder], n_worst=1, median=False, whose="in this run")
-            chosen[folder] = dict(shared)
-            for utt, why in own.items():
-                chosen[folder][utt] = f"{shared[utt]}; {why}" if utt in shared else why
-            for utt in list(rows[folder])[: MAX_TIMELINES // max(len(rows), 1)]:
-                chosen[folder].setdefault(utt, "")
+            some = list(rows[folder])[: MAX_TIMELINES // len(rows)]
+            chosen[folder] = remarkable | {utt: "" for utt in some if utt not in remarkable}
     return chosen
-
-
-def _extremes(
-    rows: Mapping[str, Sequence[float]], *, n_worst: int, median: bool, whose: str
-) -> dict[str, str]:
-    """Return the utterances worth a look with the reason; `rows` are (WER, latency)."""
-    if not rows:
-        return {}
-    by_wer = sorted(rows, key=lambda utt: (-rows[utt][0], utt))
-    picked = {utt: f"worst WER {whose}" for utt in by_wer[:n_worst] if rows[utt][0]}
-    if median and picked:
-        picked.setdefault(by_wer[len(by_wer) // 2], f"median WER {whose}")
-    slowest = min(rows, key=lambda utt: (-rows[utt][1], utt))
-    if rows[slowest][1]:
-        picked[slowest] = "; ".join(filter(None, (picked.get(slowest), f"slowest {whose}")))
-    return picked
 
 
 def _scores(result: Result) -> dict[str, tuple[float, float]]:
@@ -112,21 +90,14 @@ def timeline(trace: Trace) -> dict[str, Any]:
 
     def heard(j: int) -> dict[str, Any]:
         times = {
-            name: at_step[steps_of[j]] if steps_of[j] >= 0 else None
-            for name, steps_of in (
-                ("shown", seen.shown),
-                ("stable", seen.stable),
-                ("committed", seen.committed),
-            )
+            name: at_step[k] if (k := getattr(seen, name)[j]) >= 0 else None
+            for name in ("shown", "stable", "committed")
         }
         return {"final": final[j], "changes": changes[j], **times}
 
     words = [word for word in trace.words or () if light_key(word.text)]
-    reference = (
-        [word for word in trace.reference.split() if light_key(word)]
-        if trace.words is None
-        else [word.text for word in words]
-    )
+    written = trace.reference.split() if trace.words is None else [word.text for word in words]
+    reference = [word for word in written if light_key(word)]
     nothing: dict[str, Any] = dict.fromkeys(("final", "shown", "stable", "committed"))
     nothing["changes"] = []
     rows: list[dict[str, Any]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,8 +85,7 @@ def run_cell(
                 _track(plain, folder, result, cell)
             return result
         folders.save_configuration(folder, config, hydra_node.overrides.task)
-        with _attention(config.model.get("attention")):
-            _simulate(config, plain, folder, corpus, hashes, launcher, cell)
+        _simulate(config, plain, folder, corpus, hashes, launcher, cell)
         result = _score(plain, folder, hashes, cell)
         if whole != folder and (joined := _join(plain, whole, hashes)) is not None:
             folder, result = whole, joined
@@ -205,14 +204,6 @@ def _weights(config: DictConfig) -> dict[str, str | None] | None:
     path = config.model.get("path")
     found = None if path is None or own_network(config) else find_here(path)
     return None if found is None else {"found": found.where, "hash": weights_hash(path)}
-
-
-def _attention(name: str | None) -> AbstractContextManager[None]:
-    if name is None:
-        return nullcontext()
-    from streaming_asr.whisper.attention import attention  # torch comes with it
-
-    return attention(name)
 
 
 def method_of(config: DictConfig) -> tuple[Any, Callable[[], None]]:

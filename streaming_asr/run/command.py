@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
@@ -58,8 +57,11 @@ def _main(line: CommandLine) -> int:
         by_hydra("run", job, line.argv, "streaming-asr" if completes else "run")
         return 0
     _own_speech(line)
-    if line.get("hydra/launcher") == "submitit_slurm":
-        _check_slurm()
+    if line.get("hydra/launcher") == "submitit_slurm" and shutil.which("sbatch") is None:
+        raise UserError(
+            "hydra/launcher=submitit_slurm: there is no sbatch here; give the command on a machine "
+            "that submits to Slurm, or take hydra/launcher=joblib"
+        )
     plan = planned(line, or_mini=True)
     if plan.sweep is None and plan.launcher != "basic":
         raise UserError(f"hydra/launcher={plan.launcher}: starts a sweep's jobs; add -m")
@@ -101,25 +103,19 @@ def _for_hydra(line: CommandLine, plan: Plan) -> list[str]:
 
 def _tell_failures(plan: Plan) -> int:
     """Print the cells that failed and the recordings that did; return the exit status."""
-    failed = {cell.folder: why for cell in plan.cells if (why := folders.failure(cell.folder))}
-    if failed:
-        print(f"{len(failed)} of {len(plan.cells)} cells failed:", file=sys.stderr)
-        print(*(f"  {folder}: {why}" for folder, why in failed.items()), sep="\n", file=sys.stderr)
-    lost = [line for cell in plan.cells for line in _lost(cell.folder)]
-    for line in lost:
-        print(line, file=sys.stderr)
-    return EXIT_FAILED if failed or lost else 0
-
-
-def _lost(folder: Path) -> list[str]:
-    """Return what to say of the recordings of a cell that failed; nothing where none did."""
-    result = folders.result_of(folder)
-    failed = [f"  {each['utt']}: {each['error']}" for each in result.get("failed") or ()]
-    if not failed:
-        return []
-    rest = [f"  and {len(failed) - LOST_SHOWN} more: {folder / folders.RESULT}"]
-    head = f"{folder.name}: {len(failed)} of {result['n_utterances']} recordings failed:"
-    return [head, *failed[:LOST_SHOWN], *rest * (len(failed) > LOST_SHOWN)]
+    told = [f"{cell.folder}: {why}" for cell in plan.cells if (why := folders.failure(cell.folder))]
+    if told:
+        told.insert(0, f"{len(told)} of {len(plan.cells)} cells failed:")
+    for cell in plan.cells:
+        result = folders.result_of(cell.folder)
+        failed = [f"  {each['utt']}: {each['error']}" for each in result.get("failed") or ()]
+        if failed:
+            n = f"{len(failed)} of {result['n_utterances']} recordings failed"
+            told += [f"{cell.folder.name}: {n}:", *failed[:LOST_SHOWN]]
+        if len(failed) > LOST_SHOWN:
+            told.append(f"  and {len(failed) - LOST_SHOWN} more: {cell.folder / folders.RESULT}")
+    print("".join(f"{line}\n" for line in told), end="", file=sys.stderr)
+    return EXIT_FAILED if told else 0
 
 
 def _join(plan: Plan) -> int:
@@ -144,21 +140,6 @@ def _own_speech(line: CommandLine) -> None:
     path = line.get("data.path")
     if path is not None and line.get("experiment") is None:
         line.default(data="manifest" if path.endswith((".jsonl", ".json")) else "folder")
-
-
-def _check_slurm() -> None:
-    """Raise UserError where no job can be given to Slurm."""
-    if shutil.which("sbatch") is None:
-        told = "there is no sbatch here"
-    else:
-        asked = subprocess.run(["sinfo", "--noheader"], capture_output=True, text=True)
-        if not asked.returncode:
-            return
-        told = f"Slurm does not answer ({asked.stderr.strip().rpartition(chr(10))[2]})"
-    raise UserError(
-        f"hydra/launcher=submitit_slurm: {told}; give the command on a machine that submits to "
-        "Slurm, or take hydra/launcher=joblib"
-    )
 
 
 # -- one cell -------------------------------------------------------------------------------
@@ -192,7 +173,7 @@ def _attempt(
     config: settled, or why it cannot be. composed: what it was settled of. node: Hydra's own.
     number: of the cell in a sweep, which goes on whatever happens to it.
     """
-    machine.release_memory()
+    machine.give_back_memory()
     if number is not None:
         print(f"[{number}] {folders.name_of(folder)}", flush=True)
     try:

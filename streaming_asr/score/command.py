@@ -17,6 +17,7 @@ from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.table import beside_wer, with_wer
 from streaming_asr.score import compare, exchange, longform, retime
 from streaming_asr.score.folder import find_cells, score_folder
+from streaming_asr.score.results import drawn_over, lost
 from streaming_asr.score.table import table as headline_table
 from streaming_asr.terminal import command_parser, console, exit_status
 from streaming_asr.text.normalise import NORMALISERS
@@ -109,44 +110,30 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
     from rich.table import Table
     from rich.text import Text
 
-    wide = console(140)
-    table = Table()
+    rows = [["cell", "n", *map(_header, names)]]
+    for folder, result in results.items():
+        values = [_with_interval(result, name) for name in names]
+        rows.append([str(folder), str(result["n_utterances"]), *values])
     if len(names) > 8 and len(results) <= 4:  # too wide: one metric per row
-        table.add_column("metric")
-        for folder in results:
-            table.add_column(Text(str(folder)), justify="right")
-        for name in names:
-            table.add_row(name, *(_number(result["metrics"][name]) for result in results.values()))
-    else:
-        table.add_column("cell", overflow="fold")
-        table.add_column("n", justify="right")
-        for name in names:
-            table.add_column(_header(name), justify="right", overflow="fold")
-        for folder, result in results.items():
-            values = (_with_interval(result, name) for name in names)
-            table.add_row(Text(str(folder)), str(result["n_utterances"]), *values)
-    wide.print(table)
+        rows = [list(column) for column in zip(*rows, strict=True)]
+    table = Table()
+    for at, heading in enumerate(rows[0]):
+        table.add_column(Text(heading), justify="right" if at else "left", overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*map(Text, row))
+    console(140).print(table)
     _print_remarks(results)
 
 
 def _print_remarks(results: Mapping[Path, dict[str, Any]]) -> None:
     """Print what the intervals were drawn over, and who failed or said nothing."""
     wide = console(140)
-    for drawn in dict.fromkeys(_drawn(result) for result in results.values()):
+    for drawn in dict.fromkeys(drawn_over(result) for result in results.values()):
         wide.print(f"intervals: 95 %, over {drawn}")
     for folder, result in results.items():
-        if result["n_failed"] or result["n_silent"]:
-            wide.print(
-                f"{folder}: {result['n_failed']} failed, {result['n_silent']} silent of "
-                f"{result['n_utterances']}; they count in WER with an empty hypothesis",
-                markup=False,
-            )
-
-
-def _drawn(result: Mapping[str, Any]) -> str:
-    intervals = result["intervals"]
-    note = f" ({intervals['note']})" if intervals["note"] else ""
-    return f"{intervals['n_drawn']} {intervals['drawn']}s{note}"
+        counts = (result[f"n_{what}"] for what in ("failed", "silent", "utterances"))
+        for remark in lost(folder, *counts):
+            wide.print(remark, markup=False)
 
 
 def _with_interval(result: Mapping[str, Any], name: str) -> str:
@@ -172,7 +159,7 @@ def print_definitions() -> None:
 def _header(name: str) -> str:
     unit = METRICS[name].unit
     words = name.replace("_", " ")  # a heading breaks between words
-    return f"{words}\n[{unit}]".replace("[", r"\[") if unit else words
+    return f"{words}\n[{unit}]" if unit else words
 
 
 def _number(value: float | None) -> str:

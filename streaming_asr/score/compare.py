@@ -17,7 +17,8 @@ from streaming_asr.files import write_text
 from streaming_asr.metrics import METRICS, traces
 from streaming_asr.metrics.intervals import LEVEL, N_RESAMPLES, Clusters, Estimate, holm
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.score.sample import LATENCY, Sample, differences
+from streaming_asr.score.results import lost
+from streaming_asr.score.sample import LATENCY, Sample, difference
 from streaming_asr.terminal import command_parser, console
 from streaming_asr.text.normalise import NORMALISERS
 
@@ -172,8 +173,7 @@ def _compare(run: Run, baseline: Run) -> Comparison:
     _check_same_corpus(run, baseline)
     ordered = run.sample.in_order_of(baseline.sample.utts)
     clusters = baseline.sample.clusters
-    (estimates,) = differences(clusters, [(ordered, baseline.sample)])
-    return Comparison(run, baseline, clusters, estimates)
+    return Comparison(run, baseline, clusters, difference(clusters, ordered, baseline.sample))
 
 
 def _check_same_corpus(run: Run, baseline: Run) -> None:
@@ -266,11 +266,7 @@ def _remarks(comparison: Comparison) -> list[str]:
     """Return what a reader must know before believing a difference."""
     remarks = []
     for each in (comparison.baseline, comparison.run):
-        if each.n_failed or each.n_silent:
-            remarks.append(
-                f"{each.name}: {each.n_failed} failed, {each.n_silent} silent of "
-                f"{len(each.utterances)}; they count in WER with an empty hypothesis"
-            )
+        remarks += lost(each.name, each.n_failed, each.n_silent, len(each.utterances))
         if each.is_best_effort:
             remarks.append(f"{each.name}: no fixed feed, so its text depends on the machine")
         if each.sample.latencies is None:

@@ -21,9 +21,8 @@ from streaming_asr.events.check import InvalidLog
 from streaming_asr.events.log import SLIP_S, Log, read_log
 from streaming_asr.files import write_text
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
+from streaming_asr.score.results import SCHEMA
 from streaming_asr.score.sample import Sample, intervals, shares
-
-SCHEMA = 1  # of metrics.json
 
 
 def score_folder(
@@ -103,6 +102,8 @@ def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:
                 line[field][name] = None
     if "rtf_total" in unmeasured:
         line["compute_s"] = None
+    if "words_on_nonspeech_per_min" in unmeasured:
+        line["ordinary"]["words_on_nonspeech"] = None
     return line
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.corpora.rows import write_lines
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.events.log import read_log
 from streaming_asr.metrics import Trace, traces
-from streaming_asr.metrics.accuracy import total
+from streaming_asr.metrics.accuracy import Errors, total
 from streaming_asr.metrics.latency import summary
 from streaming_asr.metrics.longform import (
     errors_by_time,
@@ -50,10 +51,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--wer-every", type=float, default=3600.0, metavar="SECONDS")
     parser.add_argument("--lag-every", type=float, default=60.0, metavar="SECONDS")
     arguments = parser.parse_args(argv)
-    for name in ("wer_every", "lag_every"):
-        if not getattr(arguments, name) > 0:
-            option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option} {getattr(arguments, name)}: must be more than 0 seconds.")
+    check_range(0, above=True, wer_every=arguments.wer_every, lag_every=arguments.lag_every)
     for cell in find_cells(arguments.folder):
         result = longform(cell, wer_every_s=arguments.wer_every, lag_every_s=arguments.lag_every)
         _print(cell, result)
@@ -105,12 +103,11 @@ def _of_sentences(
 
 def _error_rates(traces: Sequence[Trace], every_s: float) -> list[dict[str, float | None]]:
     by_trace = [errors_by_time(one, one.normalise, every_s) for one in traces]
-    rates = []
-    for i in range(max(map(len, by_trace))):
-        pooled = total([errors[i] for errors in by_trace if i < len(errors)])
-        rate = {"start_s": i * every_s, "n_words": pooled.words, "wer": pooled.percent()}
-        rates.append(rate)
-    return rates
+    pooled = [total(errors) for errors in zip_longest(*by_trace, fillvalue=Errors(0, 0))]
+    return [
+        {"start_s": i * every_s, "n_words": errors.words, "wer": errors.percent()}
+        for i, errors in enumerate(pooled)
+    ]
 
 
 def _lags(traces: Sequence[Trace], clock: str, every_s: float) -> list[dict[str, float | None]]:

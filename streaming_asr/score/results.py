@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -64,16 +65,10 @@ class Result:
         found = (self.document.get("intervals") or {}).get("metrics") or {}
         return {name: (low_high[0], low_high[1]) for name, low_high in found.items() if low_high}
 
-    def interval(self, metric: str) -> tuple[float, float] | None:
-        """Return the 95 % interval of a metric, None where it has none."""
-        return self.intervals.get(metric)
-
-    @property
-    def drawn(self) -> str:
-        """What the intervals were drawn over, in words."""
-        found = self.document.get("intervals") or {}
-        note = f" ({found['note']})" if found.get("note") else ""
-        return f"{found['n_drawn']} {found['drawn']}s{note}" if "n_drawn" in found else ""
+    def or_last(self, metric: str) -> float:
+        """Return a metric to sort by: infinite where the run has none."""
+        value = self.metrics.get(metric)
+        return math.inf if value is None else value
 
     def utterances(self) -> list[dict[str, Any]]:
         """Return the lines of utterances.jsonl, none where it is not there or damaged."""
@@ -98,6 +93,23 @@ class Result:
         if self.method == "offline":
             return "whole"
         return "" if self.chunk_s is None else f"{self.chunk_s * 1000:g} ms"
+
+
+def drawn_over(document: Mapping[str, Any]) -> str:
+    """Return in words what the intervals of a metrics.json were drawn over."""
+    drawn = document.get("intervals") or {}
+    note = f" ({drawn['note']})" if drawn.get("note") else ""
+    return f"{drawn['n_drawn']} {drawn['drawn']}s{note}" if "n_drawn" in drawn else ""
+
+
+def lost(name: object, n_failed: int, n_silent: int, n: int) -> list[str]:
+    """Return what to say of a run's utterances without a text, nothing where all have one."""
+    if not n_failed and not n_silent:
+        return []
+    return [
+        f"{name}: {n_failed} failed, {n_silent} silent of {n}; they count in WER with an empty "
+        "hypothesis"
+    ]
 
 
 def read_results(folder: Path | str) -> list[Result]:
@@ -200,23 +212,17 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
     )
 
 
-# Settings with which a method is a baseline and nothing to report: method, key, value, why.
-_UNTRAINED = (
-    (
-        "hush_word",
-        "padding",
-        "zeros",
+# Settings with which a method is a baseline and nothing to report: (method, key, value): why.
+_UNTRAINED = {
+    ("hush_word", "padding", "zeros"): (
         "padding=zeros: the model never heard audio that ends this early, and may say words that "
-        "nobody said; take padding=hush, or full, which it was trained on",
+        "nobody said; take padding=hush, or full, which it was trained on"
     ),
-    (
-        "whisperrt",
-        "weights",
-        None,
+    ("whisperrt", "weights", None): (
         "weights=none: unless they are merged into the model, it was never trained to hear block "
-        "by block; take weights=auto, or train them with streaming_asr.train",
+        "by block; take weights=auto, or train them with streaming_asr.train"
     ),
-)
+}
 
 
 def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[str]:
@@ -224,7 +230,7 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
     settings = config.get("method")
     doubts = [
         f"warning: {why}"
-        for name, key, value, why in _UNTRAINED
+        for (name, key, value), why in _UNTRAINED.items()
         if name == method
         and isinstance(settings, Mapping)
         and settings.get(key, "unknown") == value
@@ -254,19 +260,15 @@ def _document(path: Path) -> dict[str, Any]:
 def _marked(results: list[Result]) -> list[Result]:
     """Return the cells, each noted where it differs from the majority of the others (for the
     corpus: of its data) in what a comparison needs, or shows as another cell does."""
-    marked = results
-    for what, value in (
-        ("scored by metrics version", lambda result: result.document.get("metrics_version")),
-        ("measured on another machine:", lambda result: _machine(result.document.get("machine"))),
-    ):
-        marked = _unlike_most(marked, what, value, lambda result: None)
-    marked = _unlike_most(marked, "of other data:", _corpus, lambda result: result.split)
-    marked = _unlike_most(
-        marked,
-        "normalised by",
-        lambda result: ", ".join(result.document.get("normaliser") or ()),
-        lambda result: result.split,
+    kinds: tuple[tuple[str, Callable[[Result], Any], bool], ...] = (
+        ("scored by metrics version", lambda r: r.document.get("metrics_version"), False),
+        ("measured on another machine:", lambda r: _machine(r.document.get("machine")), False),
+        ("of other data:", _corpus, True),
+        ("normalised by", lambda r: ", ".join(r.document.get("normaliser") or ()), True),
     )
+    marked = results
+    for what, value, by_data in kinds:
+        marked = _unlike_most(marked, what, value, by_data)
     shown = [(result.label, result.split, result.chunk_s) for result in marked]
     return [
         replace(result, notes=(*result.notes, f"folder {result.name}"))
@@ -277,24 +279,19 @@ def _marked(results: list[Result]) -> list[Result]:
 
 
 def _unlike_most(
-    results: list[Result], what: str, value: Callable[[Result], Any], group: Callable[[Result], Any]
+    results: list[Result], what: str, value: Callable[[Result], Any], by_data: bool
 ) -> list[Result]:
-    values: dict[Any, list[Any]] = {}
+    marked = []
     for result in results:
-        if result.metrics:
-            values.setdefault(group(result), []).append(value(result))
-    # The majority is taken as right: which of two runs is odd no number can say.
-    usual = {key: max(here, key=here.count) for key, here in values.items()}
-    return [
-        replace(
-            result,
-            notes=(*result.notes, f"{what} {value(result)}, most others {usual[group(result)]}"),
-            is_odd=True,
-        )
-        if result.metrics and value(result) != usual[group(result)]
-        else result
-        for result in results
-    ]
+        # The majority is taken as right: which of two runs is odd no number can say.
+        peers = (r for r in results if r.metrics and (r.split == result.split or not by_data))
+        others = [value(peer) for peer in peers]
+        usual = max(others, key=others.count, default=None)
+        if result.metrics and value(result) != usual:
+            note = f"{what} {value(result)}, most others {usual}"
+            result = replace(result, notes=(*result.notes, note), is_odd=True)
+        marked.append(result)
+    return marked
 
 
 def _corpus(result: Result) -> str:
@@ -377,10 +374,7 @@ def mark_batch(results: Sequence[Result]) -> list[Result]:
 
 def _says_the_same(result: Result, offline: Result) -> bool:
     # Equal texts have equal error rates, which are at hand.
-    same = ("wer", "cer", "wer_formatted")
-    if result.split != offline.split or any(
-        result.metrics.get(name) != offline.metrics.get(name) for name in same
-    ):
+    if (result.split, result.metrics.get("wer")) != (offline.split, offline.metrics.get("wer")):
         return False
     ours, theirs = (
         {line.get("utt"): line.get("hypothesis") for line in each.utterances()}

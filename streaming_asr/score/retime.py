@@ -7,7 +7,6 @@ times a factor for a slower or faster machine.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.events.log import Log, UtteranceLog, read_log
 from streaming_asr.files import write_text
 from streaming_asr.metrics import METRICS, Trace, compute, queued
@@ -49,8 +48,6 @@ columns
 examples
   python -m streaming_asr.score retime outputs/default/CELL --slowdown 2
   python -m streaming_asr.score retime outputs/a/CELL --traces outputs/b/CELL outputs/c/CELL
-  python -m streaming_asr.score retime outputs/default/CELL --streams 1,2,4,8
-      the lag of many streams on one device, served one by one
 """
 
 
@@ -76,68 +73,26 @@ def main(argv: Sequence[str]) -> int:
     about = "Both clocks again, from other compute times."
     parser = command_parser("python -m streaming_asr.score retime", about, EPILOG)
     parser.add_argument("folder", help="the cell to retime")
-    parser.add_argument(
-        "--slowdown", type=float, default=1.0, metavar="S", help="times all compute"
-    )
-    parser.add_argument(
-        "--traces", nargs="+", default=[], metavar="CELL", help="further runs of the same cell"
-    )
-    parser.add_argument("--all", action="store_true", help="show every metric that time changes")
+    parser.add_argument("--slowdown", type=float, default=1.0, help="times all compute")
+    parser.add_argument("--traces", nargs="+", default=[], help="further runs of the same cell")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all metrics there")
-    parser.add_argument(
-        "--streams",
-        metavar="NUMBERS",
-        help="the lag of so many streams on one device instead, as 1,2,4,8",
-    )
-    parser.add_argument(
-        "--beside",
-        metavar="CELL",
-        help="the lag of a run with feed=realtime_queue beside its replay from FOLDER",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the streams' offsets and orders")
     arguments = parser.parse_args(argv)
-    if arguments.beside is not None:
-        (queue,) = find_cells(arguments.beside)[:1]
-        single, _ = _read(Path(arguments.folder))
-        streams.show_beside(streams.beside(single, read_log(queue / EVENTS)))
-        return 0
-    if arguments.streams is not None:
-        _streams(arguments)
-        return 0
     retimed = retime(arguments.folder, arguments.traces, slowdown=arguments.slowdown)
     if arguments.json is not None:
         write_text(arguments.json, json.dumps(asdict(retimed), indent=1) + "\n")
-    _print(retimed, is_all=arguments.all)
+    _print(retimed)
     return 0
-
-
-def _streams(arguments: argparse.Namespace) -> None:
-    numbers = streams.parse_streams(arguments.streams)
-    if arguments.traces or arguments.all:
-        raise UserError("--streams: takes one cell, without --traces and --all")
-    recordings = recordings_of(arguments.folder, arguments.slowdown)
-    served = [streams.serve(recordings, n, seed=arguments.seed) for n in numbers]
-    streams.show(arguments.folder, served)
-    if arguments.json is not None:
-        rows = [asdict(each) for each in served]
-        content = {"slowdown": arguments.slowdown, "seed": arguments.seed, "streams": rows}
-        write_text(arguments.json, json.dumps(content, indent=1) + "\n")
 
 
 def recordings_of(folder: str | Path, slowdown: float = 1.0) -> list[streams.Recording]:
     """Return the recordings of one cell with the time of each step, on a machine so many times
     slower. Raises UserError as `retime` does."""
-    _check_slowdown(slowdown)
+    check_range(0, 1e9, above=True, slowdown=slowdown)
     log, _ = _read(Path(folder))
     return [
         each._replace(c=np.rint(each.c * slowdown).astype(np.int64))
         for each in streams.recordings(log)
     ]
-
-
-def _check_slowdown(slowdown: float) -> None:
-    if not slowdown > 0 or not np.isfinite(slowdown):
-        raise UserError(f"--slowdown {slowdown}: must be above 0; 2 is a machine half as fast")
 
 
 def retime(
@@ -149,7 +104,7 @@ def retime(
     (their time is no stream's own), where the text depended on the time (feed best_effort), and
     where a log was imported from a file that does not tell the time of every step.
     """
-    _check_slowdown(slowdown)
+    check_range(0, 1e9, above=True, slowdown=slowdown)
     read = [_read(Path(path)) for path in (folder, *traces)]
     logs = [{each.utt: each for each in log.utterances} for log, _ in read]
     lost = {name for _, names in read for name in names}
@@ -229,17 +184,16 @@ def _with(traces: Sequence[Trace], times: Sequence[Times], slowdown: float) -> l
     ]
 
 
-def _print(retimed: Retimed, *, is_all: bool) -> None:
+def _print(retimed: Retimed) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    changed = [name for name in METRICS if retimed.measured[name] != retimed.retimed[name]]
     grid = Table(box=SIMPLE_HEAD)
     grid.add_column("metric", no_wrap=True)
     traces = [f"{retimed.n_traces} traces"] if retimed.n_traces > 1 else []
     for heading in ("measured", f"retimed x {retimed.slowdown:g}", *traces):
         grid.add_column(heading, justify="right", no_wrap=True)
-    for name in changed if is_all else SHOWN:
+    for name in SHOWN:
         row = [name, shown(retimed.measured[name]), shown(retimed.retimed[name])]
         if traces:
             span = retimed.range(name)

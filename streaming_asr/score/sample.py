@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streaming_asr.cells.folder import EVENTS
-from streaming_asr.errors import UserError
-from streaming_asr.events.log import read_log
+import numpy as np
+
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics import intervals as statistics
 from streaming_asr.metrics.accuracy import AlignedWordErrors, Errors, word_errors
 from streaming_asr.metrics.intervals import Clusters, Counts, Estimate, Pool, Statistics, Values
 from streaming_asr.metrics.latency import timed
-from streaming_asr.score.results import Result
 
 LATENCY = {0.5: "word_latency_committed_p50_{clock}_s", 0.9: "word_latency_committed_p90_{clock}_s"}
 
@@ -83,12 +81,8 @@ class Sample:
         pool = None
         if self.latencies is not None:
             pooled = [value for values in self.latencies for value in values]
-            owners = [
-                int(cluster)
-                for cluster, values in zip(clusters.of, self.latencies, strict=True)
-                for _ in values
-            ]
-            pool = Pool(pooled, owners, clusters.n)
+            owners = np.repeat(clusters.of, [len(values) for values in self.latencies])
+            pool = Pool(pooled, owners.tolist(), clusters.n)
 
         def of_draws(counts: Counts) -> dict[str, Values]:
             found = {"wer": 100.0 * statistics.rate(counts, errors, words)}
@@ -152,75 +146,16 @@ def intervals(
     }
 
 
-def differences(
-    clusters: Clusters, pairs: Sequence[tuple[Sample, Sample]]
-) -> list[dict[str, Estimate | None]]:
-    """Return the first minus the second of each pair, for the metrics that both have.
+def difference(clusters: Clusters, first: Sample, second: Sample) -> dict[str, Estimate | None]:
+    """Return the first minus the second, for the metrics that both have.
 
-    All samples hold the same utterances in the same order, which `clusters` are of, and all see
-    the same draws: what is hard for both cancels.
+    Both hold the same utterances in the same order, which `clusters` are of, and see the same
+    draws: what is hard for both cancels.
     """
-    statistics_of = {id(each): each.statistics(clusters) for pair in pairs for each in pair}
+    ours, theirs = (each.statistics(clusters) for each in (first, second))
 
-    def of_draws(counts: Counts) -> dict[tuple[int, str], Values]:
-        values = {key: statistic(counts) for key, statistic in statistics_of.items()}
-        return {
-            (k, name): value - values[id(second)][name]
-            for k, (first, second) in enumerate(pairs)
-            for name, value in values[id(first)].items()
-            if name in values[id(second)]
-        }
+    def of_draws(counts: Counts) -> dict[str, Values]:
+        above, below = ours(counts), theirs(counts)
+        return {name: value - below[name] for name, value in above.items() if name in below}
 
-    estimates = statistics.bootstrap(of_draws, clusters.n)
-    return [
-        {name: estimate for (at, name), estimate in estimates.items() if at == k}
-        for k in range(len(pairs))
-    ]
-
-
-def wer_differences(
-    results: Sequence[Result], pairs: Sequence[tuple[int, int]]
-) -> dict[tuple[int, int], tuple[Clusters, Estimate]]:
-    """Return WER of the first minus that of the second of each pair of `results`, from their
-    utterances.jsonl alone: a page tests hundreds of pairs, and logs are long.
-
-    Pairs whose utterances differ, or are not there, are left out.
-    """
-    samples = {at: _saved(results[at]) for pair in pairs for at in pair}
-    base = next((sample for sample in samples.values() if sample and sample.utts), None)
-    if base is None:
-        return {}
-    words = {utt: count.words for utt, count in zip(base.utts, base.errors, strict=True)}
-    ordered = {
-        at: sample.in_order_of(base.utts)
-        for at, sample in samples.items()
-        if sample
-        and {utt: count.words for utt, count in zip(sample.utts, sample.errors, strict=True)}
-        == words
-    }
-    known = [pair for pair in pairs if ordered.keys() >= set(pair)]
-    clusters = base.clusters
-    estimates = differences(clusters, [(ordered[i], ordered[j]) for i, j in known])
-    return {
-        pair: (clusters, estimate)
-        for pair, found in zip(known, estimates, strict=True)
-        if (estimate := found["wer"]) is not None
-    }
-
-
-def _saved(result: Result) -> Sample | None:
-    """Return the word errors that utterances.jsonl holds; None where it is damaged or missing."""
-    try:
-        lines = result.utterances()
-        recordings: dict[str, str | None] = {}
-        if (result.document.get("intervals") or {}).get("drawn") == "recording":
-            log = read_log(result.folder / EVENTS)
-            recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-        return Sample(
-            utts=[line["utt"] for line in lines],
-            speakers=[line["speaker"] for line in lines],
-            recordings=[recordings.get(line["utt"]) for line in lines],
-            errors=[Errors(line["errors"], line["n_words"]) for line in lines],
-        )
-    except (UserError, KeyError, TypeError):
-        return None
+    return statistics.bootstrap(of_draws, clusters.n)

@@ -27,18 +27,17 @@ SIGTERM lets open sessions end what they have heard.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from streaming_asr.terminal import exit_status
+from streaming_asr.terminal import with_settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if {"-h", "--help"} & set(argv):
-        print(__doc__)
-        return 0
+    return with_settings(__doc__, _serve, argv)
+
+
+def _serve(argv: list[str]) -> int:
     from streaming_asr.serve.command import serve
 
-    return exit_status(lambda: serve(argv))
+    return serve(argv)

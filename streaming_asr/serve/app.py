@@ -19,7 +19,6 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 from starlette.responses import (
-    FileResponse,
     HTMLResponse,
     JSONResponse,
     PlainTextResponse,
@@ -76,7 +75,9 @@ def application(service: Service) -> Starlette:
         path = service.log_of(session, name)
         if path is None:
             raise Refused(404, "not_found", "no such log; a session's is written as an item ends")
-        return FileResponse(path, filename=f"{session}-{name}.jsonl", media_type="text/plain")
+        # All of it at once: a file sent in pieces came once as headers without a body.
+        saved_as = {"Content-Disposition": f'attachment; filename="{session}-{name}.jsonl"'}
+        return PlainTextResponse(await asyncio.to_thread(path.read_bytes), headers=saved_as)
 
     def check(connection: Request | WebSocket) -> None:
         if (refused := service.settings.refusal(connection.headers)) is not None:

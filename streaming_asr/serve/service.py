@@ -57,7 +57,6 @@ class Service:
         self.root = cells[0].folder.parent
         self.sessions: dict[str, Drained] = {}
         self.draining = False
-        self._idle: asyncio.TimerHandle | None = None
         self.registry = CollectorRegistry()
         made: dict[str, Any] = {"registry": self.registry, "namespace": "streaming_asr"}
         Gauge("sessions", "open sessions", **made).set_function(lambda: len(self.sessions))
@@ -100,22 +99,15 @@ class Service:
         return session
 
     def leave(self, session: str) -> None:
-        """Count a session no more; where none is open for a while, memory goes back to the system.
+        """Count a session no more; where none is open after a while, give memory back.
 
-        A step that is under way as its client vanishes holds memory to its end.
+        A step that is under way as its client vanishes holds memory for a moment.
         """
         self.sessions.pop(session, None)
-        self._wait_for_idle()
-
-    def _wait_for_idle(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._give_back)
+        asyncio.get_running_loop().call_later(IDLE_S, self._give_back)
 
     def _give_back(self) -> None:
-        if self.worker.busy:
-            self._wait_for_idle()
-        elif not self.sessions:
+        if not self.sessions:
             asyncio.get_running_loop().run_in_executor(None, give_back_memory)
 
     def open(

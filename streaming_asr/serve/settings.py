@@ -5,10 +5,14 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from streaming_asr.config.command_line import CommandLine
+from streaming_asr.config.compose import explain
+from streaming_asr.config.schema import check_settings, setting
 from streaming_asr.errors import UserError
 
 KEY_PROTOCOL = "openai-insecure-api-key."  # a browser sends its token as a WebSocket subprotocol
@@ -19,37 +23,27 @@ class Settings:
     """See `streaming_asr.serve` for what each means."""
 
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: int = setting(8000, least=1, most=65_535)
     token: str | None = None
-    origins: tuple[str, ...] = ()
-    max_sessions: int = 16
-    max_session_s: int = 3600
-    max_message_bytes: int = 1_000_000
-    max_file_bytes: int = 100_000_000
-    idle_s: float = 60.0
-    max_queued_s: float = 20.0
+    origins: str = ""  # with commas
+    max_sessions: int = setting(16, least=1)
+    max_session_s: int = setting(3600, least=1)
+    max_message_bytes: int = setting(1_000_000, least=1)
+    max_file_bytes: int = setting(100_000_000, least=1)
+    idle_s: float = setting(60.0, least=0.01)
+    max_queued_s: float = setting(20.0, least=0.01)
     keep_audio: bool = False
 
     @classmethod
     def of(cls, line: CommandLine) -> Settings:
         """Return the server's settings, which are taken off the command line. Raises UserError."""
-        made = cls()
-        known = {field.name: getattr(made, field.name) for field in fields(cls)}
-        for key in known:
-            if (text := line.pop(key)) is None:
-                continue
-            value: Any = text
-            if key == "origins":
-                value = tuple(each.rstrip("/") for each in text.split(",") if each)
-            elif key == "keep_audio":
-                if text.lower() not in ("true", "false"):
-                    raise UserError(f"keep_audio={text}: true or false")
-                value = text.lower() == "true"
-            elif isinstance(known[key], int | float):
-                value = _number(key, text, type(known[key]))
-            made = replace(made, **{key: value})
-        if made.port > 65_535:
-            raise UserError(f"port={made.port}: from 1 to 65535")
+        given = {field.name: line.pop(field.name) for field in fields(cls)}
+        try:
+            told = OmegaConf.create({k: v for k, v in given.items() if v is not None})
+            made: Settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls), told))  # type: ignore[assignment]
+        except OmegaConfBaseException as error:
+            raise explain(error) from error
+        check_settings(vars(made), cls)
         if not made.is_loopback and not made.token:
             raise UserError(
                 f"host={made.host}: anybody who reaches this machine could connect; give "
@@ -74,21 +68,12 @@ class Settings:
         """
         origin = headers.get("origin")
         own = {f"http://{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
-        if origin is not None and origin not in own | set(self.origins):
+        own |= {each.rstrip("/") for each in self.origins.split(",") if each}
+        if origin is not None and origin not in own:
             return 403, f"the origin {origin} may not connect; start with origins={origin}"
         if self.token and not hmac.compare_digest(_token(headers).encode(), self.token.encode()):
             return 401, "wrong or no token; send Authorization: Bearer <token>"
         return None
-
-
-def _number(key: str, text: str, kind: type) -> float:
-    try:
-        number: float = kind(text)
-    except ValueError:
-        number = -1
-    if not 0 < number < 1e12:
-        raise UserError(f"{key}={text}: must be a {'whole ' * (kind is int)}number above 0")
-    return number
 
 
 def _token(headers: Mapping[str, str]) -> str:

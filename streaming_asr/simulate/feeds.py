@@ -24,10 +24,10 @@ import numpy as np
 from streaming_asr.chunking import Schedule, check_feed
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step
-from streaming_asr.method import NS_PER_SAMPLE, Batched, LongForm, Method, Paced
+from streaming_asr.method import NS_PER_SAMPLE, SAMPLE_RATE, Batched, LongForm, Method, Paced
 from streaming_asr.simulate.logbook import Logbook, Row
 from streaming_asr.simulate.queue import Queue
-from streaming_asr.simulate.recordings import groups, groups_within
+from streaming_asr.simulate.recordings import groups
 from streaming_asr.simulate.stepper import Stepper
 from streaming_asr.utterance import Utterance
 
@@ -70,7 +70,10 @@ def simulate(
     together = method.samples_together if isinstance(method, LongForm) else None
     streams = streams or batch
     batch = batch if isinstance(method, Batched) else 1
-    grouped = list(groups(todo, batch) if together is None else groups_within(todo, together))
+    if together is None:
+        grouped = list(groups(todo, batch))
+    else:
+        grouped = list(groups(todo, together, lambda each: round(each.duration_s * SAMPLE_RATE)))
     if together is not None:
         if feed == "realtime_queue":
             raise UserError("feed=realtime_queue: the method transcribes long recordings, unfed")
@@ -124,7 +127,9 @@ class _Feeder:
         silence = np.zeros(n_samples, dtype=np.float32)
         quiet = Utterance("warm-up", "", lambda: silence, 0.0, language=language)
         rows = [self.book.row(quiet, self.batch) for _ in range(self.batch)]
-        for _ in self._steps(rows[0]) if self.batch == 1 else self._in_phase(rows):
+        for _ in (
+            self._steps(rows[0]) if self.batch == 1 else in_phase(self.stepper, rows, self.schedule)
+        ):
             pass
 
     def alone(self, utterance: Utterance) -> None:
@@ -147,6 +152,7 @@ class _Feeder:
                 break
             if step is None:
                 break
+            step.memory_bytes = book.memory.now_bytes()
             book.write(row, step)
             book.heard(row)
         book.close(row, failure)
@@ -165,7 +171,7 @@ class _Feeder:
                 book.fail_unopened(utterance, error, self.batch)
         book.memory.reset()
         try:
-            for row, step in self._in_phase(rows):
+            for row, step in in_phase(self.stepper, rows, self.schedule):
                 row.log.steps.append(step)
                 book.heard(row)
         except Exception as error:
@@ -175,9 +181,6 @@ class _Feeder:
             return
         for row in rows:
             book.write_all(row, None)
-
-    def _in_phase(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Step]]:
-        return in_phase(self.stepper, rows, self.schedule)
 
     def _steps(self, row: Row) -> Iterator[Step]:
         """Yield the steps of a stream that shares none with others."""

@@ -6,23 +6,17 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.method import Samples
 from streaming_asr.utterance import Utterance
 
 
-def groups(utterances: Sequence[Utterance], size: int) -> Iterator[list[Utterance]]:
-    """Yield neighbours of one language, up to `size`: a batch is started with one language."""
-    return _grouped(utterances, size, lambda utterance: 1)
-
-
-def groups_within(utterances: Sequence[Utterance], n_samples: int) -> Iterator[list[Utterance]]:
-    """Yield neighbours of one language of at most `n_samples` together; a longer one alone."""
-    return _grouped(utterances, n_samples, lambda u: round(u.duration_s * SAMPLE_RATE))
-
-
-def _grouped(
-    utterances: Sequence[Utterance], room: int, size: Callable[[Utterance], int]
+def groups(
+    utterances: Sequence[Utterance],
+    room: int,
+    size: Callable[[Utterance], int] = lambda utterance: 1,
 ) -> Iterator[list[Utterance]]:
+    """Yield neighbours of one language, since a batch is started with one language, whose sizes
+    together are at most `room`; a larger one alone."""
     group: list[Utterance] = []
     left = room
     for utterance in utterances:

@@ -1,1 +1,1 @@
-"""Experiment tracking: a tracker for each run, a workspace for an experiment."""
+"""Experiment tracking: a tracker for each run."""

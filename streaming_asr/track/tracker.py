@@ -157,9 +157,6 @@ def _start(
     except Exception as error:  # not installed, or installed and broken
         _warn("import wandb failed (pip install wandb, or tracker=none)", error)
         return None
-    # Of newer versions alone; without it a run waits for a server that is gone for ever.
-    patience: dict[str, Any] = {"finish_timeout": FINISH_TIMEOUT_S, "finish_timeout_raises": True}
-    known = getattr(wandb.Settings, "model_fields", {})
     # An unreachable server still leaves a run that can be uploaded later.
     for mode in dict.fromkeys((settings.get("mode") or "offline", "offline")):
         try:
@@ -180,7 +177,9 @@ def _start(
                     disable_code=True,
                     disable_git=True,
                     x_disable_stats=True,  # its sampling would run beside the timed steps
-                    **{key: value for key, value in patience.items() if key in known},
+                    # Without it a run waits for ever for a server that is gone.
+                    finish_timeout=FINISH_TIMEOUT_S,
+                    finish_timeout_raises=True,
                 ),
             )
         except Exception as error:
@@ -192,10 +191,8 @@ def _summary_of(name: str) -> str | None:
     """Return what wandb keeps of a curve: a metric's best value; None is its default, the last."""
     from streaming_asr.metrics import METRICS
 
-    metric = METRICS.get(name)
-    if metric is None or metric.better is None:
-        return None
-    return {"lower": "min", "higher": "max"}[metric.better]
+    better = METRICS[name].better if name in METRICS else None
+    return {"lower": "min", "higher": "max", None: None}[better]
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -25,11 +25,6 @@ class BatchCache:
     are of one run: other settings may lie behind the next one, so it begins with none."""
 
     def __init__(self, recipe: Any, n: int, folder: Path, rank: int) -> None:
-        if n < 1:
-            raise UserError(
-                f"cached_batches={n}: the number of different batches, 1 or more; null draws new "
-                "ones without end"
-            )
         self._recipe, self._n, self._folder, self._rank = recipe, n, folder, rank
         self._precompute: Callable[[Any], Any] = getattr(recipe, "precompute", lambda batch: batch)
         self.clear()

@@ -24,7 +24,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.files import beside, write_text
 from streaming_asr.training.cache import BatchCache
 
@@ -156,16 +156,8 @@ def fit(
 def _check(config: FitConfig) -> None:
     check_one_of(("linear_tail", "plateau", "constant"), schedule=config.schedule)
     check_one_of(("adamw", "muon"), optimizer=config.optimizer)
-    if config.patience is not None and config.patience < 1:
-        raise UserError(
-            f"patience={config.patience}: so many evaluations without a better score end the "
-            "training, 1 or more; null trains until a limit"
-        )
-    if not 0 <= config.average < 1:
-        raise UserError(
-            f"average={config.average}: a share of the training, from 0 to below 1; 0 averages "
-            "nothing"
-        )
+    check_range(1, patience=config.patience, cached_batches=config.cached_batches)
+    check_range(0, 0.99, average=config.average)
 
 
 class _Training:

@@ -225,14 +225,18 @@ class BlockRecipe(CorpusRecipe):
     def tokens(self, windows: Sequence[Window]) -> list[list[int]]:
         """Return the text tokens of each window. Raises UserError where the decoder has no room for
         them."""
-        room = self.whisper.max_tokens - len(self.whisper.prompt())
         tokens = [self.whisper.text_tokens(said(w)) for w in windows]
-        if (longest := max(map(len, tokens))) > room:
-            raise UserError(
-                f"a window of {longest} tokens, but this model's decoder has positions for {room}; "
-                "its transcript does not belong to its audio"
-            )
+        self.check_room(max(map(len, tokens)))
         return tokens
+
+    def check_room(self, n_tokens: int) -> None:
+        """Raise UserError where the decoder has no room for so many tokens of text."""
+        room = self.whisper.max_tokens - len(self.whisper.prompt())
+        if n_tokens > room:
+            raise UserError(
+                f"a window of {n_tokens} tokens, but this model's decoder has positions for "
+                f"{room}; its transcript does not belong to its audio"
+            )
 
     def stream_dev(self, name: str, **options: Any) -> tuple[dict[str, float], Counter[str]]:
         """Return `score` and `wer`, the WER in percent on dev of the method with the weights as
@@ -297,25 +301,12 @@ def stream_dev_wer(
     if language is not None:
         dev = [replace(utterance, language=language) for utterance in dev]
     dev = sorted(dev, key=lambda utterance: utterance.language or "")
-    texts, counts = stream_texts(method, dev, chunk, first_chunk)
-    return dev_wer(dev, texts), counts
-
-
-def stream_texts(
-    method: Method[Any], utterances: Sequence[Utterance], chunk: int, first_chunk: int
-) -> tuple[list[str], Counter[str]]:
-    """Return what `method` commits of each utterance, fed as the simulator feeds it, and the sums
-    of the counts of all steps.
-
-    chunk, first_chunk: samples. A batched method hears those in phase that stand in a row in one
-    language.
-    """
     together = isinstance(method, Batched)
     stepper = Stepper(method, together=together)
     schedule = Schedule(chunk, first_chunk, method.lookahead_samples)
     texts: list[str] = []
     counts: Counter[str] = Counter()
-    for group in groups(utterances, len(utterances) if together else 1):
+    for group in groups(dev, len(dev) if together else 1):
         rows = [
             Row(utterance, InMemory(utterance.load()), "fixed", len(group), schedule.lookahead)
             for utterance in group
@@ -323,7 +314,7 @@ def stream_texts(
         for _, step in in_phase(stepper, rows, schedule):
             counts.update(step.counts)
         texts += [display_text(row.committed) for row in rows]
-    return texts, counts
+    return dev_wer(dev, texts), counts
 
 
 def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None = None) -> float:

@@ -53,17 +53,14 @@ def with_lora(
     adapter, if it has one, is gone on from. Raises UserError for another init, and for an adapter
     of another rank or model.
     """
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig
 
     if init not in ("paper", "peft"):
         raise UserError(f"init={init!r}: the scale of lora_A is that of paper or of peft")
     config = LoraConfig(
         r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=list(target_modules)
     )
-    with warnings.catch_warnings():
-        # peft asks transformers 5 for an attribute under its old name
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-        wrapped = get_peft_model(model, config)
+    wrapped = _wrapped(model, config)
     if init == "paper":
         for name, weight in wrapped.named_parameters():
             if "lora_A" in name:
@@ -71,6 +68,15 @@ def with_lora(
     if start is not None and (start / WEIGHTS_FILE).is_file():
         _load_lora(wrapped, start, rank)
     return wrapped
+
+
+def _wrapped(model: Any, config: Any) -> Any:
+    from peft import get_peft_model
+
+    with warnings.catch_warnings():
+        # peft asks transformers 5 for an attribute under its old name
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        return get_peft_model(model, config)
 
 
 def _load_lora(wrapped: Any, start: Path, rank: int) -> None:
@@ -114,32 +120,27 @@ def merge_adapter(model: Any, adapter: str | Path) -> Any:
             f"adapter {str(path)!r}: no adapter_config.json there; give the folder that peft's "
             "save_pretrained wrote, or a checkpoint file of WhisperRT's authors"
         )
-    from peft import PeftModel, get_peft_model_state_dict
+    from peft import LoraConfig, get_peft_model_state_dict, set_peft_model_state_dict
 
-    file = path / "adapter_model.safetensors"
-    held = load_tensors(file) if file.is_file() else None
+    held = load_tensors(path / WEIGHTS_FILE)
     try:
-        with warnings.catch_warnings():
-            # peft 0.21 reads an attribute that transformers 5.23 has renamed.
-            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing")
-            # It only warns of tensors that are missing, which are refused below.
-            warnings.filterwarnings("ignore", message="Found missing adapter keys")
-            wrapped = PeftModel.from_pretrained(model, str(path))
-        wanted = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
-        if held is not None and (missing := sorted(wanted.keys() - held.keys())):
-            raise UserError(
-                f"adapter {str(path)!r} lacks {missing[0]}, and {len(missing) - 1} more of the "
-                f"{len(wanted)} tensors it should have; copy it again, or use the model it was "
-                "trained on"
-            )
-        return wrapped.merge_and_unload()
-    except UserError:
-        raise
+        config = LoraConfig.from_pretrained(str(path))
+        config.base_model_name_or_path = None  # peft warns where the model now lies elsewhere
+        wrapped = _wrapped(model, config)
+        set_peft_model_state_dict(wrapped, dict(held))
     except (RuntimeError, ValueError, KeyError) as error:
         raise UserError(
             f"adapter {str(path)!r} does not fit this model: {str(error).splitlines()[0]}; use the "
             "model it was trained on"
         ) from error
+    wanted = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
+    if missing := sorted(wanted.keys() - held.keys()):
+        raise UserError(
+            f"adapter {str(path)!r} lacks {missing[0]}, and {len(missing) - 1} more of the "
+            f"{len(wanted)} tensors it should have; copy it again, or use the model it was "
+            "trained on"
+        )
+    return wrapped.merge_and_unload()
 
 
 def merge_published(model: Any, path: Path) -> Any:
@@ -165,11 +166,6 @@ def merge_published(model: Any, path: Path) -> Any:
     refuse_not_finite(f"checkpoint {str(path)!r}", _tensors(content))
     for name, pair in low_rank.items():
         weight = f"{name}.weight"
-        if len(pair) < 2:
-            raise UserError(
-                f"checkpoint {str(path)!r}: update {name} has {next(iter(pair))} alone; lora_A and "
-                "lora_B belong together, so copy the file again"
-            )
         delta = (pair["lora_A"].float() @ pair["lora_B"].float()).T
         if weight not in own or delta.shape != own[weight].shape:
             raise UserError(

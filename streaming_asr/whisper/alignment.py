@@ -9,7 +9,6 @@ there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -76,9 +75,8 @@ class HeadRows:
         cache: DecoderCache,
         heads: Sequence[tuple[int, int]],
         n_keys: int,
-        stream: int = 0,
     ) -> None:
-        self._cache, self._n_keys, self._stream = cache, n_keys, stream
+        self._cache, self._n_keys = cache, n_keys
         self._scale = decoder.head_size**-0.5
         self._by_layer: dict[int, list[int]] = {}
         for layer, head in heads:
@@ -94,7 +92,7 @@ class HeadRows:
         """Return (hypotheses, alignment heads, queries, n_keys) float32 of the last pass."""
         weights = []
         for layer, queries in self._queries.items():
-            keys = self._cache.cross_keys[layer][self._stream, self._by_layer[layer]]
+            keys = self._cache.cross_keys[layer][0, self._by_layer[layer]]
             scores = queries.float() @ keys[:, : self._n_keys].float().transpose(-1, -2)
             weights.append((scores * self._scale).softmax(-1))
         return torch.cat(weights, dim=1)
@@ -107,18 +105,16 @@ def alignment_map(
     prompt: Sequence[int],
     tokens: Sequence[int],
     n_frames: int,
-    row: int = 0,
-    stream: int | None = None,
 ) -> torch.Tensor:
     """Return the mean attention of `heads`, standardised, smoothed: (tokens + 1, n_frames) float32.
 
     Line i belongs to the query that predicts token i; the last one predicts what follows.
-    Overwrites the row's self-attention cache with the same tokens.
+    Overwrites the self-attention cache of row 0 with these tokens.
     """
-    kept = HeadRows(decoder, cache, heads, n_frames, row if stream is None else stream)
+    kept = HeadRows(decoder, cache, heads, n_frames)
     sequence = [*prompt, *tokens]
-    places = {"rows": [row], "stream": stream, "take": [range(len(sequence))]}
-    decoder.run(cache, [sequence], [0], n_frames, on_cross=kept, **places)
+    take = [range(len(sequence))]
+    decoder.run(cache, [sequence], [0], n_frames, on_cross=kept, take=take)
     # The query before a token is the one that predicts it.
     weights = kept.rows()[0, :, len(prompt) - 1 :]
     deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
@@ -132,12 +128,10 @@ def alignment_times(
     prompt: Sequence[int],
     tokens: Sequence[int],
     n_frames: int,
-    **place: Any,
 ) -> list[tuple[float, float]]:
-    """Return (start, end) of each token in seconds of the window, monotone; place: the `row` and
-    `stream` of `alignment_map`."""
+    """Return (start, end) of each token in seconds of the window, monotone."""
     if not tokens or n_frames == 0:
         return [(0.0, 0.0)] * len(tokens)
-    weights = alignment_map(decoder, cache, heads, prompt, tokens, n_frames, **place)
+    weights = alignment_map(decoder, cache, heads, prompt, tokens, n_frames)
     first = warp(-weights.double().cpu().numpy()) * FRAME_S
     return [(float(first[i]), float(first[i + 1])) for i in range(len(tokens))]

@@ -5,8 +5,8 @@ within a chunk, so one teacher-forced pass over prompt and tokens gives the logi
 position asked for and fills the self-attention cache; each further token is one cached step. Both
 are exact: equal to transformers' full forward pass.
 
-Every cache has a batch axis. Rows may have token counts of their own (shorter rows are padded on
-the right and never read there) but stand at the same number of frames in one pass.
+A cache is one stream's, its rows are hypotheses. Rows may have token counts of their own: shorter
+ones are padded on the right and never read there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import torch
 import torch.nn.functional as F
 
 from streaming_asr.whisper.encoder import (
-    Rows,
     feed_forward,
     merge_heads,
     of_rows,
@@ -28,7 +27,7 @@ from streaming_asr.whisper.encoder import (
     unpack,
 )
 from streaming_asr.whisper.load import Whisper
-from streaming_asr.whisper.positions import KeyPositions, is_contiguous
+from streaming_asr.whisper.positions import KeyPositions
 from streaming_asr.whisper.quantise import is_quantised
 
 OnCross = Callable[[int, torch.Tensor], None]
@@ -36,26 +35,24 @@ OnCross = Callable[[int, torch.Tensor], None]
 
 
 class DecoderCache:
-    """Keys and values of a pool of streams, allocated once.
+    """Keys and values of one stream, allocated once.
 
     keys, values: per layer (rows, heads, max tokens, d / heads);
-    cross_keys, cross_values: per layer (streams, heads, context, d / heads).
+    cross_keys, cross_values: per layer (1, heads, context, d / heads).
     """
 
-    def __init__(self, decoder: Decoder, rows: int = 1, streams: int | None = None) -> None:
+    def __init__(self, decoder: Decoder, rows: int = 1) -> None:
         def allocate(n: int, length: int) -> list[torch.Tensor]:
             shape = (n, decoder.n_heads, length, decoder.head_size)
             return [decoder.embedding.new_empty(shape) for _ in decoder.layers]
 
-        self.rows = rows
-        streams = rows if streams is None else streams
         # One position more than the model has: padding of short rows is dropped there.
         self.keys = allocate(rows, decoder.max_tokens + 1)
         self.values = allocate(rows, decoder.max_tokens + 1)
         for cache in (*self.keys, *self.values):
             cache.zero_()  # a masked position still enters the product, with weight 0
-        self.cross_keys = allocate(streams, decoder.context_frames)
-        self.cross_values = allocate(streams, decoder.context_frames)
+        self.cross_keys = allocate(1, decoder.context_frames)
+        self.cross_values = allocate(1, decoder.context_frames)
 
     def reorder(self, parents: Sequence[int], n_tokens: int) -> None:
         """Let row i take over the first `n_tokens` positions of row parents[i] (beams)."""
@@ -85,17 +82,15 @@ class Decoder:
         self.pad = whisper.eot
 
     @torch.inference_mode()
-    def append_frames(
-        self, cache: DecoderCache, hidden: torch.Tensor, start: int, rows: Rows = slice(None)
-    ) -> None:
-        """Project encoder frames (rows, n, d) that begin at frame `start`, once and for all."""
+    def append_frames(self, cache: DecoderCache, hidden: torch.Tensor, start: int) -> None:
+        """Project encoder frames (1, n, d) that begin at frame `start`, once and for all."""
         stop = start + hidden.shape[1]
         for i, layer in enumerate(self.layers):
             attention = layer.encoder_attn
             keys = split_heads(attention.k_proj(hidden), self.n_heads)
             values = split_heads(attention.v_proj(hidden), self.n_heads)
-            cache.cross_keys[i][rows, :, start:stop] = keys
-            cache.cross_values[i][rows, :, start:stop] = values
+            cache.cross_keys[i][:, :, start:stop] = keys
+            cache.cross_values[i][:, :, start:stop] = values
 
     @torch.inference_mode()
     def run(self, *fed: Any, **options: Any) -> torch.Tensor:
@@ -110,25 +105,20 @@ class Decoder:
         starts: Sequence[int],
         n_frames: int,
         *,
-        rows: Sequence[int] | None = None,
-        stream: int | None = None,
         take: Sequence[Sequence[int]] | None = None,
         on_cross: OnCross | None = None,
         bias: torch.Tensor | None = None,
     ) -> TokenPart:
-        """Return a part of a pass: tokens[r] at positions starts[r].. of each row, the earlier ones
+        """Return a part of a pass: tokens[r] at positions starts[r].. of row r, the earlier ones
         cached, whose hidden states (rows, len(take[0]), d) come out.
 
-        rows: cache rows of the tokens (default 0..len(tokens)-1), each also its stream's row in
-        the cross cache, unless all are hypotheses of one `stream`. take: for each row, indices
-        into tokens[r] whose outputs are wanted (default the last one); shorter lists are filled
-        with their last. on_cross: see `OnCross`. bias: (vocabulary,) on the logits of what follows,
-        in place of `suppressed`.
+        take: for each row, indices into tokens[r] whose outputs are wanted (default the last one);
+        shorter lists are filled with their last. on_cross: see `OnCross`. bias: (vocabulary,) on
+        the logits of what follows, in place of `suppressed`.
         """
         lengths = [len(row) for row in tokens]
         longest = max(lengths)
         device = self.embedding.device
-        rows = list(range(len(tokens))) if rows is None else list(rows)
         take = [[length - 1] for length in lengths] if take is None else take
         n_take = max(len(wanted) for wanted in take)
         # A tensor needs rows of one length; callers read as many as they asked for.
@@ -145,10 +135,10 @@ class Decoder:
             )
         else:
             ids = torch.tensor(tokens, device=device)
-        where = KeyPositions(self.max_tokens, starts, longest, rows, ragged, device)
+        where = KeyPositions(self.max_tokens, starts, longest, ragged, device)
         x = self.embedding[ids] + where.position_embedding(self.positions)
         picks = torch.tensor(take, device=device)
-        return TokenPart(x, cache, where, rows, stream, n_frames, picks, on_cross, bias)
+        return TokenPart(x, cache, where, n_frames, picks, on_cross, bias)
 
     @torch.inference_mode()
     def run_parts(self, parts: Sequence[TokenPart]) -> list[torch.Tensor]:
@@ -231,8 +221,6 @@ class TokenPart:
     """(rows, n, d), embedded."""
     cache: DecoderCache
     where: KeyPositions
-    rows: list[int]
-    stream: int | None
     n_frames: int
     picks: torch.Tensor
     """(rows, wanted) of the n positions."""
@@ -262,31 +250,12 @@ class TokenPart:
         """Attend to the frames in layer i: (rows, heads, n, size) -> (rows, n, d)."""
         if self.on_cross is not None:
             self.on_cross(i, q)
-        rows, n_frames = self.rows, self.n_frames
-        keys, values = self.cache.cross_keys[i], self.cache.cross_values[i]
-        if self.stream is not None:
-            # Hypotheses of one stream share its frames: fold them into the query axis.
-            n_rows, n_heads, n_queries, size = q.shape
-            folded = q.transpose(0, 1).reshape(1, n_heads, n_rows * n_queries, size)
-            own = slice(self.stream, self.stream + 1)
-            h = F.scaled_dot_product_attention(
-                folded, keys[own, :, :n_frames], values[own, :, :n_frames]
-            )
-            h = h.view(n_heads, n_rows, n_queries, size).transpose(0, 1)
-        elif is_contiguous(rows) or q.is_cuda:
-            chosen = slice(rows[0], rows[-1] + 1) if is_contiguous(rows) else rows
-            h = F.scaled_dot_product_attention(
-                q, keys[chosen, :, :n_frames], values[chosen, :, :n_frames]
-            )
-        else:  # row by row: views, where an index would copy all the frames
-            h = torch.cat(
-                [
-                    F.scaled_dot_product_attention(
-                        q[j : j + 1],
-                        keys[row : row + 1, :, :n_frames],
-                        values[row : row + 1, :, :n_frames],
-                    )
-                    for j, row in enumerate(rows)
-                ]
-            )
-        return merge_heads(h)
+        keys, values = (
+            frames[i][:, :, : self.n_frames]
+            for frames in (self.cache.cross_keys, self.cache.cross_values)
+        )
+        # All rows hear the same frames: fold them into the query axis.
+        n_rows, n_heads, n_queries, size = q.shape
+        folded = q.transpose(0, 1).reshape(1, n_heads, n_rows * n_queries, size)
+        h = F.scaled_dot_product_attention(folded, keys, values)
+        return merge_heads(h.view(n_heads, n_rows, n_queries, size).transpose(0, 1))

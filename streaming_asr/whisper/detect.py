@@ -68,10 +68,10 @@ class DetectsLanguage:
         """Return the language code of (n,) samples, of which the model's context is heard."""
         whisper = self.whisper
         n_context = whisper.context_frames * FRAME_SAMPLES
-        cache = DecoderCache(self._decoder, rows=1, streams=1)
+        cache = DecoderCache(self._decoder)
         heard = audio[:n_context]
         alone(window_pass(whisper, self._decoder, cache, heard, recorder), recorder)
         with recorder.part("decode"):
-            out = self._decoder.run(cache, [[whisper.sot]], [0], whisper.context_frames, stream=0)
+            out = self._decoder.run(cache, [[whisper.sot]], [0], whisper.context_frames)
             best = int(self._decoder.log_probs(out, self._bias)[0, -1].argmax())
         return self._names[best]

@@ -1,7 +1,7 @@
 """Whisper's encoder in four forms over the same Hugging Face weights.
 
 `encode_padded`   the offline encoder on exactly its context;
-`encode_short`    the same on fewer frames, nothing padded;
+`encode`          the same on fewer frames, nothing padded, or with a mask;
 `encode_masked`   block-causal over a whole input in one pass (training, tests);
 `StreamingEncoder` block-causal, block by block, keys and values kept: equal to `encode_masked`.
 
@@ -27,8 +27,6 @@ from streaming_asr.whisper.quantise import is_quantised
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Called with a layer's number and the new queries, keys and values (batch, heads, n, d / heads);
 returns what the queries attend to, of the queries' shape."""
-Rows = slice | torch.Tensor
-"""Rows of a pool of streams: a slice (views, no copy) or an index tensor."""
 
 
 def encoder_of(model: Any) -> Any:
@@ -60,15 +58,6 @@ def _convolve(encoder: Any, mel: torch.Tensor, *, at_start: bool) -> torch.Tenso
     if at_start:
         x = F.pad(x, (1, 0))
     return F.gelu(F.conv1d(x, conv2.weight, conv2.bias, stride=2)).transpose(1, 2)
-
-
-def _check_length(n_frames: int, encoder: Any) -> None:
-    context = encoder.embed_positions.weight.shape[0]
-    if n_frames > context:
-        raise UserError(
-            f"{n_frames} encoder frames ({n_frames * 0.02:.2f} s), but this model's context is "
-            f"{context} frames ({context * 0.02:.2f} s); cut the audio into windows"
-        )
 
 
 def pack(parts: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -111,8 +100,8 @@ class Part:
     attend: Attend
 
 
-def encode(model: Any, mel: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Run the encoder with a mask of one's own: (batch, mel frames // 2, d).
+def encode(model: Any, mel: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """Run the encoder on the frames given: (batch, mel frames // 2, d).
 
     mask: bool, (F, F) or (batch, 1, F, F), True where frame i sees frame j; None: all see all.
     """
@@ -123,7 +112,6 @@ def part_of(model: Any, mel: torch.Tensor, mask: torch.Tensor | None = None) -> 
     """Return windows (batch, n_mels, mel frames) as a part of a pass; mask: see `encode`."""
     encoder = encoder_of(model)
     n_frames = mel.shape[-1] // 2
-    _check_length(n_frames, encoder)
     if mel.shape[-1] == 2 * n_frames:  # no frame to the right: the convolution sees zero there
         mel = F.pad(mel, (0, 1))
     x = _convolve(encoder, mel.to(encoder.conv1.weight.dtype), at_start=True)
@@ -171,16 +159,8 @@ def encode_masked(model: Any, mel: torch.Tensor, *, ends: Sequence[int]) -> torc
     context). ends: of the blocks, the last one = F. Any prefix of the result that ends at a block's
     end is what a stream has at that moment. Gradients flow; weights wrapped by peft work.
     """
-    n_frames = mel.shape[-1] // 2
-    if not ends or ends[-1] != n_frames:
-        raise ValueError(f"blocks end at {list(ends)[-3:]}, but mel holds {n_frames} frames")
     mask = mask_from_ends(ends, mel.device) if len(ends) > 1 else None
     return encode(model, mel, mask)
-
-
-def encode_short(model: Any, mel: torch.Tensor) -> torch.Tensor:
-    """Run the bidirectional encoder on the frames given, unpadded: (batch, mel // 2, d)."""
-    return encode(model, mel, None)
 
 
 def encode_padded(model: Any, mel: torch.Tensor) -> torch.Tensor:
@@ -191,44 +171,35 @@ def encode_padded(model: Any, mel: torch.Tensor) -> torch.Tensor:
             f"mel of {mel.shape[-1]} frames where the context is {2 * context}; pad the audio with "
             f"zeros to {context * 320} samples before the features"
         )
-    return encode(model, mel, None)
+    return encode(model, mel)
 
 
 class StreamingEncoder:
-    """Keys and values of a pool of streams, and the pass that appends blocks to them.
+    """Keys and values of a stream, and the pass that appends blocks to them.
 
-    `keys[l]`, `values[l]`: (batch, heads, context, d / heads), allocated once. Rows advance
-    together when they stand at the same position; the caller knows the positions.
+    `keys[l]`, `values[l]`: (1, heads, context, d / heads), allocated once.
     """
 
-    def __init__(self, model: Any, batch: int = 1) -> None:
+    def __init__(self, model: Any) -> None:
         self._model = model
         layers, weight = encoder_of(model).layers, encoder_of(model).embed_positions.weight
         n_heads = layers[0].self_attn.num_heads
         context_frames, d = weight.shape
-        shape = (batch, n_heads, context_frames, d // n_heads)
+        shape = (1, n_heads, context_frames, d // n_heads)
         self.keys = [weight.new_empty(shape) for _ in layers]
         self.values = [weight.new_empty(shape) for _ in layers]
 
     @torch.inference_mode()
-    def part(
-        self, mel: torch.Tensor, start: int, ends: Sequence[int], rows: Rows = slice(None)
-    ) -> Part:
-        """Return frames start..ends[-1] of `rows` in blocks that end at `ends` as a part of a pass,
-        which gives (rows, n, d) and keeps keys and values.
+    def part(self, mel: torch.Tensor, start: int, ends: Sequence[int]) -> Part:
+        """Return frames start..ends[-1] in blocks that end at `ends` as a part of a pass, which
+        gives (1, n, d) and keeps keys and values.
 
-        mel: (rows, n_mels, k), mel frames 2 start - 2 .. 2 ends[-1] (0 .. at the start), so that
+        mel: (1, n_mels, k), mel frames 2 start - 2 .. 2 ends[-1] (0 .. at the start), so that
         nothing is padded but the left edge of the window.
         """
         encoder = encoder_of(self._model)
         stop = ends[-1]
-        _check_length(stop, encoder)
         x = _convolve(encoder, mel.to(encoder.conv1.weight.dtype), at_start=start == 0)
-        if x.shape[1] != stop - start:
-            raise ValueError(
-                f"mel of {mel.shape[-1]} frames gives {x.shape[1]} encoder frames where blocks "
-                f"{start}..{stop} want {stop - start}; hand over mel 2*start-2 .. 2*stop"
-            )
         mask = None
         if len(ends) > 1:
             mask = mask_from_ends([start, *ends] if start else ends, mel.device)[start:]
@@ -236,8 +207,8 @@ class StreamingEncoder:
         def attend(i: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = self.keys[i], self.values[i]
             # Written before they are read: a block sees itself whole.
-            keys[rows, :, start:stop], values[rows, :, start:stop] = k, v
-            keys, values = keys[rows, :, :stop], values[rows, :, :stop]
+            keys[:, :, start:stop], values[:, :, start:stop] = k, v
+            keys, values = keys[:, :, :stop], values[:, :, :stop]
             return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
 
         return Part(x + encoder.embed_positions.weight[start:stop], attend)

@@ -75,7 +75,7 @@ def convert(folder: Path, target: Path) -> None:
     state = {name: torch.from_numpy(np.array(values)) for name, values in tensors(v)}
     vocabulary, width = v[embeddings(v)].shape
     frames = len(state["model.encoder.embed_positions.weight"])
-    ids = _with_timestamps(folder, tokenizer, vocabulary, frames)
+    ids = _tokens(folder, tokenizer, vocabulary)
     eot = ids["<|endoftext|>"]
     ends: dict[str, Any] = {"bos_token_id": eot, "eos_token_id": eot, "pad_token_id": eot}
     ends["decoder_start_token_id"] = ids["<|startoftranscript|>"]
@@ -133,32 +133,20 @@ def _json(file: Path) -> dict[str, Any]:
         raise UserError(f"{file}: not readable as JSON ({error}); copy it again") from error
 
 
-def _with_timestamps(
-    folder: Path, tokenizer: dict[str, Any], vocabulary: int, frames: int
-) -> dict[str, int]:
-    """Return the ids of the added tokens, after adding the timestamps where the tokenizer has none.
-
-    Whisper has one for every frame of 20 ms and one for the window's end. CTranslate2's converter
-    leaves them out of tokenizer.json, since transformers' older tokenizers did not hold them.
-    """
-    added = tokenizer.get("added_tokens") or []
-    ids = {str(token["content"]): int(token["id"]) for token in added}
+def _tokens(folder: Path, tokenizer: dict[str, Any], vocabulary: int) -> dict[str, int]:
+    """Return the ids of the added tokens. Raises UserError where they are not this model's."""
+    ids = {str(token["content"]): int(token["id"]) for token in tokenizer.get("added_tokens") or []}
     wanted = ("<|endoftext|>", "<|startoftranscript|>", "<|startofprev|>", "<|notimestamps|>")
     if lacking := [token for token in wanted if token not in ids]:
         raise UserError(
             f"{folder / 'tokenizer.json'}: no token {lacking[0]}; take the tokenizer.json of a "
             "Whisper with this vocabulary"
         )
-    first = ids["<|notimestamps|>"] + 1
-    count = 0 if "<|0.00|>" in ids or vocabulary == first else frames + 1
-    if max(ids.values()) >= vocabulary or first + count > vocabulary:
+    if max(ids.values()) >= vocabulary:
         raise UserError(
-            f"{folder / 'tokenizer.json'}: {max(first + count, max(ids.values()) + 1)} tokens with "
-            f"the timestamps, but the model has {vocabulary}; take the tokenizer.json of this model"
+            f"{folder / 'tokenizer.json'}: has token {max(ids.values())}, but the model has "
+            f"{vocabulary}; take the tokenizer.json of this model"
         )
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
-    stamps = [{"id": first + i, "content": f"<|{i * 0.02:.2f}|>", **flags} for i in range(count)]
-    tokenizer["added_tokens"] = [*added, *stamps]
     return ids
 
 

@@ -13,19 +13,11 @@ import torch
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 from streaming_asr.models.find import MULTILINGUAL_TOKENS
-from streaming_asr.whisper.attention import loading
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.quantise import check_device, quantise
 from streaming_asr.whisper.tensors import quiet, refuse_not_finite
 from streaming_asr.whisper.words import Detokenizer, refuse_other_than_english
 
-# No Whisper is larger: a damaged config.json would be built for hours, or take all memory.
-LARGEST = {
-    **{"d_model": 2**13, "vocab_size": 2**20, "num_mel_bins": 2**9},
-    **{"encoder_layers": 2**7, "encoder_attention_heads": 2**8, "encoder_ffn_dim": 2**15},
-    **{"decoder_layers": 2**7, "decoder_attention_heads": 2**8, "decoder_ffn_dim": 2**15},
-    **{"max_source_positions": 2**14, "max_target_positions": 2**14},
-}
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 LOADED_AS = {**DTYPES, "int8": torch.float32}
 
@@ -156,7 +148,7 @@ def load_whisper(
     8 bits, the adapter merged before; the output layer, which is the embedding too, in float32.
     Raises UserError where the model or the adapter is missing or of another form.
     """
-    from transformers import AutoTokenizer, WhisperConfig, WhisperForConditionalGeneration
+    from transformers import AutoTokenizer, WhisperForConditionalGeneration
 
     check_one_of(LOADED_AS, dtype=dtype)
     check_device(dtype, device)
@@ -165,12 +157,10 @@ def load_whisper(
     source = locate(path)
     try:
         with quiet():
-            _check_sizes(path, WhisperConfig.from_pretrained(source))
             told: Any = WhisperForConditionalGeneration.from_pretrained(
-                source, dtype=LOADED_AS[dtype], output_loading_info=True, **loading()
+                source, dtype=LOADED_AS[dtype], output_loading_info=True
             )
             model, loaded = told
-            _check_generation(path, model.generation_config, model.config)
             tokenizer = AutoTokenizer.from_pretrained(locate(tokenizer_path or path))
             _add_timestamps(model.config, tokenizer)
             _check_tokenizer(path, model.config, tokenizer)
@@ -193,38 +183,6 @@ def load_whisper(
     if dtype == "int8":
         quantise(model.model.encoder, model.model.decoder)
     return Whisper(model, tokenizer)
-
-
-def _check_sizes(path: str | Path, config: Any) -> None:
-    """Raise UserError where a size is no positive number, or none that a Whisper has."""
-    for name, most in LARGEST.items():
-        value = getattr(config, name)
-        if type(value) is not int or not 0 < value <= most:
-            raise UserError(
-                f"model {str(path)!r}: config.json states {name}={value!r}, which is 1 to {most}; "
-                "take the file from where the model comes from"
-            )
-
-
-def _check_generation(path: str | Path, generation: Any, config: Any) -> None:
-    """Raise UserError where generation_config.json names tokens or heads that are not there."""
-    n_layers, n_heads = config.decoder_layers, config.decoder_attention_heads
-    heads = getattr(generation, "alignment_heads", None) or []
-    known = getattr(generation, "lang_to_id", None) or {}
-    tokens = [*(generation.suppress_tokens or []), *known.values()]
-    for layer, head in heads:
-        if not (layer in range(n_layers) and head in range(n_heads)):
-            raise UserError(
-                f"model {str(path)!r}: alignment_heads of its generation_config.json names head "
-                f"{head} of layer {layer}; it has {n_layers} decoder layers of {n_heads} heads. "
-                "Find them with `python -m experiments.mini.align_heads model=...`"
-            )
-    for token in tokens:
-        if type(token) is not int or not -1 <= token < config.vocab_size:
-            raise UserError(
-                f"model {str(path)!r}: generation_config.json names token {token!r}; it has "
-                f"{config.vocab_size}. Take the file from where the model comes from"
-            )
 
 
 def _check_weights(path: str | Path, model: Any, loaded: Mapping[str, Any]) -> None:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-
-
-def is_contiguous(rows: Sequence[int]) -> bool:
-    """Return whether rows follow one another, so that a slice of a cache is a view of them."""
-    return rows[-1] - rows[0] == len(rows) - 1 and list(rows) == sorted(rows)
 
 
 class KeyPositions:
@@ -22,18 +16,13 @@ class KeyPositions:
         max_tokens: int,
         starts: Sequence[int],
         n_new: int,
-        rows: list[int],
         ragged: bool,
         device: torch.device,
     ) -> None:
         self._ragged = ragged
         self._start = starts[0]
         self._stop = min(max(starts) + n_new, max_tokens)
-        self._rows: Any = (
-            slice(rows[0], rows[-1] + 1)
-            if is_contiguous(rows)
-            else torch.tensor(rows, device=device)
-        )
+        self._n_rows = len(starts)
         self._n_new = n_new
         self._causal = False
         self._mask: torch.Tensor | None = None
@@ -42,7 +31,7 @@ class KeyPositions:
             begin = torch.tensor(starts, device=device)
             # Padding lies behind a row's tokens, or in the one position beyond the model's: unread.
             self._at = (begin[:, None] + offsets).clamp(max=max_tokens)
-            self._row_index = torch.tensor(rows, device=device)[:, None]
+            self._row_index = torch.arange(len(starts), device=device)[:, None]
             self._mask = (torch.arange(self._stop, device=device) <= self._at[..., None])[:, None]
         elif n_new > 1:
             # torch has a faster kernel for a plain triangle than for a mask.
@@ -61,7 +50,7 @@ class KeyPositions:
         if self._ragged:
             cache[self._row_index, :, self._at] = new.transpose(1, 2)
         else:
-            cache[self._rows, :, self._start : self._stop] = new
+            cache[: self._n_rows, :, self._start : self._stop] = new
 
     def narrow(self, picks: torch.Tensor) -> None:
         """Compute from now on only the queries at `picks` (rows, wanted)."""
@@ -73,8 +62,8 @@ class KeyPositions:
     def attend(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(
             q,
-            keys[self._rows, :, : self._stop],
-            values[self._rows, :, : self._stop],
+            keys[: self._n_rows, :, : self._stop],
+            values[: self._n_rows, :, : self._stop],
             attn_mask=self._mask,
             is_causal=self._causal,
         )

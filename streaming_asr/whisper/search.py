@@ -122,7 +122,6 @@ class BeamSearch:
                     feed,
                     [start] * len(feed),
                     n_frames,
-                    stream=0,
                     take=take,
                     on_cross=guide.on_cross,
                     bias=guide.bias,

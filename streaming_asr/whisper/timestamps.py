@@ -8,7 +8,6 @@ those of `ApplyTimestampRules` in decoding.py of OpenAI's whisper.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -55,20 +54,11 @@ class Timestamps(Guide):
             row[:first] = -torch.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Segmented:
-    """Tokens of a window without their timestamps."""
+def segmented(tokens: Sequence[int], first_timestamp: int) -> tuple[list[int], int, int | None]:
+    """Return the indices of the tokens of text, how many of these are in segments that have ended,
+    and the frame at which the last of these ends, None where none has.
 
-    at: list[int]
-    """Indices of the tokens of text."""
-    n_complete: int
-    """How many of these are in segments that have ended."""
-    end: int | None
-    """The frame at which the last of these segments ends; None: none has."""
-
-
-def segmented(tokens: Sequence[int], first_timestamp: int) -> Segmented:
-    """Return the text and the complete segments among `tokens`; a timestamp after text ends one."""
+    A timestamp after text ends a segment."""
     at: list[int] = []
     n_complete, end = 0, None
     for i, token in enumerate(tokens):
@@ -76,4 +66,4 @@ def segmented(tokens: Sequence[int], first_timestamp: int) -> Segmented:
             at.append(i)
         elif len(at) > n_complete:
             n_complete, end = len(at), token - first_timestamp
-    return Segmented(at, n_complete, end)
+    return at, n_complete, end

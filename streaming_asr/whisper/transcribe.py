@@ -92,7 +92,7 @@ class WindowDecoder:
         previous: Sequence[int] = (),
     ) -> Passes[Window]:
         """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens."""
-        cache = DecoderCache(self.decoder, rows=self.search.beam, streams=1)
+        cache = DecoderCache(self.decoder, rows=self.search.beam)
         yield from window_pass(self.whisper, self.decoder, cache, audio, recorder)
         n_frames = self.whisper.context_frames
         return (
@@ -113,7 +113,7 @@ class WindowDecoder:
         first = self.whisper.first_timestamp
         if first is None:
             return (yield from self.decoding(audio, language, recorder))
-        cache = DecoderCache(self.decoder, rows=self.search.beam, streams=1)
+        cache = DecoderCache(self.decoder, rows=self.search.beam)
         yield from window_pass(self.whisper, self.decoder, cache, audio, recorder)
         n_frames = self.whisper.context_frames
         most = min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_frames * FRAME_S))
@@ -121,9 +121,10 @@ class WindowDecoder:
         best = yield from self.search.passes(
             cache, prompt, n_frames, most, recorder, Timestamps(self.whisper), _frames(audio)
         )
-        found = segmented(best.tokens, first)
-        end = found.end if audio.size >= self.limit_samples else None
-        at = found.at if end is None else found.at[: found.n_complete]
+        at, n_complete, end = segmented(best.tokens, first)
+        if audio.size < self.limit_samples:  # the last one
+            end = None
+        at = at if end is None else at[:n_complete]
         tokens, log_probs = [best.tokens[i] for i in at], [best.log_probs[i] for i in at]
         words = self.whisper.detokenizer.words(tokens, language=language)
         # (the text is aligned without its timestamps, as its tokens were taken)
@@ -168,7 +169,6 @@ class WindowDecoder:
             window.prompt,
             window.tokens,
             window.n_frames,
-            stream=0,
         )
         return [(tokens[word.start][0], tokens[word.stop - 1][1]) for word in window.words]
 

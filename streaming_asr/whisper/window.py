@@ -30,11 +30,6 @@ def frames_of(duration_s: float, name: str) -> int:
     return frames
 
 
-def samples_of(duration_s: float, name: str) -> int:
-    """Return the samples in a duration. Raises UserError where it is no whole encoder frames."""
-    return frames_of(duration_s, name) * FRAME_SAMPLES
-
-
 @dataclass(slots=True, kw_only=True)
 class Heard:
     """The base of a method's state of one stream: samples that came, and words given out."""

@@ -16,7 +16,7 @@ from omegaconf import open_dict
 from tiny import noise, tiny_folder
 
 from streaming_asr.align.cache import Cache
-from streaming_asr.align.command import align, parse_shard
+from streaming_asr.align.command import align
 from streaming_asr.align.quality import lines, measure
 from streaming_asr.align.result import Aligned, loud_frames, words_of
 from streaming_asr.align.whisper import TOKEN_FRAMES, WhisperAligner, cut, trim_pauses
@@ -233,22 +233,12 @@ def test_a_killed_call_goes_on_where_it_was(manifest: Path) -> None:
     assert FakeAligner.asked == ["a4", "a5"]
 
 
-def test_shards_share_the_work_and_the_folder(manifest: Path) -> None:
-    one = align(config(manifest, "shard=1/2"), quiet)
-    two = align(config(manifest, "shard=2/2"), quiet)
-    assert sorted(FakeAligner.asked) == [f"a{i}" for i in range(6)]
-    assert (one.n_aligned, two.n_aligned) == (3, 3)
-    FakeAligner.asked.clear()
-    assert align(config(manifest), quiet).n_aligned == 6  # both parts are read
-    assert FakeAligner.asked == []
-
-
 def test_the_last_word_on_an_utterance_is_that_it_was_aligned(tmp_path: Path) -> None:
     said = utterance("u", "yes")
     words = (TimedWord("yes", 0.1, 0.5),)
     for first, second in ((None, words), (words, None)):
         folder = tmp_path / str(first is None)
-        with Cache(folder, {}, 1, 1) as cache:
+        with Cache(folder, {}) as cache:
             cache.write(Aligned(said, first, "no"))
             cache.write(Aligned(said, second, "no"))
             assert cache.results([said]) == [Aligned(said, words, "")]
@@ -266,9 +256,6 @@ def test_other_settings_do_not_mix_with_what_is_there(manifest: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("shard=3/2", "shard=3/2: write the part and their number"),
-        ("shard=2", "shard=2: write the part"),
-        ("shard=8/8", "no utterance is left for it"),
         ("tolerance=100", "tolerance=100: a duration needs a unit"),
         ("dtype=float", "dtype='float': one of"),
         ("out=/proc/nowhere", "/proc/nowhere.*cannot be written.*give out="),
@@ -279,10 +266,6 @@ def test_bad_settings_are_answered_with_a_remedy(
 ) -> None:
     with pytest.raises(UserError, match=message):
         align(config(manifest, override), quiet)
-
-
-def test_a_shard_is_a_part_of_a_number() -> None:
-    assert parse_shard("2/8") == (2, 8)
 
 
 def test_whisper_aligns_a_manifest_end_to_end(manifest: Path) -> None:

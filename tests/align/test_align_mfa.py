@@ -101,7 +101,7 @@ def test_mfa_gets_its_corpus_and_its_textgrids_time_the_written_words(mfa: Path)
         utterance("b/2", "Hello - there.", speaker="A. B/c"),
         utterance("c", "Hello again.", speaker=None),
     ]
-    first, second, third = MfaAligner(jobs=2, options=["--single_speaker"]).align(said)
+    first, second, third = MfaAligner(jobs=2).align(said)
     assert first.words is not None
     assert [w.text for w in first.words] == ["Don't", "feed", "the", "zebra,", "please."]
     step = 0.8 / 6  # don 't feed the <unk> please
@@ -111,7 +111,7 @@ def test_mfa_gets_its_corpus_and_its_textgrids_time_the_written_words(mfa: Path)
     assert [w.text for w in third.words or ()] == ["Hello", "again."]
     given = (mfa.parent / "arguments").read_text().split("\n")
     assert given[0] == "align" and given[-3:-1] == ["english_mfa", "english_mfa"]
-    assert given[given.index("-j") + 1] == "2" and "--single_speaker" in given
+    assert given[given.index("-j") + 1] == "2"
     assert given[given.index("--output_format") + 1] == "long_textgrid"
 
 
@@ -179,7 +179,7 @@ def test_a_broken_mfa_on_path_gives_way_to_one_in_an_environment(
 ) -> None:
     stand_in(tmp_path / "bin", version_status=1)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(UserError, match="is there, but `mfa version` fails"):
+    with pytest.raises(UserError, match="`mfa version` fails"):
         find_mfa("aligner")
     inside = stand_in(tmp_path / "envs" / "aligner")
     conda = (
@@ -193,11 +193,11 @@ def test_a_broken_mfa_on_path_gives_way_to_one_in_an_environment(
     (result,) = MfaAligner(environment="aligner").align([utterance("u", "yes no")])
     assert [w.text for w in result.words or ()] == ["yes", "no"]
     assert inside.is_file() and os.environ["PATH"] == str(tmp_path / "bin")
-    with pytest.raises(UserError, match="conda has no environment 'other'"):
+    with pytest.raises(UserError, match="`conda run -n other mfa version` fails"):
         find_mfa("other")
 
 
 @pytest.mark.parametrize("setting", ["jobs", "batch"])
 def test_bad_settings_are_refused_before_mfa_is_looked_for(setting: str) -> None:
-    with pytest.raises(UserError, match=rf"aligner\.{setting}=0: must be 1 or more"):
+    with pytest.raises(UserError, match=rf"aligner\.{setting}=0: 1 or more"):
         MfaAligner(**{setting: 0})  # type: ignore[arg-type]

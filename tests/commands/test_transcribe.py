@@ -65,7 +65,7 @@ def test_one_good_file_is_its_text_alone_and_status_0(
     [
         (["chunk=1s"], "no recording given"),
         (["{talk}", "chunk=0"], "must be positive"),
-        (["{talk}", "--srt", "--out", "{talk}/x"], "cannot be written to (Not a directory)"),
+        (["{talk}", "--srt", "--out", "{talk}/x"], "cannot be written there (Not a directory)"),
     ],
 )
 def test_what_cannot_run_is_refused_before_weights_load(

@@ -352,7 +352,6 @@ def test_an_alignment_of_another_text_is_refused(
     [
         ("a.TextGrid", "no TextGrid", "not readable as a TextGrid"),
         ("a.ctm", "a 1 0.1", "3 fields; a CTM line"),
-        ("x.alignment.txt", 'a ",YES," "0.1,0.2"', "as many times as words"),
         ("x.jsonl", '{"id": "a", "words": [["yes", 1]]}', "start_s, end_s"),
         ("x.md", "nothing", "no word times in it"),
     ],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,9 @@ NAMES = [first + rest for first in ("T", "B", "R", "M") for rest in ("om", "en",
 
 @pytest.fixture(scope="module")
 def utterances() -> list[Utterance]:
-    return build(compose_raw(["data=voices"]).data).utterances()
+    """The clips, each decoded once for all tests."""
+    found = build(compose_raw(["data=voices"]).data).utterances()
+    return [replace(each, audio=functools.cache(each.audio)) for each in found]
 
 
 def test_there_are_60_clips_ten_of_each_held_out_voice(utterances: list[Utterance]) -> None:

@@ -17,7 +17,6 @@ from streaming_asr.align import auto
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora import Manifest
-from streaming_asr.corpora.manifest import read_manifest, write_manifest
 from streaming_asr.corpora.speechocean762 import Speechocean762, frozen_speakers
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import TimedWord, Utterance
@@ -95,22 +94,22 @@ def test_what_cannot_be_joined_is_refused(
 # -- speechocean762 -------------------------------------------------------------------------
 
 
-def rows() -> Iterator[tuple[str, str, str, str, int, str]]:
-    """(part, id, speaker, text, age, gender) of a tiny speechocean762."""
-    yield "train", "000010011", TRAIN, "we call it bear", 6, "m"
-    yield "train", "000060011", DEV, "the sun is up", 9, "f"
-    yield "test", "000030012", TEST, "mark is going", 6, "m"
-    yield "test", "000030024", TEST, "we call it bear", 6, "m"  # stands in train
-    yield "test", "000440003", OTHER_TEST, "zero three", 31, "f"
-    yield "test", "000020003", "so0002", "nobody looks at it", 31, "f"  # not frozen for test
+def rows() -> Iterator[tuple[str, str, str, str]]:
+    """(part, id, speaker, text) of a tiny speechocean762."""
+    yield "train", "000010011", TRAIN, "we call it bear"
+    yield "train", "000060011", DEV, "the sun is up"
+    yield "test", "000030012", TEST, "mark is going"
+    yield "test", "000030024", TEST, "we call it bear"  # stands in train
+    yield "test", "000440003", OTHER_TEST, "zero three"
+    yield "test", "000020003", "so0002", "nobody looks at it"  # not frozen for test
 
 
 def as_manifests(root: Path) -> Path:
     found: dict[str, list[str]] = {"train": [], "test": []}
-    for part, name, speaker, text, age, gender in rows():
+    for part, name, speaker, text in rows():
         file = sound(root / part / f"{name}.ogg")
         row = {"audio_filepath": f"{part}/{file.name}", "text": text, "speaker": speaker}
-        found[part].append(json.dumps(row | {"age": age, "gender": gender}))
+        found[part].append(json.dumps(row))
     for part, lines in found.items():
         write(root / f"{part}.jsonl", *lines)
     return root
@@ -118,7 +117,7 @@ def as_manifests(root: Path) -> Path:
 
 def as_kaldi(root: Path) -> Path:
     files: dict[tuple[str, str], list[str]] = {}
-    for part, name, speaker, text, age, gender in rows():
+    for part, name, speaker, text in rows():
         number = speaker.removeprefix("so")
         place = f"WAVE/SPEAKER{number}/{name}.WAV"
         (root / place).parent.mkdir(parents=True, exist_ok=True)
@@ -127,8 +126,6 @@ def as_kaldi(root: Path) -> Path:
             ("wav.scp", f"{name}\t{place}"),
             ("text", f"{name}\t{text.upper()}"),
             ("utt2spk", f"{name}\t{number}"),
-            ("spk2age", f"{number}\t{age}"),
-            ("spk2gender", f"{number}\t{gender}"),
         ):
             files.setdefault((part, file), []).append(line)
     for (part, file), lines in files.items():
@@ -140,13 +137,11 @@ def as_datasets(root: Path) -> Path:
     from datasets import Audio, Dataset, DatasetDict
 
     parts: dict[str, dict[str, list[Any]]] = {}
-    for part, name, speaker, text, age, gender in rows():
+    for part, name, speaker, text in rows():
         content = sound(root / f"{name}.wav").read_bytes()
         row = {
             "text": text.upper(),
             "speaker": speaker.removeprefix("so"),
-            "gender": gender,
-            "age": age,
             "audio": {"bytes": content, "path": f"{name}.WAV"},
         }
         for key, value in row.items():
@@ -168,13 +163,13 @@ def test_speechocean762_is_the_same_in_its_three_forms(tmp_path: Path, form: Any
         corpus = build(compose_raw([*overrides, "data.align=none"]).data)
         found = corpus.utterances()
         assert all(u.load().shape == (8000,) and u.language == "en" for u in found)
-        return [(u.id, u.speaker, u.text, u.age, u.gender) for u in found]
+        return [(u.id, u.speaker, u.text) for u in found]
 
-    assert split("train") == [("000010011", TRAIN, "we call it bear", 6, "m")]
-    assert split("dev") == [("000060011", DEV, "the sun is up", 9, "f")]
+    assert split("train") == [("000010011", TRAIN, "we call it bear")]
+    assert split("dev") == [("000060011", DEV, "the sun is up")]
     assert split("test") == [
-        ("000030012", TEST, "mark is going", 6, "m"),
-        ("000440003", OTHER_TEST, "zero three", 31, "f"),
+        ("000030012", TEST, "mark is going"),
+        ("000440003", OTHER_TEST, "zero three"),
     ]
 
 
@@ -206,13 +201,6 @@ def test_the_speakers_of_dev_and_test_are_frozen() -> None:
     speakers = frozen_speakers()
     assert (len(speakers["dev"]), len(speakers["test"])) == (20, 63)
     assert not speakers["dev"] & speakers["test"]
-
-
-def test_age_and_gender_go_through_a_manifest(tmp_path: Path) -> None:
-    path = clips(tmp_path, 1, age=31, gender="f")
-    write_manifest(Manifest(path).utterances(), tmp_path / "again.jsonl")
-    (again,) = read_manifest(tmp_path / "again.jsonl")
-    assert (again.age, again.gender) == (31, "f")
 
 
 # -- word times made on the way -------------------------------------------------------------

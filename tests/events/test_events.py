@@ -40,6 +40,7 @@ def example(utt: str = "u1", n_steps: int = 2) -> UtteranceLog:
             committed=[" Käse,", " 3"],
             partial=[" \u2028odd"],
             words=[[0.1, 0.2, 0.5], [None, None, None]],
+            memory_bytes=7 if k else None,  # logs written before have none
         )
         for k in range(n_steps)
     ]
@@ -104,6 +105,7 @@ def test_every_count_that_is_declared_comes_back_and_no_other(tmp_path: Path) ->
         ("committed", [[], [" a"], [1], None]),
         ("words", [None, [], [[0.1, None, 1]], [[0.1, 0.2]], [[0.1, 0.2, 1e7]]]),
         ("retracted", [0, 1_000_000, 1_000_001, -1]),
+        ("memory_bytes", [None, 0, 10**18, 10**18 + 1, 0.5, -1]),
         ("tokens", [0, 0.5, 10**18, 10**19, -0.5, None]),
     ],
 )
@@ -249,7 +251,7 @@ def test_a_folder_that_cannot_be_made_is_a_user_error(tmp_path: Path) -> None:
         EventWriter(tmp_path / "file" / "events.jsonl", HEADER)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here: Linux has it")
 def test_a_full_disk_is_a_user_error_that_says_so() -> None:
     with pytest.raises(UserError, match="No space left"):
         EventWriter("/dev/full", HEADER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -227,11 +228,12 @@ def test_a_table_is_written_into_another_file_too_where_it_has_a_shorter_form(tm
     def long(output: Path) -> dict[str, str]:
         return {"real": f"all of {output.name}"}
 
-    assert write(given, "About.", own, long, shared="real", short=lambda output: "some") == 0
+    called = partial(write, given, "About.", page=own, blocks=long)
+    assert called(shared="real", short=lambda output: "some") == 0
     assert f"<!-- real:begin -->\nall of {tmp_path.name}\n<!-- real:end -->" in own.read_text()
     assert other.read_text() == "top\n<!-- real:begin -->\nsome\n<!-- real:end -->\nbottom\n"
     with pytest.raises(SystemExit):  # what has no shorter form has no such option
-        write(given, "About.", own, long)
+        called()
 
 
 def test_a_page_without_the_place_of_a_table_is_refused(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_silence_and_nothing_come_back_as_they_are() -> None:
 
 
 def test_an_unknown_kind_of_noise_names_those_there_are() -> None:
-    with pytest.raises(UserError, match="'rain' is unknown; there are: babble, hum, pink, white"):
+    with pytest.raises(UserError, match="noise='rain': one of babble, hum, pink, white"):
         mix(np.ones(10, dtype=np.float32), "rain", 10.0, 0)
 
 

@@ -134,13 +134,6 @@ def test_finance_has_its_own_templates_and_company_names():
     assert len(text.vocabulary("finance") - text.vocabulary()) >= 100
 
 
-def test_unknown_domain_and_held_out_finance_are_refused():
-    with pytest.raises(ValueError, match="'law' is unknown; give 'general' or 'finance'"):
-        text.sentence(random.Random(0), domain="law")
-    with pytest.raises(ValueError, match="finance has no held-out"):
-        text.sentence(random.Random(0), domain="finance", heldout=True)
-
-
 @pytest.mark.parametrize(
     ("voiced", "expected"),
     [

@@ -15,7 +15,7 @@ import streaming_asr
 from experiments.real.dev import people, surroundings
 from experiments.real.packages import AUSTEN, DICKENS
 from experiments.real.readers import readers
-from experiments.real.training_set import as_sentence, main, voices_of, well_aligned
+from experiments.real.training_set import as_sentence, program, voices_of, well_aligned
 from streaming_asr.corpora.shards import read_shards
 from streaming_asr.corpora.speechocean762 import frozen_speakers
 from streaming_asr.utterance import TimedWord, Utterance
@@ -65,7 +65,7 @@ def test_held_out_voices_and_dev_speakers_are_not_trained_on(tmp_path):
     dev_speaker = min(frozen_speakers()["dev"])
     human = clips(tmp_path / "human", "train.jsonl", ["so0001", dev_speaker, dev_speaker])
     given = ["--speech", str(speech), "--speechocean762", str(human)]
-    main([*given, "--out", str(tmp_path / "out")])
+    program([*given, "--out", str(tmp_path / "out")])
     items = read_shards(tmp_path / "out" / "shards")
     assert [item.speaker for item in items] == ["am_adam", "hibari_heart", "so0001"]
     assert items[-1].text == "So it is."
@@ -84,7 +84,7 @@ def test_texts_are_cleaned_and_what_no_model_can_have_said_is_left_out(tmp_path,
     words = [["So", 0.5, 1.0], ["it", 1.0, 1.5], ["is", 1.5, 2.0]]
     times.write_text(json.dumps({"id": "1", "words": words}) + "\n")
     given = ["--speech", str(manifest), "--alignments", str(times)]
-    assert main([*given, "--out", str(tmp_path / "out")]) == 0
+    program([*given, "--out", str(tmp_path / "out")])
     items = read_shards(tmp_path / "out" / "shards")
     assert [item.text for item in items] == ["So it is.", "So it is."]
     assert items[0].words == (("So", 0.5, 1.0), ("it", 1.0, 1.5), ("is.", 1.5, 2.0))

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from experiments.real.voices_set import SOURCES, main
+from experiments.real.voices_set import SOURCES, program
 from streaming_asr.corpora.lists import speaker_hash
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.corpora.obtain import HOST
+from streaming_asr.errors import UserError
 
 CLIENT = "ab" * 64
 
@@ -64,7 +65,7 @@ def hosted(tmp_path, monkeypatch):
 
 def test_git_fetches_each_source_and_each_form_is_read(hosted, tmp_path, capsys):
     out = tmp_path / "out"
-    assert main(["--out", str(out)]) == 0
+    program(["--out", str(out)])
     told = capsys.readouterr().out
     assert "CC BY 4.0" in told and "1 written, 1 have no recording there" in told
     found = {name: read_manifest(out / name / "train.jsonl") for name in SOURCES}
@@ -74,17 +75,16 @@ def test_git_fetches_each_source_and_each_form_is_read(hosted, tmp_path, capsys)
         "librispeech_train_251": [("103-1240-0000", "", "103")],
     }
     assert found["librispeech_train_251"][0].duration_s == 0.5
-    assert main(["--out", str(out)]) == 0  # again: nothing is written
+    program(["--out", str(out)])  # again: nothing is written
     assert "written" not in capsys.readouterr().out
 
 
-def test_where_git_cannot_fetch_one_message_says_what_to_do(tmp_path, monkeypatch, capsys):
+def test_where_git_cannot_fetch_one_message_says_what_to_do(tmp_path, monkeypatch):
     config = tmp_path / "gitconfig"
     config.write_text(f'[url "file://{tmp_path}/nowhere/"]\n    insteadOf = {HOST}\n')
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
-    assert main(["--out", str(tmp_path / "out"), "--only", "common_voice_v1"]) == 2
-    told = capsys.readouterr().err
-    assert "git cannot fetch" in told and "--from FOLDER" in told
+    with pytest.raises(UserError, match=r"git cannot fetch[\s\S]*--from FOLDER"):
+        program(["--out", str(tmp_path / "out"), "--only", "common_voice_v1"])
     assert not (tmp_path / "out" / "common_voice_v1" / "source" / "0").exists()
 
 
@@ -94,7 +94,7 @@ def test_a_folder_gives_the_same_and_speech_without_texts_gets_empty_ones(tmp_pa
     row = {"id": "19-198-0000", "audio_filepath": "audio/19-198-0000.flac", "speaker": "19"}
     (folder / "manifest.jsonl").write_text(json.dumps(row) + "\n")
     given = ["--only", "librispeech_train_251", "--from", str(tmp_path / "speech")]
-    assert main(["--out", str(tmp_path / "out"), *given]) == 0
+    program(["--out", str(tmp_path / "out"), *given])
     (found,) = read_manifest(tmp_path / "out" / "librispeech_train_251" / "train.jsonl")
     assert (found.id, found.text, found.speaker, found.language) == ("19-198-0000", "", "19", "en")
 
@@ -103,11 +103,11 @@ def test_a_folder_gives_the_same_and_speech_without_texts_gets_empty_ones(tmp_pa
     ("content", "wrong"),
     [(None, "correct the folder"), ("[]\n", "line 1"), ('{"text": "so"}\n', "audio_filepath")],
 )
-def test_a_folder_without_a_good_manifest_is_refused(tmp_path, capsys, content, wrong):
+def test_a_folder_without_a_good_manifest_is_refused(tmp_path, content, wrong):
     folder = tmp_path / "common_voice"
     folder.mkdir()
     if content is not None:
         (folder / "train.jsonl").write_text(content)
     given = ["--only", "common_voice", "--from", str(tmp_path)]
-    assert main(["--out", str(tmp_path / "out"), *given]) == 2
-    assert wrong in capsys.readouterr().err
+    with pytest.raises(UserError, match=wrong):
+        program(["--out", str(tmp_path / "out"), *given])

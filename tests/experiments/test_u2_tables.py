@@ -10,7 +10,8 @@ import pytest
 from table_cells import empty_page, row
 from table_cells import figures as numbers
 
-from experiments.u2 import figures, results, tables
+from experiments import svg
+from experiments.u2 import tables
 
 BLOCKS = ("table1", "table2", "table3", "int8", "long")
 METHOD = {"name": "u2", "weights": "/a/any_chunk", "rescore": 6, "dtype": "float32"}
@@ -99,7 +100,7 @@ def test_closing_a_segment_is_averaged_over_all_segments(tmp_path: Path, monkeyp
     logs = [UtteranceLog("a", "", 0, steps=[step(100), step(None)])]
     logs += [UtteranceLog("b", "", 0, steps=[step(400), step(100)])]
     monkeypatch.setattr(
-        results, "read_log", lambda path: {cell / "events.jsonl": Log({}, logs)}[path]
+        tables, "read_log", lambda path: {cell / "events.jsonl": Log({}, logs)}[path]
     )
     table3 = filled(tmp_path)["table3"]
     assert numbers(table3, "12 s")[:3] == [(25.0, 24.0, 27.0), 0.06, 200]
@@ -121,21 +122,18 @@ def test_the_figure_draws_what_was_run(tmp_path: Path, monkeypatch: pytest.Monke
     finished(tmp_path, "real", 25.0, "300ms", name="ufal")
     finished(tmp_path, "real", 15.0, "1s", name="offline")
     drawn = {}
-    monkeypatch.setattr(figures, "save_svg", lambda figure, path, _: drawn.update({path: figure}))
-    assert figures.main(["--output", str(tmp_path), "--out", str(tmp_path / "a.svg")]) == 0
-    (axis,) = drawn.pop(tmp_path / "a.svg").axes
+    monkeypatch.setattr(svg, "save_svg", lambda figure, path, _: drawn.update({path: figure}))
+    assert tables.chunks(tmp_path, tmp_path)
+    (axis,) = drawn.pop(tmp_path / "chunks.svg").axes
     lines = {line.get_label(): line.get_xydata().tolist() for line in axis.lines}
     assert not drawn and set(lines) == {"U2, rescored", "UFAL", "offline"}
     assert lines["U2, rescored"] == [[0.5, 20.0], [1.0, 18.0]]
     assert lines["UFAL"] == [[0.3, 25.0]]
-    assert lines["offline"] == [[ms / 1000, 15.0] for ms in results.CHUNKS_MS]
+    assert lines["offline"] == [[ms / 1000, 15.0] for ms in tables.CHUNKS_MS]
 
 
-def test_without_a_run_there_is_no_figure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert figures.main(["--output", str(tmp_path), "--out", str(tmp_path / "a.svg")]) == 0
-    assert "nothing to draw" in capsys.readouterr().out and not (tmp_path / "a.svg").exists()
+def test_without_a_run_there_is_no_figure(tmp_path: Path) -> None:
+    assert not tables.chunks(tmp_path, tmp_path) and not (tmp_path / "chunks.svg").exists()
 
 
 @pytest.mark.parametrize("block", ["table1", "table2", "table3", "int8", "long"])

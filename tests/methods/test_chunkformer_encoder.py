@@ -18,12 +18,7 @@ from experiments.chunkformer.parity import delay_frames
 from streaming_asr.methods.chunkformer import layers
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.encoder import encoder_flops
-from streaming_asr.methods.chunkformer.endless import (
-    Cache,
-    LookAheadCache,
-    advance,
-    look_ahead,
-)
+from streaming_asr.methods.chunkformer.endless import Cache, advance
 from streaming_asr.methods.chunkformer.layers import n_frames
 
 FIXTURE = FIXTURES / "chunkformer.json"
@@ -172,17 +167,16 @@ def test_what_is_kept_does_not_grow_with_the_recording(network, context) -> None
 
 def stream(encoder, context: Context, whole: list[Tensor], chunk: int) -> list[Tensor]:
     """Chunk by chunk, the streams together while both last."""
-    caches = [LookAheadCache.empty(encoder) for _ in whole]
+    caches = [Cache.empty(encoder) for _ in whole]
     positions, done = encoder.positions(context), [[] for _ in whole]
     for start in range(0, max(map(len, whole)), chunk):
         active = [i for i, part in enumerate(whole) if len(part) > start]
         parts = [whole[i][start : start + context.chunk] for i in active]
-        keep = [min(chunk, len(part)) for part in parts]
-        mine = [caches[i] for i in active]
-        for i, out in zip(
-            active, look_ahead(encoder, context, positions, mine, parts, keep), strict=True
-        ):
-            done[i].append(out)
+        again = [max(0, len(part) - chunk) for part in parts]
+        mine, last = [caches[i] for i in active], [True] * len(active)
+        out = advance(encoder, context, positions, mine, parts, last, again)
+        for i, rows in zip(active, out, strict=True):
+            done[i].append(rows)
     return [torch.cat(parts) for parts in done]
 
 

@@ -18,7 +18,8 @@ from streaming_asr.methods.chunkformer.load import load, save
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save(tmp_path / "net", tiny_network(), TOKENS, STATISTICS)
+    save(tmp_path / "net", tiny_network(), TOKENS)
+    (tmp_path / "net" / "global_cmvn").write_text(json.dumps(STATISTICS))
     return tmp_path / "net"
 
 

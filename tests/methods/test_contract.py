@@ -129,8 +129,19 @@ def test_every_configured_method_keeps_the_contract(method: str, check: CHECK) -
     check(*_configured(method))
 
 
+# What weights can change; the rest is the code's, which the checks above have on mini.
+OF_WEIGHTS = (
+    contract.committed_only_grows,
+    contract.partial_is_empty_at_the_end,
+    contract.step_many_equals_step,
+    contract.no_peeking,
+    contract.empty_silent_and_short_audio,
+    contract.word_times_are_monotone_and_inside_the_audio_heard,
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("check", CHECKS, ids=name)
+@pytest.mark.parametrize("check", OF_WEIGHTS, ids=name)
 @pytest.mark.parametrize(
     ("model", "method"),
     sorted({folder.parts[-3:-1] for folder in WEIGHTS.glob("*/*/any_chunk")}),

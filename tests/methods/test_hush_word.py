@@ -16,7 +16,6 @@ from safetensors.torch import save_file
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
-from experiments.bench.profile import measure, splits
 from streaming_asr.config.build import new_method
 from streaming_asr.corpora import MINI, Mini
 from streaming_asr.errors import UserError
@@ -30,7 +29,7 @@ from streaming_asr.methods.hush_word.padding import (
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.agreement import key
-from streaming_asr.whisper.encoder import encode_padded, encode_parts, encode_short
+from streaming_asr.whisper.encoder import encode, encode_padded, encode_parts
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import load_whisper
@@ -120,7 +119,7 @@ def test_full_is_the_offline_encoder_and_the_others_append_before_the_features(h
         ("zeros", torch.cat([samples, torch.zeros(8000)])),
         ("hush", torch.cat([samples, tail])),
     ):
-        short = encode_short(whisper().model, log_mel(joined[None], 80))
+        short = encode(whisper().model, log_mel(joined[None], 80))
         assert torch.allclose(ours[kind], short, atol=1e-5)
     assert not torch.allclose(ours["zeros"], ours["noise"], atol=1e-3)
 
@@ -307,6 +306,10 @@ def test_pipelined_and_alone_end_alike(pipelined, alone):
         assert texts[0] == texts[1]
 
 
+# The buffer is cut at 3 s, so that rounds are dropped on the way.
+PIPED = contract.Setting(CHUNK, FIRST, noise(5.2, seed=1), noise(1.7, seed=2))
+
+
 @pytest.mark.parametrize(
     "check",
     [
@@ -319,8 +322,7 @@ def test_pipelined_and_alone_end_alike(pipelined, alone):
     ],
 )
 def test_the_pipeline_keeps_the_contract(pipelined, check):
-    """The buffer is cut at 3 s, so that rounds are dropped on the way."""
-    check(pipelined, contract.Setting(CHUNK, FIRST, noise(5.2, seed=1), noise(1.7, seed=2)))
+    check(pipelined, PIPED)
 
 
 # -- bad input ----------------------------------------------------------------------------------
@@ -434,45 +436,8 @@ def test_ten_minutes_in_chunks_keep_no_more_than_the_context():
 
 
 def test_the_bench_compares_equal_frames_and_the_short_encoder_is_cheaper():
-    from experiments.bench import hush as bench
+    from experiments.bench.methods import hush_row
 
-    cost = bench.measure(FOLDER, audio_s=1.0, repeats=1)
-    assert cost.same and (cost.n_frames, cost.n_full) == (75, 200)
-    assert cost.hush_ms > 0 and cost.full_ms > 0
-
-
-# -- the profile --------------------------------------------------------------------------------
-
-
-def test_the_splits_of_the_cores():
-    assert splits(1) == splits(2) == ["none", "1:1"]
-    assert splits(4) == ["none", "1:1", "1:2", "1:3", "2:1", "2:2", "3:1"]
-
-
-def test_the_profile_prints_the_split_of_the_lowest_latency(monkeypatch, capsys):
-    from experiments.bench import profile
-
-    options = [f"model.path={FOLDER}", "method.weights=none", "method.padding=zeros"]
-    latency = {"none": 0.5, "1:1": 0.25, "1:2": 0.75, "2:1": 0.25}
-    monkeypatch.setattr(
-        profile,
-        "measure",
-        lambda overrides, pipeline, n_cores, limit: profile.Measured(
-            pipeline, latency[pipeline], 0.1, 20.0
-        ),
-    )
-    assert profile.main([*options, "--cores", "3"]) == 0
-    assert "best: method.pipeline=1:1" in capsys.readouterr().out
-    assert profile.main([*options, "--limit", "0"]) == 2
-    monkeypatch.setattr(profile, "measure", lambda *_: None)
-    assert profile.main(options) == 2
-    assert "word times" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_setting_is_measured_best_effort():
-    measured = measure(
-        ["method.weights=none", "method.padding=zeros", "method.beam=0"], "none", 1, limit=1
-    )
-    assert measured is not None
-    assert measured.pipeline == "none" and measured.rtf > 0
+    row = hush_row(FOLDER, audio_s=1.0, repeats=1)
+    assert row.same and "75 frames in place of 200 take" in row.verdict
+    assert row.ours_ms > 0 and row.baseline_ms > 0

@@ -179,7 +179,7 @@ def encoded():
 
 
 def search(whisper, windows, window, reference=None, max_tokens=20):
-    cache = DecoderCache(windows.decoder, rows=3, streams=1)
+    cache = DecoderCache(windows.decoder, rows=3)
     cache.cross_keys, cache.cross_values = window.cache.cross_keys, window.cache.cross_values
     steps = Steps()
     followed = None
@@ -238,7 +238,7 @@ def test_following_the_greedy_text_is_greedy_and_mean_beam_fits_the_ratio(encode
     whisper, windows, found = encoded
     greedy_search = BeamSearch(windows.decoder, whisper.eot, 1)
     for window in found.values():
-        cache = DecoderCache(windows.decoder, rows=1, streams=1)
+        cache = DecoderCache(windows.decoder, rows=1)
         cache.cross_keys, cache.cross_values = window.cache.cross_keys, window.cache.cross_values
         passes = greedy_search.passes(cache, window.prompt, whisper.context_frames, 20, Steps())
         greedy = alone(passes, NULL)

@@ -118,12 +118,18 @@ def test_a_stream_that_was_fed_late_says_by_how_much(tmp_path: Path) -> None:
 # -- our own server ---------------------------------------------------------------------------
 
 
+def kept(service: Any) -> UtteranceLog:
+    """What a server has logged; it writes on after its last answer, to its own end."""
+    (log,) = service.root.glob("sess_*/*/events.jsonl")
+    (there,) = read_log(log).utterances
+    return there
+
+
 def test_ours_served_and_ours_simulated_agree_in_text(tmp_path: Path) -> None:
     with served(tmp_path / "served", {"ticker": Ticker(2)}) as service:
         url = service.address.replace("http", "ws") + "/v1/realtime"
         said = heard(tmp_path / "remote", Answered(url, "openai_realtime", {6: 1}, served="ticker"))
-        (log,) = service.root.glob("sess_*/*/events.jsonl")
-        (there,) = read_log(log).utterances
+    there = kept(service)
     with EventWriter(tmp_path / "events.jsonl", {}) as writer:
         simulate(
             Ticker(2),
@@ -149,8 +155,7 @@ def test_at_24_khz_all_that_was_said_arrives(tmp_path: Path) -> None:
     with served(tmp_path / "served", {"ticker": Ticker()}) as service:
         url = service.address.replace("http", "ws") + "/v1/realtime"
         said = heard(tmp_path, remote(url, "openai_realtime", rate=24_000), seconds=0.5)
-        (log,) = service.root.glob("sess_*/*/events.jsonl")
-        (there,) = read_log(log).utterances
+    there = kept(service)
     assert said.status == "ok", said.error
     assert there.duration_samples == said.duration_samples == 8000
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import shutil
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -89,12 +91,11 @@ def test_what_is_carried_does_not_grow_with_the_text():
 
 
 def test_the_bench_compares_decisions_and_takes_the_median_of_both_clocks(monkeypatch):
-    ticks = iter(range(0, 10**9, 1_000_000))  # each reading a millisecond after the one before
-    cost = measure(6, n_heads=2, n_frames=50, context_frames=60, clock_ns=lambda: next(ticks))
-    assert (cost.carried_ms, cost.rebuilt_ms, cost.ratio) == (1.0, 1.0, 1.0)
-    assert cost.equal_decisions
+    ticks = itertools.count(step=1_000_000)  # each reading a millisecond after the one before
+    monkeypatch.setattr(time, "thread_time_ns", lambda: next(ticks))
+    assert measure(6, n_heads=2, n_frames=50, context_frames=60) == (1.0, 1.0, True)
     monkeypatch.setattr(policy_cost, "rebuilt", lambda rows, n_frames: -1)
-    assert not measure(6, n_heads=2, n_frames=50, context_frames=60).equal_decisions
+    assert measure(6, n_heads=2, n_frames=50, context_frames=60) == (1.0, 1.0, False)
 
 
 def test_a_frame_all_rows_look_at_counts_for_less_than_one_that_only_the_last_looks_at():
@@ -494,12 +495,12 @@ def test_by_default_a_detector_that_is_there_is_asked_and_without_one_nothing_is
 
 def test_a_detector_of_another_width_or_form_is_refused(tmp_path):
     published(tmp_path / "base.pt", 512)
-    with pytest.raises(UserError, match="width 512; this one's is 32"):
+    with pytest.raises(UserError, match=r"for a model of width 32 .*512"):
         method(truncation="cif", weights=str(tmp_path / "base.pt"))
     with pytest.raises(UserError, match=r"no detector\.safetensors there; give the folder"):
         method(truncation="cif", weights=str(tmp_path))
     torch.save({"linear1.weight": torch.ones(1, 32), "c": torch.ones(1)}, tmp_path / "two.pt")
-    with pytest.raises(UserError, match="one linear layer is wanted"):
+    with pytest.raises(UserError, match="not one linear layer"):
         method(truncation="cif", weights=str(tmp_path / "two.pt"))
     (tmp_path / "text.pt").write_text("nothing")
     with pytest.raises(UserError, match="is not a plain file of tensors"):
@@ -563,42 +564,20 @@ def test_audio_slides_out_in_whole_frames_and_none_is_lost():
     assert state.window_start == 21 and state.window.size == 9_600 + 100 - FRAME
 
 
-def test_words_whose_audio_has_gone_become_context_and_are_committed_at_the_latest_then():
+def test_words_whose_audio_has_gone_are_forgotten_and_committed_at_the_latest_then():
     state = window(2.0)
     state.slide(32_000, 32_000)
     state.add([1, 2, 103], [-1.0] * 3, [10, 40, 45])  # the third token goes on with the second word
     assert [w.text for w in state.commit(everything=False)] == [" a"]
     state.take_in(np.ones(8_000, np.float32))
     assert state.slide(8_000, 32_000) == []
-    assert (state.tokens, state.context, state.n_committed) == ([2, 103], [[1]], 0)
+    assert (state.tokens, state.n_committed) == ([2, 103], 0)
     state.take_in(np.ones(8_000, np.float32))
     (word,) = state.slide(8_000, 32_000)
     assert (word.text, word.start, word.end) == (" bc", 0.8, pytest.approx(0.92))
-    assert state.tokens == [] and state.context == [[1], [2, 103]]
+    assert state.tokens == []
     state.add([104], [-1.0], [90])  # what follows is a word of its own
     assert [w.text for w in state.commit(everything=True)] == [" d"]
-
-
-def test_context_is_cut_on_the_left_by_whole_words():
-    state = window()
-    state.context = [[1], [2, 103], [3, 104, 105]]
-    assert state.previous(5) == [2, 103, 3, 104, 105]
-    assert state.previous(4) == [3, 104, 105]
-    assert state.previous(9) == [3, 104, 105]
-    assert state.previous(0) == [] and state.context == []
-
-
-def test_the_context_stands_before_the_control_tokens():
-    simul = method(context_tokens=None)
-    state = simul.start()
-    state.context = [[40], [41, 42]]
-    previous = simul._whisper.tokenizer.convert_tokens_to_ids("<|startofprev|>")
-    wanted = [previous, 40, 41, 42, *simul._whisper.prompt()]
-    assert simul._control_tokens(state) == wanted
-    none = method(context_tokens=0)
-    state = none.start()
-    state.context = [[40]]
-    assert none._control_tokens(state) == none._whisper.prompt()
 
 
 def test_a_stream_far_beyond_the_context_stays_in_bounds():
@@ -610,7 +589,7 @@ def test_a_stream_far_beyond_the_context_stays_in_bounds():
         update = simul.step(state, audio[i : i + 16_000], last=i + 16_000 >= len(audio))
         words += update.committed
         assert state.window.size <= 64_000
-        assert len(state.tokens) <= 64 and sum(map(len, state.context)) <= 64 + 32
+        assert len(state.tokens) <= 64
         for word in update.committed:
             assert last_start <= word.start <= word.end <= (i + 16_000) / 16_000
             last_start = word.start
@@ -653,11 +632,6 @@ def test_without_alignment_heads_all_heads_of_the_last_half_are_used(tmp_path):
     assert committed(steps(bare, noise(1.5, seed=1)))
 
 
-def test_alignment_heads_that_the_model_does_not_have_are_refused(tmp_path):
-    with pytest.raises(UserError, match="head 2 of layer 1; it has 2 decoder layers of 2 heads"):
-        method(changed(tmp_path, alignment_heads=[[0, 1], [1, 2]]))
-
-
 def test_a_model_without_timestamp_tokens_gives_the_same_words(tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(FOLDER, folder)
@@ -672,7 +646,7 @@ def test_a_model_without_timestamp_tokens_gives_the_same_words(tmp_path):
 def test_a_multilingual_model_is_told_its_language_and_refuses_others():
     simul = method(str(tiny_folder(multilingual=True)))
     state = simul.start(language="zh")
-    names = simul._whisper.tokenizer.convert_ids_to_tokens(simul._control_tokens(state))
+    names = simul._whisper.tokenizer.convert_ids_to_tokens(simul._whisper.prompt(state.language))
     assert names[:3] == ["<|startoftranscript|>", "<|zh|>", "<|transcribe|>"]
     with pytest.raises(UserError, match="language 'fi': this model knows de, en, zh"):
         simul.start(language="fi")
@@ -711,17 +685,8 @@ def test_of_a_word_that_had_begun_only_the_new_part_is_dropped():
         ({"beam": -2}, "beam=-2"),
         ({"chunk_s": 0.01}, r"chunk_s=0\.01: a positive multiple of 0\.02 s"),
         ({"first_chunk_s": 0.0}, "first_chunk_s=0"),
-        ({"buffer_s": 4.02}, r"buffer_s=4\.02: this model's context is 4 s"),
-        ({"context_tokens": -1}, "context_tokens=-1: 0 or more"),
     ],
 )
 def test_a_setting_out_of_range_is_refused_with_its_rule(options, message):
     with pytest.raises(UserError, match=message):
         method(**options)
-
-
-def test_a_shorter_buffer_holds_less_audio():
-    simul = method(buffer_s=2.0)
-    state = simul.start()
-    simul.step(state, noise(3.0), last=False)
-    assert state.window.size == 32_000 and state.window_start == 50

@@ -67,8 +67,6 @@ def test_words_on_silence_are_anchors_that_want_a_token_and_may_not_have_the_end
 
 NETWORKS = {
     "star": {},
-    "history": {"mask": "history"},
-    "types": {"types": "all"},
     "residual": {"carry": True},
     "cif": {"compressor": "cif"},
     "cnn": {"compressor": "cnn", "rate": 12.0},
@@ -108,7 +106,7 @@ def test_a_stream_equals_one_teacher_forced_pass_over_everything(network, wait_k
     ends = [10, *range(15, n_frames + 5, 5)]
     padded = np.pad(AUDIO, (0, ends[-1] * 320 + 200 - len(AUDIO)))
     with torch.inference_mode():
-        x = built.extractor.whole(torch.from_numpy(padded), ends)[:n_frames]
+        x = built.extractor.windows([torch.from_numpy(padded)], [ends])[0][:n_frames]
         found = built.compressor.compress(x)
         ids = [*state.prompt, *state.tokens]
         n_prompt = len(state.prompt)
@@ -139,10 +137,10 @@ def test_keys_of_anchors_are_appended_and_never_change():
     star, state = method(star_folder()), None
     state = star.start()
     star.step(state, AUDIO[:16_000], last=False)
-    before = [k.rows.clone() for k in state.cache.cross_keys]
+    before = [k.clone() for k in state.cache.cross_keys]
     star.step(state, AUDIO[16_000:], last=True)
     for old, now in zip(before, state.cache.cross_keys, strict=True):
-        assert now.n > old.shape[1] > 2 and torch.equal(now.rows[:, : old.shape[1]], old)
+        assert now.shape[1] > old.shape[1] > 2 and torch.equal(now[:, : old.shape[1]], old)
 
 
 def test_a_window_is_cut_and_the_stream_goes_on_the_same_however_it_arrives():
@@ -212,7 +210,7 @@ def test_the_steps_tell_their_anchors_tokens_and_cache():
     assert plain.sums["decoder_cache_bytes"] == whole.cache.n_bytes
     # What is not of the tokens said is as large as the anchors are many.
     of_anchors = [
-        state.cache.n_bytes - sum(part.n_bytes for part in (*state.cache.keys, *state.cache.values))
+        state.cache.n_bytes - sum(part.nbytes for part in (*state.cache.keys, *state.cache.values))
         for state in (state, whole)
     ]
     assert of_anchors[0] * whole.cache.n_anchors == of_anchors[1] * state.cache.n_anchors > 0

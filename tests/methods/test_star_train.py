@@ -115,18 +115,17 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(recipe, tmp_path):
         {"compressor": "cnn", "rate": 12.0},
         {"compressor": "cif"},
         {"pool": "mean"},
-        {"lookback": False},
         {"stage": "plain"},
         {"stage": "frozen"},
         {"compressor": "star", "rate": 12.0, "select": "top_k"},
-        {"mask": "history", "types": "all", "carry": True, "train_features": True},
+        {"carry": True},
     ],
     ids=str,
 )
 def test_every_compressor_and_option_learns(recipe, options):
     made = recipe(**{"stage": "segmenter", **options})
     batch = made.draw(0, rank=0, world=1, progress=0.0)
-    assert (batch.wait_k is None) == ("rate" in options or options.get("lookback") is False)
+    assert (batch.wait_k is None) == ("rate" in options)
     loss, logs = made.loss(made.model, batch)
     loss.backward()
     if "rate" in options:
@@ -211,7 +210,7 @@ def test_scores_are_shifted_where_that_does_better_on_dev(recipe, tmp_path):
     text = made.whisper.tokenizer(" the quick fox", add_special_tokens=False)
     n_tokens = len(text.input_ids) + 1
     audio = made._filled_up(made.dev[0].load(), [75])
-    scores = network.compressor.segmenter(network.extractor.whole(audio, [30, 45, 60, 75]))
+    scores = network.compressor.segmenter(network.extractor.windows([audio], [[30, 45, 60, 75]])[0])
     assert float(network.compressor.alphas(scores).sum()) == pytest.approx(n_tokens, rel=0.02)
     wers[0.0] = 10.0
     assert made.evaluate()["wer"] == 10.0 and made.shift == 0
@@ -219,9 +218,8 @@ def test_scores_are_shifted_where_that_does_better_on_dev(recipe, tmp_path):
 
 
 def test_audio_heard_as_a_whole_is_encoded_without_the_streams_mask(recipe):
-    assert recipe(rate=12.0).config.mask == "history"
-    assert recipe().config.mask == "compact"
-    assert recipe(rate=12.0, mask="compact").config.mask == "compact"
+    masks = [recipe(rate=rate).network.compressor.encoder.mask for rate in (12.0, None)]
+    assert masks == ["history", "compact"]
 
 
 def test_bad_settings_are_refused(recipe, tmp_path, corpus):

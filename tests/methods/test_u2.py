@@ -19,10 +19,10 @@ from streaming_asr.methods.u2 import U2
 from streaming_asr.methods.u2.ctc import CtcHypothesis, PrefixBeamSearch
 from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
 from streaming_asr.methods.u2.head import embedding_head, save_head
-from streaming_asr.methods.u2.rescoring import Weights, attention_log_probs, rescore
+from streaming_asr.methods.u2.rescoring import attention_log_probs, rescore
 from streaming_asr.methods.u2.tokenizer import Candidate, CtcTokenizer
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import encode_masked, encode_short
+from streaming_asr.whisper.encoder import encode, encode_masked
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 
@@ -103,9 +103,9 @@ def heard(whisper):
     """Encoder frames, a decoder and its cache for six texts about them."""
     mel = log_mel(torch.from_numpy(noise(1.6)), whisper.n_mels)[None]
     with torch.no_grad():
-        hidden = encode_short(whisper.model, mel)
+        hidden = encode(whisper.model, mel)
     decoder = Decoder(whisper)
-    cache = DecoderCache(decoder, rows=6, streams=1)
+    cache = DecoderCache(decoder, rows=6)
     decoder.append_frames(cache, hidden, 0)
     return hidden, decoder, cache
 
@@ -140,7 +140,8 @@ def test_the_weights_decide_between_the_two_scores(whisper, heard) -> None:
     ]
 
     def best(attention: float, ctc: float):
-        return rescore(decoder, cache, prompt, candidates, n, Weights(attention, ctc), NULL)
+        weights = {"attention": attention, "ctc": ctc}
+        return rescore(decoder, cache, prompt, candidates, n, NULL, **weights)
 
     assert best(0.0, 1.0).candidate is candidates[0]
     assert best(1.0, 0.0).candidate is candidates[2]
@@ -156,9 +157,9 @@ def test_a_text_longer_than_the_decoder_is_left_to_the_first_pass(whisper, heard
     long = Candidate((5,) * 64, ((0, 1),) * 64, 0.0)
     short = Candidate((5,) * 60, ((0, 1),) * 60, -50.0)
     arguments = (decoder, cache, whisper.prompt())
-    found = rescore(*arguments, [long, short], hidden.shape[1], Weights(), NULL)
-    assert found.candidate is short
-    assert rescore(*arguments, [long], hidden.shape[1], Weights(), NULL) is None
+    rest, weights = (hidden.shape[1], NULL), {"attention": 1.0, "ctc": 0.5}
+    assert rescore(*arguments, [long, short], *rest, **weights).candidate is short
+    assert rescore(*arguments, [long], *rest, **weights) is None
 
 
 # -- endpoints ----------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ def make_beeper(folder, context_frames):
     audio = audio[: len(audio) // 320 * 320]
     with torch.no_grad():
         mel = log_mel(torch.from_numpy(audio), whisper.n_mels)
-        frames = torch.cat([encode_short(whisper.model, m[None])[0] for m in mel.split(300, 1)])
+        frames = torch.cat([encode(whisper.model, m[None])[0] for m in mel.split(300, 1)])
     labels = torch.full((len(frames),), whisper.eot)
     at = 0.0
     for i in which:
@@ -400,9 +401,7 @@ def test_int8_keeps_the_frames_near_and_the_words_of_the_beeps(beeper) -> None:
     assert small._whisper.model.model.decoder.layers[0].fc1.weight().dtype == torch.qint8
     mel = log_mel(torch.from_numpy(noise(1.0)), 80)[None]
     with torch.inference_mode():
-        a, b = (
-            m._head(encode_short(m._whisper.model, mel)).log_softmax(-1) for m in (whole, small)
-        )
+        a, b = (m._head(encode(m._whisper.model, mel)).log_softmax(-1) for m in (whole, small))
     assert float((a - b).abs().max()) > 0
     assert float((a - b).abs().mean()) < 0.1 * float(a.abs().mean())
     which = [3, 1, 4, 1, 5]

@@ -363,7 +363,7 @@ class Table:
         self.table = {text: torch.tensor(row) for text, row in table.items()}
         self.rows = []
 
-    def run(self, cache, sequences, starts, n_frames, *, stream, take=None):
+    def run(self, cache, sequences, starts, n_frames, *, take=None):
         before = [row[:start] for row, start in zip(self.rows or [[]], starts, strict=True)]
         self.rows = [[*row, *fed] for row, fed in zip(before, sequences, strict=True)]
         take = take or [[0]] * len(sequences)
@@ -481,7 +481,7 @@ def test_the_self_attention_cache_holds_the_tokens_it_says_after_crops(beam):
             ids = torch.tensor(sequence[: hypothesis.filled])
             x = decoder.embedding[ids] + decoder.positions[: len(ids)]
             keys = layer.self_attn.k_proj(layer.self_attn_layer_norm(x))
-            kept = state.pool.decoder.keys[0][row, :, : len(ids)].transpose(0, 1).flatten(1)
+            kept = state.cache.keys[0][row, :, : len(ids)].transpose(0, 1).flatten(1)
             torch.testing.assert_close(kept, keys, atol=1e-5, rtol=0)
     assert n_crops > 2
 
@@ -543,7 +543,7 @@ def test_after_a_cut_the_encoder_equals_one_masked_pass_over_the_kept_frames():
     mel_frames = {}
     for piece, last in feed(audio):
         streaming.step(state, piece, last=last)
-        seen = state.pool.mel[0, :, : state.n_mel]
+        seen = state.mel[:, : state.n_mel]
         for m in range(state.n_mel):
             absolute = 2 * state.window_start + m
             if absolute in mel_frames:
@@ -553,12 +553,12 @@ def test_after_a_cut_the_encoder_equals_one_masked_pass_over_the_kept_frames():
     with torch.inference_mode():
         hidden = encode_masked(
             streaming._whisper.model,
-            state.pool.mel[:1, :, : 2 * state.position + 1],
+            state.mel[None, :, : 2 * state.position + 1],
             ends=state.block_ends,
         )
         attention = streaming._decoder.layers[-1].encoder_attn
         keys = attention.k_proj(hidden)[0]
-    kept = state.pool.decoder.cross_keys[-1][0, :, : state.position].transpose(0, 1).flatten(1)
+    kept = state.cache.cross_keys[-1][0, :, : state.position].transpose(0, 1).flatten(1)
     torch.testing.assert_close(kept, keys, atol=1e-5, rtol=0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from traces import a_step
 
@@ -98,3 +100,18 @@ def test_cost() -> None:
     }
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-3)
     assert (found["headroom"] or 9) < 1
+
+
+@pytest.mark.parametrize(("shown", "on_nonspeech"), [("the cat", 3), ("the cat you", 2)])
+def test_ordinary(shown: str, on_nonspeech: int) -> None:
+    texts = [(1.4, shown), (4.0, "the cat you"), (12.0, "the cat you sat sat sat")]
+    steps = [a_step(a_s, 0.1, text if a_s == 12.0 else "", text) for a_s, text in texts]
+    paused = (*WORDS[:1], TimedWord("cat", 0.7, 1.0), TimedWord("sat", 9.0, 9.2))
+    found = compute([replace(trace(steps, duration_s=12.0), words=paused)])
+    expected = {
+        "words_on_nonspeech_per_min": on_nonspeech / (9.3 / 60),
+        "last_words_invented": 100,
+        "last_words_dropped": 0,
+        "repeated_words_per_100": 200 / 3,
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)

@@ -10,8 +10,7 @@ from report_cells import write_cell, write_three
 
 from streaming_asr.errors import UserError
 from streaming_asr.report import main
-from streaming_asr.report.budget import apart, for_page, parse_budget, verdict
-from streaming_asr.score.compare import compare, read_runs
+from streaming_asr.report.budget import parse_budget, verdict
 from streaming_asr.score.results import read_results
 
 
@@ -23,20 +22,10 @@ def test_the_lowest_wer_within_the_budget_is_named_with_its_runner_up(tmp_path: 
     assert found[1].endswith("2 of 3 runs are within it")
     assert found[2].startswith("  best: ufal 300 ms: WER 3.3 % (95 % interval ")
     assert "  runner-up: whisperrt 100 ms: WER 4.2 %" in found[-1]
-    assert "cannot be told apart: +0.83 points" in found[-1]
-
-
-def test_the_two_are_compared_as_score_compare_does(tmp_path: Path) -> None:
-    root = write_three(tmp_path / "g")
-    cells = {cell.method: cell for cell in read_results(root)}
-    (whole,) = compare(read_runs([str(cells["ufal"].folder), str(cells["whisperrt"].folder)]))
-    wer = whole.differences["wer"]
-    assert wer is not None
-    told = apart([cells["ufal"], cells["whisperrt"]], [(0, 1)])[0, 1]
-    assert f"{wer.value:+.2f} points, 95 % interval {wer.low:+.2f} to {wer.high:+.2f}" in told
-    assert f"p {wer.p_value:.4f}, paired over {whole.clusters}" in told
-    sure = apart([cells["star"], cells["whisperrt"]], [(0, 1)])[0, 1]
-    assert "can be told apart: +4.17 points" in sure
+    assert "cannot be told apart: +0.83 points, 95 % interval " in found[-1]
+    assert found[-1].endswith(
+        "paired over 12 utterances (1 speaker, fewer than 10: too few to draw)"
+    )
 
 
 def test_where_none_reaches_it_the_nearest_is_told_with_what_it_misses(tmp_path: Path) -> None:
@@ -101,14 +90,3 @@ def test_a_metric_that_is_better_high_is_limited_from_below() -> None:
     assert str(limit) == "headroom at least 3"
     (limit,) = parse_budget(["commit_p90=800ms"])
     assert (limit.metric, limit.value) == ("word_latency_committed_p90_ca_s", 0.8)
-
-
-def test_the_page_knows_every_pair_that_a_budget_can_choose(tmp_path: Path) -> None:
-    cells = read_results(write_three(tmp_path / "g"))
-    found = for_page(cells)
-    # By WER star, ufal, whisperrt; star is the slowest, so any limit admits a tail of the order.
-    order = [cells[n].method for n in found["order"]["mini clean"]]
-    assert order == ["star", "ufal", "whisperrt"]
-    s, u, w = found["order"]["mini clean"]
-    assert set(found["pairs"]) == {f"{s},{u}", f"{u},{w}"}
-    assert found["told"][u].startswith("ufal 300 ms: WER 3.3 %")

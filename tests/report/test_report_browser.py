@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Iterator
@@ -10,11 +9,9 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, DRIVER, Browser, browser
-from report_cells import embedded, tone, write_cell, write_grid, write_three, write_unjudged
+from report_cells import embedded, tone, write_cell, write_grid, write_unjudged
 
 from streaming_asr.report import build
-from streaming_asr.report.budget import parse_budget, verdict
-from streaming_asr.score.results import read_results
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,9 +25,6 @@ COLUMN = """const at = [...document.querySelectorAll('#results thead th')].findI
   (th) => th.querySelector(`[data-sort="${arguments[0]}"]`));
 return [...document.querySelectorAll('#results tbody tr')].map((row) => row.cells[at].innerText)"""
 FOCUS = "return document.activeElement.dataset.sort || document.activeElement.id"
-MARKS = """marks:
-- {label: paper, x: 0.7, y: 5, source: Authors, split: mini clean}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +36,8 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("page")
-    (root / "marks.yaml").write_text(MARKS)
     grid = write_grid(root / "grid", tone(root / "a.ogg"))
-    return build(grid, root / "page.html", marks=root / "marks.yaml")
+    return build(grid, root / "page.html")
 
 
 @pytest.fixture(autouse=True)
@@ -144,10 +137,10 @@ def test_playing_goes_to_the_end_and_stops(window: Browser, page: Path) -> None:
 
 def test_the_front_is_drawn_and_what_it_betters_is_grey(window: Browser) -> None:
     counts = """const [figure] = document.querySelectorAll('figure');
-    return ['.front', '.box', '.point', '.beaten', '.paper'].map(
+    return ['.front', '.box', '.point', '.beaten'].map(
       (kind) => figure.querySelectorAll(kind).length)"""
-    front, boxes, points, beaten, marks = window.run(counts)
-    assert (front, boxes, points, marks) == (1, 6, 6, 1)
+    front, boxes, points, beaten = window.run(counts)
+    assert (front, boxes, points) == (1, 6, 6)
     assert 0 < beaten < points
     fills = """const [figure] = document.querySelectorAll('figure');
     return [...figure.querySelectorAll('.point')].map((point) =>
@@ -155,11 +148,6 @@ def test_the_front_is_drawn_and_what_it_betters_is_grey(window: Browser) -> None
     grey = {fill for is_beaten, fill in window.run(fills) if is_beaten}
     coloured = {fill for is_beaten, fill in window.run(fills) if not is_beaten}
     assert len(grey) == 1 and not grey & coloured
-    hollow = "return getComputedStyle(document.querySelector('.paper circle')).fill"
-    assert window.run(hollow) == "none"
-    captions = "return [...document.querySelectorAll('figcaption')].map((each) => each.innerText)"
-    told = [text for text in window.run(captions) if "Hollow: published numbers, Authors." in text]
-    assert len(told) == 1  # beside the data it is for, in its figure
 
 
 def test_light_and_dark_differ_and_are_kept_in_the_address(window: Browser) -> None:
@@ -327,23 +315,3 @@ def test_recordings_without_a_reference_are_drawn_without_errors(
     assert "no reference" in page and "worst" not in page and "tspan>+ " not in page
     assert "Word error rate" not in page and "insertion" not in page
     assert re.findall(r"<ins[^>]*>(\w+)<", page) == ["night", "nine"]
-
-
-def test_the_page_answers_as_the_command_does_and_fades_what_is_outside(
-    window: Browser, tmp_path: Path
-) -> None:
-    root = write_three(tmp_path / "g")
-    cells = read_results(root)
-    late_s = next(
-        cell.metrics["word_latency_committed_p90_ca_s"] for cell in cells if cell.method == "ufal"
-    )
-    moved = """const slider = document.getElementById('budget-commit_p90');
-    slider.value = 1; slider.dispatchEvent(new Event('input'));"""
-    dom = drawn(window, build(root), script=moved)
-    said = html.unescape(re.search(r'id="verdict"[^>]*>(.*?)</div>', dom, re.S)[1])  # type: ignore[index]
-    lines = re.sub(r"</?p>", "", said).split("<br>")
-    limits = parse_budget(["commit_p50=9s", f"commit_p90={late_s:.3f}s", "rtf=9"])
-    told = [line.strip() for line in verdict(cells, limits)[1:]]
-    assert [line for line in told if "crosses the limit" not in line] == lines
-    outside = re.findall(r'<g class="point[^"]*outside"[^>]*data-cell="([^"]*)"', dom)
-    assert set(outside) == {"method=star,chunk=1000ms"}

@@ -1,4 +1,4 @@
-"""The report's figures and tables as files, and the published numbers beside them."""
+"""The report's figures and tables as files."""
 
 from __future__ import annotations
 
@@ -17,15 +17,9 @@ from experiments.figures.draw import add_legend, draw
 from experiments.figures.labels import Label, place_labels
 from experiments.figures.tables import write_table
 from streaming_asr.errors import UserError
-from streaming_asr.report.marks import Mark, read_marks
 from streaming_asr.report.page import page_data
 from streaming_asr.score.front import FRONT, ceiling
 from streaming_asr.score.results import read_results
-
-MARKS = """marks:
-- {label: "small, 300 ms", x: 0.9, y: 5.1, source: "Authors 2025, table I"}
-- {label: "300 ms", x: 300, y: 6.7, source: "Authors 2025, table II", figure: arwer, split: mini x}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +31,16 @@ def test_the_command_draws_figures_and_writes_tables(
     grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "new" / "a=b.svg"
-    files = [out, *(tmp_path / name for name in ("arwer.png", "rtf.pdf", "parts.svg"))]
-    figures = [str(out), *(f"{file.stem}={file}" for file in files[1:])]
+    files = [out, tmp_path / "b.png", tmp_path / "c.pdf"]
     tables = [tmp_path / "t.tex", tmp_path / "t.md"]
-    options = [option for figure in figures for option in ("--figure", figure)]
+    options = [option for file in files for option in ("--figure", str(file))]
     options += [option for table in tables for option in ("--table", str(table))]
     assert main([str(grid), *options]) == 0
     printed = capsys.readouterr().out
     for path in (*files, *tables):
         assert str(path) in printed and path.stat().st_size > 500
     starts = [path.read_bytes()[:5] for path in files]
-    assert starts == [b"<?xml", b"\x89PNG\r", b"%PDF-", b"<?xml"]
+    assert starts == [b"<?xml", b"\x89PNG\r", b"%PDF-"]
 
 
 def test_the_same_results_give_the_same_file(grid: Path, tmp_path: Path) -> None:
@@ -189,10 +182,8 @@ def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
     ("options", "told"),
     [
         (["--figure", "x.gif"], "the suffix is .svg, .png, .pdf"),
-        (["--figure", "cost=x.svg"], "no such figure; there are pareto, arwer, rtf, parts"),
         (["--table", "x.csv"], "the suffix is .md or .tex"),
         (["--table", "x.md", "--metrics", "wr"], "--metrics wr: no such metric"),
-        (["--figure", "x.svg", "--marks", "none.yaml"], "none.yaml: no YAML with a list `marks`"),
     ],
 )
 def test_wrong_wishes_are_refused(
@@ -211,36 +202,5 @@ def test_wrong_wishes_are_refused(
 def test_a_figure_of_numbers_that_no_run_has_is_refused(tmp_path: Path) -> None:
     (tmp_path / "method=star,chunk=300ms").mkdir()
     (tmp_path / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "none"}')
-    with pytest.raises(UserError, match=r"pareto=.*: no run under .* has its numbers"):
+    with pytest.raises(UserError, match=r"--figure .*: no run under .* has its numbers"):
         draw(tmp_path, tmp_path / "x.svg")
-
-
-def test_published_numbers_are_read_where_the_folder_has_them(tmp_path: Path) -> None:
-    write_cell(tmp_path / "method=whisperrt,chunk=300ms")
-    assert read_marks(tmp_path) == page_data(tmp_path)["marks"] == []
-    (tmp_path / "marks.yaml").write_text(MARKS)
-    first, second = read_marks(tmp_path)
-    assert first == Mark("small, 300 ms", 0.9, 5.1, "Authors 2025, table I")
-    assert (second.figure, second.split) == ("arwer", "mini x")
-    assert [mark["label"] for mark in page_data(tmp_path)["marks"]] == ["small, 300 ms", "300 ms"]
-    plain = draw(tmp_path, tmp_path / "with.svg").read_text()
-    (tmp_path / "marks.yaml").unlink()
-    assert len(plain) > len(draw(tmp_path, tmp_path / "without.svg").read_text())
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("[1, 2]", "a list `marks`"),
-        ("marks: [{label: a, x: 1, y: 2}]", "missing required field `source`"),
-        ("marks: [{label: a, x: 1, y: 2, source: b, colour: red}]", "unknown field `colour`"),
-        ("marks: [{label: a, x: 1, y: .nan, source: b}]", "at `.*marks.*y`"),
-        ("marks: [{label: a, x: 1, y: 2, source: b, figure: c}]", "Invalid enum value 'c'"),
-        ("marks: [", "no YAML with a list `marks`"),
-    ],
-)
-def test_wrong_marks_are_refused(text: str, told: str, tmp_path: Path) -> None:
-    path = tmp_path / "m.yaml"
-    path.write_text(text)
-    with pytest.raises(UserError, match=told):
-        read_marks(tmp_path, path)

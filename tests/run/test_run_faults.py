@@ -186,8 +186,9 @@ def test_a_sweep_of_4_cells_killed_20_times_inside_them_gives_the_unbroken_resul
 def test_a_signal_that_stops_a_run_is_named_with_the_way_to_go_on(
     name: str, status: int, tmp_path: Path
 ) -> None:
-    command = arguments(tmp_path)
-    stopped = program(tmp_path, RUN, *command, KILL_AT="17", KILL_BY=name)
+    # Heeded, though the tests themselves may run under nohup.
+    heeded = f"import signal; signal.signal(signal.{name}, signal.SIG_DFL); {RUN}"
+    stopped = program(tmp_path, heeded, *arguments(tmp_path), KILL_AT="17", KILL_BY=name)
     assert stopped.returncode == status
     assert stopped.stderr == f"stopped by {name}; the same command goes on from what is done\n"
     assert "of 5 utterances are done" in stopped.stdout

@@ -103,19 +103,6 @@ def test_an_argument_that_is_no_utf_8_is_refused(capsys: pytest.CaptureFixture[s
     assert "is no UTF-8 text; rename the file" in capsys.readouterr().err
 
 
-def test_a_missing_adapter_is_answered_with_a_command_of_the_users_settings() -> None:
-    from streaming_asr.config.settle import compose
-
-    folder = tiny_folder()
-    model = ["model=whisper", f"model.path={folder}", "model.name=mine"]
-    with pytest.raises(UserError) as refusal:
-        compose(["method=whisperrt", *model, "data=manifest", "data.path=m.jsonl"])
-    asked = f"model=whisper model.path={folder} model.name=mine train_data=<shards> dev_manifest="
-    assert asked in str(refusal.value)
-    with pytest.raises(UserError, match=r"chunk=40ms model=tiny\.en train_data=<shards>"):
-        compose(["experiment=real", "method.weights=40ms"])  # the experiment chooses the model
-
-
 def test_only_mini_has_speech_to_train_on_by_default() -> None:
     from omegaconf import OmegaConf
 

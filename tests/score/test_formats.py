@@ -18,7 +18,8 @@ from streaming_asr.metrics import METRICS, compute, trace
 from streaming_asr.metrics.longform import long_yaal, stream_laal
 from streaming_asr.metrics.table import EVERYTHING, unmeasured
 from streaming_asr.score.command import main
-from streaming_asr.score.formats import FORMATS, nist, simuleval, simulstream, simulstreaming
+from streaming_asr.score.exchange import references
+from streaming_asr.score.formats import FORMATS, simuleval, simulstream
 from streaming_asr.score.formats import whisper_online as lines
 from streaming_asr.score.formats.foreign import ForeignRecording, meet, reference
 from streaming_asr.utterance import Utterance
@@ -51,7 +52,7 @@ def figures(
     streams: list[ForeignRecording], given: list[Utterance] | None
 ) -> dict[str, float | None]:
     imported = meet(streams, given, Path("theirs"))
-    return compute([trace(utterance) for utterance in imported.utterances])
+    return compute([trace(utterance) for utterance in imported])
 
 
 def a_file(folder: Path, name: str, text: str) -> Path:
@@ -61,11 +62,9 @@ def a_file(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", [name for name, each in FORMATS.items() if each.write])
+@pytest.mark.parametrize("name", FORMATS)
 def test_each_format_is_written_to_the_letter(name: str, tmp_path: Path) -> None:
-    write = FORMATS[name].write
-    assert write is not None
-    written = write(the_log(), tmp_path)
+    written = FORMATS[name].write(the_log(), tmp_path)
     expected = {path.stem: path for path in (FIXTURES / "written" / name).iterdir()}
     assert {path.stem for path in written} == expected.keys()
     for path in written:
@@ -114,7 +113,7 @@ def test_simulevals_elapsed_is_taken_apart_into_audio_and_compute(tmp_path: Path
         "source_length": 4000,
     }
     streams, known = simuleval.read(a_file(tmp_path, "instances.log", json.dumps(row) + "\n"))
-    (utterance,) = meet(streams, None, tmp_path).utterances
+    (utterance,) = meet(streams, None, tmp_path)
     assert utterance.utt == "talk 1" and known == {"audio clock", "compute clock", "commits"}
     assert [step.finished_s for step in trace(utterance).steps] == [2.5, 4.0, 5.5, 7.0]
     assert [step.kind for step in utterance.steps] == ["audio", "audio", "audio", "flush"]
@@ -124,7 +123,7 @@ def test_an_instances_log_without_compute_has_no_compute_clock(tmp_path: Path) -
     row = {"prediction": "ab", "delays": [500, 700], "reference": "ab", "source_length": 900}
     streams, known = simuleval.read(a_file(tmp_path, "i.log", json.dumps(row) + "\n"))
     assert known == {"audio clock", "commits"}
-    (utterance,) = meet(streams, None, tmp_path).utterances
+    (utterance,) = meet(streams, None, tmp_path)
     # Latency unit char: two delays for one word.
     assert [step.committed for step in utterance.steps] == [["a"], ["b"], []]
     assert utterance.steps[-1].kind == "flush" and utterance.duration_samples == 14_400
@@ -134,7 +133,7 @@ def test_simulstream_gives_our_figures_for_the_exported_log() -> None:
     log = the_log()
     streams, known = simulstream.read(FIXTURES / "written" / "simulstream" / "metrics.jsonl")
     assert known == EVERYTHING - {"method"}
-    imported = meet(streams, references_of(log), LOG).utterances
+    imported = meet(streams, references_of(log), LOG)
     traces = [trace(utterance) for utterance in imported]
     theirs = parity()["simulstream"]
     assert {t.utt: t.hypothesis for t in traces} == theirs["final_text"]
@@ -203,7 +202,7 @@ def test_a_log_that_went_through_simulstream_keeps_what_was_displayed() -> None:
     log = the_log()
     streams, _ = simulstream.read(FIXTURES / "written" / "simulstream" / "metrics.jsonl")
     ours = [trace(utterance) for utterance in log.utterances]
-    theirs = [trace(u) for u in meet(streams, references_of(log), LOG).utterances]
+    theirs = [trace(u) for u in meet(streams, references_of(log), LOG)]
     for mine, other in zip(ours[:3], theirs[:3], strict=True):  # the fourth failed
         for name in ("audio_s", "compute_s", "finished_s", "displayed"):
             assert [getattr(s, name) for s in mine.steps] == [getattr(s, name) for s in other.steps]
@@ -257,7 +256,7 @@ def test_whisper_onlines_own_lines_are_read(tmp_path: Path) -> None:
     streams, known = lines.read(tmp_path)
     assert known == {"compute clock", "commits"}
     given = [reference("jfk", "And so, my fellow Americans.", 5.0)]
-    (utterance,) = meet(streams, given, tmp_path).utterances
+    (utterance,) = meet(streams, given, tmp_path)
     seen = trace(utterance)
     assert seen.hypothesis == "And so, my fellow Americans."
     assert [step.finished_s for step in seen.steps] == pytest.approx([2.6914399, 6.9145501])
@@ -271,68 +270,19 @@ def test_lines_without_the_words_blank_are_joined_by_one(tmp_path: Path) -> None
     assert [emission.committed for emission in streams[0].emissions] == [(" And", " so"), (" my",)]
 
 
-def test_simulstreamings_lines_are_read_with_their_words(tmp_path: Path) -> None:
-    rows = [
-        {
-            "start": 0.5,
-            "end": 1.2,
-            "text": " And so",
-            "tokens": [400, 370],
-            "words": [
-                {"start": 0.5, "end": 0.5, "text": " And", "tokens": [400]},
-                {"start": 1.2, "end": 1.2, "text": " so", "tokens": [370]},
-            ],
-            "emission_time": 2.4,
-        },
-        {"start": 2.0, "end": 2.1, "text": ",", "words": [], "is_final": True, "emission_time": 3},
-    ]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    streams, known = simulstreaming.read(a_file(tmp_path, "jfk.jsonl", text), comp_unaware=True)
-    assert known == {"audio clock", "commits"}
-    (utterance,) = meet(streams, [reference("jfk", "And so,", 3.0)], tmp_path).utterances
-    assert trace(utterance).hypothesis == "And so,"
-    assert utterance.steps[0].words == [[0.5, 0.5, None], [1.2, 1.2, None]]
-    assert [step.audio_s for step in utterance.steps] == [2.4, 3.0]
-
-
-def test_ctm_gives_back_the_words_and_their_times() -> None:
-    log = the_log()
-    streams, known = nist.read_ctm(FIXTURES / "written" / "ctm" / "hyp.ctm")
-    imported = meet(streams, references_of(log), LOG)
-    assert imported.absent == ["u3", "u4"]  # a CTM cannot say that nothing was said
-    ours = compute([trace(utterance) for utterance in log.utterances])
-    theirs = compute([trace(utterance) for utterance in imported.utterances])
-    assert theirs["wer"] == ours["wer"]
-    assert imported.utterances[0].steps[0].words == [
-        word for step in log.utterances[0].steps for word in step.words or []
-    ]
-    assert {"laal_cu_ms", "word_latency_shown_p50_ca_s", "rtf_total"} <= set(unmeasured(known))
-    assert "wer" not in unmeasured(known)
-
-
-def test_ctm_and_stm_comments_labels_and_confidences_are_understood(tmp_path: Path) -> None:
-    ctm = ";; made by hand\na 1 1.00 0.20 cat NA\na 1 0.50 0.30 the 0.91\n"
-    streams, _ = nist.read_ctm(a_file(tmp_path, "h.ctm", ctm))
-    (emission,) = streams[0].emissions
-    assert emission.committed == (" the", " cat")  # in the order of time
-    assert emission.words == ((0.5, 0.8, 0.91), (1.0, 1.2, None))
+def test_an_stm_gives_references_without_comments_and_labels(tmp_path: Path) -> None:
     stm = (
         ";; made by hand\n"
         "a 1 bob 2.5 4.0 <o,f0,male> sat down\n"
         "a 1 bob 0.0 2.0 <o,f0,male> the cat\n"
         "a 1 bob 2.0 2.5 IGNORE_TIME_SEGMENT_IN_SCORING\n"
     )
-    assert nist.references(a_file(tmp_path, "r.stm", stm)) == [
+    assert references(a_file(tmp_path, "r.stm", stm)) == [
         reference("a", "the cat sat down", 4.0, speaker="bob")
     ]
-    assert nist.read_stm(tmp_path / "r.stm")[0][0].emissions[0].committed[-1] == " down"
-
-
-def test_stm_gives_back_the_references() -> None:
-    read = nist.references(FIXTURES / "written" / "stm" / "ref.stm")
-    assert [(r.id, r.text, r.duration_s, r.speaker) for r in read] == [
-        (u.utt, u.text, u.duration_s, u.speaker) for u in the_log().utterances
-    ]
+    for line, told in (("2.0 1.0 text", "ends at 1.0 s before"), ("0 1 { a / b }", "alternatives")):
+        with pytest.raises(UserError, match=f"line 1: .*{told}"):
+            references(a_file(tmp_path, "r.stm", f"a 1 bob {line}\n"))
 
 
 def test_import_scores_a_rivals_log_and_leaves_null_what_it_does_not_tell(
@@ -359,7 +309,7 @@ def test_import_scores_a_rivals_log_and_leaves_null_what_it_does_not_tell(
     assert line["latency"]["committed_p50_ca_s"] is not None
     # What is there is not overwritten.
     assert main([*command, "--into", str(into)]) == 2
-    assert "holds an events.jsonl already" in capsys.readouterr().err
+    assert "is there already; remove it" in capsys.readouterr().err
     # Scoring it again changes nothing, and what it does not know cannot be exported.
     assert main([str(into)]) == 0
     assert json.loads((into / "metrics.json").read_text(encoding="utf-8"))["metrics"] == metrics
@@ -373,10 +323,18 @@ def test_import_reads_references_from_a_manifest_and_from_an_stm(tmp_path: Path)
     row = {"audio_filepath": "u1.wav", "text": "the cat", "duration": 1.5, "words": words}
     manifest = a_file(tmp_path, "test.jsonl", json.dumps(row) + "\n")
     stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 the cat\n")
-    ctm = a_file(tmp_path, "hyp.ctm", "u1 1 0.1 0.3 the\nu1 1 0.4 0.5 hat\n")
+    said = a_file(tmp_path, "u1.txt", "400 100 400 the\n900 400 900 hat\n")
     for given in (manifest, stm):
         into = tmp_path / given.suffix
-        command = ["import", "ctm", str(ctm), "--manifest", str(given), "--into", str(into)]
+        command = [
+            "import",
+            "whisper_online",
+            str(said),
+            "--manifest",
+            str(given),
+            "--into",
+            str(into),
+        ]
         assert main(command) == 0
         result = json.loads((into / "metrics.json").read_text(encoding="utf-8"))
         assert result["metrics"]["wer"] == 50.0 and result["n_utterances"] == 1
@@ -395,11 +353,11 @@ def test_export_goes_into_another_folder_cell_by_cell(tmp_path: Path) -> None:
 
 def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path: Path) -> None:
     given = [reference("u1", "the cat", 1.0), reference("u2", "the dog", 1.0)]
-    streams, _ = nist.read_ctm(a_file(tmp_path, "h.ctm", "u1 1 0 1 the\nu1 1 0 1 cat\n"))
-    imported = meet(streams, given, tmp_path / "h.ctm")
-    assert [(u.utt, u.status, u.error) for u in imported.utterances] == [
+    streams, _ = lines.read(a_file(tmp_path, "u1.txt", "400 100 400 the\n900 400 900 cat\n"))
+    imported = meet(streams, given, tmp_path / "u1.txt")
+    assert [(u.utt, u.status, u.error) for u in imported] == [
         ("u1", "ok", None),
-        ("u2", "failed", "absent from h.ctm"),
+        ("u2", "failed", "absent from u1.txt"),
     ]
     assert figures(streams, given)["wer"] == 50.0  # two deletions of four words
     with pytest.raises(UserError, match="'u1' is in none of the 1 references"):
@@ -424,11 +382,6 @@ def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path: Path) 
         (simuleval.read, "[1]", "not an object"),
         (simulstream.read, json.dumps(_chunk(1.0, ["a"], [])), "no `metadata` line before it"),
         (lines.read, "INFO loading model", "is not `emission_ms beg_ms end_ms text`"),
-        (simulstreaming.read, '{"text": " a"}', "missing required field `emission_time`"),
-        (nist.read_ctm, "a 1 0.5 word", "4 fields; a CTM line"),
-        (nist.read_ctm, "a 1 x 0.5 word", "no list of numbers"),
-        (nist.read_stm, "a 1 bob 2.0 1.0 text", "ends at 1.0 s before"),
-        (nist.read_stm, "a 1 bob 0 1 the { cat / hat }", "alternatives"),
     ],
 )
 def test_a_damaged_file_is_refused_with_its_line(
@@ -452,11 +405,6 @@ def test_tokens_deleted_that_were_not_shown_are_refused(tmp_path: Path) -> None:
 
 def test_what_a_format_cannot_say_is_refused(tmp_path: Path) -> None:
     step = Step("flush", 16_000, {"wall": 0}, committed=[" a"])
-    timeless = Log({}, [UtteranceLog("u", "a", 16_000, steps=[step])])
-    with pytest.raises(UserError, match="gave no times for 'a'"):
-        nist.write_ctm(timeless, tmp_path)
-    with pytest.raises(UserError, match="holds a blank"):
-        nist.write_stm(Log({}, [UtteranceLog("u 1", "a", 16_000)]), tmp_path)
     batched = Log({}, [UtteranceLog("u", "a", 16_000, batch=4, steps=[step])])
     with pytest.raises(UserError, match="batch=1"):
         simulstream.write(batched, tmp_path)
@@ -475,7 +423,7 @@ def test_a_flag_that_means_nothing_for_a_format_is_refused(
     shutil.copy(LOG, tmp_path)
     assert main(["export", "simuleval", str(tmp_path), "--comp-unaware"]) == 2
     assert "have one meaning" in capsys.readouterr().err
-    assert main(["import", "ctm", str(tmp_path / "none.ctm")]) == 2
+    assert main(["import", "simuleval", str(tmp_path / "none.log")]) == 2
     assert "no such file" in capsys.readouterr().err
 
 
@@ -505,7 +453,6 @@ def test_every_metric_is_measured_by_a_log_that_knows_everything() -> None:
         ),
         ("simuleval", [{"prediction": "a", "delays": [10**400], "source": "u1"}]),
         ("simuleval", [{"prediction": "a", "delays": [1], "reference": {}, "source": "u1"}]),
-        ("simulstreaming", [{"text": "a", "emission_time": 1e300}]),
     ],
 )
 def test_a_failed_import_leaves_nothing_and_the_next_one_goes_through(
@@ -519,17 +466,17 @@ def test_a_failed_import_leaves_nothing_and_the_next_one_goes_through(
     assert main(["import", format_name, str(file), *end]) == 2
     assert capsys.readouterr().err.startswith("error: ")
     assert not into.exists()
-    ctm = a_file(tmp_path, "hyp.ctm", "u1 1 0.1 0.3 the\nu1 1 0.4 0.5 cat\n")
-    assert main(["import", "ctm", str(ctm), *end]) == 0
+    said = a_file(tmp_path, "u1.txt", "400 100 400 the\n900 400 900 cat\n")
+    assert main(["import", "whisper_online", str(said), *end]) == 0
 
 
 def test_the_normaliser_of_an_import_stands_in_its_result(tmp_path: Path) -> None:
-    ctm = a_file(tmp_path, "hyp.ctm", "u1 1 0.1 0.3 twelve\n")
+    said = a_file(tmp_path, "u1.txt", "400 100 400 twelve\n")
     stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 one two\n")
     found = {}
     for kind in ("whisper", "identity"):
         end = ["--manifest", str(stm), "--into", str(tmp_path / kind), "--normaliser", kind]
-        assert main(["import", "ctm", str(ctm), *end]) == 0
+        assert main(["import", "whisper_online", str(said), *end]) == 0
         found[kind] = json.loads((tmp_path / kind / "metrics.json").read_text("utf-8"))
     # Whisper's normaliser makes "12" of both.
     assert [each["metrics"]["wer"] for each in found.values()] == [0.0, 100.0]

@@ -411,7 +411,7 @@ def test_memory_goes_back_once_no_session_has_been_open_for_a_while(
                 send(last, "input_audio_buffer.commit")
                 events(last, "logged")
         until(lambda: open_then)
-        assert open_then == [0] and not service.worker.streams
+        assert set(open_then) == {0} and not service.worker.streams
 
 
 def test_an_abandoned_stream_is_free_without_the_collector(
@@ -473,6 +473,15 @@ def test_a_stop_lets_sessions_end_what_they_have_heard(tmp_path: Path, speech: S
         assert closed.value.rcvd.code == 1001
 
 
+PATIENT = f"""
+import sys
+from streaming_asr.serve import main
+from streaming_asr.serve.service import Service
+Service.drain.__defaults__ = ({HANG_S},)  # a busy machine takes its time
+sys.exit(main())
+"""
+
+
 def test_the_command_serves_until_sigterm_and_ends_well(tmp_path: Path) -> None:
     with socket_module.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -480,7 +489,7 @@ def test_the_command_serves_until_sigterm_and_ends_well(tmp_path: Path) -> None:
     flag, conf, *settings = arguments(tmp_path, "method.wrong_every=0")
     given = [flag, conf, f"port={port}", *(s for s in settings if not s.startswith("data="))]
     server = subprocess.Popen(
-        [sys.executable, "-m", "streaming_asr.serve", *given],
+        [sys.executable, "-c", PATIENT, *given],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
@@ -520,7 +529,7 @@ def _answers(address: str) -> bool:
 
 
 def test_token_and_origin_are_asked_of_every_client(tmp_path: Path) -> None:
-    with served(tmp_path, token="secret", origins=("https://mine.org",)) as service:
+    with served(tmp_path, token="secret", origins="https://mine.org/,https://ours.org") as service:
         for headers, status in (
             ({}, 401),
             ({"Authorization": "Bearer wrong"}, 401),
@@ -548,10 +557,10 @@ def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
     assert (Settings.of(line), line.settings) == (Settings(port=8001), ["chunk=1s"])
     for given, rule in (
         ("host=0.0.0.0", "give token="),
-        ("port=eighty", "whole number above 0"),
-        ("port=70000", "from 1 to 65535"),
-        ("idle_s=-1", "number above 0"),
-        ("keep_audio=1", "true or false"),
+        ("port=eighty", "a whole number"),
+        ("port=70000", "must be 1 to 65535"),
+        ("idle_s=-1", "0.01 or more"),
+        ("keep_audio=perhaps", "keep_audio"),
     ):
         with pytest.raises(UserError, match=rule):
             Settings.of(CommandLine([given]))

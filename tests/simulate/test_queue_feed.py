@@ -13,7 +13,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Log, UtteranceLog, read_log
 from streaming_asr.method import Samples, Update
 from streaming_asr.metrics import compute, traces
-from streaming_asr.score.streams import beside, lags, recordings
+from streaming_asr.score.streams import lags, recordings
 from streaming_asr.simulate import queue, recorder, stepper
 from streaming_asr.simulate.feeds import simulate
 from streaming_asr.simulate.queue import assign
@@ -95,22 +95,6 @@ def test_the_replay_of_single_streams_equals_the_unbatched_run_exactly(
     assert measured == replayed.tolist()
     if n == 7:
         assert max(measured) > 150_000_000  # no step alone takes 75 ms
-
-
-def test_a_run_of_many_streams_stands_beside_its_replay(tmp_path: Path) -> None:
-    alone = run(tmp_path / "alone")
-    for batch in (1, 4):
-        queue = run(tmp_path / f"q{batch}", feed="realtime_queue", streams=4, batch=batch, seed=3)
-        settings = {"feed": "realtime_queue", "streams": 4, "batch": batch, "seed": 3}
-        queue.header["config"] = settings
-        found = beside(alone, queue)
-        assert (found.n, found.together) == (4, batch)
-        assert (found.measured == found.replayed) == (batch == 1)
-    with pytest.raises(UserError, match="takes a run with feed=realtime_queue"):
-        beside(alone, alone)
-    del alone.utterances[0]
-    with pytest.raises(UserError, match="of other utterances"):
-        beside(alone, queue)
 
 
 def test_streams_whose_audio_is_there_share_a_step_and_say_the_same(tmp_path: Path) -> None:

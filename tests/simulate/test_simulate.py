@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fakes
@@ -10,6 +13,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from streaming_asr import machine
 from streaming_asr.chunking import deliveries
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import SCHEMA_FILE
@@ -147,7 +151,10 @@ def test_a_quick_machine_hears_the_same_chunks_from_both_feeds(
         run(tmp_path / feed, Slow(Clock(monkeypatch), 0.01), fakes.utterance(), feed=feed)
         for feed in ("fixed", "best_effort")
     ]
-    assert logs[0].utterances[0].steps == logs[1].utterances[0].steps
+    fixed, best_effort = (
+        [replace(step, memory_bytes=None) for step in log.utterances[0].steps] for log in logs
+    )
+    assert fixed == best_effort
 
 
 def broken_audio() -> Samples:
@@ -408,15 +415,25 @@ def test_the_device_is_waited_for_around_steps_and_parts(tmp_path: Path) -> None
     assert len(waits) == 2 + 2 * 2  # one step, two parts
 
 
-def test_memory_that_a_stream_takes_is_seen(tmp_path: Path) -> None:
+def test_the_memory_of_a_stream_is_what_the_process_holds_more_at_its_peak(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Stated, not measured: a process also gives memory back while a stream runs, when garbage
+    # from before is collected or the system reclaims pages.
+    held = itertools.chain([64 << 20], itertools.repeat(0))
+    now = 500 << 20
+
     class Hungry(fakes.Ticker):
         def step(self, state: fakes.TickerState, audio: Samples, *, last: bool) -> Update:
-            self.kept = np.ones(64 << 20, dtype=np.uint8)  # ones: pages are real once written
+            nonlocal now
+            now = (500 << 20) + next(held)
             return super().step(state, audio, last=last)
 
-    (logged,) = run(tmp_path, Hungry(), fakes.utterance()).utterances
-    assert logged.memory_peak_bytes is not None
-    assert 60 << 20 < logged.memory_peak_bytes < 300 << 20
+    monkeypatch.setattr(machine, "_cuda", lambda: None)
+    monkeypatch.setattr("psutil.Process.memory_info", lambda _: SimpleNamespace(rss=now))
+    log = run(tmp_path, Hungry(), fakes.utterance("a"), fakes.utterance("b"))
+    assert [logged.memory_peak_bytes for logged in log.utterances] == [64 << 20, 0]
+    assert log.utterances[0].steps[0].memory_bytes == 64 << 20
 
 
 def misuse(act: Callable[[StepRecorder], None], message: str) -> None:

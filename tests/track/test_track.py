@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wandb
 from places import HANG_S
 from wandb_server import records, stand_in
 
-import wandb
 from streaming_asr.errors import UserError
 from streaming_asr.track.tracker import TrackerWarning, tracker
 

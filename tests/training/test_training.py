@@ -89,7 +89,7 @@ def test_the_means_of_the_last_steps_are_evaluated_and_kept_also_over_a_restart(
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_a_share_to_average_is_below_one(tmp_path, share):
-    with pytest.raises(UserError, match="from 0 to below 1"):
+    with pytest.raises(UserError, match=r"average=.*: 0 or more, 0\.99 at most"):
         fit(Line(), settings(tmp_path, average=share))
 
 

@@ -34,8 +34,8 @@ def full_log_probs(whisper, hidden, tokens):
     return (logits + whisper.suppressed).log_softmax(-1).float()
 
 
-def encoder_output(n_frames, seed=0, rows=1):
-    made = torch.randn(rows, n_frames, 32, generator=torch.Generator().manual_seed(seed))
+def encoder_output(n_frames, seed=0):
+    made = torch.randn(1, n_frames, 32, generator=torch.Generator().manual_seed(seed))
     return made.double()
 
 
@@ -77,29 +77,25 @@ def test_fewer_frames_in_the_pass_than_in_the_cache_are_a_shorter_audio(whisper,
     assert_close(short, full_log_probs(whisper, hidden[:, :33], tokens)[-1])
 
 
-@pytest.mark.parametrize("rows", [[0, 1, 2], [0, 2], [2, 1]])
-def test_rows_of_different_lengths_equal_rows_alone(whisper, decoder, rows):
-    hidden = encoder_output(50, rows=3)
+def test_rows_of_different_lengths_equal_rows_alone(whisper, decoder):
+    hidden = encoder_output(50)
     cache = DecoderCache(decoder, rows=3)
     decoder.append_frames(cache, hidden, 0)
-    texts = [[40, 41, 42], [43], [44, 45, 46, 47, 48]]
-    tokens = [[*whisper.prompt(), *texts[row]] for row in rows]
+    tokens = [[*whisper.prompt(), *t] for t in ([40, 41, 42], [43], [44, 45, 46, 47, 48])]
     take = [[1, len(t) - 1] for t in tokens]
-    first = decoder.log_probs(decoder.run(cache, tokens, [0] * len(rows), 50, rows=rows, take=take))
-    for i, row in enumerate(rows):
-        expected = full_log_probs(whisper, hidden[row : row + 1], tokens[i])
-        assert_close(first[i], expected[take[i]])
+    first = decoder.log_probs(decoder.run(cache, tokens, [0] * 3, 50, take=take))
+    for i, row in enumerate(tokens):
+        assert_close(first[i], full_log_probs(whisper, hidden, row)[take[i]])
     starts = [len(t) for t in tokens]
     for t in tokens:
         t.append(70)
-    step = decoder.log_probs(decoder.run(cache, [[70]] * len(rows), starts, 50, rows=rows))
-    for i, row in enumerate(rows):
-        expected = full_log_probs(whisper, hidden[row : row + 1], tokens[i])
-        assert_close(step[i, 0], expected[-1])
+    step = decoder.log_probs(decoder.run(cache, [[70]] * 3, starts, 50))
+    for i, row in enumerate(tokens):
+        assert_close(step[i, 0], full_log_probs(whisper, hidden, row)[-1])
 
 
 def test_a_row_at_the_last_position_is_not_overwritten_by_its_neighbours_padding(whisper, decoder):
-    hidden = encoder_output(20, rows=2)
+    hidden = encoder_output(20)
     cache = DecoderCache(decoder, rows=2)
     decoder.append_frames(cache, hidden, 0)
     long = [*whisper.prompt(), *([40, 41] * 31)]
@@ -107,7 +103,7 @@ def test_a_row_at_the_last_position_is_not_overwritten_by_its_neighbours_padding
     decoder.run(cache, [long[:60], long[:60]], [0, 0], 20)
     short = whisper.prompt()
     both = decoder.run(cache, [long[60:], [*short, *[45] * 9]], [60, 0], 20)
-    expected = full_log_probs(whisper, hidden[:1], long)[-1]
+    expected = full_log_probs(whisper, hidden, long)[-1]
     assert_close(decoder.log_probs(both)[0, 0], expected)
     with pytest.raises(ValueError, match="more than 64 tokens"):
         decoder.run(cache, [[40]], [64], 20)
@@ -115,16 +111,16 @@ def test_a_row_at_the_last_position_is_not_overwritten_by_its_neighbours_padding
 
 def test_hypotheses_of_one_stream_share_its_frames(whisper, decoder):
     hidden = encoder_output(50)
-    cache = DecoderCache(decoder, rows=3, streams=1)
+    cache = DecoderCache(decoder, rows=3)
     decoder.append_frames(cache, hidden, 0)
     prompt = whisper.prompt()
     texts = [[*prompt, 40, 41], [*prompt, 42], [*prompt, 43, 44, 45]]
-    first = decoder.log_probs(decoder.run(cache, texts, [0, 0, 0], 50, stream=0))
+    first = decoder.log_probs(decoder.run(cache, texts, [0, 0, 0], 50))
     for i, text in enumerate(texts):
         assert_close(first[i, 0], full_log_probs(whisper, hidden, text)[-1])
     cache.reorder([2, 0, 0], 5)
     texts = [[*texts[2], 50], [*texts[0], 51], [*texts[0], 52]]
-    step = decoder.run(cache, [[50], [51], [52]], [5, 4, 4], 50, stream=0)
+    step = decoder.run(cache, [[50], [51], [52]], [5, 4, 4], 50)
     for i, text in enumerate(texts):
         assert_close(decoder.log_probs(step)[i, 0], full_log_probs(whisper, hidden, text)[-1])
 
@@ -196,23 +192,21 @@ def test_parts_of_a_shared_pass_are_what_each_is_alone(whisper, decoder):
     ]
 
     def caches():
-        made = [DecoderCache(decoder, rows=2, streams=1) for _ in fed]
+        made = [DecoderCache(decoder, rows=2) for _ in fed]
         for i, cache in enumerate(made):
             decoder.append_frames(cache, encoder_output(70, seed=i), 0)
-            decoder.run(cache, [prompt, prompt], [0, 0], 70, stream=0)
+            decoder.run(cache, [prompt, prompt], [0, 0], 70)
         return made
 
     alone = [
-        decoder.run(cache, tokens, starts, n, stream=0, take=take)
+        decoder.run(cache, tokens, starts, n, take=take)
         for cache, (tokens, starts, n, take) in zip(caches(), fed, strict=True)
     ]
     heard = []
 
     def parts():
         return [
-            decoder.part(
-                cache, tokens, starts, n, stream=0, take=take, on_cross=lambda i, q: heard.append(q)
-            )
+            decoder.part(cache, tokens, starts, n, take=take, on_cross=lambda i, q: heard.append(q))
             for cache, (tokens, starts, n, take) in zip(caches(), fed, strict=True)
         ]
 

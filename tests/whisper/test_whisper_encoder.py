@@ -14,7 +14,6 @@ from streaming_asr.whisper.encoder import (
     encode_masked,
     encode_padded,
     encode_parts,
-    encode_short,
     of_rows,
     part_of,
 )
@@ -54,8 +53,6 @@ def test_blocks_cover_the_frames_and_the_last_may_be_short():
     assert block_ends(30, 15, 30) == [30]
     assert block_ends(7, 15, 30) == [7]
     assert block_ends(0, 15, 30) == []
-    with pytest.raises(UserError, match="at least one frame"):
-        block_ends(10, 0, 5)
 
 
 def test_padded_encoding_equals_transformers(whisper):
@@ -73,10 +70,10 @@ def test_one_block_over_the_context_equals_transformers(whisper):
     torch.testing.assert_close(masked, expected, atol=1e-5, rtol=0)
 
 
-def append(encoder, mel, start, ends, rows=slice(None)):
+def append(encoder, mel, start, ends):
     """The frames of a pass over one part."""
     with torch.inference_mode():
-        return encode_parts(encoder._model, [encoder.part(mel, start, ends, rows)])[0]
+        return encode_parts(encoder._model, [encoder.part(mel, start, ends)])[0]
 
 
 @pytest.mark.parametrize(("chunk", "first"), [(2, 30), (15, 30), (5, 5), (7, 11)])
@@ -119,24 +116,13 @@ def test_several_blocks_in_one_append_equal_one_append_each(whisper):
     torch.testing.assert_close(torch.cat(hidden, 1), one_shot, atol=1e-5, rtol=0)
 
 
-def test_rows_of_a_pool_equal_streams_of_their_own(whisper):
-    mel = torch.randn(3, whisper.n_mels, 61)
-    pool = StreamingEncoder(whisper.model, batch=3)
-    append(pool, mel[..., :41], 0, [20])
-    rows = torch.tensor([0, 2])
-    pooled = append(pool, mel[rows][..., 38:], 20, [30], rows)
-    with torch.inference_mode():
-        alone = encode_masked(whisper.model, mel, ends=[20, 30])
-    torch.testing.assert_close(pooled, alone[rows, 20:], atol=1e-5, rtol=0)
-
-
 def test_the_future_does_not_reach_a_finished_block(whisper):
     mel = torch.randn(1, whisper.n_mels, 81)
     other = mel.clone()
     other[..., 2 * 20 + 1 :] += 1.0
     with torch.inference_mode():
         a, b = (encode_masked(whisper.model, m, ends=[20, 30, 40]) for m in (mel, other))
-        short_a, short_b = (encode_short(whisper.model, m) for m in (mel, other))
+        short_a, short_b = (encode(whisper.model, m) for m in (mel, other))
     assert torch.equal(a[:, :20], b[:, :20])
     assert not torch.allclose(a[:, 20:], b[:, 20:])
     assert not torch.allclose(short_a[:, :20], short_b[:, :20])
@@ -151,8 +137,6 @@ def test_gradients_flow_through_the_masked_encoder():
 def test_a_wrong_length_names_the_remedy(whisper):
     with pytest.raises(UserError, match="pad the audio"):
         encode_padded(whisper.model, torch.zeros(1, 80, 100))
-    with pytest.raises(UserError, match=r"201 encoder frames.*windows"):
-        encode_short(whisper.model, torch.zeros(1, 80, 402))
 
 
 def test_counted_flops_equal_torchs_counter(whisper):
@@ -165,7 +149,7 @@ def test_counted_flops_equal_torchs_counter(whisper):
         torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
         FlopCounterMode(display=False) as one_shot,
     ):
-        encode_short(whisper.model, mel)
+        encode(whisper.model, mel)
     assert one_shot.get_total_flops() > 0
     assert one_shot.get_total_flops() == pytest.approx(encoder_flops(config, 50), rel=0.02)
     streaming = StreamingEncoder(whisper.model)
@@ -188,7 +172,7 @@ def test_windows_and_blocks_of_a_shared_pass_are_what_each_is_alone(whisper):
     expected = [
         encode(whisper.model, mels[0], mask),
         append(alone, first, 0, [20, 30]),
-        *(encode_short(whisper.model, mel) for mel in mels[1:]),
+        *(encode(whisper.model, mel) for mel in mels[1:]),
         append(alone, then, 30, [45]),
     ]
     got = encode_parts(

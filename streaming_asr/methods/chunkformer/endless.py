@@ -1,15 +1,13 @@
 """Encoding as the audio comes in, with caches between the windows (II-A of the paper).
 
-Two ways to have right context:
-
 `advance` is the masked batch in instalments, and equals it: a layer keeps frames back until the
 frames to their right are there, so every frame is computed once in every layer, where the paper's
 scheme computes the frames past each window's end again. The output lags behind the input by what
 equation 5 counts. Memory depends on the context and the window, not on the recording.
 
-`look_ahead` computes a chunk with a fixed number of frames past its end, the same in all layers,
-and keeps the chunk. It answers sooner, and the last layers see less than in training. Without
-right context both are the same.
+A stream has a fixed look-ahead instead, the same in all layers: its frames are part of the chunk
+and come `again` with the next one. It answers sooner, and the last layers see less than in
+training. Without right context both are the same.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from streaming_asr.methods.chunkformer.context import (
     Context,
     Span,
     Table,
-    Tables,
     rows_of,
     table,
 )
@@ -62,6 +59,16 @@ class LayerCache:
     heard: Held  # frames that have attended, not yet convolved
     gated: Held
 
+    def settle(self, left: int, again: int) -> None:
+        """Forget the `again` newest frames, which come once more, and what no later frame needs."""
+        for queue, kept, back in (
+            (self.waiting, self.keys_values, left),
+            (self.heard, self.gated, SIDE),
+        ):
+            queue.first -= again
+            kept.rows = kept.rows[: len(kept.rows) - again]
+            kept.drop_before(queue.first - back)
+
 
 @dataclass(slots=True)
 class Cache:
@@ -88,12 +95,16 @@ def advance(
     caches: Sequence[Cache],
     frames: Sequence[Tensor],
     last: Sequence[bool],
+    again: Sequence[int] | None = None,
 ) -> list[Tensor]:
     """Take in new subsampled frames of each audio, (n_i, d), n_i >= 0; return the encoded ones that
     are complete.
 
     All that is given out is equal to `encoder(...)` of the whole audio. last: which audios end.
+    again: look-aheads, so many of each audio's newest frames, which come once more; for these the
+    context has the look-ahead in its chunk and no right side, and `last` is set.
     """
+    again = again or [0] * len(frames)
     # What one layer gives out is the next one's input; a layer may hold all of it back.
     new = list(frames)
     for number, (layer, position) in enumerate(zip(encoder.layers, positions, strict=True)):
@@ -111,7 +122,10 @@ def advance(
             one.heard.append(x)
             one.gated.append(rows)
         new = _convolve(layer, context, held, last)
-    return list(encoder.after_norm(torch.cat(new)).split([len(rows) for rows in new]))
+        for one, n in zip(held, again, strict=True):
+            one.settle(context.left, n)
+    done = encoder.after_norm(torch.cat(new)).split([len(rows) for rows in new])
+    return [rows[: len(rows) - n] for rows, n in zip(done, again, strict=True)]
 
 
 def _attend(
@@ -131,8 +145,6 @@ def _attend(
         x = layer.attend(x, ready.queries, rows_of(ready.queries), rows, keys, positions)
     for one, end in zip(held, ready.ends, strict=True):
         one.waiting.drop_before(end)
-        # The next chunk begins at `end` and looks back `left` frames.
-        one.keys_values.drop_before(end - left)
     return list(x.split(ready.lengths))
 
 
@@ -149,7 +161,6 @@ def _convolve(
         x = layer.leave(x, rows, taps, rows_of(ready.queries))
     for one, end in zip(held, ready.ends, strict=True):
         one.heard.drop_before(end)
-        one.gated.drop_before(end - SIDE)
     return list(x.split(ready.lengths))
 
 
@@ -187,80 +198,3 @@ def _spans(
         spans.append(Span(base, one.first, one.first + n, begins))
         base += n
     return spans
-
-
-@dataclass(slots=True)
-class LookAheadCache:
-    """Keys, values and gated frames of each layer, up to frame `stop` of one stream."""
-
-    keys_values: list[Tensor]  # (at most left, 2 d) each
-    gated: list[Tensor]  # (at most 7, d) each
-    stop: int = 0
-
-    @staticmethod
-    def empty(encoder: Encoder) -> LookAheadCache:
-        none, n = encoder.after_norm.weight.new_zeros, len(encoder.encoders)
-        return LookAheadCache([none(0, 2 * encoder.d)] * n, [none(0, encoder.d)] * n)
-
-
-@torch.inference_mode()
-def look_ahead(
-    encoder: Encoder,
-    context: Context,
-    positions: Sequence[Tensor],
-    caches: Sequence[LookAheadCache],
-    frames: Sequence[Tensor],
-    keep: Sequence[int],
-) -> list[Tensor]:
-    """Encode one chunk of each stream, (n_i, d) with its look-ahead, n_i >= 1, to (keep_i, d).
-
-    context: chunk is that of chunk and look-ahead together, right is 0. Streams may be at different
-    places and their chunks of different lengths.
-    """
-    lengths = [len(part) for part in frames]
-    x = torch.cat(list(frames))
-    tables = _look_ahead_tables(context, caches, lengths, x.device)
-    for number, (layer, position) in enumerate(zip(encoder.layers, positions, strict=True)):
-        x, new = layer.enter(x)
-        kv = [
-            torch.cat([c.keys_values[number], part])
-            for c, part in zip(caches, new.split(lengths), strict=True)
-        ]
-        x = layer.attend(x, tables.queries, tables.rows, torch.cat(kv), tables.keys, position)
-        gated = [
-            torch.cat([c.gated[number], part])
-            for c, part in zip(caches, layer.gate(x).split(lengths), strict=True)
-        ]
-        x = layer.leave(x, torch.cat(gated), tables.taps, tables.rows)
-        for cache, k, g, n, kept in zip(caches, kv, gated, lengths, keep, strict=True):
-            # Look-ahead frames are computed again with the next chunk, as part of it.
-            k, g = k[: len(k) - n + kept], g[: len(g) - n + kept]
-            cache.keys_values[number] = k[max(0, len(k) - context.left) :]
-            cache.gated[number] = g[-SIDE:]
-    for cache, kept in zip(caches, keep, strict=True):
-        cache.stop += kept
-    done = encoder.after_norm(x).split(lengths)
-    return [part[:kept] for part, kept in zip(done, keep, strict=True)]
-
-
-def _look_ahead_tables(
-    context: Context,
-    caches: Sequence[LookAheadCache],
-    lengths: Sequence[int],
-    device: torch.device,
-) -> Tables:
-    def windows(cached: Sequence[int], left: int, right: int) -> Table:
-        spans, base = [], 0
-        for cache, n_cached, n in zip(caches, cached, lengths, strict=True):
-            start = cache.stop
-            spans.append(Span(base, start - n_cached, start + n, range(start, start + 1)))
-            base += n_cached + n
-        return table(spans, left, context.chunk, right, seen=0, device=device)
-
-    queries = windows([0] * len(caches), 0, 0)
-    return Tables(
-        queries,
-        rows_of(queries),
-        windows([len(c.keys_values[0]) for c in caches], context.left, 0),
-        windows([len(c.gated[0]) for c in caches], SIDE, SIDE),
-    )

@@ -3,13 +3,13 @@
 config.yaml             sizes, in the names of the package's first or second generation
 pytorch_model.bin       (or .pt, .ckpt: the first that is there) the state dict
 vocab.txt               one line a token: "token id"; blank is 0
-global_cmvn             JSON {mean_stat, var_stat, frame_num}: sums over the training frames
+global_cmvn             JSON {mean_stat, var_stat, frame_num}: sums over the training frames, read
+                        where the state dict has no mean and deviation of them
 """
 
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ import yaml
 from streaming_asr.errors import UserError
 from streaming_asr.methods.chunkformer.context import KERNEL
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
-from streaming_asr.whisper.tensors import refuse_not_finite
+from streaming_asr.whisper.tensors import load_pickled, refuse_not_finite
 
 WEIGHTS = ("pytorch_model.bin", "pytorch_model.pt", "pytorch_model.ckpt")
 TRAIN = "python -m streaming_asr.train method=chunkformer entry=any_chunk"
@@ -40,15 +40,6 @@ KNOWN: dict[str, set[Any]] = {
     "normalize_before": {True},
     "causal": {False},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """Sums over training frames, (n_mels,) each, as `global_cmvn` has them."""
-
-    mean_stat: Sequence[float]
-    var_stat: Sequence[float]
-    frame_num: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +82,7 @@ def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32") -> 
     return Loaded(network, tokens)
 
 
-def save(
-    folder: Path, network: Network, tokens: Sequence[str], statistics: Statistics | None
-) -> None:
+def save(folder: Path, network: Network, tokens: Sequence[str]) -> None:
     """Write a folder that `load` reads; weights at 16 bits, the features' statistics exact."""
     folder.mkdir(parents=True, exist_ok=True)
     shape = network.shape
@@ -118,13 +107,6 @@ def save(
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     lines = [f"{token} {i}\n" for i, token in enumerate(tokens)]
     (folder / "vocab.txt").write_text("".join(lines), encoding="utf-8")
-    if statistics is not None:
-        row = {
-            "mean_stat": [round(float(v), 4) for v in statistics.mean_stat],
-            "var_stat": [round(float(v), 4) for v in statistics.var_stat],
-            "frame_num": statistics.frame_num,
-        }
-        (folder / "global_cmvn").write_text(json.dumps(row) + "\n", encoding="utf-8")
     state = {
         name: value if "global_cmvn" in name else value.half()
         for name, value in network.state_dict().items()
@@ -152,11 +134,14 @@ def read_vocabulary(path: Path) -> list[str]:
     return [tokens[i] for i in ids]
 
 
-def normalisation(statistics: Statistics) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean and the inverse standard deviation, (n_mels,) each."""
-    mean = torch.tensor(statistics.mean_stat, dtype=torch.float64) / statistics.frame_num
-    square = torch.tensor(statistics.var_stat, dtype=torch.float64) / statistics.frame_num
-    return mean.float(), (square - mean.square()).clamp_min(1e-20).rsqrt().float()
+def normalisation(
+    sums: torch.Tensor, squares: torch.Tensor, n: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the mean and the inverse standard deviation, (n_mels,) each, of n frames whose values
+    and squares sum up to (n_mels,) float64 each.
+    """
+    mean = sums / n
+    return mean.float(), (squares / n - mean.square()).clamp_min(1e-20).rsqrt().float()
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -197,10 +182,7 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
         raise UserError(f"{folder}: none of {', '.join(WEIGHTS)} in it; a checkpoint has one")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise UserError(f"{path}: not readable as weights ({error}); download it again") from error
+    state = load_pickled(path, str(path))
     refuse_not_finite(path, state.items())
     weights = {str(name).removeprefix("model."): value for name, value in state.items()}
     for name in ("ctc.ctc_lo.weight", "ctc.ctc_lo.bias"):  # an alias of older checkpoints
@@ -212,7 +194,7 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 def _fill(network: Network, weights: Mapping[str, torch.Tensor], folder: Path) -> None:
     cmvn = network.encoder.global_cmvn
     if "encoder.global_cmvn.mean" not in weights and (folder / "global_cmvn").is_file():
-        cmvn.mean, cmvn.istd = normalisation(_statistics(folder / "global_cmvn"))
+        cmvn.mean, cmvn.istd = _statistics(folder / "global_cmvn")
     own = network.state_dict()
     # Without statistics the features are taken as they are: cmvn keeps its mean 0 and deviation 1.
     kept = {name: own[name] for name in own if "global_cmvn" in name} | {
@@ -227,10 +209,13 @@ def _fill(network: Network, weights: Mapping[str, torch.Tensor], folder: Path) -
         raise UserError(f"{folder}: its weights do not fit its config.yaml ({first})") from error
 
 
-def _statistics(path: Path) -> Statistics:
+def _statistics(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
-        return Statistics(row["mean_stat"], row["var_stat"], int(row["frame_num"]))
+        sums, squares = (
+            torch.tensor(row[name], dtype=torch.float64) for name in ("mean_stat", "var_stat")
+        )
+        return normalisation(sums, squares, int(row["frame_num"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path}: not readable ({error}); it is JSON with mean_stat, var_stat and frame_num"

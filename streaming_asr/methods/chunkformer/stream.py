@@ -22,12 +22,7 @@ from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import FRAME_S, Greedy, best_path
 from streaming_asr.methods.chunkformer.encoder import encoder_flops
-from streaming_asr.methods.chunkformer.endless import (
-    Cache,
-    LookAheadCache,
-    advance,
-    look_ahead,
-)
+from streaming_asr.methods.chunkformer.endless import Cache, advance
 from streaming_asr.methods.chunkformer.features import (
     HOP_SAMPLES,
     WINDOW_SAMPLES,
@@ -49,7 +44,7 @@ class StreamState:
 
     recorder: Recorder
     fbank: StreamingFbank
-    cache: Cache | LookAheadCache
+    cache: Cache
     mel: Tensor  # (k, n_mels) frames that are not subsampled yet
     frames: Tensor  # (k, d) frames that are not encoded yet
     greedy: Greedy
@@ -124,7 +119,7 @@ class ChunkFormer(SharedPasses):
         return StreamState(
             recorder=recorder,
             fbank=StreamingFbank(n_mels, encoder.device),
-            cache=LookAheadCache.empty(encoder) if self._stream else Cache.empty(encoder),
+            cache=Cache.empty(encoder),
             mel=torch.zeros(0, n_mels, device=encoder.device),
             frames=new(0, encoder.d),
             greedy=Greedy(self._tokens),
@@ -147,7 +142,7 @@ class ChunkFormer(SharedPasses):
         for state, frames in zip(states, embedded, strict=True):
             state.mel = state.mel[STRIDE * len(frames) :]
             state.frames = torch.cat([state.frames, frames])
-        while self._look_ahead(states, last) if self._stream else self._advance(states, last):
+        while self._pass(states, last):
             pass
         updates = []
         for state, ends in zip(states, last, strict=True):
@@ -160,50 +155,42 @@ class ChunkFormer(SharedPasses):
 
     # ---- one pass ---------------------------------------------------------------------------
 
-    def _look_ahead(self, states: Sequence[StreamState], last: Sequence[bool]) -> bool:
-        """Encode and decode the next chunk of every stream that has one; False where none has."""
-        width = self._context.chunk
-        ready = [
-            state
-            for state, ends in zip(states, last, strict=True)
-            if len(state.frames) >= width or (ends and len(state.frames))
-        ]
-        if not ready:
-            return False
-        frames = [state.frames[:width] for state in ready]
-        keep = [min(self._chunk, len(part)) for part in frames]
-        caches = [state.cache for state in ready if isinstance(state.cache, LookAheadCache)]
-        with ready[0].recorder.part("encode"):
-            encoded = look_ahead(
-                self._network.encoder, self._context, self._positions, caches, frames, keep
-            )
-        for state, part, kept in zip(ready, frames, keep, strict=True):
-            state.frames = state.frames[kept:]
-            self._count(state, len(part), kept, 1)
-        self._decode(ready, encoded)
-        return True
-
-    def _advance(self, states: Sequence[StreamState], last: Sequence[bool]) -> bool:
-        """Run a pass over at most `total_duration_s` of what came in; False where none is left."""
-        room, active, frames, closes = self._pass_frames, [], [], []
+    def _pass(self, states: Sequence[StreamState], last: Sequence[bool]) -> bool:
+        """Encode and decode the next chunk of every stream that has one, or at most
+        `total_duration_s` of what came in; False where none is left.
+        """
+        room, active, frames, closes, again = self._pass_frames, [], [], [], []
         for state, ends in zip(states, last, strict=True):
-            n = min(room, len(state.frames))
+            most = self._context.chunk if self._stream else room
+            n = min(most, len(state.frames))
             done = ends and n == len(state.frames)
-            if n or (done and not state.closed):
+            if self._stream:
+                # A chunk is computed as it is, and what follows it is computed anew.
+                ready, n_again, done = n == most or (ends and n), max(0, n - self._chunk), True
+            else:
+                ready, n_again = n or (done and not state.closed), 0
+                room -= n
+            if ready:
                 active.append(state)
                 frames.append(state.frames[:n])
                 closes.append(done)
-                state.frames, state.closed = state.frames[n:], done
-                room -= n
+                again.append(n_again)
+                state.frames, state.closed = state.frames[n - n_again :], done
         if not active:
             return False
-        caches = [state.cache for state in active if isinstance(state.cache, Cache)]
         with active[0].recorder.part("encode"):
             encoded = advance(
-                self._network.encoder, self._context, self._positions, caches, frames, closes
+                self._network.encoder,
+                self._context,
+                self._positions,
+                [state.cache for state in active],
+                frames,
+                closes,
+                again,
             )
-        for state, part, out in zip(active, frames, encoded, strict=True):
-            self._count(state, len(part), len(part), -(-len(out) // self._chunk))
+        for state, part, n_again, out in zip(active, frames, again, encoded, strict=True):
+            n_chunks = -(-len(out) // self._chunk)
+            self._count(state, len(part), len(part) - n_again, n_chunks)
         self._decode(active, encoded)
         return True
 

@@ -33,7 +33,7 @@ from streaming_asr.methods.chunkformer.decoder import AttentionDecoder
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
 from streaming_asr.methods.chunkformer.features import HOP_SAMPLES, fbank
 from streaming_asr.methods.chunkformer.layers import n_frames
-from streaming_asr.methods.chunkformer.load import Statistics, load, normalisation, save
+from streaming_asr.methods.chunkformer.load import load, normalisation, save
 from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
 from streaming_asr.training.recipe import CorpusRecipe, dev_wer, published_name
 from streaming_asr.training.windows import Window, WindowOptions, augmented, draw_window
@@ -41,7 +41,7 @@ from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import FRAME_SAMPLES as WHISPER_FRAME_SAMPLES
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.tensors import save_half
+from streaming_asr.whisper.tensors import load_tensors, save_half
 
 HEADS_FILE, HEADS = "training_heads.safetensors", ("decoder.", "frame_head.")
 """What is trained beside the network and no recognition needs."""
@@ -143,7 +143,6 @@ class ChunkFormerRecipe(CorpusRecipe):
             )
         super().__post_init__()
         self.train_on(sorted(self.items, key=lambda item: item.n_samples))
-        self.statistics: Statistics | None = None
         if self.initial is not None:
             loaded = load(self.initial)
             self.tokenizer = Tokenizer.read(Path(self.initial), loaded.tokens)
@@ -156,9 +155,10 @@ class ChunkFormerRecipe(CorpusRecipe):
             self.tokenizer = Tokenizer.train(texts, self.vocabulary)
             shape = Shape(self.d, self.heads, self.layers, self.hidden, len(self.tokenizer))
             network = Network(shape, self.dropout)
-            self.statistics = self._measure()
+            chosen = random.Random(0).sample(self.items, min(N_STATISTICS, len(self.items)))
+            mel = torch.cat([fbank(torch.from_numpy(item.samples())) for item in chosen]).double()
             cmvn = network.encoder.global_cmvn
-            cmvn.mean, cmvn.istd = normalisation(self.statistics)
+            cmvn.mean, cmvn.istd = normalisation(mel.sum(0), mel.square().sum(0), len(mel))
         self.network = network
         self.teacher_model = load_whisper(self.teacher) if self.teacher is not None else None
         if self.teacher_model is not None and self.teacher_model.context_s < self.window_s:
@@ -173,11 +173,6 @@ class ChunkFormerRecipe(CorpusRecipe):
         plain = WindowOptions(self.window_s, several=self.several, crop_end=0.0, crop_start=0.0)
         self.options = augmented(plain, self.augment)
         self.contexts = [Context(*sizes) for sizes in self.dev_contexts]
-
-    def _measure(self) -> Statistics:
-        chosen = random.Random(0).sample(self.items, min(N_STATISTICS, len(self.items)))
-        mel = torch.cat([fbank(torch.from_numpy(item.samples())) for item in chosen]).double()
-        return Statistics(mel.sum(0).tolist(), mel.square().sum(0).tolist(), len(mel))
 
     # ---- the data ---------------------------------------------------------------------------
 
@@ -317,7 +312,7 @@ class ChunkFormerRecipe(CorpusRecipe):
         """Write a folder that `load` reads, the tokenizer, training.json, and what a training that
         goes on from here needs beside: the attention decoder and the frames' head.
         """
-        save(folder, self.network, self.tokenizer.tokens, self.statistics)
+        save(folder, self.network, self.tokenizer.tokens)
         parts = self.model.state_dict().items()
         save_half({n: p for n, p in parts if n.startswith(HEADS)}, folder / HEADS_FILE)
         self.tokenizer.write(folder)
@@ -334,18 +329,14 @@ def _restore_heads(model: _Trained, folder: Path) -> None:
     """Take over the attention decoder and the frames' head that a training left in `folder`, if it
     did. Raises UserError where they are of another size.
     """
-    from safetensors.torch import load_file
-
-    if not (folder / HEADS_FILE).is_file():
+    file = folder / HEADS_FILE
+    if not file.is_file():
         return
-    own = {n: p for n, p in model.state_dict().items() if n.startswith(HEADS)}
-    kept = load_file(folder / HEADS_FILE)
-    wrong = [name for name in own | kept if name not in own or name not in kept]
-    wrong += [name for name in own if name not in wrong and own[name].shape != kept[name].shape]
-    if wrong:
+    others = {n: p for n, p in model.state_dict().items() if not n.startswith(HEADS)}
+    try:
+        model.load_state_dict(others | load_tensors(file))
+    except RuntimeError as error:
         raise UserError(
-            f"{folder / HEADS_FILE}: {wrong[0]} does not fit; give the decoder_layers that it was "
+            f"{file}: {str(error).splitlines()[1].strip()}; give the decoder_layers that it was "
             "trained with, or remove the file to begin with a new attention decoder"
-        )
-    for name, weight in own.items():
-        weight.copy_(kept[name])
+        ) from error

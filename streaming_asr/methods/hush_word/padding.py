@@ -78,7 +78,9 @@ def make_padding(
         n = round(seconds * SAMPLE_RATE)
         if n < 1:
             raise UserError(f"padding_s={seconds:g}: more than 0; padding=none appends nothing")
-        padding = Padding(kind, _plain(kind, n).to(whisper.device))
+        peak = NOISE_PEAK if kind == "noise" else 0.0
+        samples = np.random.default_rng(NOISE_SEED).uniform(-peak, peak, n).astype(np.float32)
+        padding = Padding(kind, torch.from_numpy(samples).to(whisper.device))
     else:
         padding = Padding(kind)
     # At least half of the context is for audio.
@@ -88,13 +90,6 @@ def make_padding(
             f"{whisper.context_s:g} s; take a shorter one"
         )
     return padding
-
-
-def _plain(kind: str, n: int) -> torch.Tensor:
-    if kind == "zeros":
-        return torch.zeros(n)
-    noise = np.random.default_rng(NOISE_SEED).uniform(-NOISE_PEAK, NOISE_PEAK, n)
-    return torch.from_numpy(noise.astype(np.float32))
 
 
 def load_hush(path: str | Path, whisper: Whisper) -> Padding:

@@ -183,7 +183,7 @@ class StreamRecogniser:
         """Transcribe all of `audio`; `encoded` is the first window of it, or None."""
         shared = self._shared
         if self._cache is None:
-            self._cache = DecoderCache(shared.decoder, rows=shared.search.beam, streams=1)
+            self._cache = DecoderCache(shared.decoder, rows=shared.search.beam)
         cache, pending = self._cache, [] if encoded is None else [encoded]
 
         def decode(heard: Samples, previous: list[int]) -> Passes[Window]:

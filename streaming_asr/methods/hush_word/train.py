@@ -36,7 +36,7 @@ from streaming_asr.training.greedy import greedy
 from streaming_asr.training.recipe import CorpusRecipe, dev_wer, published_name
 from streaming_asr.training.windows import WindowOptions, augmented
 from streaming_asr.utterance import Utterance
-from streaming_asr.whisper.encoder import encode_short
+from streaming_asr.whisper.encoder import encode as encode_frames
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper, load_whisper
 
@@ -94,7 +94,7 @@ def encode(whisper: Whisper, audio: Tensor, tails: Tensor) -> Tensor:
         whisper.model.to(tails.device)
     padding = Padding("hush", samples=tails) if tails.ndim == 2 else Padding("hush", mel=tails)
     rows = audio.to(tails.device).expand(tails.shape[0], -1)
-    return encode_short(
+    return encode_frames(
         whisper.model, padded_mel(rows, padding, whisper.n_mels, whisper.context_frames)
     )
 
@@ -237,7 +237,7 @@ class HushWordRecipe(CorpusRecipe):
         for utterance in self.dev:
             audio = torch.from_numpy(self._clip(utterance)).to(whisper.model.device)[None]
             mel = padded_mel(audio, padding, whisper.n_mels, whisper.context_frames)
-            texts += self._decode(encode_short(whisper.model, mel), utterance.language)
+            texts += self._decode(encode_frames(whisper.model, mel), utterance.language)
         return dev_wer(self.dev, texts)
 
     def _clip(self, utterance: Utterance) -> Any:
@@ -275,13 +275,9 @@ class HushWordRecipe(CorpusRecipe):
 def _bound(clamp: float | str | None) -> float:
     if clamp in (None, "none"):
         return float("inf")
-    try:
-        bound = float(clamp)  # type: ignore[arg-type]
-    except ValueError:
-        bound = 0.0
-    if not bound > 0:
+    if not isinstance(clamp, int | float) or not clamp > 0:
         raise UserError(f"clamps: {clamp}: a positive bound of the samples, or none")
-    return bound
+    return float(clamp)
 
 
 def _name(clamp: float | None) -> str:

@@ -51,12 +51,18 @@ class _Whole(SharedPasses, OnWhisper):
 
     lookahead_samples = 0
     _timestamps = False
+    _first = 0
 
     def _load_decoder(self, beam: int) -> None:
         check_range(0, beam=beam)
         check_range(1, max_tokens=self.max_tokens)
         whisper = self.load(self.weights)
         self._decoder = WindowDecoder(whisper, beam, self.max_tokens, guard=self.guard)
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
+        """Return the state of a new stream."""
+        self._decoder.whisper.prompt(language)  # an unknown language is refused here
+        return WholeAudio(language=language, recorder=recorder, next_decode=self._first)
 
     def _close_full_windows(self, state: WholeAudio) -> Passes[list[Word]]:
         """Commit and leave behind windows that hold more audio than the context."""
@@ -108,11 +114,6 @@ class Offline(_Whole):
         self._timestamps = self.timestamps
         self._load_decoder(self.beam)
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
-        """Return the state of a new stream."""
-        self._decoder.whisper.prompt(language)  # an unknown language is refused here
-        return WholeAudio(language=language, recorder=recorder)
-
     def _step(self, state: WholeAudio, audio: Samples, last: bool) -> Passes[Update]:
         """Keep `audio`; after the last of it, decode."""
         state.take_in(audio)
@@ -129,11 +130,6 @@ class Reencode(_Whole, Chunked):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._load_decoder(0)
-
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
-        """Return the state of a new stream."""
-        self._decoder.whisper.prompt(language)
-        return WholeAudio(language=language, recorder=recorder, next_decode=self._first)
 
     def _step(self, state: WholeAudio, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; decode all of it again when it completes a chunk."""

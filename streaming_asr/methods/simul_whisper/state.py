@@ -1,8 +1,8 @@
-"""What Simul-Whisper knows about one stream: audio in the window, its text, earlier text.
+"""What Simul-Whisper knows about one stream: audio in the window and its text.
 
-The window is what the encoder hears: the last seconds of audio, at most the buffer. Its text is
-all that was said of it and is forced on the decoder at every step. A word whose audio has left the
-window becomes context, which stands before the control tokens, whole words only.
+The window is what the encoder hears: the last seconds of audio, at most the model's context. Its
+text is all that was said of it and is forced on the decoder at every step. A word whose audio has
+left the window is forgotten.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ class StreamState(Heard):
     """The frame each token is taken from."""
     n_committed: int = 0
     """Tokens of the window whose words are committed."""
-    context: list[list[int]] = field(default_factory=list)
-    """Words before the window, a list of tokens each."""
     last_attended: int | None = None
 
     @property
@@ -67,12 +65,11 @@ class StreamState(Heard):
         return self.forget(len(list(takewhile(lambda w: self.frames[w.stop - 1] < start, words))))
 
     def forget(self, n_words: int) -> list[Word]:
-        """Make the first `n_words` of the window context, committed if they are not yet."""
+        """Forget the first `n_words` of the window, committed if they are not yet."""
         if not n_words:
             return []
         words = self._words()[:n_words]
         committed = self._emit(words)
-        self.context += [self.tokens[word.start : word.stop] for word in words]
         self._drop(words[-1].stop)
         return committed
 
@@ -83,7 +80,7 @@ class StreamState(Heard):
         self.n_committed = max(0, self.n_committed - n_tokens)
 
     def forget_until(self, n_tokens: int) -> list[Word]:
-        """Make words context until at most `n_tokens` are left in the window."""
+        """Forget words until at most `n_tokens` are left in the window."""
         too_many = len(self.tokens) - n_tokens
         if too_many <= 0:
             return []
@@ -91,18 +88,6 @@ class StreamState(Heard):
         if not words:  # blanks alone are no word's
             self._drop(too_many)
         return self.forget(sum(word.start < too_many for word in words))
-
-    def previous(self, n_tokens: int) -> list[int]:
-        """Return the last whole words of the context, at most `n_tokens` tokens.
-
-        Older words are dropped for good.
-        """
-        n_kept, first = 0, len(self.context)
-        while first and n_kept + len(self.context[first - 1]) <= n_tokens:
-            first -= 1
-            n_kept += len(self.context[first])
-        del self.context[:first]
-        return [token for word in self.context for token in word]
 
     def n_kept_without_last_word(self, tokens: Sequence[int]) -> int:
         """Return how many of the new `tokens` stay when the last word of the text is dropped.

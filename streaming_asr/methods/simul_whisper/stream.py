@@ -24,12 +24,10 @@ from streaming_asr.methods.simul_whisper.truncation import load_detector, thresh
 from streaming_asr.whisper.alignment import HeadRows
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.features import FRAME_SAMPLES
-from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Hypothesis
 from streaming_asr.whisper.settings import Chunked, trained
 from streaming_asr.whisper.together import Passes, SharedPasses
 from streaming_asr.whisper.transcribe import window_pass
-from streaming_asr.whisper.window import samples_of
 
 REWIND_SHARE = 4 / 30  # the reference's 4 s in a context of 30 s
 TRUNCATIONS = ("cif", "never", "always")
@@ -45,10 +43,8 @@ class SimulWhisper(SharedPasses, Chunked):
     of the last two frames reaches it, a number or `dev`, as chosen in training; None: the published
     rule. frame_threshold: a token taken from so few frames before the end of the audio waits;
     last_frame_threshold: the same at the end of the stream. rewind_frames: looking back further
-    drops the step's text (default 4 s of 30 s of context). beam: 0 or 1 greedy. buffer_s: audio in
-    the window, default and at most the context. context_tokens: of earlier text before the window,
-    0 none, None half the positions. guard: see `whisper/guard.py`. Raises UserError on a missing
-    part or a setting out of range.
+    drops the step's text (default 4 s of 30 s of context). beam: 0 or 1 greedy. guard: see
+    `whisper/guard.py`. Raises UserError on a missing part or a setting out of range.
     """
 
     truncation: str | None
@@ -58,8 +54,6 @@ class SimulWhisper(SharedPasses, Chunked):
     last_frame_threshold: int
     rewind_frames: int | None
     beam: int
-    buffer_s: float | None
-    context_tokens: int | None
     guard: str
 
     lookahead_samples = 0
@@ -72,9 +66,7 @@ class SimulWhisper(SharedPasses, Chunked):
         thresholds = self.frame_threshold, self.last_frame_threshold
         rewind_frames = self.rewind_frames
         check_range(0, frame_threshold=thresholds[0], last_frame_threshold=thresholds[1])
-        check_range(
-            0, rewind_frames=rewind_frames, beam=self.beam, context_tokens=self.context_tokens
-        )
+        check_range(0, rewind_frames=rewind_frames, beam=self.beam)
         if truncation == "cif" and detector is None:
             raise UserError(
                 "truncation=cif wants a truncation detector, and there is none: train one with "
@@ -91,12 +83,7 @@ class SimulWhisper(SharedPasses, Chunked):
             self._detector = load_detector(detector, whisper.config.d_model, whisper.device)
             if self.truncation_threshold is not None:
                 self._threshold = threshold_of(self.truncation_threshold, detector)
-        self._buffer_samples = _buffer(self.buffer_s, whisper)
-        half = max(0, whisper.max_tokens // 2 - 1)
-        self._context_tokens = half
-        if self.context_tokens is not None:
-            self._context_tokens = min(self.context_tokens, half)
-        whisper.prompt(previous=[0] * min(1, self._context_tokens))
+        self._buffer_samples = whisper.context_frames * FRAME_SAMPLES
         if rewind_frames is None:
             rewind_frames = round(REWIND_SHARE * whisper.context_frames)
         self._search = BeamSearch(self._decoder, whisper.eot, max(1, self.beam), self.guard)
@@ -108,7 +95,7 @@ class SimulWhisper(SharedPasses, Chunked):
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
         """Return the state of a new stream; only multilingual models take another `language`."""
         self._whisper.prompt(language)  # a language it does not know is refused here
-        cache = DecoderCache(self._decoder, rows=self._search.beam, streams=1)
+        cache = DecoderCache(self._decoder, rows=self._search.beam)
         return StreamState(
             language=language,
             recorder=recorder,
@@ -158,7 +145,7 @@ class SimulWhisper(SharedPasses, Chunked):
 
     def _decode(self, state: StreamState, *, at_end: bool) -> Passes[Hypothesis]:
         """Return the new text of the window; remember where the decoder is."""
-        forced = [*self._control_tokens(state), *state.tokens]
+        forced = [*self._whisper.prompt(state.language), *state.tokens]
         attended = None
         if state.last_attended is not None:
             attended = state.last_attended - state.window_start
@@ -197,22 +184,3 @@ class SimulWhisper(SharedPasses, Chunked):
         n_control = len(self._whisper.prompt(state.language))
         free = self._whisper.max_tokens // 4
         return state.forget_until(max(0, self._whisper.max_tokens - n_control - free))
-
-    def _control_tokens(self, state: StreamState) -> list[int]:
-        n_control = len(self._whisper.prompt(state.language)) + 1
-        free = self._whisper.max_tokens * 3 // 4 - n_control - len(state.tokens)
-        previous = state.previous(max(0, min(self._context_tokens, free)))
-        return self._whisper.prompt(state.language, previous=previous)
-
-
-def _buffer(duration_s: float | None, whisper: Whisper) -> int:
-    context = whisper.context_frames * FRAME_SAMPLES
-    if duration_s is None:
-        return context
-    samples = samples_of(duration_s, "buffer_s")
-    if samples > context:
-        raise UserError(
-            f"buffer_s={duration_s}: this model's context is {whisper.context_s:g} s; give at most "
-            "that, or null for all of it"
-        )
-    return samples

@@ -16,7 +16,7 @@ from torch import nn
 
 from streaming_asr.config.weights import training_of
 from streaming_asr.errors import UserError
-from streaming_asr.whisper.tensors import load_pickled, load_tensors, refuse_not_finite
+from streaming_asr.whisper.tensors import load_pickled, refuse_not_finite, weights_at
 
 FILE_NAME = "detector.safetensors"
 THRESHOLD = "truncation_threshold"
@@ -102,41 +102,21 @@ def load_detector(path: str | Path, d_model: int, device: torch.device | str) ->
 
     Raises UserError where there is none, or one for a model of another width.
     """
-    place = Path(path).expanduser()
-    if place.is_dir():
-        place = place / FILE_NAME
-    if not place.is_file():
-        raise UserError(
-            f"truncation detector {str(path)!r}: no {place.name} there; give the folder that "
-            "`python -m streaming_asr.train method=simul_whisper` made, or a published .pt file"
-        )
-    tensors = _read(place)
-    names = {name.rpartition(".")[2]: tensor for name, tensor in tensors.items()}
-    weight, bias = names.get("weight"), names.get("bias")
-    if len(tensors) != 2 or weight is None or bias is None or weight.ndim != 2:
-        raise UserError(
-            f"truncation detector {str(path)!r} holds {sorted(tensors)}; one linear layer is "
-            "wanted, weight (1, d) and bias (1,)"
-        )
-    if weight.shape != (1, d_model) or bias.shape != (1,):
-        raise UserError(
-            f"truncation detector {str(path)!r}: weight {tuple(weight.shape)}, bias "
-            f"{tuple(bias.shape)}, for a model of width {weight.shape[1]}; this one's is "
-            f"{d_model}: use the detector of its size, or train one with "
-            "`python -m streaming_asr.train method=simul_whisper`"
-        )
+    place, what = Path(path).expanduser(), f"truncation detector {str(path)!r}"
+    if place.suffix == ".pt" and place.is_file():
+        tensors = load_pickled(place, what)
+    else:
+        train = "give the folder that `python -m streaming_asr.train method=simul_whisper` made"
+        tensors = weights_at(place, FILE_NAME, what, f"{train}, or a published .pt file")
     detector = TruncationDetector(d_model)
-    detector.linear.load_state_dict({"weight": weight.float(), "bias": bias.float()})
+    try:
+        own = {name.rpartition(".")[2]: tensor.float() for name, tensor in tensors.items()}
+        detector.linear.load_state_dict(own)
+    except (AttributeError, RuntimeError) as error:
+        raise UserError(
+            f"{what}: not one linear layer, weight (1, d) and bias (1,), for a model of width "
+            f"{d_model} ({str(error).splitlines()[-1].strip()}); use the detector of its size, or "
+            "train one with `python -m streaming_asr.train method=simul_whisper`"
+        ) from error
+    refuse_not_finite(what, own.items())
     return detector.to(device).eval().requires_grad_(False)
-
-
-def _read(path: Path) -> dict[str, torch.Tensor]:
-    what = f"truncation detector {str(path)!r}"
-    if path.suffix == ".safetensors":
-        return load_tensors(path)
-    content = load_pickled(path, what)
-    if not isinstance(content, dict):
-        content = {}
-    tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
-    refuse_not_finite(what, tensors.items())
-    return tensors

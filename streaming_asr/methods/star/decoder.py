@@ -18,58 +18,27 @@ from streaming_asr.whisper.alignment import warp
 from streaming_asr.whisper.encoder import merge_heads, split_heads
 
 
-class Growing:
-    """Rows appended along the second axis of (heads, n, size); room is doubled when it is full."""
-
-    def __init__(self, heads: int, size: int, like: Tensor) -> None:
-        self._rows = like.new_empty(heads, 16, size)
-        self.n = 0
-
-    @property
-    def rows(self) -> Tensor:
-        """Return the rows in use, (heads, n, size), a view."""
-        return self._rows[:, : self.n]
-
-    @property
-    def n_bytes(self) -> int:
-        """Return the bytes of the rows that are in use."""
-        return self.rows.numel() * self._rows.element_size()
-
-    def append(self, rows: Tensor) -> None:
-        stop = self.n + rows.shape[1]
-        if stop > self._rows.shape[1]:
-            heads, room, size = self._rows.shape
-            # Doubled, so that appending costs the same on average however long the stream.
-            grown = self._rows.new_empty(heads, max(stop, 2 * room), size)
-            grown[:, : self.n] = self.rows
-            self._rows = grown
-        self._rows[:, self.n : stop] = rows
-        self.n = stop
-
-
 class AnchorCache:
-    """One stream's keys and values: of anchors (cross) and of tokens (own), for every layer."""
+    """One stream's keys and values: of anchors (cross) and of tokens (own), for every layer, each
+    (heads, n, d / heads); and the anchors' scores (n,).
+    """
 
     def __init__(self, decoder: AnchorDecoder) -> None:
-        def each() -> list[Growing]:
-            return [
-                Growing(decoder.n_heads, decoder.head_size, decoder.embedding)
-                for _ in decoder.layers
-            ]
-
-        self.keys, self.values = each(), each()
-        self.cross_keys, self.cross_values = each(), each()
-        self.scores = Growing(1, 1, decoder.embedding)
+        empty = decoder.embedding.new_empty(decoder.n_heads, 0, decoder.head_size)
+        n = len(decoder.layers)
+        self.keys, self.values = [empty] * n, [empty] * n
+        self.cross_keys, self.cross_values = [empty] * n, [empty] * n
+        self.scores = decoder.embedding.new_empty(0)
 
     @property
     def n_anchors(self) -> int:
-        return self.scores.n
+        return len(self.scores)
 
     @property
     def n_bytes(self) -> int:
         """Return the bytes of all keys, values and scores."""
         parts = (*self.keys, *self.values, *self.cross_keys, *self.cross_values, self.scores)
-        return sum(part.n_bytes for part in parts)
+        return sum(part.nbytes for part in parts)
 
 
 class AnchorDecoder:
@@ -115,11 +84,11 @@ class AnchorDecoder:
         """Project new anchors (m, d) with scores (m,), once and for all."""
         if vectors.shape[0] == 0:
             return
-        cache.scores.append(scores[None, :, None])
+        cache.scores = torch.cat([cache.scores, scores])
         for i, layer in enumerate(self.layers):
             keys, values = self._cross(layer, vectors)
-            cache.cross_keys[i].append(keys)
-            cache.cross_values[i].append(values)
+            cache.cross_keys[i] = torch.cat([cache.cross_keys[i], keys], dim=1)
+            cache.cross_values[i] = torch.cat([cache.cross_values[i], values], dim=1)
 
     @torch.inference_mode()
     def step(self, cache: AnchorCache, tokens: Sequence[int], visible: Sequence[int]) -> Tensor:
@@ -128,11 +97,11 @@ class AnchorDecoder:
         """
         most = max(visible)
         cross = [
-            (k.rows[:, :most], v.rows[:, :most])
+            (k[:, :most], v[:, :most])
             for k, v in zip(cache.cross_keys, cache.cross_values, strict=True)
         ]
-        bias = _bias(cache.scores.rows[0, :most, 0], visible)
-        return self._pass(tokens, cache.keys[0].n, cache, cross, bias)[-1]
+        bias = _bias(cache.scores[:most], visible)
+        return self._pass(tokens, cache.keys[0].shape[1], cache, cross, bias)[-1]
 
     def _pass(
         self,
@@ -159,9 +128,8 @@ class AnchorDecoder:
                 for project in (attention.q_proj, attention.k_proj, attention.v_proj)
             )
             if cache is not None:
-                cache.keys[i].append(k)
-                cache.values[i].append(v)
-                k, v = cache.keys[i].rows, cache.values[i].rows
+                k = cache.keys[i] = torch.cat([cache.keys[i], k], dim=1)
+                v = cache.values[i] = torch.cat([cache.values[i], v], dim=1)
             h = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask)
             x = x + attention.out_proj(merge_heads(h)[0])
             attention = layer.encoder_attn
@@ -192,10 +160,8 @@ class AnchorDecoder:
         if not tokens or cache.n_anchors == 0:
             return [0] * len(tokens)
         ids = [*prompt, *tokens]
-        cross = [
-            (k.rows, v.rows) for k, v in zip(cache.cross_keys, cache.cross_values, strict=True)
-        ]
-        bias = _bias(cache.scores.rows[0, :, 0], [cache.n_anchors] * len(ids))
+        cross = list(zip(cache.cross_keys, cache.cross_values, strict=True))
+        bias = _bias(cache.scores, [cache.n_anchors] * len(ids))
         maps: list[Tensor] = []
         self._pass(ids, 0, None, cross, bias, heads, maps)
         weights = torch.stack(maps)[:, len(prompt) - 1 : -1]

@@ -7,8 +7,7 @@ whose kept frames it then encodes again. `EXTRACTORS` takes others; experiments/
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,53 +23,10 @@ from streaming_asr.whisper.features import (
 from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.load import Whisper
 
-
-class Extractor(Protocol):
-    """Features of one kind. `State` is what it keeps of one window."""
-
-    lookahead_samples: int
-    """Samples past a frame's end that the frame needs."""
-    context_frames: int
-    """The longest window."""
-
-    def start(self) -> Any:
-        """Return the state of a new stream."""
-
-    def take(self, state: Any, samples: Tensor) -> None:
-        """Take in (n,) new samples of the window: the part of the work done sample by sample."""
-
-    def encode(self, state: Any, ends: Sequence[int]) -> Tensor | Part:
-        """Return the next frames, as blocks that end at `ends` (frames of the window): (n, d); or
-        the part of a pass of the Whisper encoder that gives them."""
-
-    def move(self, state: Any, start: int) -> None:
-        """Let the window begin at its frame `start`; all frames after it are to be encoded anew."""
-
-    def flops(self, start: int, ends: Sequence[int]) -> float:
-        """Return the FLOPs of encoding the blocks from frame `start` on."""
-
-    def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
-        """Return a stream's frames (ends[-1], d) of a window of (n,) samples, in one pass."""
-
-    def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Return the frames of several windows, of unequal lengths, as `whole` does of one."""
-
-
-class TrainedExtractor(Extractor, Protocol):
-    """An extractor with weights of its own, a torch module."""
-
-    def parts(self) -> dict[str, Tensor]:
-        """Return the tensors that star.safetensors holds beside the compressor's."""
-
-    def save(self, folder: Path) -> None:
-        """Write all other weights, as its entry in `EXTRACTORS` reads them."""
-
-    def train_weights(self, wanted: bool) -> None:
-        """Let the weights have gradients, or none of them."""
-
-
-EXTRACTORS: dict[str, Callable[[str, Whisper], TrainedExtractor]] = {}
-"""By the name that `features=` gives: called with a folder or hub name, and the Whisper."""
+EXTRACTORS: dict[str, Callable[[str, Whisper], Any]] = {}
+"""By the name that `features=` gives: called with a folder or hub name, and the Whisper; makes a
+torch module with the methods of `WhisperFeatures` and, for weights of its own, `parts()` (tensors
+of star.safetensors), `save(folder)` (all others) and `train_weights(wanted)`."""
 
 
 class _WhisperState:
@@ -85,7 +41,10 @@ class _WhisperState:
 
 
 class WhisperFeatures:
-    """The block-causal Whisper encoder after its last norm; the weights are frozen."""
+    """The block-causal Whisper encoder after its last norm; the weights are frozen.
+
+    lookahead_samples: past a frame's end, that the frame needs. context_frames: the longest window.
+    """
 
     lookahead_samples = LOOKAHEAD_SAMPLES
 
@@ -94,16 +53,20 @@ class WhisperFeatures:
         self.context_frames = whisper.context_frames
 
     def start(self) -> _WhisperState:
+        """Return the state of a new stream."""
         return _WhisperState(self._whisper)
 
     @torch.inference_mode()
     def take(self, state: _WhisperState, samples: Tensor) -> None:
+        """Take in (n,) new samples of the window: the part of the work done sample by sample."""
         frames = state.features.push(samples[None])
         stop = state.n_mel + frames.shape[-1]
         state.mel[:, :, state.n_mel : stop] = frames
         state.n_mel = stop
 
     def encode(self, state: _WhisperState, ends: Sequence[int]) -> Part:
+        """Return the next frames, as blocks that end at `ends` (frames of the window): (n, d); here
+        the part of a pass of the Whisper encoder that gives them."""
         start = state.position
         mel = mel_of_frames(state.mel, start, ends[-1])
         state.position = ends[-1]
@@ -111,17 +74,17 @@ class WhisperFeatures:
 
     @torch.inference_mode()
     def move(self, state: _WhisperState, start: int) -> None:
+        """Let the window begin at its frame `start`; all frames after it are to be encoded anew."""
         n_mel = state.n_mel - 2 * start
         state.mel[:, :, :n_mel] = state.mel[:, :, 2 * start : state.n_mel].clone()
         state.n_mel, state.position = n_mel, 0
 
     def flops(self, start: int, ends: Sequence[int]) -> float:
+        """Return the FLOPs of encoding the blocks from frame `start` on."""
         return block_flops(self._whisper.config, start, ends)
 
-    def whole(self, audio: Tensor, ends: Sequence[int]) -> Tensor:
-        return self.windows([audio], [ends])[0]
-
     def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return a stream's frames (ends[i][-1], d) of windows of (n_i,) samples, in one pass."""
         n_mels = self._whisper.n_mels
         mels = [log_mel(each, n_mels, block_ends=e) for each, e in zip(audio, ends, strict=True)]
         return encode_windows(self._whisper.model, mels, ends)

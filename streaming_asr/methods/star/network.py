@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,13 +24,8 @@ from streaming_asr.methods.star.compressors import (
     Uncompressed,
 )
 from streaming_asr.methods.star.convolutions import Convolutions
-from streaming_asr.methods.star.features import (
-    EXTRACTORS,
-    Extractor,
-    TrainedExtractor,
-    WhisperFeatures,
-)
-from streaming_asr.methods.star.semantic import MASKS, POOLS, TYPES, SemanticEncoder
+from streaming_asr.methods.star.features import EXTRACTORS, WhisperFeatures
+from streaming_asr.methods.star.semantic import POOLS, SemanticEncoder
 from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.tensors import load_tensors, save_half
 
@@ -42,19 +38,16 @@ TRAIN = "`python -m streaming_asr.train method=star`"
 class StarConfig:
     """The settings of a network.
 
-    compressor: star | cif | cnn | none. layers: of the semantic encoder. mask: compact (algorithm
-    1) | history (code, and equation 4 for audio heard as a whole). types: which frames have a type
-    embedding, anchors (footnote 2) | all (code). pool: what an anchor comes in as, frame | mean
-    (`semantic`). carry: the sum of scores after an anchor keeps its residual (code; cif always
-    does), or is set to 0 (algorithm 1), which loses anchors: 0.84 a token where training has one.
+    compressor: star | cif | cnn | none. layers: of the semantic encoder. pool: what an anchor
+    comes in as, frame | mean (`semantic`). carry: the sum of scores after an anchor keeps its
+    residual (code; cif always does), or is set to 0 (algorithm 1), which loses anchors: 0.84 a
+    token where training has one.
     rate: frames per vector it was trained for, where it was not one segment per token. select,
     shift: see `Compressor`. features: whisper | one of `EXTRACTORS`.
     """
 
     compressor: str = "star"
     layers: int = 4
-    mask: str = "compact"
-    types: str = "anchors"
     pool: str = "frame"
     carry: bool = True
     rate: float | None = None
@@ -64,8 +57,6 @@ class StarConfig:
 
     def __post_init__(self) -> None:
         check_one_of(COMPRESSORS, compressor=self.compressor)
-        check_one_of(MASKS, mask=self.mask)
-        check_one_of(TYPES, types=self.types)
         check_one_of(POOLS, pool=self.pool)
         check_one_of(SELECT, select=self.select)
         if self.features != "whisper" and self.features not in EXTRACTORS:
@@ -82,21 +73,21 @@ class StarConfig:
 class StarNetwork(nn.Module):
     """Whisper, the compressor and an extractor with weights of its own as one module."""
 
-    def __init__(
-        self, whisper: Whisper, config: StarConfig, trained: TrainedExtractor | None = None
-    ) -> None:
+    def __init__(self, whisper: Whisper, config: StarConfig, trained: Any = None) -> None:
+        """Take the Whisper; trained: an extractor with weights of its own (`EXTRACTORS`)."""
         super().__init__()
         self.config = config
         sizes = whisper.config
         heads, hidden = sizes.encoder_attention_heads, sizes.encoder_ffn_dim
-        kinds = {"mask": config.mask, "types": config.types, "pool": config.pool}
-        encoder = SemanticEncoder(sizes.d_model, heads, hidden, config.layers, **kinds)
+        # Algorithm 1 for a stream, equation 4 for audio heard as a whole.
+        mask = "compact" if config.rate is None else "history"
+        encoder = SemanticEncoder(sizes.d_model, heads, hidden, config.layers, mask, config.pool)
         self.compressor = compressor(
             config.compressor, sizes.d_model, encoder, carry=config.carry, rate=config.rate
         )
         self.compressor.select, self.compressor.shift = config.select, config.shift
         self.trained = trained
-        self.extractor: Extractor = trained or WhisperFeatures(whisper)
+        self.extractor: Any = trained or WhisperFeatures(whisper)
 
     def parts(self) -> dict[str, torch.Tensor]:
         """Return what star.safetensors holds."""
@@ -179,8 +170,6 @@ def load_star(
         config = StarConfig(compressor=wanted or "star")
     else:
         folder = Path(folder)
-        if folder.is_file():
-            raise UserError(f"{folder}: a file; a STAR network is a folder with {CONFIG_FILE}")
         config = read_config(folder)
         if wanted is not None and config.compressor != wanted:
             raise UserError(

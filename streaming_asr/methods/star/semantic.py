@@ -23,8 +23,6 @@ from torch import Tensor, nn
 
 from streaming_asr.whisper.encoder import merge_heads, split_heads
 
-MASKS = ("compact", "history")
-TYPES = ("anchors", "all")
 POOLS = ("frame", "mean")
 
 
@@ -84,8 +82,7 @@ class Block(nn.Module):
 class SemanticEncoder(nn.Module):
     """One pass over everything, or frame by frame with a cache: the same numbers.
 
-    types: which frames get an embedding of their type: anchors (paper, footnote 2), or all, of
-    either type (published code). It begins at zero.
+    Anchors get an embedding of their type (footnote 2), which begins at zero.
     """
 
     def __init__(
@@ -95,18 +92,15 @@ class SemanticEncoder(nn.Module):
         hidden: int,
         layers: int,
         mask: str = "compact",
-        types: str = "anchors",
         pool: str = "frame",
     ) -> None:
         super().__init__()
-        self.mask, self.types, self.pool = mask, types, pool
+        self.mask, self.pool = mask, pool
         self.heads = heads
         self.types_embedding = nn.Parameter(torch.zeros(2, d))
         self.blocks = nn.ModuleList(Block(d, heads, hidden) for _ in range(layers))
 
     def _typed(self, x: Tensor, anchors: Tensor) -> Tensor:
-        if self.types == "all":
-            return x + self.types_embedding[anchors.long()]
         return x + anchors[:, None] * self.types_embedding[1]
 
     def forward(self, x: Tensor, anchors: Tensor) -> Tensor:

@@ -235,30 +235,15 @@ class Star(SharedPasses, Chunked):
 
     def _next_window(self, state: StreamState) -> Passes[list[Word]]:
         """Begin a new window within this one, so that no word is lost at the seam."""
-        with state.recorder.part("finalise"):
-            if self.rate is not None:
-                start, words, n_before = state.position, [], 0
-            else:
-                words = self._words(state)
-                at = self._decoder.align(
-                    state.cache, self._whisper.alignment_heads, state.prompt, state.tokens
-                )
-                ends = self._ends_of(state, at)
-                start, n_before = self._seam.cut(
-                    [ends[w.stop - 1] * FRAME_S for w in words],
-                    state.n_committed,
-                    state.position,
-                    self._chunk_frames,
-                )
-                n_before = min(n_before, state.n_committed)
         committed: list[Word] = []
-        if self.rate is not None:
+        if self.rate is not None:  # all that was heard is said
             self._compress_whole(state, None, last=True)
             self._decode(state, ended=True)
             committed = self._commit(state, everything=True)
-        first_token = words[n_before].start if n_before < len(words) else len(state.tokens)
-        if not words:
-            first_token = len(state.tokens) if self.rate is not None else 0
+            start, first_token, n_before = state.position, len(state.tokens), state.n_committed
+        else:
+            with state.recorder.part("finalise"):
+                start, first_token, n_before = self._cut(state)
         with state.recorder.part("finalise"):
             kept = state.position - start
             self._extractor.move(state.features, start)
@@ -268,13 +253,32 @@ class Star(SharedPasses, Chunked):
             state.ready, state.ends, state.n_fed = [], [], 0
             state.tokens = state.tokens[first_token:]
             state.log_probs = state.log_probs[first_token:]
-            state.n_committed = 0 if self.rate is not None else state.n_committed - n_before
+            state.n_committed -= n_before
             # The window's rest may have ended its text; the next window has one of its own.
             state.finished = False
         if kept:
             yield from self._encode(state, ends)
             self._decode(state)
         return committed
+
+    def _cut(self, state: StreamState) -> tuple[int, int, int]:
+        """Return the next window's first frame and token, and the committed words before them."""
+        words = self._words(state)
+        at = self._decoder.align(
+            state.cache, self._whisper.alignment_heads, state.prompt, state.tokens
+        )
+        ends = self._ends_of(state, at)
+        start, n_before = self._seam.cut(
+            [ends[w.stop - 1] * FRAME_S for w in words],
+            state.n_committed,
+            state.position,
+            self._chunk_frames,
+        )
+        n_before = min(n_before, state.n_committed)
+        if not words:
+            return start, 0, n_before
+        first = words[n_before].start if n_before < len(words) else len(state.tokens)
+        return start, first, n_before
 
     def _ends_of(self, state: StreamState, at: Sequence[int]) -> list[int]:
         """Return the frame at which each token ends: the end of the anchor before the next's."""

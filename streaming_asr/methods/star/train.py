@@ -49,6 +49,8 @@ from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.window import FRAME_S
 
 STAGES = ("plain", "segmenter", "frozen")
+LENGTH_WEIGHT = 0.01
+"""Of equation 11."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class StarModel(nn.Module):
         rate: float | None,
         rescale: bool,
         train_features: bool,
-        boundaries: bool = False,
+        boundaries: bool,
     ) -> tuple[Any, ...]:
         """Return the NLL per token, mean squared error of the lengths, frames per vector, and where
         `boundaries` is set the cross-entropy of the scores with the tokens' ends, per token.
@@ -138,8 +140,6 @@ class StarRecipe(BlockRecipe):
     stage: str
     compressor: str  # the stage plain has none
     layers: int
-    mask: str | None  # None: compact for a stream, history for audio heard as a whole
-    types: str
     pool: str
     carry: bool
     select: str
@@ -148,10 +148,7 @@ class StarRecipe(BlockRecipe):
     rate: float | None  # frames per vector, the audio heard as a whole (figure 4); None: a stream
     waits: Sequence[int]  # what wait-k is drawn from: not in the paper, whose published mask has 3
     rescale: bool  # the scores to the number of tokens (paper); False: as a stream has them
-    lookback: bool  # False: every token sees every anchor, as in the published code by default
     strides: Sequence[int]  # frames per segment that the stage plain draws from (figure 6)
-    train_features: bool  # in all stages (code); the paper freezes them after the first
-    length_weight: float  # of equation 11 (the code takes 0.1 for cif)
     boundary_weight: float  # of the cross-entropy with the tokens' ends; the paper has none
     rank: int
     batch: int
@@ -161,8 +158,9 @@ class StarRecipe(BlockRecipe):
 
     def __post_init__(self) -> None:
         check_one_of(STAGES, stage=self.stage)
+        self.train_features = self.stage == "plain"
         if self.stage == "plain":
-            self.compressor, self.rate, self.train_features = "none", None, True
+            self.compressor, self.rate = "none", None
         elif self.compressor == "none":
             raise UserError(
                 f"stage={self.stage} compressor=none: the stage without one is stage=plain"
@@ -179,8 +177,6 @@ class StarRecipe(BlockRecipe):
         config = StarConfig(
             compressor=self.compressor,
             layers=self.layers,
-            mask=self.mask or ("compact" if self.rate is None else "history"),
-            types=self.types,
             pool=self.pool,
             carry=self.carry,
             rate=self.rate,
@@ -241,13 +237,12 @@ class StarRecipe(BlockRecipe):
             min(-(-len(window.audio) // FRAME_SAMPLES), blocks[-1])
             for window, blocks in zip(windows, ends, strict=True)
         ]
-        whole = self.rate is not None or not self.lookback
         return Batch(
             audio,
             ends,
             n_real,
             self.tokens(windows),
-            None if whole else wait_k,
+            wait_k if self.rate is None else None,
             stride if self.stage == "plain" else None,
             [self._bounds(window, n) for window, n in zip(windows, n_real, strict=True)],
         )
@@ -299,7 +294,7 @@ class StarRecipe(BlockRecipe):
             return nll, logs
         if self.boundary_weight > 0:
             logs["boundary_loss"] = float(missed.detach())
-        return nll + self.length_weight * error + self.boundary_weight * missed, logs
+        return nll + LENGTH_WEIGHT * error + self.boundary_weight * missed, logs
 
     def evaluate(self) -> dict[str, float]:
         """Return the WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate);
@@ -336,7 +331,8 @@ class StarRecipe(BlockRecipe):
                 continue
             ends = self.blocks(len(samples), chunk, first)
             audio = self._filled_up(samples, ends).to(self.device)
-            x = self.network.extractor.whole(audio, ends)[:real]
+            (x,) = self.network.extractor.windows([audio], [ends])
+            x = x[:real]
             found.append(compressor.segmenter(x).float())
             n_tokens += len(self.whisper.text_tokens(f" {utterance.text}")) + 1
         return shift_to_sum(torch.cat(found), n_tokens) if found else 0.0
@@ -350,7 +346,7 @@ class StarRecipe(BlockRecipe):
         self.write_card(
             folder,
             "star",
-            "stage waits rescale lookback length_weight boundary_weight train_features batch",
+            "stage waits rescale boundary_weight batch",
             base=self.model_path,
             start=self.begun_from,
             chunk_s=[frames * FRAME_S for frames in CHUNK_FRAMES],

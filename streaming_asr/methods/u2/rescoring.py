@@ -18,14 +18,6 @@ from streaming_asr.whisper.decoder import Decoder, DecoderCache
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """The weights of the two scores in their sum."""
-
-    attention: float = 1.0
-    ctc: float = 0.5
-
-
-@dataclass(frozen=True, slots=True)
 class Scored:
     """A candidate, its score in the end and the log-probability of each of its tokens."""
 
@@ -52,7 +44,6 @@ def attention_log_probs(
         [[*prompt, *text] for text in texts],
         [0] * len(texts),
         n_frames,
-        stream=0,
         take=[range(first, len(prompt) + len(text)) for text in texts],
     )
     recorder.count(decode_steps=1, beam_sum=len(texts))
@@ -71,10 +62,15 @@ def rescore(
     prompt: Sequence[int],
     candidates: Sequence[Candidate],
     n_frames: int,
-    weights: Weights,
     recorder: Recorder,
+    *,
+    attention: float,
+    ctc: float,
 ) -> Scored | None:
-    """Return the best candidate of both passes; None where none fits the decoder's positions."""
+    """Return the best candidate of both passes; None where none fits the decoder's positions.
+
+    attention, ctc: the weights of the two scores in their sum.
+    """
     fitting = [c for c in candidates if len(prompt) + len(c.tokens) <= decoder.max_tokens]
     if not fitting:
         return None
@@ -83,7 +79,7 @@ def rescore(
     scored = [
         Scored(
             candidate,
-            weights.attention * sum(log_probs) + weights.ctc * candidate.ctc_score,
+            attention * sum(log_probs) + ctc * candidate.ctc_score,
             tuple(log_probs[:-1]),
         )
         for candidate, log_probs in zip(fitting, by_text, strict=True)

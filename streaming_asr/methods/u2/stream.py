@@ -24,7 +24,7 @@ from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.u2.ctc import PrefixBeamSearch
 from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
 from streaming_asr.methods.u2.head import embedding_head, load_head, load_trained
-from streaming_asr.methods.u2.rescoring import Weights, rescore
+from streaming_asr.methods.u2.rescoring import rescore
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
@@ -141,7 +141,6 @@ class U2(SharedPasses, Chunked):
             age=min(round(50 * share), delay // 4),
             keep=min(round(250 * share), delay // 2),
         )
-        self._weights = Weights(self.attention_weight, self.ctc_weight)
 
     # ---- the protocol -----------------------------------------------------------------------
 
@@ -151,7 +150,7 @@ class U2(SharedPasses, Chunked):
         shape = (whisper.n_mels, 2 * whisper.context_frames + 1)
         return StreamState(
             encoder=StreamingEncoder(whisper.model),
-            cache=DecoderCache(self._decoder, rows=max(1, self.rescore), streams=1),
+            cache=DecoderCache(self._decoder, rows=max(1, self.rescore)),
             mel=torch.zeros(shape, device=whisper.device),
             features=StreamingLogMel(whisper.n_mels, device=whisper.device),
             search=PrefixBeamSearch(self._tokenizer.blank, self.beam),
@@ -241,8 +240,9 @@ class U2(SharedPasses, Chunked):
                 state.prompt,
                 candidates,
                 state.position,
-                self._weights,
                 state.recorder,
+                attention=self.attention_weight,
+                ctc=self.ctc_weight,
             )
             if scored is not None:
                 best, log_probs = scored.candidate, scored.log_probs
@@ -257,7 +257,6 @@ class U2(SharedPasses, Chunked):
                 state.prompt,
                 best.tokens,
                 state.position,
-                stream=0,
             )
             spans = tuple((round(a / FRAME_S), round(b / FRAME_S)) for a, b in times)
         return [

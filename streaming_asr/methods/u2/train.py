@@ -14,6 +14,7 @@ running maximum of the blocks. Either a LoRA adapter is trained or the whole mod
 
 from __future__ import annotations
 
+import copy
 import random
 import tempfile
 from dataclasses import dataclass, field, replace
@@ -49,7 +50,7 @@ from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import SAMPLE_RATE
-from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.search import BeamSearch
 from streaming_asr.whisper.together import alone
 from streaming_asr.whisper.window import FRAME_S, frames_of
@@ -207,7 +208,9 @@ class U2Recipe(BlockRecipe):
         if self.rank:
             save_lora(self.network, folder, published_name(self.model_path))
         elif whole:
-            _save_model(self.whisper, folder / MODEL_FOLDER)
+            half = copy.deepcopy(self.whisper.model).half()
+            half.save_pretrained(folder / MODEL_FOLDER)
+            self.whisper.tokenizer.save_pretrained(folder / MODEL_FOLDER)
         self.write_card(
             folder,
             "u2",
@@ -229,10 +232,3 @@ def _subset(items: list[Item], hours: float, seed: int) -> list[Item]:
             return drawn[:n]
         taken += item.n_samples
     return drawn
-
-
-def _save_model(whisper: Whisper, folder: Path) -> None:
-    import copy
-
-    copy.deepcopy(whisper.model).half().save_pretrained(folder)
-    whisper.tokenizer.save_pretrained(folder)

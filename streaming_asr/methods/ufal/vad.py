@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -52,23 +51,17 @@ class Silero:
         )
 
     def stream(self) -> SpeechProbability:
-        return _SileroStream(self._session)
+        hidden = cell = np.zeros((1, 1, 128), np.float32)
+        context = np.zeros(CONTEXT_SAMPLES, np.float32)
 
+        def probability(block: Samples) -> float:
+            nonlocal hidden, cell, context
+            fed = {"input": np.concatenate([context, block])[None], "h": hidden, "c": cell}
+            found, hidden, cell = self._session.run(None, fed)
+            context = block[-CONTEXT_SAMPLES:]
+            return float(np.ravel(found)[0])
 
-class _SileroStream:
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self._hidden = np.zeros((1, 1, 128), np.float32)
-        self._cell = np.zeros((1, 1, 128), np.float32)
-        self._context = np.zeros(CONTEXT_SAMPLES, np.float32)
-
-    def __call__(self, block: Samples) -> float:
-        heard = np.concatenate([self._context, block])[None]
-        probability, self._hidden, self._cell = self._session.run(
-            None, {"input": heard, "h": self._hidden, "c": self._cell}
-        )
-        self._context = block[-CONTEXT_SAMPLES:]
-        return float(np.ravel(probability)[0])
+        return probability
 
 
 @dataclass(frozen=True, slots=True)

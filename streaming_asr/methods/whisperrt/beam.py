@@ -92,7 +92,6 @@ def decode_beam(
             [[h.tokens[-1]] for h in hypotheses],
             [len(prompt) + len(h.tokens) - 1 for h in hypotheses],
             n_frames,
-            stream=0,
         )
         top = decoder.log_probs(hidden)[:, 0].topk(settings.beam)
         recorder.count(decode_steps=1, beam_sum=len(hypotheses))
@@ -184,7 +183,7 @@ def _verify(
         sequences.append([*prompt, *hypothesis.tokens][start:])
         starts.append(start)
         takes.append([n_prompt + i - 1 - start for i in range(low, len(hypothesis.tokens) + 1)])
-    hidden = decoder.run(cache, sequences, starts, n_frames, stream=0, take=takes)
+    hidden = decoder.run(cache, sequences, starts, n_frames, take=takes)
     log_probs = decoder.log_probs(hidden)
     top = log_probs.topk(settings.beam)
     top_tokens, top_log_probs = top.indices.tolist(), top.values.tolist()

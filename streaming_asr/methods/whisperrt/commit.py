@@ -76,14 +76,15 @@ class Committer:
         return committed
 
     def align(self, state: StreamState) -> list[tuple[float, float]]:
-        """Return (start, end) of each token of the best hypothesis, in seconds of the window."""
+        """Return (start, end) of each token of the best hypothesis, in seconds of the window.
+
+        Overwrites the tokens kept in the cache: `Hypothesis.drop` must follow.
+        """
         return alignment_times(
             self._decoder,
-            state.pool.decoder,
+            state.cache,
             self._whisper.alignment_heads,
             state.prompt,
             state.hypotheses[0].tokens,
             state.position,
-            row=state.pool.scratch_row,
-            stream=state.row,
         )

@@ -1,38 +1,22 @@
-"""What WhisperRT knows about one stream, and the pool that holds many streams' caches."""
+"""What WhisperRT knows about one stream."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-
 from streaming_asr.method import Samples, Word
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis
-from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.encoder import StreamingEncoder
-from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.window import BlockWindow
-
-
-class Pool:
-    """Caches of `n_streams` streams, one row each; `beams` decoder rows where one stream beams."""
-
-    def __init__(self, whisper: Whisper, decoder: Decoder, n_streams: int, beams: int = 1) -> None:
-        self.encoder = StreamingEncoder(whisper.model, n_streams)
-        self.scratch_row = n_streams * beams
-        """A decoder row for alignment, which so leaves no trace in the streams' caches."""
-        self.decoder = DecoderCache(decoder, n_streams * beams + 1, n_streams)
-        n_mel_frames = 2 * whisper.context_frames + 1
-        self.mel = torch.zeros(n_streams, whisper.n_mels, n_mel_frames, device=whisper.device)
-        """Normalised frames of each stream's window, kept to encode them anew after a cut."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StreamState(BlockWindow):
-    """One stream; its mel frames lie in the pool."""
+    """One stream."""
 
-    pool: Pool
-    row: int
+    encoder: StreamingEncoder
+    cache: DecoderCache
     prompt: list[int]
 
     ready: list[int] = field(default_factory=list)
@@ -57,11 +41,3 @@ class StreamState(BlockWindow):
         self.arrive(audio, last)
         while self.block_is_there() and self.next_end - self.window_start <= limit:
             self.ready.append(self.take_block())
-
-    def move_window(self, start: int) -> list[int]:
-        """Let the window begin at its frame `start`; return ends of the blocks to encode anew.
-
-        The first of them is as long as the stream's first.
-        """
-        # A first block shorter than in training would hear less than the model ever did.
-        return self.shift(start, self.block_ends[0])

@@ -12,30 +12,28 @@ At the end of the stream the last block is filled up with zeros, decoded, and al
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-import numpy as np
 import torch
 
 from streaming_asr.errors import check_one_of, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.whisperrt.beam import decode_beam
 from streaming_asr.methods.whisperrt.commit import Committer
-from streaming_asr.methods.whisperrt.greedy import Row, decode_greedy
+from streaming_asr.methods.whisperrt.greedy import decode_greedy
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
-from streaming_asr.methods.whisperrt.state import Pool, StreamState
-from streaming_asr.whisper.decoder import Decoder
-from streaming_asr.whisper.encoder import encode_parts
+from streaming_asr.methods.whisperrt.state import StreamState
+from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.encoder import StreamingEncoder, encode_parts
 from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
 from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND
 from streaming_asr.whisper.settings import Chunked
-from streaming_asr.whisper.together import Passes, SharedPasses, run_together
+from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
 
 
 @dataclass(kw_only=True, eq=False)
@@ -86,126 +84,86 @@ class WhisperRT(SharedPasses, Chunked):
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
         """Return the state of a new stream. `language` is for multilingual models (default en)."""
-        return self.start_many(1, language=language, recorder=recorder)[0]
+        whisper = self._whisper
+        n_mel_frames = 2 * whisper.context_frames + 1
+        return StreamState(
+            encoder=StreamingEncoder(whisper.model),
+            cache=DecoderCache(self._decoder, rows=self._settings.beam),
+            mel=torch.zeros(whisper.n_mels, n_mel_frames, device=whisper.device),
+            prompt=whisper.prompt(language),
+            language=language,
+            recorder=recorder,
+            features=StreamingLogMel(whisper.n_mels, device=whisper.device),
+            chunk_frames=self._chunk_frames,
+            next_end=self._first_frames,
+        )
 
-    def start_many(
-        self, n: int, *, language: str | None = None, recorder: Recorder = NULL
-    ) -> list[StreamState]:
-        """Return `n` streams of one pool; when greedy and in phase they share their attention
-        calls.
-
-        In int8 they share nothing, see `whisper.quantise`.
-        """
-        beam = self._settings.beam
-        prompt = self._whisper.prompt(language)
-        # In int8 a row's numbers depend on the rows beside it, and beams need rows of their own.
-        if beam == 1 and self.dtype != "int8":
-            pool = Pool(self._whisper, self._decoder, n)
-            places = [(pool, row) for row in range(n)]
-        else:  # hypotheses of one stream are rows of its own pool
-            places = [(Pool(self._whisper, self._decoder, 1, beam), 0) for _ in range(n)]
-        return [
-            StreamState(
-                pool=pool,
-                row=row,
-                mel=pool.mel[row],
-                prompt=list(prompt),
-                language=language,
-                recorder=recorder,
-                features=StreamingLogMel(self._whisper.n_mels, device=self._whisper.device),
-                chunk_frames=self._chunk_frames,
-                next_end=self._first_frames,
-            )
-            for pool, row in places
-        ]
-
-    def step_many(
-        self, states: Sequence[StreamState], audio: Sequence[Samples], *, last: Sequence[bool]
-    ) -> list[Update]:
-        """Advance each stream by one step, wherever each is; they share passes of the encoder and,
-        when greedy, of the decoder.
-
-        Frames and tokens are packed, not padded, see `whisper.together`; streams of one pool at the
-        same place share their attention calls too.
-        """
-        committed: dict[int, list[Word]] = {id(state): [] for state in states}
-        retracted: dict[int, int] = dict.fromkeys(committed, 0)
-        arrived = list(audio)
+    @torch.inference_mode()
+    def _step(self, state: StreamState, audio: Samples, last: bool) -> Passes[Update]:
+        """Take in `audio` and decode each block that it completes; after the last, commit all."""
+        committed: list[Word] = []
+        retracted = 0
         while True:
-            for i, state in enumerate(states):
-                with state.recorder.part("feature"):
-                    state.hear(arrived[i], last[i], self._seam.limit)
-                arrived[i] = np.zeros(0, np.float32)
-            ready = [state for state in states if state.ready]
-            if not ready:
+            with state.recorder.part("feature"):
+                state.hear(audio, last, self._seam.limit)
+            audio = audio[:0]
+            if not state.ready:
                 break
-            groups = _in_phase(ready)
-            self._encode(groups)
-            self._decode(groups)
-            for state in ready:
-                with state.recorder.part("policy"):
-                    words, taken_back = self._words.settle(state)
-                committed[id(state)] += words
-                retracted[id(state)] += taken_back
-                if self._window_is_full(state):
-                    committed[id(state)] += self._cut(state)
-        for state, ends in zip(states, last, strict=True):
-            if ends:
-                with state.recorder.part("finalise"):
-                    words, taken_back = self._words.finish(state)
-                committed[id(state)] += words
-                retracted[id(state)] += taken_back
-        return [
-            Update(tuple(committed[id(s)]), s.partial, retracted=retracted[id(s)]) for s in states
-        ]
+            yield from self._encode(state)
+            yield from self._decode(state)
+            with state.recorder.part("policy"):
+                words, taken_back = self._words.settle(state)
+            committed += words
+            retracted += taken_back
+            if self._window_is_full(state):
+                committed += yield from self._cut(state)
+        if last:
+            with state.recorder.part("finalise"):
+                words, taken_back = self._words.finish(state)
+            committed += words
+            retracted += taken_back
+        return Update(tuple(committed), state.partial, retracted=retracted)
 
     # ---- one round --------------------------------------------------------------------------
 
-    @torch.inference_mode()
-    def _encode(self, groups: list[list[StreamState]], *, again: bool = False) -> None:
-        with groups[0][0].recorder.part("encode"):
-            parts = []
-            for state, *rest in groups:
-                start, ends, rows = state.position, state.ready, _rows([state, *rest])
-                mel = mel_of_frames(state.pool.mel, start, ends[-1])[rows]
-                parts.append(state.pool.encoder.part(mel, start, ends, rows))
-            encoded = encode_parts(self._whisper.model, parts)
-            for group, hidden in zip(groups, encoded, strict=True):
-                state = group[0]
-                self._decoder.append_frames(
-                    state.pool.decoder, hidden, state.position, _rows(group)
-                )
-        for state in itertools.chain(*groups):
-            start, ends, state.ready = state.position, state.ready, []
-            state.encoded(ends, block_flops(self._whisper.config, start, ends), again=again)
+    def _encode(self, state: StreamState, *, again: bool = False) -> Passes[None]:
+        start, ends, state.ready = state.position, state.ready, []
+        with state.recorder.part("encode"):
+            mel = mel_of_frames(state.mel, start, ends[-1])[None]
+            part = state.encoder.part(mel, start, ends)
+        hidden = yield Wanted("encode", partial(encode_parts, self._whisper.model), part)
+        with state.recorder.part("encode"):
+            self._decoder.append_frames(state.cache, hidden, start)
+        state.encoded(ends, block_flops(self._whisper.config, start, ends), again=again)
 
-    def _decode(self, groups: list[list[StreamState]]) -> None:
-        recorder = groups[0][0].recorder
+    def _decode(self, state: StreamState) -> Passes[None]:
+        n_frames, recorder = state.position, state.recorder
+        born = state.window_start + n_frames
         if self._settings.beam == 1:
-            run_together([self._greedy(group) for group in groups], recorder)
+            yield from decode_greedy(
+                self._settings,
+                state.cache,
+                state.hypotheses[0],
+                state.prompt,
+                state.floor,
+                born,
+                n_frames,
+                recorder,
+            )
             return
         with recorder.part("decode"):
-            for state in itertools.chain(*groups):
-                n_frames = state.position
-                state.hypotheses = decode_beam(
-                    self._settings,
-                    state.pool.decoder,
-                    state.hypotheses,
-                    state.prompt,
-                    state.floor,
-                    state.window_start + n_frames,
-                    n_frames,
-                    state.recorder,
-                    raise_floor=self._commit_stable,
-                    last=not state.more_to_come,
-                )
-
-    def _greedy(self, group: list[StreamState]) -> Passes[None]:
-        first, n_frames = group[0], group[0].position
-        rows = [
-            Row(s.row, s.prompt, s.hypotheses[0], s.floor, s.window_start + n_frames) for s in group
-        ]
-        return decode_greedy(self._settings, first.pool.decoder, rows, n_frames, first.recorder)
+            state.hypotheses = decode_beam(
+                self._settings,
+                state.cache,
+                state.hypotheses,
+                state.prompt,
+                state.floor,
+                born,
+                n_frames,
+                recorder,
+                raise_floor=self._commit_stable,
+                last=not state.more_to_come,
+            )
 
     # ---- beyond the context -----------------------------------------------------------------
 
@@ -219,7 +177,7 @@ class WhisperRT(SharedPasses, Chunked):
         next_end = state.next_end - state.window_start
         return next_end > self._seam.limit or self._tokens_are_full(state)
 
-    def _cut(self, state: StreamState) -> list[Word]:
+    def _cut(self, state: StreamState) -> Passes[list[Word]]:
         """Move the window past a word's end and encode what is kept at its new place."""
         with state.recorder.part("policy"):
             words = self._words.spell(state)
@@ -243,27 +201,11 @@ class WhisperRT(SharedPasses, Chunked):
             state.floor = max(0, state.floor - n_dropped)
             del state.emitted[:n_before]
             state.goes_on = state.goes_on or n_before > 0
-            ends = state.move_window(start)
+            # A first block shorter than in training would hear less than the model ever did.
+            state.ready = state.shift(start, state.block_ends[0])
             state.partial = tuple(
                 Word(word.text) for word in self._words.spell(state)[len(state.emitted) :]
             )
-            state.ready = ends
         # Positions are absolute, so what is kept has to be encoded at its new place.
-        self._encode([[state]], again=True)
+        yield from self._encode(state, again=True)
         return committed
-
-
-def _in_phase(states: list[StreamState]) -> list[list[StreamState]]:
-    """Group states that can share a pass: of one pool, one place, the same new blocks."""
-    groups: dict[tuple[int, int, tuple[int, ...]], list[StreamState]] = {}
-    for state in states:
-        key = (id(state.pool), state.position, tuple(state.ready))
-        groups.setdefault(key, []).append(state)
-    return [sorted(group, key=lambda state: state.row) for group in groups.values()]
-
-
-def _rows(group: list[StreamState]) -> slice | torch.Tensor:
-    rows = [state.row for state in group]
-    if rows[-1] - rows[0] == len(rows) - 1:
-        return slice(rows[0], rows[-1] + 1)
-    return torch.tensor(rows, device=group[0].pool.mel.device)

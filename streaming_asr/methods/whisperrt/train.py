@@ -57,8 +57,6 @@ class WhisperRTRecipe(BlockRecipe):
 
     random_chunks: each batch has one chunk, 0.1, 0.2, ... or 1.0 s with equal chances (the paper:
     "uniformly sampled between 0.1 and 1.0 seconds"); `chunk_s` then is that of `evaluate` alone.
-    token_ends: when token j of a word's m counts as ended: `spread`, at the share (j + 1) / m of
-    the word (the paper); `word`, with the word.
     modules: where the adapter lies, a key of `MODULES`.
     distil: see the module; distil_weight: of the teacher's terms beside Algorithm 3's.
     start: folder of an adapter to go on from.
@@ -73,7 +71,6 @@ class WhisperRTRecipe(BlockRecipe):
     mode: str
     point_fraction: float
     points_per_window: int
-    token_ends: str
     batch: int
     buckets: int
     distil: str | None
@@ -82,7 +79,6 @@ class WhisperRTRecipe(BlockRecipe):
 
     def __post_init__(self) -> None:
         check_one_of(("fast", "paper"), mode=self.mode)
-        check_one_of(("spread", "word"), token_ends=self.token_ends)
         check_one_of(MODULES, modules=self.modules)
         if self.distil not in TEACHER_OF:
             raise UserError(f"distil={self.distil!r}: one of frames, logits, both, or null")
@@ -160,36 +156,33 @@ class WhisperRTRecipe(BlockRecipe):
         """Return the window as far as the blocks at `ends` reach, asked for at `points`."""
         tokens, token_ends_s = self._timed_tokens(window)
         prompt = self.prompt_of[window.language]
-        room = self.whisper.max_tokens - len(prompt)
         prefixes: list[tuple[int, list[int]]] = []
         for heard in points:
             n = bisect_right(token_ends_s, heard * FRAME_S + 1e-6)
             if heard * FRAME_SAMPLES >= len(window.audio):  # rounding may put an end past it
                 n = len(tokens)
             prefixes.append((heard, tokens[:n]))
-        if max(len(written) for _, written in prefixes) > room:
-            raise UserError(
-                f"a window of {ends[-1] * FRAME_S:.1f} s has more than the {room} tokens this "
-                "model's decoder has positions for; its transcript does not belong to its audio"
-            )
+        self.check_room(max(len(written) for _, written in prefixes))
         mel = self.mel(window.audio, ends)
         if self.distil is None:
             return Example(mel, ends, prompt, prefixes)
         whole = np.zeros(self.whisper.context_frames * FRAME_SAMPLES, np.float32)
         whole[: len(window.audio)] = window.audio
         offline = log_mel(torch.from_numpy(whole), self.whisper.n_mels)
-        return Example(mel, ends, prompt, prefixes, offline, tokens[:room])
+        return Example(
+            mel, ends, prompt, prefixes, offline, tokens[: self.whisper.max_tokens - len(prompt)]
+        )
 
     def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
-        """Return the text tokens and when each has ended, never before the one in front of it."""
+        """Return the text tokens and when each has ended, never before the one in front of it.
+
+        Token j of a word's m ends at the share (j + 1) / m of the word."""
         tokens: list[int] = []
         ended_s: list[float] = []
         for word, start, end, _ in window.words:
             ids = self.word_tokens(word)
             tokens += ids
-            for j in range(len(ids)):
-                share = (j + 1) / len(ids) if self.token_ends == "spread" else 1.0
-                ended_s.append(start + share * (end - start))
+            ended_s += [start + (j + 1) / len(ids) * (end - start) for j in range(len(ids))]
         return tokens, list(accumulate(ended_s, max))
 
     # -- training -------------------------------------------------------------------------------
@@ -247,7 +240,7 @@ class WhisperRTRecipe(BlockRecipe):
         self.write_card(
             folder,
             "whisperrt",
-            "random_chunks rank modules init mode token_ends point_fraction points_per_window "
+            "random_chunks rank modules init mode point_fraction points_per_window "
             "distil distil_weight batch",
             base=self.model_path,
             start=self.begun_from,

@@ -8,10 +8,9 @@ a file does not tell is listed in the log's header as `unmeasured`: metrics that
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
-from urllib.parse import unquote
 
 import msgspec
 
@@ -34,7 +33,6 @@ class Emission:
     audio_s: float | None = None  # a_k; None where the file does not tell
     finished_s: float | None = None  # f_k, the time it was seen
     compute_s: float | None = None  # c_k, where the file gives that instead of f_k
-    words: tuple[tuple[float | None, float | None, float | None], ...] | None = None
     retracted: int = 0  # words taken back before `committed` was added
 
 
@@ -47,14 +45,6 @@ class ForeignRecording:
     reference: str | None = None
     duration_s: float | None = None
     error: str | None = None  # why it failed, where the file tells
-
-
-@dataclass
-class Imported:
-    """The utterances of a file, and how they met the references."""
-
-    utterances: list[UtteranceLog]
-    absent: list[str] = field(default_factory=list)  # references the file says nothing about
 
 
 def typed_rows(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
@@ -78,14 +68,9 @@ def _no_sound() -> Samples:
     raise UserError("this utterance is known by its reference alone; it has no audio")
 
 
-def file_name(path: Path) -> str:
-    """Return the utterance that a file is named after."""
-    return unquote(path.name.removesuffix(path.suffix))
-
-
 def meet(
     recordings: Sequence[ForeignRecording], references: Sequence[Utterance] | None, path: Path
-) -> Imported:
+) -> list[UtteranceLog]:
     """Return the recordings as logged utterances, each with its reference.
 
     Without `references` the file must hold them itself. References the file says nothing about
@@ -113,13 +98,11 @@ def meet(
         if said.id in logged:
             raise UserError(f"{path}: {said.id!r} stands in it twice; keep one of them.")
         logged[said.id] = _utterance(recording, said)
-    absent = [name for name in by_name if name not in logged]
-    for name in absent:
-        logged[name] = _utterance(ForeignRecording((name,), ()), by_name[name])
-        logged[name].status, logged[name].error = "failed", f"absent from {path.name}"
-        logged[name].steps = []
+    for name in by_name.keys() - logged.keys():
+        recording = ForeignRecording((name,), (), error=f"absent from {path.name}")
+        logged[name] = _utterance(recording, by_name[name])
     order = {name: i for i, name in enumerate(by_name)}
-    return Imported(sorted(logged.values(), key=lambda u: order.get(u.utt, 0)), absent)
+    return sorted(logged.values(), key=lambda u: order.get(u.utt, 0))
 
 
 def _utterance(recording: ForeignRecording, said: Utterance) -> UtteranceLog:
@@ -140,12 +123,9 @@ def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
     heard, finished_ns = 0, 0
     for emission in emissions:
         if emission.audio_s is not None:
-            audio = round(emission.audio_s * SAMPLE_RATE)
+            heard = max(heard, round(emission.audio_s * SAMPLE_RATE))
         elif emission.finished_s is not None:
-            audio = min(int(emission.finished_s * SAMPLE_RATE), n_samples)
-        else:
-            audio = n_samples
-        heard = max(heard, audio)
+            heard = max(heard, min(int(emission.finished_s * SAMPLE_RATE), n_samples))
         begins_ns = max(heard * 1_000_000_000 // SAMPLE_RATE, finished_ns)
         if emission.compute_s is not None:
             compute_ns = round(emission.compute_s * 1e9)
@@ -161,7 +141,6 @@ def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
                 {"wall": compute_ns},
                 committed=list(emission.committed),
                 partial=list(emission.partial),
-                words=None if emission.words is None else [list(word) for word in emission.words],
                 retracted=emission.retracted,
             )
         )

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from streaming_asr.corpora.rows import files, numbers, text_rows, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
 from streaming_asr.metrics import clocks
 from streaming_asr.metrics.table import CA, COMMITS, CU, known_of
-from streaming_asr.score.formats.foreign import Emission, ForeignRecording, file_name
+from streaming_asr.score.formats.foreign import Emission, ForeignRecording
 from streaming_asr.text.normalise import pieces
 
 LINE = re.compile(r"(\d+(?:\.\d+)?) (-?\d+) (-?\d+) ?(.*)")
@@ -86,5 +86,5 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[ForeignRecordi
             )
             for seen_s, text in rows
         )
-        recordings.append(ForeignRecording((file_name(file),), emissions))
+        recordings.append(ForeignRecording((unquote(file.stem),), emissions))
     return recordings, {CU if comp_unaware else CA, COMMITS}

@@ -1,0 +1,104 @@
+"""What the benchmarks share: clocks, processes of their own, tables, verdicts on targets."""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+PARTS = ("feature", "encode", "decode", "total")
+Times = dict[str, float]
+"""Milliseconds by part. What is in no part (policy, words) is in the total."""
+
+
+class Meter:
+    """A recorder that adds up nanoseconds; on one thread of a CPU the time this thread ran.
+
+    Other load on the machine then hardly shows; otherwise it is the time that passed.
+    """
+
+    def __init__(self, threads: int = 1, device: str = "cpu") -> None:
+        own = threads == 1 and device == "cpu"
+        self.clock: Callable[[], int] = time.thread_time_ns if own else time.perf_counter_ns
+        self.clock_name = "CPU time of the thread" if own else "elapsed time"
+        self._cuda = device.startswith("cuda")
+        self.spent_ms: Times = {}
+
+    def synchronise(self) -> None:
+        """Wait for the device."""
+        if self._cuda:
+            import torch
+
+            torch.cuda.synchronize()
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        self.synchronise()
+        begin = self.clock()
+        try:
+            yield
+        finally:
+            self.synchronise()
+            self.spent_ms[name] = self.spent_ms.get(name, 0.0) + (self.clock() - begin) / 1e6
+
+    def count(self, **counts: float) -> None:
+        return None
+
+    def drain(self) -> Times:
+        """Milliseconds by part since the last call."""
+        drained, self.spent_ms = self.spent_ms, {}
+        return {part: drained.get(part, 0.0) for part in PARTS}
+
+
+@contextmanager
+def threads(n: int) -> Iterator[None]:
+    """Within it torch computes on `n` threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def cpu_ms(call: Callable[..., Any], *arguments: Any) -> float:
+    """Milliseconds of this thread's CPU time."""
+    begin = time.thread_time_ns()
+    call(*arguments)
+    return (time.thread_time_ns() - begin) / 1e6
+
+
+def alternated_ms(repeats: int, *calls: Callable[[], Any]) -> list[float]:
+    """Median milliseconds of CPU time of each call; they take turns, so that load hits all."""
+    turns = [[cpu_ms(call) for call in calls] for _ in range(repeats)]
+    return [statistics.median(spent) for spent in zip(*turns, strict=True)]
+
+
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What `function` returns in a fresh process, where memory has no history."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as own:
+        return own.submit(function, *arguments).result()
+
+
+def table(title: str, headings: Iterable[str], n_text: int = 1) -> Table:
+    """An empty table; all columns but the first `n_text` are numbers."""
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left")
+    for i, heading in enumerate(headings):
+        made.add_column(heading, justify="left" if i < n_text else "right", no_wrap=True)
+    return made
+
+
+def verdict(reached: bool, text: str) -> str:
+    """One line: `reached` or `missed`, and what was to be reached."""
+    return f"{'reached' if reached else 'missed':9}{text}"

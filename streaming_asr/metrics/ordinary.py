@@ -1,0 +1,265 @@
+"""What goes wrong on ordinary audio: words on silence, lost or invented ends, loops, memory.
+
+Words are the normalised ones of WER, whose hyphens are split first; a lone sign is no word. All of
+it reads the final text, and of the steps when its words first stood on the screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streaming_asr.metrics.trace import Trace, mean, ratio
+from streaming_asr.text.normalise import Normaliser, common_prefix
+
+MIB = 2**20
+MARGIN_S = 0.5  # around each spoken word: what lies outside of all of them is non-speech
+LEAST_S = 1.0  # of a stretch of it; where it is shorter, a word inserted there may be of speech
+LONG_S = 60.0  # a shorter recording says nothing about growth: memory comes in large pieces
+HYPHENS = dict.fromkeys(map(ord, "-‐‑"), " ")
+
+
+@dataclass(frozen=True)
+class Ordinary:
+    """The counts of one recording; None where its log or its reference cannot tell."""
+
+    n_words: int  # of the reference
+    nonspeech_words: int | None
+    nonspeech_s: float | None
+    dropped: int | None  # last words; None without reference words
+    invented: int | None
+    repeated: int
+    memory_growth: float | None  # MiB per minute of audio
+
+
+def ordinary(trace: Trace) -> Ordinary:
+    """Return the counts of a trace, computed once."""
+    if "ordinary" not in trace.derived:
+        reference = words_of(trace.reference, trace.normalise)
+        hypothesis = words_of(trace.hypothesis, trace.normalise)
+        placed = place(reference, hypothesis)
+        nonspeech_words, nonspeech_s = on_nonspeech(trace, hypothesis)
+        dropped, invented = last_words(reference, hypothesis, placed)
+        trace.derived["ordinary"] = Ordinary(
+            len(reference),
+            nonspeech_words,
+            nonspeech_s,
+            dropped if reference else None,
+            invented if reference else None,
+            repeated_words(hypothesis, placed),
+            memory_growth(trace),
+        )
+    counts: Ordinary = trace.derived["ordinary"]
+    return counts
+
+
+def figures(traces: Sequence[Trace]) -> dict[str, float | None]:
+    """Return the metrics of this file over a corpus."""
+    counts = [ordinary(trace) for trace in traces]
+    quiet = [c for c in counts if c.nonspeech_words is not None and c.nonspeech_s is not None]
+    spoken = [c for c in counts if c.n_words]
+    growths = [c.memory_growth for c in counts if c.memory_growth is not None]
+    return {
+        "words_on_nonspeech_per_min": ratio(
+            sum(c.nonspeech_words or 0 for c in quiet), sum(c.nonspeech_s or 0.0 for c in quiet), 60
+        ),
+        "last_words_dropped": ratio(sum(bool(c.dropped) for c in spoken), len(spoken), 100),
+        "last_words_invented": ratio(sum(bool(c.invented) for c in spoken), len(spoken), 100),
+        "repeated_words_per_100": ratio(
+            sum(c.repeated for c in counts), sum(c.n_words for c in counts), 100
+        ),
+        "memory_growth_mib_per_min": mean(growths),
+    }
+
+
+def line(trace: Trace) -> dict[str, Any]:
+    """Return what utterances.jsonl says of one recording."""
+    counts = ordinary(trace)
+    return {
+        "words_on_nonspeech": counts.nonspeech_words,
+        "nonspeech_s": counts.nonspeech_s,
+        "last_words_dropped": counts.dropped,
+        "last_words_invented": counts.invented,
+        "repeated_words": counts.repeated,
+        "memory_growth_mib_per_min": counts.memory_growth,
+    }
+
+
+def words_of(text: str, normalise: Normaliser) -> tuple[str, ...]:
+    """Return the normalised words of `text`, its hyphens split, without lone signs."""
+    split = normalise.words(text.translate(HYPHENS))
+    return tuple(word for word in split if any(map(str.isalnum, word)))
+
+
+# -- the alignment ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a word of the text stands in the reference: `n_before` reference words precede it."""
+
+    n_before: int
+    is_right: bool
+    is_inserted: bool
+
+
+def place(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Place]:
+    """Return the place of each word of `hypothesis` in a Levenshtein alignment with `reference`.
+
+    Of several best alignments it is, from the start on, the one that puts a word for a word before
+    it leaves one out, and leaves one out before it inserts one: of a phrase said once and written
+    twice the second is inserted. (rapidfuzz, which counts the errors of WER, promises no choice.)
+    """
+    n, m = len(reference), len(hypothesis)
+    ids: dict[str, int] = {}
+    spoken, written = (
+        np.array([ids.setdefault(word, len(ids)) for word in words], dtype=np.int32)
+        for words in (reference, hypothesis)
+    )
+    columns = np.arange(m + 1, dtype=np.int32)
+    below = m - columns  # the distances of the reference's rest, here of nothing, to the text's
+    pairs: list[np.ndarray[Any, Any]] = []  # by row from the last, bits: a pair of words is best
+    skips: list[np.ndarray[Any, Any]] = []  # leaving the reference's word out is
+    for word in spoken[::-1]:
+        row = below + 1
+        paired = below[1:] + (written != word)
+        row[:-1] = np.minimum(row[:-1], paired)
+        row = np.minimum.accumulate((row + columns)[::-1])[::-1] - columns  # insertions
+        pairs.append(np.packbits(row[:-1] == paired))
+        skips.append(np.packbits(row == below + 1))
+        below = row
+    places: list[Place] = []
+    i = 0
+    while (j := len(places)) < m:
+        if i < n and _bit(pairs[n - 1 - i], j):
+            places.append(Place(i, bool(spoken[i] == written[j]), False))
+            i += 1
+        elif i < n and _bit(skips[n - 1 - i], j):
+            i += 1
+        else:
+            places.append(Place(i, False, True))
+    return places
+
+
+def _bit(packed: np.ndarray[Any, Any], at: int) -> bool:
+    return bool(packed[at // 8] >> (7 - at % 8) & 1)
+
+
+# -- the metrics --------------------------------------------------------------------------------
+
+
+def nonspeech(trace: Trace) -> list[tuple[int, float, float]] | None:
+    """Return (spoken words before it, start, end) of each stretch of non-speech, in seconds.
+
+    Where the reference is empty, that is the whole recording; None where its words have no times.
+    """
+    if not trace.words:
+        return None if trace.reference.strip() else [(0, 0.0, trace.duration_s)]
+    spans_s = [(word.start - MARGIN_S, word.end + MARGIN_S) for word in trace.words]
+    stretches, heard_s = [], 0.0
+    for i, (start_s, end_s) in enumerate([*spans_s, (trace.duration_s, 0.0)]):
+        if start_s - heard_s >= LEAST_S:
+            stretches.append((i, heard_s, start_s))
+        heard_s = max(heard_s, end_s)
+    return stretches
+
+
+def on_nonspeech(trace: Trace, hypothesis: Sequence[str]) -> tuple[int, float] | tuple[None, None]:
+    """Return the words that the text puts on non-speech, and the non-speech in seconds.
+
+    A word is on a stretch of non-speech where the alignment inserts it between the words spoken
+    before the stretch and those after, and it did not stand on the screen when the stretch began
+    (by a_k, the audio clock). (None, None) for a failed recording and without word times.
+    """
+    stretches = nonspeech(trace)
+    if stretches is None or trace.error is not None:
+        return None, None
+    spoken = [word.text for word in trace.words or ()]
+    # Each stretch of speech is normalised apart, so that its words can be told from the next one's.
+    reference: list[str] = []
+    starts: dict[int, float] = {}  # of non-speech, by the normalised words before it
+    cuts = [0, *(n_before for n_before, _, _ in stretches), len(spoken)]
+    for k, (_, start_s, _) in enumerate(stretches):
+        reference += words_of(" ".join(spoken[cuts[k] : cuts[k + 1]]), trace.normalise)
+        starts.setdefault(len(reference), start_s)
+    reference += words_of(" ".join(spoken[cuts[-2] :]), trace.normalise)
+    standing = {n: _standing(trace, hypothesis, start_s) for n, start_s in starts.items()}
+    n_words = sum(
+        each.is_inserted and each.n_before in starts and j >= standing[each.n_before]
+        for j, each in enumerate(place(reference, hypothesis))
+    )
+    return n_words, sum(end_s - start_s for _, start_s, end_s in stretches)
+
+
+def _standing(trace: Trace, hypothesis: Sequence[str], time_s: float) -> int:
+    """Return how many words of the text stood on the screen at `time_s` of the audio clock."""
+    shown = ""
+    for step in trace.steps:
+        if step.audio_s > time_s:
+            break
+        shown = step.displayed
+    return common_prefix(words_of(shown, trace.normalise), tuple(hypothesis))
+
+
+def last_words(
+    reference: Sequence[str], hypothesis: Sequence[str], places: Sequence[Place]
+) -> tuple[int, int]:
+    """Return how many last words were dropped and invented: behind the last right word, how many
+    more the reference has than the text, and the text than the reference."""
+    right = [(j, each.n_before) for j, each in enumerate(places) if each.is_right]
+    j, i = right[-1] if right else (-1, -1)
+    surplus = (len(hypothesis) - 1 - j) - (len(reference) - 1 - i)
+    return max(-surplus, 0), max(surplus, 0)
+
+
+def repeated_words(hypothesis: Sequence[str], places: Sequence[Place]) -> int:
+    """Return the words that are in a copy of the phrase right before them and are not right.
+
+    The text is read from its start. Of the phrases that begin at a word and come again at once,
+    that with the most words in copies is taken (of several the shortest), and reading goes on
+    behind its last whole copy. A word of a copy that the alignment finds in the reference is the
+    reference's own.
+    """
+    where: dict[str, list[int]] = {}
+    for j, word in enumerate(hypothesis):
+        where.setdefault(word, []).append(j)
+    n_repeated = begin = 0
+    while begin < len(hypothesis):
+        most, end = 0, begin + 1
+        for again in where[hypothesis[begin]]:
+            if again <= begin:
+                continue
+            size = again - begin
+            n_same = 0  # words that are as those one phrase earlier
+            while again + n_same < len(hypothesis) and (
+                hypothesis[again + n_same] == hypothesis[begin + n_same]
+            ):
+                n_same += 1
+            in_copies = n_same // size * size
+            if in_copies > most:
+                most, end = in_copies, again + in_copies
+        n_repeated += sum(not each.is_right for each in places[end - most : end] if most)
+        begin = end
+    return n_repeated
+
+
+def memory_growth(trace: Trace) -> float | None:
+    """Return the slope of memory over the second half of a recording, in MiB per minute of audio.
+
+    That is the line of least squares through the memory after each step. None for a recording of
+    less than LONG_S, where streams shared their steps, and where the log holds no memory.
+    """
+    if trace.duration_s < LONG_S or trace.batch > 1:
+        return None
+    points = [
+        (step.audio_s / 60.0, step.step.memory_bytes / MIB)
+        for step in trace.steps
+        if step.step.memory_bytes is not None and step.audio_s >= trace.duration_s / 2
+    ]
+    if not points:
+        return None
+    minutes, mib = (np.array(points) - np.mean(points, axis=0)).T
+    return ratio(float(minutes @ mib), float(minutes @ minutes))

@@ -1,0 +1,169 @@
+"""Words on non-speech, ends lost and invented, repeats and the growth of memory, by hand."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from rapidfuzz.distance import Levenshtein
+from traces import a_step, a_trace
+
+from streaming_asr.metrics import Trace, compute, queued, utterance_line
+from streaming_asr.metrics.ordinary import nonspeech, ordinary, place
+from streaming_asr.utterance import TimedWord
+
+
+def said(reference: str, hypothesis: str, **fields: object) -> Trace:
+    """A recording of 2 s without word times."""
+    return a_trace(reference, [(2.0, 0.1, hypothesis, "")], **fields)
+
+
+def test_the_alignment_has_the_fewest_errors() -> None:
+    rng = random.Random(1)
+    for _ in range(300):
+        spoken, written = (rng.choices("abc", k=rng.randint(0, 9)) for _ in range(2))
+        places = place(spoken, written)
+        n_inserted = sum(each.is_inserted for each in places)
+        n_wrong = sum(not each.is_right for each in places) - n_inserted
+        n_deleted = len(spoken) - (len(written) - n_inserted)
+        assert n_inserted + n_wrong + n_deleted == Levenshtein.distance(spoken, written)
+        right = [
+            (spoken[p.n_before], w) for p, w in zip(places, written, strict=True) if p.is_right
+        ]
+        assert all(a == b for a, b in right)
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "dropped", "invented"),
+    [
+        ("the cat sat", "the cat sat", 0, 0),
+        ("the cat sat", "the cat", 1, 0),
+        ("the cat sat", "the cat sat sat down", 0, 2),
+        ("the cat sat", "the cat sad", 0, 0),  # another word is neither lost nor invented
+        ("the cat sat", "the dog sat", 0, 0),
+        ("the cat sat", "a cat sad and slept", 0, 2),
+        ("the cat sat", "", 3, 0),
+        ("with us", "with us us us", 0, 2),
+        ("with us", "for us us us", 0, 2),  # the first "us" is the spoken one
+        ("go to to", "go to", 1, 0),
+        ("well", "well...", 0, 0),  # the normaliser's lone point is no word
+    ],
+)
+def test_last_words(reference: str, hypothesis: str, dropped: int, invented: int) -> None:
+    counts = ordinary(said(reference, hypothesis))
+    assert (counts.dropped, counts.invented) == (dropped, invented)
+
+
+def test_last_words_are_shares_of_the_recordings_with_words() -> None:
+    traces = [said("the cat", "the"), said("the cat", "the cat"), said("", "you"), said("a", "a b")]
+    figures = compute(traces)
+    assert figures["last_words_dropped"] == pytest.approx(100 / 3)
+    assert figures["last_words_invented"] == pytest.approx(100 / 3)
+    assert compute([said("", "")])["last_words_dropped"] is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "repeated"),
+    [
+        ("I know that that is so", "I know that that is so", 0),
+        ("no no no", "no no no", 0),
+        ("no no no", "no no no no no", 2),
+        ("the Far Eastern", "the Far Eastern-in-in-in", 2),  # of three, two repeat the first
+        ("come with us", "come with us s s s s", 3),
+        ("to be or not", "to be to be to be", 4),  # in the place of other words
+        ("press one or two", "press one or two press one or two", 4),
+        ("press one or two press one or two", "press one or two press one or two", 0),
+        ("press one or two press one or two", "press one or six press one or six", 1),
+        ("the cat sat", "the cat sat on the cat", 0),  # not at once
+        ("", "you you you", 2),
+        ("a rose", "a rose is a rose is a", 3),  # whole copies: "a rose is"
+    ],
+)
+def test_words_in_repeats(reference: str, hypothesis: str, repeated: int) -> None:
+    assert ordinary(said(reference, hypothesis)).repeated == repeated
+
+
+def test_words_in_repeats_are_counted_per_100_reference_words() -> None:
+    figures = compute([said("the cat sat down", "the cat sat down down"), said("", "you you")])
+    assert figures["repeated_words_per_100"] == pytest.approx(25 + 25)
+    assert compute([said("", "you you")])["repeated_words_per_100"] is None
+
+
+# "the cat" until 1.0 s, "sat" from 9.0 to 9.2 s, so nothing is said from 1.5 to 8.5 and from 9.7 s.
+ENDS = (0.6, 1.0, 9.2)
+STRETCHES = [(2, 1.5, 8.5), (3, 9.7, 12.0)]
+
+
+def with_a_pause(*steps: tuple[float, str, str]) -> Trace:
+    return a_trace(
+        "the cat sat", [(a, 0.0, committed, partial) for a, committed, partial in steps],
+        ends=ENDS, duration_s=12.0,
+    )  # fmt: skip
+
+
+def test_non_speech_lasts_a_second_half_a_second_from_every_word() -> None:
+    trace = with_a_pause((12.0, "", ""))
+    assert [tuple(map(pytest.approx, s)) for s in STRETCHES] == nonspeech(trace)
+    short = a_trace("a b", [(4.0, 0.0, "", "")], ends=(1.6, 3.7))  # 0.9, 0.9 and no seconds
+    assert nonspeech(short) == []
+    assert nonspeech(said("", "")) == [(0, 0.0, 2.0)]
+    assert nonspeech(said("the cat", "")) is None  # no times
+
+
+@pytest.mark.parametrize(
+    ("steps", "n_words"),
+    [
+        ([(12.0, "the cat sat", "")], 0),
+        ([(4.0, "the cat", "you"), (12.0, "the cat you sat", "")], 1),
+        ([(12.0, "the cat sat sat sat", "")], 2),
+        ([(12.0, "the big cat sat", "")], 0),  # inserted, but within speech
+        ([(12.0, "the cat had", "")], 0),  # in the place of a word
+        # shown by 1.5 s, so of what was said
+        ([(1.4, "the", "cat you"), (12.0, "the cat you sat", "")], 0),
+        ([(1.4, "the", "cat you"), (4.0, "the cat", ""), (12.0, "the cat sat", "")], 0),  # gone
+        ([(1.4, "the", "hat"), (12.0, "the cat you sat", "")], 1),
+    ],
+)
+def test_words_on_non_speech(steps: list[tuple[float, str, str]], n_words: int) -> None:
+    trace = with_a_pause(*steps)
+    assert ordinary(trace).nonspeech_words == n_words
+    assert compute([trace])["words_on_nonspeech_per_min"] == pytest.approx(n_words / (9.3 / 60))
+
+
+def test_on_a_recording_without_words_every_word_is_on_non_speech() -> None:
+    quiet = said("", "Thank you.", duration_s=30.0)
+    assert compute([quiet])["words_on_nonspeech_per_min"] == pytest.approx(4.0)
+    assert utterance_line(quiet)["ordinary"]["nonspeech_s"] == 30.0
+    # What failed was not silent, and without times nobody knows.
+    failed = replace(quiet, steps=(), error="no memory")
+    for left_out in (failed, said("the cat", "the cat you")):
+        assert compute([left_out])["words_on_nonspeech_per_min"] is None
+
+
+def growing(duration_s: float, mib: list[float | None], **fields: object) -> Trace:
+    """Steps of 20 s, and what memory each left."""
+    steps = []
+    for k, each in enumerate(mib, start=1):
+        made = a_step(20.0 * k, 0.0, "", "")
+        n_bytes = None if each is None else round(each * 2**20)
+        steps.append(replace(made, step=replace(made.step, memory_bytes=n_bytes)))
+    return Trace("u", "", duration_s, queued(steps), words=(TimedWord("a", 0, 1),), **fields)
+
+
+def test_memory_growth_is_the_slope_over_the_second_half() -> None:
+    # the first half warms up; then 3 MiB every 20 s
+    grows = growing(120.0, [50.0, 90.0, 100.0, 103.0, 106.0, 109.0])
+    stays = growing(120.0, [50.0, 90.0, 100.0, 100.0, 100.0, 100.0])
+    assert ordinary(grows).memory_growth == pytest.approx(9.0)
+    assert compute([grows, stays])["memory_growth_mib_per_min"] == pytest.approx(4.5)
+
+
+def test_memory_growth_needs_a_minute_and_a_stream_of_its_own() -> None:
+    for trace in (
+        growing(40.0, [1.0, 2.0]),
+        growing(120.0, [None] * 6),
+        growing(120.0, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], batch=2),
+        growing(120.0, []),
+    ):
+        assert ordinary(trace).memory_growth is None
