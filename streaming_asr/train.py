@@ -144,6 +144,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
             work.mkdir(parents=True, exist_ok=True)
             stack.enter_context(cells.lock(work))
             cells.save_configuration(work, config, HydraConfig.get().overrides.task)
+        torch.manual_seed(config.seed)  # of the layers that begin untrained
         recipe = build(config.recipe.target)
         plain = OmegaConf.to_container(config)
         track = stack.enter_context(

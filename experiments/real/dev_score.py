@@ -91,13 +91,15 @@ def dev_set(given: str) -> DevSet:
 
 def word_errors(method: Any, one: DevSet, chunk_ms: int, first_ms: int) -> int:
     """The errors in what `method` commits of the set."""
-    from streaming_asr.training.recipe import dev_wer, stream_texts
+    from streaming_asr.training.recipe import stream_dev_wer
 
     chunk, first = (ms * SAMPLE_RATE // 1000 for ms in (chunk_ms, first_ms))
-    texts: list[str] = []
+    words, errors = normaliser("en").words, 0
     for at in range(0, len(one.utterances), TOGETHER):
-        texts += stream_texts(method, one.utterances[at : at + TOGETHER], chunk, first)[0]
-    return round(dev_wer(one.utterances, texts) * one.n_words / 100)
+        part = one.utterances[at : at + TOGETHER]
+        wer, _ = stream_dev_wer(method, part, chunk, first, language="en")
+        errors += round(wer * sum(len(words(each.text)) for each in part) / 100)
+    return errors
 
 
 def offline_errors(model: Path, sets: Sequence[DevSet], kept: Path) -> list[int]:

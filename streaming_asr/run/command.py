@@ -15,15 +15,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from streaming_asr import machine
 from streaming_asr.cells import folder as folders
@@ -34,13 +32,11 @@ from streaming_asr.config.compose import mini_data
 from streaming_asr.config.settle import settle
 from streaming_asr.errors import UserError
 from streaming_asr.run.cell import run_cell
+from streaming_asr.run.failures import EXIT_FAILED, cell_failed, failures_told
 from streaming_asr.run.obtain import planned
 from streaming_asr.run.plan import Plan
 from streaming_asr.run.progress import show, show_segments
 from streaming_asr.terminal import exit_status, stopped
-
-EXIT_BAD_INPUT, EXIT_FAILED = 2, 1
-LOST_SHOWN = 10  # recordings that failed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,7 +84,7 @@ def _main(line: CommandLine) -> int:
         show_segments(place)
     elif any(place.rglob(folders.RESULT)):
         show(place)
-    return max(status, _tell_failures(plan))
+    return max(status, failures_told(plan))
 
 
 def _for_hydra(line: CommandLine, plan: Plan) -> list[str]:
@@ -99,23 +95,6 @@ def _for_hydra(line: CommandLine, plan: Plan) -> list[str]:
         settings.append(f"piece=range(1,{split[0].pieces + 1})")
     line.settings, line.multirun = settings, True
     return line.argv
-
-
-def _tell_failures(plan: Plan) -> int:
-    """Print the cells that failed and the recordings that did; return the exit status."""
-    told = [f"{cell.folder}: {why}" for cell in plan.cells if (why := folders.failure(cell.folder))]
-    if told:
-        told.insert(0, f"{len(told)} of {len(plan.cells)} cells failed:")
-    for cell in plan.cells:
-        result = folders.result_of(cell.folder)
-        failed = [f"  {each['utt']}: {each['error']}" for each in result.get("failed") or ()]
-        if failed:
-            n = f"{len(failed)} of {result['n_utterances']} recordings failed"
-            told += [f"{cell.folder.name}: {n}:", *failed[:LOST_SHOWN]]
-        if len(failed) > LOST_SHOWN:
-            told.append(f"  and {len(failed) - LOST_SHOWN} more: {cell.folder / folders.RESULT}")
-    print("".join(f"{line}\n" for line in told), end="", file=sys.stderr)
-    return EXIT_FAILED if told else 0
 
 
 def _join(plan: Plan) -> int:
@@ -185,27 +164,5 @@ def _attempt(
         print(f"{folder.name}: another process is writing it; passed over", flush=True)
         return 0, None
     except Exception as error:
-        return _failed(error, composed, node, folder, number), None
+        return cell_failed(error, composed, node, folder, number), None
     return 0, {"cell": result["cell"], "wer": result["metrics"].get("wer")}
-
-
-def _failed(
-    error: Exception, composed: DictConfig, node: Any, folder: Path, number: int | None
-) -> int:
-    """Print why a cell failed, keep it in its folder, and return the exit status."""
-    if machine.ran_out_of_memory(error):
-        settings = {key: composed[key] for key in ("batch", "device", "dtype")}
-        error = UserError(machine.memory_remedy(error, **settings))
-    expected = isinstance(error, UserError)
-    folders.save_failure(folder, str(error) if expected else f"{type(error).__name__}: {error}")
-    if not (folder / folders.SAVED).exists():  # what was to run, for the row in the report
-        with suppress(UserError):
-            plain = OmegaConf.masked_copy(
-                composed, [str(key) for key in composed if key != "hydra"]
-            )
-            folders.save_configuration(folder, plain, node.overrides.task)
-    if not expected:
-        traceback.print_exception(error)
-    where = "" if number is None else f"{folder.name}: "
-    print(f"error: {where}{error}", file=sys.stderr)
-    return EXIT_BAD_INPUT if expected and number is None else EXIT_FAILED

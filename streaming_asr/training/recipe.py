@@ -140,9 +140,16 @@ class CorpusRecipe:
 
 
 def _card_of(folder: Path) -> str:
-    """Return what tells the training that left `folder` from others; empty without a card."""
-    card = folder / "training.json"
-    return hashlib.sha256(card.read_bytes()).hexdigest()[:8] if card.is_file() else ""
+    """Return what tells the training that left `folder` from others; empty without a card.
+
+    What it reached is left out: its minutes are never the same again.
+    """
+    path = folder / "training.json"
+    if not path.is_file():
+        return ""
+    card = json.loads(path.read_text(encoding="utf-8"))
+    card.pop("reached", None)
+    return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()[:8]
 
 
 @dataclass(kw_only=True, eq=False)

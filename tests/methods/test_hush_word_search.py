@@ -45,7 +45,7 @@ class Table:
         self.table = table
         self.widths = []
 
-    def part(self, cache, feed, starts, n_frames, *, stream, take, on_cross, bias):
+    def part(self, cache, feed, starts, n_frames, *, take, on_cross, bias):
         for row, tokens, start in zip(cache.rows, feed, starts, strict=False):
             assert len(row) == start
             row += tokens

@@ -1,0 +1,60 @@
+"""What a run says of cells and recordings that failed, and keeps of them."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from streaming_asr import machine
+from streaming_asr.cells import folder as folders
+from streaming_asr.errors import UserError
+from streaming_asr.run.plan import Plan
+
+EXIT_BAD_INPUT, EXIT_FAILED = 2, 1
+LOST_SHOWN = 10  # recordings that failed
+
+
+def failures_told(plan: Plan) -> int:
+    """Print the cells that failed and the recordings that did; return the exit status."""
+    lines = [
+        f"{cell.folder}: {why}" for cell in plan.cells if (why := folders.failure(cell.folder))
+    ]
+    if lines:
+        lines.insert(0, f"{len(lines)} of {len(plan.cells)} cells failed:")
+    for cell in plan.cells:
+        result = folders.result_of(cell.folder)
+        failed = [f"  {each['utt']}: {each['error']}" for each in result.get("failed") or ()]
+        if failed:
+            n = f"{len(failed)} of {result['n_utterances']} recordings failed"
+            lines += [f"{cell.folder.name}: {n}:", *failed[:LOST_SHOWN]]
+        if len(failed) > LOST_SHOWN:
+            lines.append(f"  and {len(failed) - LOST_SHOWN} more: {cell.folder / folders.RESULT}")
+    print("".join(f"{line}\n" for line in lines), end="", file=sys.stderr)
+    return EXIT_FAILED if lines else 0
+
+
+def cell_failed(
+    error: Exception, composed: DictConfig, node: Any, folder: Path, number: int | None
+) -> int:
+    """Print why a cell failed, keep it in its folder, and return the exit status."""
+    if machine.ran_out_of_memory(error):
+        settings = {key: composed[key] for key in ("batch", "device", "dtype")}
+        error = UserError(machine.memory_remedy(error, **settings))
+    expected = isinstance(error, UserError)
+    folders.save_failure(folder, str(error) if expected else f"{type(error).__name__}: {error}")
+    if not (folder / folders.SAVED).exists():  # what was to run, for the row in the report
+        with suppress(UserError):
+            plain = OmegaConf.masked_copy(
+                composed, [str(key) for key in composed if key != "hydra"]
+            )
+            folders.save_configuration(folder, plain, node.overrides.task)
+    if not expected:
+        traceback.print_exception(error)
+    where = "" if number is None else f"{folder.name}: "
+    print(f"error: {where}{error}", file=sys.stderr)
+    return EXIT_BAD_INPUT if expected and number is None else EXIT_FAILED
