@@ -47,6 +47,7 @@ def new_method(name: str, model_path: str | Path | None = None, **settings: Any)
     """
     node = OmegaConf.load(CONF_DIR / "method" / f"{name}.yaml")
     top = {"chunk": "300ms", "first_chunk": None, "device": "cpu", "dtype": "float32"}
+    top["guard"] = "none"  # as in the papers
     config = OmegaConf.create({"method": node, "model": {"path": str(model_path)}, **top})
     if "weights" in config.method:
         config.method.weights = None

@@ -16,6 +16,7 @@ import torch
 
 from streaming_asr.method import Recorder
 from streaming_asr.whisper.decoder import Decoder, DecoderCache, OnCross
+from streaming_asr.whisper.guard import GUARDS, even
 from streaming_asr.whisper.together import Passes, Wanted
 
 TOKENS_PER_SECOND = 28
@@ -78,11 +79,16 @@ class Guide:
 
 @dataclass(frozen=True, slots=True)
 class BeamSearch:
-    """Settings of a search of width `beam` (1: greedy); hypotheses are rows 0.. of the cache."""
+    """Settings of a search of width `beam` (1: greedy); hypotheses are rows 0.. of the cache.
+
+    guard: none, or repeats, under which a hypothesis ends before a copy that no speech supports,
+    and is left out where others go on (`whisper/guard.py`).
+    """
 
     decoder: Decoder
     eot: int
     beam: int
+    guard: str = "none"
 
     @torch.inference_mode()
     def passes(
@@ -93,10 +99,12 @@ class BeamSearch:
         max_new: int,
         recorder: Recorder,
         guide: Guide | None = None,
+        n_heard: int | None = None,
     ) -> Passes[Hypothesis]:
         """Return the best text of at most `max_new` tokens that follows `prompt`.
 
-        The frames are those of the cache's stream 0. The text is empty where the guide threw all
+        The frames are those of the cache's stream 0, of which the last `n_heard` hold the new text;
+        None: all of them do. The text is empty where the guide threw all
         hypotheses away. Reports each pass of the decoder with the number of hypotheses in it.
         Searches of other streams may share the passes.
         """
@@ -104,6 +112,7 @@ class BeamSearch:
         # The decoder has no more positions.
         max_new = min(max_new, self.decoder.max_tokens - len(prompt))
         live, ended = [Hypothesis(last_attended=guide.last_attended)], list[Hypothesis]()
+        n_heard = n_frames if n_heard is None else n_heard
         feed, start = [list(prompt)], 0
         while True:
             with recorder.part("decode"):
@@ -129,6 +138,7 @@ class BeamSearch:
                 if len(live) == 1 and guide.narrow(tokens[0][0]):
                     tokens, log_probs = [tokens[0][:1]], [log_probs[0][:1]]
                 parents, live = self._grow(live, ended, guide.judge(live), tokens, log_probs)
+                parents, live = self._without_loops(parents, live, ended, n_heard)
             if len(ended) >= self.beam or not live:
                 break
             # An end that was found counts more than a text that was cut off.
@@ -140,6 +150,26 @@ class BeamSearch:
                 guide.reorder(parents)
                 feed = [[hypothesis.tokens[-1]] for hypothesis in live]
         return max(ended, key=lambda one: one.mean_log_prob, default=Hypothesis())
+
+    def _without_loops(
+        self,
+        parents: list[int],
+        live: list[Hypothesis],
+        ended: list[Hypothesis],
+        n_heard: int,
+    ) -> tuple[list[int], list[Hypothesis]]:
+        """Return the hypotheses whose last token completes no unsupported copy; where all do and
+        none has ended, the first of them ends before its copy."""
+        dropped = [GUARDS[self.guard](one.tokens, even(len(one.tokens), n_heard)) for one in live]
+        if not any(dropped):
+            return parents, live
+        if all(dropped) and not ended:
+            best, n = live[0], len(live[0].tokens) - dropped[0]
+            ended.append(
+                Hypothesis(best.tokens[:n], best.log_probs[:n], best.frames[:n], best.last_attended)
+            )
+        kept = [i for i, n in enumerate(dropped) if not n]
+        return [parents[i] for i in kept], [live[i] for i in kept]
 
     def _grow(
         self,

@@ -70,10 +70,17 @@ class Window:
 class WindowDecoder:
     """The offline model on windows of at most its context."""
 
-    def __init__(self, whisper: Whisper, beam: int = 1, max_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        whisper: Whisper,
+        beam: int = 1,
+        max_tokens: int | None = None,
+        *,
+        guard: str = "none",
+    ) -> None:
         self.whisper = whisper
         self.decoder = Decoder(whisper)
-        self.search = BeamSearch(self.decoder, whisper.eot, max(1, beam))
+        self.search = BeamSearch(self.decoder, whisper.eot, max(1, beam), guard)
         self.max_tokens = max_tokens or whisper.max_tokens
         self.limit_samples = whisper.context_frames * FRAME_SAMPLES
 
@@ -89,7 +96,9 @@ class WindowDecoder:
         yield from window_pass(self.whisper, self.decoder, cache, audio, recorder)
         n_frames = self.whisper.context_frames
         return (
-            yield from self.search_window(cache, n_frames, n_frames, language, recorder, previous)
+            yield from self.search_window(
+                cache, n_frames, n_frames, language, recorder, previous, n_heard=_frames(audio)
+            )
         )
 
     def decoding_segments(
@@ -110,7 +119,7 @@ class WindowDecoder:
         most = min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_frames * FRAME_S))
         prompt = self.whisper.prompt(language, timestamps=True)
         best = yield from self.search.passes(
-            cache, prompt, n_frames, most, recorder, Timestamps(self.whisper)
+            cache, prompt, n_frames, most, recorder, Timestamps(self.whisper), _frames(audio)
         )
         at, n_complete, end = segmented(best.tokens, first)
         if audio.size < self.limit_samples:  # the last one
@@ -135,14 +144,18 @@ class WindowDecoder:
         recorder: Recorder,
         previous: Sequence[int] = (),
         guide: Guide | None = None,
+        n_heard: int | None = None,
     ) -> Passes[Window]:
         """Decode the cache's `n_frames` frames, of which word times may lie in `n_timed`.
 
-        The text has no more tokens than speech of `n_timed` frames can have.
+        The text has no more tokens than speech of `n_timed` frames can have. `n_heard` of them,
+        default n_timed, hold audio.
         """
         prompt = self.whisper.prompt(language, previous=previous)
         most = min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_timed * FRAME_S))
-        best = yield from self.search.passes(cache, prompt, n_frames, most, recorder, guide)
+        best = yield from self.search.passes(
+            cache, prompt, n_frames, most, recorder, guide, n_heard or n_timed
+        )
         tokens = list(best.tokens)
         words = self.whisper.detokenizer.words(tokens, language=language)
         return Window(cache, prompt, tokens, list(best.log_probs), words, n_timed)
@@ -196,6 +209,10 @@ def emit_window(
         )
         for word, (start, end) in zip(window.words[:n_words], times, strict=False)
     ]
+
+
+def _frames(audio: Samples) -> int:
+    return -(-audio.size // FRAME_SAMPLES)
 
 
 DecodeWindow = Callable[[Samples, list[int]], Passes[Window]]

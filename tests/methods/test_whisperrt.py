@@ -13,10 +13,11 @@ from tiny import noise, tiny_folder
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
-from streaming_asr.methods.whisperrt.beam import decode_beam
+from streaming_asr.methods.whisperrt.beam import _Branch, _without_loops, decode_beam
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.guard import surplus
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.masks import block_ends
 from streaming_asr.whisper.seam import Seam
@@ -415,6 +416,24 @@ def test_a_token_whose_probability_fell_is_unstable_however_little(tolerance, fo
     }
     before = Hypothesis([1], [-0.5], [0])
     assert searched(table, [before], False, n=1, tolerance=tolerance) == found
+
+
+def test_a_hypothesis_that_loops_is_left_out_and_the_last_ends_before_its_copy():
+    settings = Settings(None, 0, n=0, max_new=9, beam=2, guard=surplus, chunk_frames=1000)
+
+    def branch(token, *before):
+        return _Branch(
+            0, Hypothesis(list(before), [-0.5] * len(before), [0] * len(before)), -1.0, token, -0.5
+        )
+
+    loops, goes_on, ends = branch(1, 2, 1, 1, 1), branch(2, 2, 1, 1, 1), branch(0, 2, 1, 1, 1)
+    assert _without_loops(settings, [loops, goes_on, ends], 1, 0, 0) == [goes_on, ends]
+    (cut,) = _without_loops(settings, [loops, loops], 1, 0, 0)
+    assert (cut.token, cut.prefix.tokens) == (0, [2, 1, 1, 1])
+    (cut,) = _without_loops(replace(settings, chunk_frames=40), [loops], 1, 0, 0)
+    assert cut.prefix.tokens == [2, 1, 1, 1]
+    (cut,) = _without_loops(settings, [loops], 1, 5, 0)  # committed: all of it stays
+    assert (cut.token, cut.prefix.tokens) == (1, [2, 1, 1, 1])
 
 
 def test_a_beam_of_one_is_greedy():

@@ -48,9 +48,10 @@ class Transcriber(WindowDecoder):
         *,
         beam: int,
         prune: bool,
+        guard: str = "none",
     ) -> None:
         # Whisper keeps the other half of the positions for the text before.
-        super().__init__(whisper, beam, whisper.max_tokens // 2)
+        super().__init__(whisper, beam, whisper.max_tokens // 2, guard=guard)
         self.encoder = encoder
         self.limit_samples = encoder.limit_samples
         self._prune = prune

@@ -39,8 +39,8 @@ class HushWord(SharedPasses, Chunked):
     width 1. n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is
     trimmed, default 15 or half the model's context. pipeline: none, or threads of encoder and
     decoder as in 1:1; the encoder then runs in a process of its own, on encoder_device, and the
-    text comes a round later. Raises UserError on settings out of range and on a model or hush word
-    that cannot be loaded.
+    text comes a round later. guard: see `whisper/guard.py`. Raises UserError on settings out of
+    range and on a model or hush word that cannot be loaded.
     """
 
     weights: str | None
@@ -52,6 +52,7 @@ class HushWord(SharedPasses, Chunked):
     trim_s: float | None
     pipeline: str
     encoder_device: str | None
+    guard: str
 
     lookahead_samples = 0
 
@@ -72,6 +73,7 @@ class HushWord(SharedPasses, Chunked):
             PaddedEncoder(whisper, tail),
             beam=self.beam,
             prune=self.prune,
+            guard=self.guard,
         )
         self._policy = Policy.of(
             whisper.context_s, self._shared.context_s, n=self.n, trim_s=self.trim_s

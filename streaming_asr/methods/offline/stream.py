@@ -42,10 +42,12 @@ class WholeAudio(Heard):
 
 @dataclass(kw_only=True, eq=False)
 class _Whole(SharedPasses, OnWhisper):
-    """weights: an adapter, or none. max_tokens: of text per window, default the model's."""
+    """weights: an adapter, or none. max_tokens: of text per window, default the model's. guard: see
+    `whisper/guard.py`."""
 
     weights: str | None
     max_tokens: int | None
+    guard: str
 
     lookahead_samples = 0
     _timestamps = False
@@ -54,7 +56,8 @@ class _Whole(SharedPasses, OnWhisper):
     def _load_decoder(self, beam: int) -> None:
         check_range(0, beam=beam)
         check_range(1, max_tokens=self.max_tokens)
-        self._decoder = WindowDecoder(self.load(self.weights), beam, self.max_tokens)
+        whisper = self.load(self.weights)
+        self._decoder = WindowDecoder(whisper, beam, self.max_tokens, guard=self.guard)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
         """Return the state of a new stream."""

@@ -43,8 +43,8 @@ class SimulWhisper(SharedPasses, Chunked):
     of the last two frames reaches it, a number or `dev`, as chosen in training; None: the published
     rule. frame_threshold: a token taken from so few frames before the end of the audio waits;
     last_frame_threshold: the same at the end of the stream. rewind_frames: looking back further
-    drops the step's text (default 4 s of 30 s of context). beam: 0 or 1 greedy. Raises UserError
-    on a missing part or a setting out of range.
+    drops the step's text (default 4 s of 30 s of context). beam: 0 or 1 greedy. guard: see
+    `whisper/guard.py`. Raises UserError on a missing part or a setting out of range.
     """
 
     truncation: str | None
@@ -54,6 +54,7 @@ class SimulWhisper(SharedPasses, Chunked):
     last_frame_threshold: int
     rewind_frames: int | None
     beam: int
+    guard: str
 
     lookahead_samples = 0
 
@@ -85,7 +86,7 @@ class SimulWhisper(SharedPasses, Chunked):
         self._buffer_samples = whisper.context_frames * FRAME_SAMPLES
         if rewind_frames is None:
             rewind_frames = round(REWIND_SHARE * whisper.context_frames)
-        self._search = BeamSearch(self._decoder, whisper.eot, max(1, self.beam))
+        self._search = BeamSearch(self._decoder, whisper.eot, max(1, self.beam), self.guard)
         self._policy = Policy(*thresholds, rewind_frames)
         self._heads = whisper.alignment_heads
 
@@ -160,7 +161,7 @@ class SimulWhisper(SharedPasses, Chunked):
         max_new = TOKENS_PER_SECOND * math.ceil(max(unsaid_s, FRAME_S))
         context = self._whisper.context_frames
         said = yield from self._search.passes(
-            state.cache, forced, context, max_new, state.recorder, guide
+            state.cache, forced, context, max_new, state.recorder, guide, round(unsaid_s / FRAME_S)
         )
         # (without a place the next search may look anywhere)
         if said.last_attended is None:  # thrown away

@@ -8,19 +8,21 @@ colon never stand in a transcript. Here the model is asked instead.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from faster_whisper import WhisperModel
 from faster_whisper.feature_extractor import FeatureExtractor
+from faster_whisper.transcribe import Segment
 from transformers import AutoConfig, GenerationConfig
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_SAMPLES, NULL, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.methods.ufal.convert import converted
 from streaming_asr.whisper.flops import encoder_flops
+from streaming_asr.whisper.guard import GUARDS, even
 from streaming_asr.whisper.recogniser import Hypothesis
 from streaming_asr.whisper.words import refuse_other_than_english
 
@@ -153,13 +155,14 @@ class FasterWhisper:
         threads: int = 0,
         cache: str | None = None,
         skip_blank: bool = True,
+        guard: str = "none",
     ) -> None:
         """Load the model, converted on first use.
 
         temperatures: those after the first are tried in turn where a text looks wrong; above 0 they
         draw at random, and the same audio need not give the same text twice. threads: 0 leaves them
         to CTranslate2. cache: where converted models are kept (see `convert`). skip_blank: see
-        `Model`; False decodes silence as faster-whisper does.
+        `Model`; False decodes silence as faster-whisper does. guard: see `whisper/guard.py`.
 
         Raises UserError on a missing model, or a device or type that CTranslate2 lacks here.
         """
@@ -179,6 +182,7 @@ class FasterWhisper:
                 f"device={device!r}, compute_type={compute_type!r}: CTranslate2 answers: {error}"
             ) from error
         self.model.skip_blank = skip_blank
+        self._guard = GUARDS[guard]
         self._beam = beam
         self._temperatures = list(temperatures)
         frames = self.model.config.max_source_positions
@@ -213,7 +217,7 @@ class FasterWhisper:
             without_timestamps=not model.has_timestamps,
             condition_on_previous_text=True,
         )
-        segments = list(decoded)
+        segments = [self._guarded(segment) for segment in decoded]
         words = tuple(
             Word(word.word, float(word.start), float(word.end), float(word.probability))
             for segment in segments
@@ -221,3 +225,23 @@ class FasterWhisper:
             for word in segment.words or ()
         )
         return Hypothesis(words, tuple(float(segment.end) for segment in segments))
+
+    def _guarded(self, segment: Segment) -> Segment:
+        """Return the segment up to its first unsupported copy, by the guard's rule.
+
+        CTranslate2 searches by itself, so the text is cut where a search here would have ended.
+        """
+        eot = self.model.hf_tokenizer.token_to_id("<|endoftext|>")
+        tokens = [token for token in segment.tokens if token < eot]
+        n_frames = (segment.end - segment.start) * SAMPLE_RATE / FRAME_SAMPLES
+        for n in range(2, len(tokens) + 1):
+            n_copied = self._guard(tokens[:n], even(n, n_frames))
+            if n_copied:
+                kept = self.model.hf_tokenizer.decode(tokens[: n - n_copied])
+                words, length = [], 0
+                for word in segment.words or ():
+                    length += len(word.word)
+                    if length <= len(kept):
+                        words.append(word)
+                return replace(segment, words=words)
+        return segment

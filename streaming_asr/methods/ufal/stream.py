@@ -39,8 +39,8 @@ class Ufal(Chunked):
     CTranslate2's, e.g. int8; default as dtype. temperatures: see `faster.py`; torch decodes at 0.
     n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is trimmed,
     default 15 or half the model's context. vad: transcribe speech alone
-    and end a segment when it pauses. Raises UserError on settings out of range and on models that
-    cannot be loaded.
+    and end a segment when it pauses. guard: see `whisper/guard.py`; none with compat. Raises
+    UserError on settings out of range and on models that cannot be loaded.
     """
 
     backend: str
@@ -52,6 +52,7 @@ class Ufal(Chunked):
     compat: bool
     vad: bool
     cache: str | None
+    guard: str
 
     lookahead_samples = 0
 
@@ -83,10 +84,11 @@ class Ufal(Chunked):
                 threads=torch.get_num_threads(),
                 cache=self.cache,
                 skip_blank=not self.compat,
+                guard="none" if self.compat else self.guard,
             )
         from streaming_asr.methods.ufal.backbone import Backbone
 
-        return Backbone(self.load(), self.beam)
+        return Backbone(self.load(), self.beam, guard=self.guard)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> UfalState:
         """Return the state of a new stream; an unknown language is refused here."""

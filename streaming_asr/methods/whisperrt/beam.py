@@ -24,6 +24,7 @@ from streaming_asr.method import Recorder
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
 from streaming_asr.text.normalise import common_prefix
 from streaming_asr.whisper.decoder import DecoderCache
+from streaming_asr.whisper.guard import no_guard
 
 
 @dataclass(slots=True)
@@ -69,6 +70,7 @@ def decode_beam(
     while True:
         # Hypotheses that have ended keep their places in the beam.
         kept = _best(branches, settings.beam - len(ended))
+        kept = _without_loops(settings, kept, len(prompt), floor, born)
         if last:
             ended += [branch for branch in kept if branch.token == eot]
             kept = [branch for branch in kept if branch.token != eot]
@@ -121,6 +123,27 @@ def _grown(branch: _Branch, eot: int, born: int) -> Hypothesis:
     if branch.token != eot:
         hypothesis.append(branch.token, branch.log_prob, born)
     return hypothesis
+
+
+def _without_loops(
+    settings: Settings, branches: list[_Branch], n_prompt: int, floor: int, born: int
+) -> list[_Branch]:
+    """Return the branches whose last token completes no unsupported copy; where all do, the first
+    of them, ended before its copy."""
+    if settings.guard is no_guard:
+        return branches
+    kept, ended = [], []
+    for branch in branches:
+        grown = _grown(branch, settings.eot, born)
+        n_dropped = 0
+        if branch.token != settings.eot:
+            n_dropped = settings.n_surplus(grown, born, floor)
+        if not n_dropped:
+            kept.append(branch)
+        elif not ended:
+            grown.crop(len(grown.tokens) - n_dropped, n_prompt)
+            ended.append(_Branch(branch.parent, grown, branch.total, settings.eot, 0.0))
+    return kept or ended
 
 
 def _best(branches: list[_Branch], width: int) -> list[_Branch]:

@@ -35,6 +35,10 @@ def decode_greedy(
     n_new = 0
     while token != eot:
         hypothesis.append(token, log_prob, born)
+        if n_copied := settings.n_surplus(hypothesis, born, floor):
+            # The text ends before its copy, until the next chunk.
+            hypothesis.crop(len(hypothesis.tokens) - n_copied, len(prompt))
+            return
         n_new += 1
         n_fed = len(prompt) + len(hypothesis.tokens)
         if n_new >= settings.max_new or n_fed >= decoder.max_tokens:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from streaming_asr.whisper.decoder import Decoder
+from streaming_asr.whisper.guard import Surplus, no_guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,19 @@ class Settings:
     """Keep self-attention keys and values from chunk to chunk (WhisperRT VI-B)."""
     tolerance: float = 0.0
     """A log-probability that fell by no more has not fallen; 0: Definitions 1 and 3 as printed."""
+    guard: Surplus = no_guard
+    """Which of the newest tokens are a copy that no speech supports (`whisper/guard.py`)."""
+    chunk_frames: int = 0
+    """A token was spoken at most so long before the audio that it was born from."""
+
+    def n_surplus(self, hypothesis: Hypothesis, born: int, floor: int) -> int:
+        """Return how many of the last tokens to drop, given the audio up to frame `born`; those
+        below `floor` are committed and stay."""
+        n_tokens = len(hypothesis.tokens)
+        n_copied = self.guard(
+            hypothesis.tokens, lambda i: born - hypothesis.born[i] + self.chunk_frames
+        )
+        return min(n_copied, max(0, n_tokens - floor))
 
 
 @dataclass(slots=True)

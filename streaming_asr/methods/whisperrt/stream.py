@@ -29,6 +29,7 @@ from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import StreamingEncoder, encode_parts
 from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
 from streaming_asr.whisper.flops import block_flops
+from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND
 from streaming_asr.whisper.settings import Chunked
@@ -42,8 +43,8 @@ class WhisperRT(SharedPasses, Chunked):
     weights: folder of an adapter to merge, or none. beam: 0 or 1 greedy, else the beam's
     width b. n: last tokens verified per chunk. tolerance: a log-probability that fell by no more
     has not fallen; 0 is the paper's definition. commit: see `commit.py`. decoder_cache: keep the
-    decoder's self-attention of tokens older than n (VI-B), an approximation. Raises UserError on
-    settings out of range.
+    decoder's self-attention of tokens older than n (VI-B), an approximation. guard: repeats or
+    none, see `whisper/guard.py`. Raises UserError on settings out of range.
     """
 
     weights: str | None
@@ -52,11 +53,13 @@ class WhisperRT(SharedPasses, Chunked):
     tolerance: float
     commit: str
     decoder_cache: bool
+    guard: str
 
     lookahead_samples = LOOKAHEAD_SAMPLES
 
     def __post_init__(self) -> None:
         check_one_of(("stable", "paper"), commit=self.commit)
+        check_one_of(GUARDS, guard=self.guard)
         check_range(0, n=self.n, beam=self.beam, tolerance=self.tolerance)
         super().__post_init__()
         whisper = self._whisper = self.load(self.weights)
@@ -73,6 +76,8 @@ class WhisperRT(SharedPasses, Chunked):
             beam=max(self.beam, 1),
             keep_cache=self.decoder_cache,
             tolerance=self.tolerance,
+            guard=GUARDS[self.guard],
+            chunk_frames=self._chunk_frames,
         )
 
     # ---- the protocol -----------------------------------------------------------------------
