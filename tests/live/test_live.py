@@ -255,8 +255,8 @@ def talk(tmp_path: Path) -> Path:
     return tmp_path / "talk.wav"
 
 
-def fake(folder: Path, *given: str) -> list[str]:
-    flag, conf, *settings = arguments(folder, "name=mine", "align=none", *given)
+def fake(folder: Path, *given: str, gate: str = "none") -> list[str]:
+    flag, conf, *settings = arguments(folder, "name=mine", "align=none", f"gate={gate}", *given)
     return [flag, conf, *(s for s in settings if not s.startswith("data="))]
 
 
@@ -277,6 +277,15 @@ def test_a_file_is_heard_logged_and_scored(
     told = capsys.readouterr().out
     assert "parrot 300ms · none: 5 words · WER 20.0 %" in told
     assert str(folders[0].relative_to(tmp_path) / "events.jsonl") in told
+
+
+def test_unless_told_otherwise_speech_alone_is_heard(
+    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [a for a in fake(tmp_path, f"audio={talk}", "speed=0") if a != "gate=none"]
+    assert live.main([*given, "method.wrong_every=0"]) == 0
+    assert "0 words" in capsys.readouterr().out  # the levels of talk.wav are no speech
 
 
 def test_without_a_reference_the_first_text_gives_word_times_and_no_errors_are_counted(
