@@ -1,7 +1,7 @@
 """What a transcription has said so far, kept in the cache until it is whole.
 
-A command that was killed goes on from there: the words up to a pause near the end stay as they
-were, and the recording is heard again from the middle of that pause.
+A command that was killed goes on from there: the words up to a quiet place near the end stay as
+they were, and the recording is heard again from the middle of that place.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from streaming_asr.cells.hashes import config_hash
 from streaming_asr.files import cache_root
-from streaming_asr.method import Samples, Word
+from streaming_asr.method import SAMPLE_RATE, Samples, Word
 
-AGAIN_S = 30.0
-"""A recording is taken up in the longest pause before any word of its last so many seconds."""
+AGAIN_S, UNSURE_S, QUIET_S = 30.0, 3.0, 0.5
+"""Where a recording is taken up; see `taken_up`."""
 STALE_S = 7 * 24 * 3600
 """What nobody has gone on with for so long is removed."""
 
@@ -33,6 +35,7 @@ class Journal:
         """config: the settled configuration, as plain containers. samples: the recording, (n,)."""
         audio = hashlib.sha256(samples.tobytes()).hexdigest()
         key = hashlib.sha256(f"{config_hash(config)} {audio}".encode()).hexdigest()[:32]
+        self._samples = samples
         self.path = cache_root() / "transcripts" / f"{key}.jsonl"
         with suppress(OSError):
             for left in self.path.parent.glob("*.jsonl"):
@@ -48,7 +51,7 @@ class Journal:
                     row = json.loads(line)
                     said = [Word(*each) for each in row["words"]]
                     words = [*words[: row["n"]], *said]
-        return taken_up(words)
+        return taken_up(words, self._samples)
 
     def write(self, words: Sequence[Word], n: int) -> None:
         """Note that the first `n` words are as before, and the others are new."""
@@ -64,19 +67,20 @@ class Journal:
             self.path.unlink()
 
 
-def taken_up(words: Sequence[Word]) -> tuple[list[Word], float]:
-    """Return the words before the longest pause near the end, and the middle of that pause.
+def taken_up(words: Sequence[Word], samples: Samples) -> tuple[list[Word], float]:
+    """Return the words before the quietest half second near the end of what was said, and the
+    middle of it in seconds; nothing and 0 where too little was said.
 
-    words: with times, in seconds. A method's last word may be cut short and the times of its words
-    are inexact by a tenth of a second, so nothing is taken up right behind a word. Two words at
-    least are needed; else nothing stays, and the time is 0.
+    words: with times, in seconds, of the recording `samples`, (n,). The last words' times are the
+    least certain, so the 3 s before the end of the last one are heard again in any case.
     """
-    timed = [(w.start or 0.0, w.end or 0.0) for w in words]
-    last_s = timed[-1][1] - AGAIN_S if timed else 0.0
-    pauses = [
-        (start - timed[i - 1][1], i) for i, (start, _) in enumerate(timed) if i and start >= last_s
-    ]
-    if not pauses:
+    until = round(((words[-1].end or 0.0) - UNSURE_S) * SAMPLE_RATE) if words else 0
+    size = round(QUIET_S * SAMPLE_RATE)
+    begin = max(0, until - round(AGAIN_S * SAMPLE_RATE))
+    if until - begin < size:
         return [], 0.0
-    _, at = max(pauses)
-    return list(words[:at]), (timed[at - 1][1] + timed[at][0]) / 2
+    total = np.concatenate([[0.0], np.cumsum(samples[begin:until].astype(np.float64) ** 2)])
+    power = np.round(total[size:] - total[:-size], 9)
+    at = begin + len(power) - 1 - int(power[::-1].argmin())  # the last of equals
+    at_s = (at + size / 2) / SAMPLE_RATE
+    return [w for w in words if (w.start or 0.0) + (w.end or 0.0) < 2 * at_s], at_s
