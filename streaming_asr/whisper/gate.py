@@ -3,11 +3,8 @@
 Silero decides block by block (`whisper/vad.py`). Where speech begins, a stream of the method's own
 begins with it, the half second before it and up to a chunk more, so that its chunks end where those
 of the outer stream do and no delay is added to them. Where no speech came for 500 ms that stream
-ends with its last step, which commits what is left, and the update says `endpoint`. Words are
-shifted to the clock of the outer stream. What Silero computes counts as the part `feature`.
-
-The method forgets the text of one stretch when the next begins. A language that was found out
-before a stretch ended stays for all that follow.
+ends with its last step, and the update says `endpoint`; its text is forgotten, but a language that
+was found out before its end stays. Silero's time counts as the part `feature`.
 """
 
 from __future__ import annotations
@@ -59,13 +56,16 @@ class SpeechAlone:
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Gated:
         """Return the state of a new stream."""
-        return self._start(1, language, recorder)[0]
+        return self._start(1, language=language, recorder=recorder)[0]
 
     def step(self, state: Gated, audio: Samples, *, last: bool) -> Update:
         """Take in `audio`; the method makes a step with the speech in it, if there is any."""
-        return self._step([state], [audio], [last])[0]
+        return self._step([state], [audio], last=[last])[0]
 
-    def _start(self, n: int, language: str | None, recorder: Recorder) -> list[Gated]:
+    def _start(
+        self, n: int, *, language: str | None = None, recorder: Recorder = NULL
+    ) -> list[Gated]:
+        """Return `n` new states."""
         gates = [Gate(self._silero.stream(), self._chunk) for _ in range(n)]
         inner = self._inner(n, language, recorder)
         return [Gated(recorder, language, *each) for each in zip(gates, inner, strict=True)]
@@ -76,8 +76,9 @@ class SpeechAlone:
         return [self.method.start(language=language, recorder=recorder) for _ in range(n)]
 
     def _step(
-        self, states: Sequence[Gated], audio: Sequence[Samples], last: Sequence[bool]
+        self, states: Sequence[Gated], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
+        """Make one step of each stream."""
         updates = [Update() for _ in states]
         speech: list[list[Stretch]] = []
         for state, samples, ends in zip(states, audio, last, strict=True):
@@ -85,18 +86,15 @@ class SpeechAlone:
                 speech.append(state.gate.push(samples, last=ends))
         while active := [i for i, stretches in enumerate(speech) if stretches]:
             now = [speech[i].pop(0) for i in active]
-            for i, stretch in zip(active, now, strict=True):
+            for state, stretch in zip((states[i] for i in active), now, strict=True):
                 if stretch.begins:
-                    self._begin(states[i], stretch)
+                    state.start_s, state.opens_text = stretch.start / SAMPLE_RATE, True
+                if state.inner is None:
+                    (state.inner,) = self._inner(1, state.language, state.recorder)
             said = self._advance([states[i].inner for i in active], now)
             for i, stretch, update in zip(active, now, said, strict=True):
                 updates[i] = _together(states[i], updates[i], update, stretch.ends)
         return [replace(u, partial=s.partial) for u, s in zip(updates, states, strict=True)]
-
-    def _begin(self, state: Gated, stretch: Stretch) -> None:
-        state.start_s, state.opens_text = stretch.start / SAMPLE_RATE, True
-        if state.inner is None:
-            (state.inner,) = self._inner(1, state.language, state.recorder)
 
     def _advance(self, inner: Sequence[Any], now: Sequence[Stretch]) -> list[Update]:
         audio, ends = [stretch.audio for stretch in now], [stretch.ends for stretch in now]
@@ -109,17 +107,8 @@ class SpeechAlone:
 class SpeechAloneTogether(SpeechAlone):
     """The same of a method that is `Batched`: streams that hear speech share its steps."""
 
-    def start_many(
-        self, n: int, *, language: str | None = None, recorder: Recorder = NULL
-    ) -> list[Gated]:
-        """Return `n` new states."""
-        return self._start(n, language, recorder)
-
-    def step_many(
-        self, states: Sequence[Gated], audio: Sequence[Samples], *, last: Sequence[bool]
-    ) -> list[Update]:
-        """Make one step of each stream."""
-        return self._step(states, audio, last)
+    start_many = SpeechAlone._start
+    step_many = SpeechAlone._step
 
 
 def _together(state: Gated, before: Update, now: Update, ends: bool) -> Update:
@@ -134,15 +123,15 @@ def _together(state: Gated, before: Update, now: Update, ends: bool) -> Update:
         state.inner = None
     elif now.language is not None:
         state.language = now.language
-    endpoint = before.endpoint or now.endpoint or ends
-    retracted = before.retracted + now.retracted - n_here
-    return Update(tuple(committed), (), endpoint, retracted, now.language or before.language)
+    retracted, language = before.retracted + now.retracted - n_here, now.language or before.language
+    return Update(
+        tuple(committed), (), before.endpoint or now.endpoint or ends, retracted, language
+    )
 
 
 def _placed(state: Gated, words: Sequence[Word]) -> tuple[Word, ...]:
     """Return words of the stretch with times of the stream, the first of a later one spaced."""
-    at_s = state.start_s
-    times = [[None if t is None else t + at_s for t in (w.start, w.end)] for w in words]
+    times = [[None if t is None else t + state.start_s for t in (w.start, w.end)] for w in words]
     placed = [replace(w, start=s, end=e) for w, (s, e) in zip(words, times, strict=True)]
     if placed and state.has_text and state.opens_text:
         placed[0] = replace(placed[0], text=spaced(placed[0].text, state.language))
@@ -150,16 +139,12 @@ def _placed(state: Gated, words: Sequence[Word]) -> tuple[Word, ...]:
 
 
 def behind_gate(method: Method[Any], chunk: int, first_chunk: int) -> SpeechAlone:
-    """Return `method` behind the gate, for steps of `chunk` samples. Raises UserError for a method
-    that hears through a server.
-
-    The method makes three steps of silence here, since no silence comes to it later, and the first
-    use of anything is slow.
-    """
+    """Return `method` behind the gate, for steps of `chunk` samples, warmed by three steps of
+    silence: none comes to it later. Raises UserError for one that hears through a server."""
     if isinstance(method, Paced):
         raise UserError("gate=speech: a server hears everything it is sent; give gate=none")
     state = method.start()
     for n, last in ((first_chunk + method.lookahead_samples, False), (chunk, False), (0, True)):
         method.step(state, np.zeros(n, np.float32), last=last)
-    kind = SpeechAloneTogether if isinstance(method, Batched) else SpeechAlone
-    return kind(method, chunk, Silero())
+    made = SpeechAloneTogether if isinstance(method, Batched) else SpeechAlone
+    return made(method, chunk, Silero())
