@@ -177,9 +177,6 @@ class _Job:
         if obtain_models([self.config]):
             self.config = compose(self.overrides)
         config = self.config
-        # Always, since a recording is taken up again in a pause between words.
-        if config.method.get("word_times") == "emission":
-            config.method.word_times = "alignment"
         detect_by_default(config)
         if told := unheard(config, {config.language or "en"} - {"detect"}):
             _say(told)
