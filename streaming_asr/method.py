@@ -73,6 +73,7 @@ class Update:
     # Committed words taken off the end of the committed text before `committed` is added; 0 in
     # every default configuration.
     retracted: int = 0
+    language: str | None = None  # found out in this step, for all of the stream that follows
 
 
 T = TypeVar("T")

@@ -32,6 +32,8 @@ def config_hash(config: Mapping[str, Any]) -> str:
         del kept["normaliser"]
     if kept.get("streams") is None:  # likewise
         kept.pop("streams", None)
+    if kept.get("gate") == "none":  # likewise
+        del kept["gate"]
     data = kept.get("data")
     if isinstance(data, Mapping):  # likewise
         unset = {key for key in ("align", "ids", "join_s", "per_speaker") if data.get(key) is None}

@@ -4,7 +4,9 @@
     streaming-asr transcribe *.mp3 --srt --out subtitles    # talk.srt for each
     streaming-asr transcribe interviews method=ufal chunk=1s model=base language=de
 
-On a terminal committed words are solid and the guess after them is dim; stdout gets the transcript.
+On a terminal committed words are solid and the guess after them is dim; stdout gets the transcript,
+a pipe or a file as its words become final. Files of subtitles and JSON grow as well. A command that
+was killed goes on where it was when it is given again.
 A file that cannot be read is named and makes the exit status 1; the others are still transcribed.
 """
 
@@ -15,7 +17,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,31 +25,37 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.cells.folder import check_writable
+from streaming_asr.commands.journal import Journal
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.settle import compose
+from streaming_asr.config.weights import unheard
 from streaming_asr.corpora import Folder
-from streaming_asr.corpora.audio import load_audio
+from streaming_asr.corpora.audio import doubts, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE, Samples, Update, Word, display_text, revise
-from streaming_asr.models.find import is_english_only
-from streaming_asr.run.cell import method_of
+from streaming_asr.run.cell import detect_by_default, method_of
 from streaming_asr.run.obtain import obtain_models
 from streaming_asr.streaming import stream
 from streaming_asr.terminal import command_parser, exit_status
 from streaming_asr.text.subtitles import cues, srt, vtt
+from streaming_asr.whisper.words import spaced
 
 FORMATS = ("srt", "vtt", "json")
+GROWS_S = 30.0  # files are written anew after so much more audio, or a tenth more if that is longer
 EPILOG = "settings: those of `streaming-asr run`, as method=ufal, chunk=1s, model=base, language=de"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Transcript:
-    """What was heard in one recording. words: timed, in seconds."""
+    """What was heard in one recording so far. words: timed, in seconds."""
 
     file: str
     duration_s: float
-    words: list[Word]
+    words: list[Word] = field(default_factory=list)
+    partial: tuple[Word, ...] = ()
+    heard_s: float = 0.0
+    language: str | None = None
 
     @property
     def text(self) -> str:
@@ -61,6 +69,8 @@ class Transcript:
         row = {
             "file": self.file,
             "duration_s": round(self.duration_s, 3),
+            "heard_s": round(self.heard_s, 3),
+            "language": self.language,
             **about,
             "text": self.text,
             "segments": [{"start": c.start, "end": c.end, "text": c.text} for c in shown],
@@ -103,38 +113,87 @@ def _transcribe(given: argparse.Namespace) -> int:
     if forms:
         check_writable(given.out, "--out")  # before the work, not after it
     overrides = [*(a for a in given.arguments if a not in names), "tracker=none"]
-    config = compose(overrides)
-    method: Any = None
+    job = _Job(overrides, forms, given.out, many=len(files) + len(failed) > 1)
     for file in files:
-        samples = None
         try:
-            samples = load_audio(file)
-            if method is None:  # nothing is obtained for recordings that cannot be read
-                if obtain_models([config]):
-                    config = compose(overrides)
-                _adapt(config, timed=bool(forms))
-                chosen = OmegaConf.to_container(config.method)
-                about = {"model": config.model.name, "chunk": config.chunk, "method": chosen}
-                method = method_of(config)[0]
-            began = perf_counter()
-            with _Screen() as screen:
-                told = transcript(method, samples, file, config, screen.show)
+            job.transcribe(file)
         except UserError as error:
-            if samples is not None and method is None:
+            if job.method is None and job.samples is not None:
                 raise  # a setting is at fault, not this recording
             failed.append(str(error))
             print(f"error: {error}", file=sys.stderr, flush=True)
-            continue
-        print(f"{file}:\n{told.text}\n" if len(files) + len(failed) > 1 else told.text, flush=True)
-        took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
-        print(f"{took}, {about['model']}, chunk={config.chunk}", file=sys.stderr)
-        for form in forms:
-            text = told.written(form, **about)
-            print(f"wrote {write_text(given.out / f'{file.stem}.{form}', text)}", file=sys.stderr)
     if failed:
         total = len(files) + len([f for f in names if not Path(f).exists()])
         print(f"{len(failed)} of {total} recordings could not be transcribed", file=sys.stderr)
     return int(bool(failed))
+
+
+@dataclass
+class _Job:
+    """What the recordings of a command share; `many`: each is told under its name."""
+
+    overrides: Sequence[str]
+    forms: Sequence[str]
+    out: Path
+    many: bool
+    config: DictConfig = field(init=False)
+    method: Any = None
+    samples: Samples | None = None
+
+    def __post_init__(self) -> None:
+        self.config = compose(self.overrides)
+
+    def transcribe(self, file: Path) -> None:
+        """Transcribe one recording and tell its text. Raises UserError."""
+        self.samples = None
+        self.samples = samples = load_audio(file)
+        if (doubt := doubts(samples)) is not None:
+            _say(f"{file}: {doubt}")
+        if self.method is None:  # nothing is obtained for recordings that cannot be read
+            self._load()
+        began = perf_counter()
+        plain: Any = OmegaConf.to_container(self.config)
+        journal = Journal(plain, samples)
+        written_s = 0.0
+
+        def grow(told: Transcript) -> None:
+            nonlocal written_s
+            shown.show(told)
+            if told.heard_s - written_s >= max(GROWS_S, told.heard_s / 10):
+                self._write(file, told)
+                written_s = told.heard_s
+
+        with _Shown(f"{file}:\n" if self.many else "") as shown:
+            told = transcript(self.method, samples, file, self.config, grow, journal)
+            shown.end(told)
+        took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
+        _say(f"{took}, {self.config.model.name}, chunk={self.config.chunk}")
+        for path in self._write(file, told):
+            _say(f"wrote {path}")
+        journal.remove()
+
+    def _load(self) -> None:
+        """Obtain the model and load the method. Raises UserError."""
+        if obtain_models([self.config]):
+            self.config = compose(self.overrides)
+        config = self.config
+        detect_by_default(config)
+        if told := unheard(config, {config.language or "en"} - {"detect"}):
+            _say(told)
+        self.method = method_of(config)[0]
+
+    def _write(self, file: Path, told: Transcript) -> list[Path]:
+        """Write what has been heard in every form that is asked for; return the files."""
+        method: Any = OmegaConf.to_container(self.config.method)
+        about = {"model": self.config.model.name, "chunk": self.config.chunk, "method": method}
+        return [
+            write_text(self.out / f"{file.stem}.{form}", told.written(form, **about))
+            for form in self.forms
+        ]
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _files(names: Sequence[str]) -> tuple[list[Path], list[str]]:
@@ -150,74 +209,125 @@ def _files(names: Sequence[str]) -> tuple[list[Path], list[str]]:
     return list(dict.fromkeys(files)), failed
 
 
-def _adapt(config: DictConfig, *, timed: bool) -> None:
-    """Let a model of many languages detect them where none is named, and a method that can align
-    its words do so where they are to be timed."""
-    if timed and config.method.get("word_times") == "emission":
-        config.method.word_times = "alignment"
-    path = config.model.get("path")
-    if config.language is None and path and not is_english_only(path):
-        config.language = "detect"
-
-
 def transcript(
     method: Any,
     samples: Samples,
     file: Path,
     config: DictConfig,
-    show: Callable[[list[Word], Sequence[Word]], None] = lambda committed, partial: None,
+    show: Callable[[Transcript], None] = lambda told: None,
+    journal: Journal | None = None,
 ) -> Transcript:
-    """Return what `method` hears; `show(committed, partial)` is called after every step.
+    """Return what `method` hears; `show` is called after every step with what is there.
 
     A word that the method does not time begins where the one before ended and ends with the audio
-    heard when it became final. Raises UserError for a method that fails.
+    heard when it became final. journal: what an earlier command heard, and where each step is
+    noted. Raises UserError for a method that fails.
     """
     language = None if config.language == "detect" else config.language
-    updates = stream(method, samples, SAMPLE_RATE, chunk=config.chunk,
-                     first_chunk=config.first_chunk, language=language)  # fmt: skip
-    words: list[Word] = []
+    told = Transcript(str(file), len(samples) / SAMPLE_RATE, language=language)
+    at_s = 0.0
+    if journal is not None:
+        told.words, at_s = journal.kept()
+    if told.words:
+        _say(f"{file}: goes on after {at_s:.1f} s, which an earlier command heard")
+        show(told)
     try:
+        updates = stream(method, samples[round(at_s * SAMPLE_RATE) :], SAMPLE_RATE,
+                         chunk=config.chunk, first_chunk=config.first_chunk,
+                         language=language)  # fmt: skip
         for update in updates:
-            _add(words, update, updates.heard_s)
-            show(words, update.partial)
+            n = len(told.words) - update.retracted
+            told.heard_s, told.partial = at_s + updates.heard_s, update.partial
+            _add(told, update, at_s)
+            if journal is not None and (update.committed or update.retracted):
+                journal.write(told.words, n)
+            if update.language not in (None, told.language):
+                told.language = update.language
+                _say(_found(file, config, update.language))
+            show(told)
     except UserError:
         raise
     except Exception as error:  # one recording does not keep the others from their text
         logging.getLogger(__name__).debug("%s failed", file, exc_info=True)
         raise UserError(f"{file}: {type(error).__name__}: {error}") from error
-    return Transcript(str(file), len(samples) / SAMPLE_RATE, words)
+    return told
 
 
-def _add(words: list[Word], update: Update, heard_s: float) -> None:
+def _add(told: Transcript, update: Update, at_s: float) -> None:
+    """Add what a step committed, `at_s` being where its stream begins in the recording."""
+    words = told.words
     revise(words, update.retracted, ())
     for word in update.committed:
         if word.start is None or word.end is None:
-            start = words[-1].end if words else 0.0
-            word = replace(word, start=start, end=heard_s)
-        words.append(word)
+            times = words[-1].end if words else 0.0, told.heard_s
+        else:
+            times = word.start + at_s, word.end + at_s
+        text = spaced(word.text, told.language) if words else word.text
+        words.append(replace(word, text=text, start=times[0], end=times[1]))
 
 
-class _Screen:
-    """The text so far on a terminal: committed words solid, the guess dim; nothing elsewhere."""
+def _found(file: Path, config: DictConfig, language: str) -> str:
+    """Return the line that tells a detected language."""
+    told = unheard(config, {language})
+    found = f"{file}: language {language}, detected; language=<code> names another"
+    return found if told is None else f"{found}. {told}"
 
-    def __enter__(self) -> _Screen:
+
+class _Shown:
+    """The text so far: on a terminal committed words solid and the guess dim, and on stdout, word
+    by word unless that is the terminal, too. `title` stands before the text."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._n, self._is_whole = title, 0, False
+        self._newest: Word | None = None
+        self._grows = not (sys.stdout.isatty() and sys.stderr.isatty())
+
+    def __enter__(self) -> _Shown:
         from rich.console import Console
         from rich.live import Live
 
         stderr = Console(stderr=True)
-        self._live = Live(console=stderr, transient=True) if stderr.is_terminal else None
+        live = Live(console=stderr, transient=True, redirect_stdout=False)
+        self._live = live if stderr.is_terminal else None
         if self._live is not None:
             self._live.start()
         return self
 
-    def show(self, committed: Sequence[Word], partial: Sequence[Word]) -> None:
+    def show(self, told: Transcript) -> None:
+        if self._grows:
+            self._print(told.words)
         if self._live is not None:
             from rich.text import Text
 
-            guess = "".join(word.text for word in partial)
-            shown = Text.assemble(display_text(committed), (guess, "dim italic"))
-            self._live.update(shown if committed else Text(guess.lstrip(), "dim italic"))
+            guess = "".join(word.text for word in told.partial)
+            shown = Text.assemble(told.text, (guess, "dim italic"))
+            self._live.update(shown if told.words else Text(guess.lstrip(), "dim italic"))
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+        if self._n and not self._is_whole:
+            print(flush=True)
+
+    def end(self, told: Transcript) -> None:
+        """Print what is not there yet of the whole transcript."""
+        self._is_whole = True
+        if self._live is not None:
+            self._live.stop()
+        self._print(told.words)
+        if not self._n:  # no word was said
+            sys.stdout.write(self._title)
+        print("\n" if self._title else "", flush=True)
+
+    def _print(self, words: Sequence[Word]) -> None:
+        """Print the words that are new; all of them again where some were taken back."""
+        if self._n and (len(words) < self._n or words[self._n - 1] is not self._newest):
+            print(flush=True)
+            self._n = 0
+        new = "".join(word.text for word in words[self._n :])
+        if not self._n:
+            new = self._title + new.lstrip()
+        if words:
+            sys.stdout.write(new)
+            sys.stdout.flush()
+            self._n, self._newest = len(words), words[-1]

@@ -85,6 +85,7 @@ class RunConfig:
     device: str = device_setting()
     dtype: str = setting("float32", one_of=(*DTYPES, "int8"))
     guard: str = setting("repeats", one_of=("repeats", "none"))  # of methods that decode freely
+    gate: str = setting("none", one_of=("none", "speech"))  # speech: nothing else is heard
     normaliser: str = setting("whisper", one_of=NORMALISERS)  # of error rates
     seed: int = setting(0, least=0, most=2**32 - 1)
     threads: int | None = setting(None, least=1, most=1024)  # of torch; default: its own choice

@@ -141,6 +141,12 @@ def _check_languages(config: DictConfig) -> None:
                 f"{key}={given}: no language that Whisper knows{did_you_mean(str(given), known)}; "
                 f"give a code such as en, de or fr, or {key}=null for the corpus's own"
             )
+    path = OmegaConf.select(config, "model.path")
+    if config.language == "detect" and path and not own_network(config) and is_english_only(path):
+        raise UserError(
+            f"language=detect: model={config.model.get('name')} knows English only, so there is "
+            "nothing to detect; leave language out, or take a model that knows more, as model=base"
+        )
     if config.language is not None:
         check_known(config, {config.language})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +98,17 @@ def training_of(weights: Path) -> dict[str, Any]:
         return dict(json.loads((weights / "training.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return {}
+
+
+def unheard(config: Mapping[str, Any], languages: Set[str]) -> str | None:
+    """Return the sentence that says which of `languages` the trained weights of a configuration's
+    method never heard; None where they heard all, and where training.json does not tell."""
+    weights = config["method"].get("weights")
+    heard = None if weights in (None, "none") else training_of(Path(weights)).get("languages")
+    others = sorted(languages - set(heard or languages))
+    if not heard or not others:
+        return None
+    return (
+        f"The trained weights have heard {', '.join(heard)} and never {', '.join(others)}: expect "
+        "many errors, or take a method that needs none, as method=ufal"
+    )

@@ -29,6 +29,8 @@ CONTAINERS = tuple(_FFMPEG.split())
 SUFFIXES = SOUNDFILE + CONTAINERS
 # A lossy codec overshoots full scale a little; a file of integers stored as floats by a lot.
 MAX_PEAK = 2.0
+CANCELLED = 1e-3  # the mean of channels in antiphase has less of their power than this
+FAINT = 1e-3  # a peak of -60 dB: nobody spoke, or channels cancelled each other
 PIECE_S = 60
 # Outside of these a header is damaged; believing it would take all memory.
 RATES_HZ = (2_000, 768_000)
@@ -270,12 +272,36 @@ def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samp
             "floats must be divided by 32768."
         )
     mono = data.mean(axis=1)
+    if np.mean(mono**2) < CANCELLED * np.mean(data**2):
+        log.warning("%s: its channels cancel each other; the first alone is heard", name)
+        mono = data[:, 0]
     if rate != SAMPLE_RATE:
         from scipy.signal import resample_poly
 
         shared = gcd(rate, SAMPLE_RATE)
         mono = resample_poly(mono, SAMPLE_RATE // shared, rate // shared)
     return np.ascontiguousarray(np.clip(mono, -1.0, 1.0), dtype=np.float32)
+
+
+def doubts(samples: Samples) -> str | None:
+    """Return what a person should know of how (n,) samples sound, n > 0; None of most."""
+    peak, offset = float(np.abs(samples).max()), float(samples.mean())
+    clipped = float(np.mean(np.abs(samples) >= 0.99))
+    if peak == 0:
+        return "is silent: all of its samples are 0"
+    if peak < FAINT:
+        return (
+            f"is almost silent, its peak is {20 * np.log10(peak):.0f} dB; where it has several "
+            "channels that cancel each other, export one of them"
+        )
+    if clipped > 0.01:
+        return (
+            f"is clipped: {100 * clipped:.0f} % of its samples stand at full scale, and words may "
+            "be lost; record it at a lower level"
+        )
+    if abs(offset) > 0.1:
+        return f"has a DC offset of {offset:.2f}; a high-pass filter at 40 Hz takes it away"
+    return None
 
 
 def duration_s(path: str | Path | IO[bytes]) -> float:

@@ -58,6 +58,7 @@ class _Step(Struct, kw_only=True, forbid_unknown_fields=True):
     words: list[Annotated[list[_Second], Meta(min_length=3, max_length=3)]] | None = None
     retracted: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     memory_bytes: Annotated[int, Meta(ge=0, le=10**18)] | None = None
+    language: Annotated[str, Meta(min_length=1)] | None = None
 
     def counts(self) -> dict[str, float]:
         """Return the counts that the line gives."""

@@ -46,6 +46,7 @@ class Step:
     words: list[list[float | None]] | None = None
     retracted: int = 0  # committed words taken back, before `committed` was added
     memory_bytes: int | None = None  # after the step, above the loaded model; of a lone stream
+    language: str | None = None  # that the method found out in this step
 
     @property
     def audio_s(self) -> float:
@@ -98,6 +99,11 @@ class UtteranceLog:
     def duration_s(self) -> float:
         return self.duration_samples / SAMPLE_RATE
 
+    @property
+    def detected(self) -> str | None:
+        """Return the language that the method found out last; None where it looked for none."""
+        return next((step.language for step in reversed(self.steps) if step.language), None)
+
 
 def committed_words(steps: Iterable[Step]) -> list[tuple[str, list[float | None]]]:
     """Return the final committed words, each with its [start, end, probability]."""
@@ -148,7 +154,7 @@ class EventWriter:
 
     def step(self, utt: str, step: Step) -> None:
         """Write the line of one step; its counts stand among the other fields."""
-        memory = {} if step.memory_bytes is None else {"memory_bytes": step.memory_bytes}
+        known = {"memory_bytes": step.memory_bytes, "language": step.language}
         self._write(
             {
                 "kind": step.kind,
@@ -160,7 +166,7 @@ class EventWriter:
                 "partial": step.partial,
                 "words": step.words,
                 "retracted": step.retracted,
-                **memory,
+                **{name: value for name, value in known.items() if value is not None},
             }
         )
 
@@ -353,6 +359,7 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
                         step.words,
                         step.retracted,
                         step.memory_bytes,
+                        step.language,
                     )
                 )
             kind = None

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from streaming_asr import machine
 from streaming_asr.cells.folder import EVENTS, check_writable
 from streaming_asr.chunking import parse_duration
+from streaming_asr.config.weights import unheard
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, UtteranceLog
 from streaming_asr.live.engine import Engine, LiveStep
@@ -21,7 +22,7 @@ from streaming_asr.live.streams import LiveStream
 from streaming_asr.live.worker import Worker
 from streaming_asr.method import SAMPLE_RATE, Word, revise
 from streaming_asr.metrics import METRICS_VERSION
-from streaming_asr.run.cell import method_of
+from streaming_asr.run.cell import detect_by_default, method_of
 from streaming_asr.run.plan import Plan, Planned
 
 
@@ -34,11 +35,24 @@ class Cell:
     header: dict[str, Any]
     title: str
     stream: LiveStream = field(init=False)
+    language: str | None = None  # that the settings name, or that was found out
+    notice: str | None = None  # what a person should know of that language
     committed: list[Word] = field(default_factory=list)
     partial: list[Word] = field(default_factory=list)
     latest: LiveStep | None = None
     unsent: deque[tuple[LiveStep, bool]] = field(default_factory=deque)
     done: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        named = self.header["config"].get("language")
+        if named != "detect":
+            self.hears(named)
+
+    def hears(self, language: str | None) -> None:
+        """Note the language, if any, that the stream is in."""
+        self.language = language
+        if language is not None and "method" in self.header["config"]:
+            self.notice = unheard(self.header["config"], {language})
 
     def begin(
         self,
@@ -50,12 +64,16 @@ class Cell:
         on_step: Callable[[Cell], None] = lambda cell: None,
         on_end: Callable[[Cell], None] = lambda cell: None,
     ) -> None:
-        """Open the stream; the callbacks run in the inference thread."""
+        """Open the stream, in the language of the settings where none is given; the callbacks run
+        in the inference thread."""
+        self.hears(language or self.language)
 
         def seen(_: LiveStream, each: LiveStep) -> None:
             self.unsent.append((each, not self.committed))
             revise(self.committed, each.step.retracted, map(Word, each.step.committed))
             self.partial, self.latest = list(map(Word, each.step.partial)), each
+            if each.step.language is not None:
+                self.hears(each.step.language)
             on_step(self)
 
         def ended(*_: object) -> None:
@@ -64,7 +82,7 @@ class Cell:
             on_end(self)
 
         self.stream = worker.open(
-            self.engine, name, language=language, grows=grows, on_step=seen, on_end=ended
+            self.engine, name, language=self.language, grows=grows, on_step=seen, on_end=ended
         )
 
     def take_unsent(self) -> tuple[LiveStep, bool] | None:
@@ -83,7 +101,8 @@ class Cell:
             return "listening"
         step_ms = self.latest.step.compute_s * 1000
         behind_s, cost = self.latest.behind_s, rtf([self.log])
-        return f"{behind_s:.2f} s behind · step {step_ms:.0f} ms · RTF {cost:.2f}"
+        told = f"{behind_s:.2f} s behind · step {step_ms:.0f} ms · RTF {cost:.2f}"
+        return told if self.language is None else f"{self.language} · {told}"
 
     def write(self, header: dict[str, Any] | None = None) -> Path:
         """Write the log and return its path."""
@@ -116,6 +135,7 @@ def _cell(planned: Planned) -> Cell:
     config = planned.config
     assert config is not None
     name = planned.folder.name.partition(",")[0].removeprefix("method=")
+    detect_by_default(config)
     method, synchronise = method_of(config)
     chunk, first = (
         parse_duration(text) * SAMPLE_RATE // 1000 for text in (config.chunk, config.first_chunk)

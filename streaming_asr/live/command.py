@@ -10,6 +10,8 @@
                      what each method wrote, and no errors are counted
   align=auto|none    whether words get times at the end
   session=FOLDER     of `serve keep_audio=true`: hear nothing, give what was said there its times
+  gate=speech|none   speech alone is heard, or all
+  language=detect    or a code as de; default: a model of many languages detects it
   other settings     those of `run`: model (default tiny.en), chunk, language, method.beam, ...
 
 Committed text is bright, the guess after it dim. Space pauses, q stops. The session is logged and
@@ -72,7 +74,7 @@ def _live(argv: list[str]) -> int:
     reference = _read_reference(given["reference"])
     stem = re.sub(r"[^\w.-]", "_", Path(source).stem)
     session = f"'live/{stem}-{datetime.now():%Y%m%d-%H%M%S}'"
-    line.default(method="whisperrt,ufal", name=session, tracker="none")
+    line.default(method="whisperrt,ufal", name=session, tracker="none", gate="speech")
     open_source = _open_microphone() if source == "mic" else _open_file(source, speed)
 
     import numpy as np
@@ -287,4 +289,6 @@ def _panel(cell: Cell) -> Any:
     text = Text(committed, style="bold")
     guess = "".join(word.text for word in cell.partial)
     text.append(guess if committed else guess.lstrip(), style="dim not bold italic")
+    if cell.notice is not None:
+        text.append(f"\n{cell.notice}", style="dim not bold")
     return Panel(text, title=cell.title, subtitle=cell.figures(), title_align="left")

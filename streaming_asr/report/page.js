@@ -809,8 +809,8 @@ function drawTimelines() {
   const spoken = el('dd', { id: 'spoken' });
   const seen = lanes.map(() => el('dd', { class: 'seen' }));
   const screen = el('dl', { class: 'screen' }, el('dt', {}, 'Spoken'), spoken,
-    ...lanes.flatMap((each, n) => [el('dt', {}, `${each.cell.label} ${chunkText(each.cell)}`),
-      seen[n]]));
+    ...lanes.flatMap((each, n) => [el('dt', {}, `${each.cell.label} ${chunkText(each.cell)}` +
+      (each.line.detected ? ` · ${each.line.detected}` : '')), seen[n]]));
   const sound = line.audio ? el('audio', { preload: 'auto' }) : null;
   const words = line.rows.filter((row) => row.word !== null);
   if (sound) setTimeout(() => { sound.src = soundOf(line.audio); }); // after the page is drawn

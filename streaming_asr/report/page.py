@@ -219,6 +219,7 @@ def _timelines(results: list[Result]) -> tuple[list[dict[str, Any]], dict[str, s
                     "audio": name if name in audio else None,
                     "silent": refused.get(name or "", None if name else "no single audio file"),
                     **timeline(trace(logged)),
+                    "detected": logged.detected,
                     "said": _said(logged),
                 }
             )

@@ -19,11 +19,11 @@ from streaming_asr.cells.hashes import code_hash, config_hash
 from streaming_asr.chunking import parse_duration
 from streaming_asr.config.build import build
 from streaming_asr.config.settle import check_known
-from streaming_asr.config.weights import own_network
+from streaming_asr.config.weights import own_network, unheard
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, LongForm, Paced
 from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasured
-from streaming_asr.models.find import find_here
+from streaming_asr.models.find import find_here, is_english_only
 from streaming_asr.models.hash import model_hash
 from streaming_asr.run.progress import Progress, report_page
 
@@ -54,8 +54,11 @@ def run_cell(
     cell, whole = folders.name_of(folder), folders.cell_of(folder)
     folders.check_writable(folder)
     corpus = build(config.data)
+    spoken = {config.language} - {None, "detect"} or getattr(corpus, "languages", set)()
     if config.language is None:
-        check_known(config, getattr(corpus, "languages", set)())
+        check_known(config, spoken)
+    if told := unheard(plain, spoken):
+        print(f"{cell}: {told}")
     plain["data"] |= _speech(corpus)
     hashes = {
         "config": config_hash(plain),
@@ -146,6 +149,10 @@ def _simulate(
             f"{cell}: goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances"
         )
     method, synchronise = method_of(config)
+    if config.language == "detect":
+        from streaming_asr.whisper.detect import Untold
+
+        method = Untold(method)
     header = {
         "config": plain,
         "hashes": dict(hashes),
@@ -206,8 +213,18 @@ def _weights(config: DictConfig) -> dict[str, str | None] | None:
     return None if found is None else {"found": found.where, "hash": weights_hash(path)}
 
 
+def detect_by_default(config: DictConfig) -> None:
+    """Let a Whisper of many languages detect the language of a person's own speech, where the
+    settings name none."""
+    path = config.model.get("path")
+    is_whisper = path and not own_network(config)
+    if config.language is None and is_whisper and not is_english_only(path):
+        config.language = "detect"
+
+
 def method_of(config: DictConfig) -> tuple[Any, Callable[[], None]]:
-    """Return the method, seeded, and the function that waits for its device."""
+    """Return the method, seeded, behind what `language=detect` and `gate` put before it, and the
+    function that waits for its device."""
     import random
 
     random.seed(config.seed)
@@ -226,6 +243,10 @@ def method_of(config: DictConfig) -> tuple[Any, Callable[[], None]]:
 
         whisper = load_whisper(config.model.path, device=config.device, dtype=config.dtype)
         method = DetectsLanguage(method, whisper)
+    if config.gate == "speech":
+        from streaming_asr.whisper.gate import behind_gate
+
+        method = behind_gate(method, _samples(config.chunk), _samples(config.first_chunk))
     if config.device.startswith("cuda"):
         return method, lambda: torch.cuda.synchronize(config.device)
     return method, lambda: None

@@ -64,7 +64,7 @@ def _serve(settings: Settings, line: CommandLine, listening: socket.socket) -> i
     from streaming_asr.serve.service import Service
 
     name = f"'serve/{datetime.now():%Y%m%d-%H%M%S}'"
-    line.default(method="whisperrt,ufal", name=name, tracker="none")
+    line.default(method="whisperrt,ufal", name=name, tracker="none", gate="speech")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     cells = cells_of(planned(line))
     for cell in cells:

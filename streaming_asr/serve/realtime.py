@@ -335,6 +335,8 @@ class RealtimeSession:
                 behind_s=round(seen.behind_s, 4),
                 step_s=round(seen.step.compute_s, 4),
                 queued_s=round(seen.queued_s, 3),
+                language=cell.language,
+                notice=cell.notice,
             )
 
     def _ended(self, item: Item, cell: Cell) -> None:

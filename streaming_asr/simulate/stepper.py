@@ -122,6 +122,7 @@ class StreamRecord:
             partial=[word.text for word in update.partial],
             words=_times(update.committed),
             retracted=update.retracted,
+            language=update.language,
         )
 
 

@@ -133,10 +133,16 @@ class CorpusRecipe:
             **told,
             "train_data": published_name(self.train_data),
             "dev": published_name(self.dev_manifest),
+            "languages": self._languages(),
             "train_hours": round(n_samples / SAMPLE_RATE / 3600, 2),
             "n_dev": len(self.dev),
         }
         write_text(folder / "training.json", json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+    def _languages(self) -> list[str]:
+        """Return the languages that training heard; `language`, where a recipe has it, sets one."""
+        one = getattr(self, "language", None)
+        return sorted({one or item.language or "en" for item in self.items})
 
 
 def _card_of(folder: Path) -> str:

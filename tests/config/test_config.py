@@ -19,7 +19,7 @@ from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.config.settle import compose
 from streaming_asr.config.types import check_arguments
-from streaming_asr.config.weights import find_weights, weights_folders
+from streaming_asr.config.weights import find_weights, unheard, weights_folders
 from streaming_asr.corpora import MINI
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR
@@ -333,3 +333,17 @@ def test_build_raises_what_the_constructor_raises() -> None:
 def test_a_setting_that_no_result_could_hold_is_refused(value: str) -> None:
     with pytest.raises(UserError, match=rf"data\.snr_db={value}: must be a finite number"):
         compose([f"data.snr_db={value}"])
+
+
+def test_a_language_that_trained_weights_never_heard_is_said_in_one_sentence(
+    tmp_path: Path,
+) -> None:
+    def told(weights: object, *languages: str) -> str | None:
+        return unheard({"method": {"weights": weights}}, set(languages))
+
+    assert told(str(tmp_path), "de") is None  # training.json does not say what they heard
+    (tmp_path / "training.json").write_text('{"languages": ["en", "fr"]}')
+    assert told(str(tmp_path), "en", "fr") is None
+    sentence = told(str(tmp_path), "en", "de", "ru")
+    assert sentence is not None and "have heard en, fr and never de, ru" in sentence
+    assert told("none", "de") is told(None, "de") is unheard({"method": {}}, {"de"}) is None

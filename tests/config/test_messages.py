@@ -40,6 +40,8 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         (["language=english"], "language=english: no language that Whisper knows"),
         (["language=xx", "method=ufal", "model=base"], "no language that Whisper knows"),
         (["language=de"], "knows English only"),
+        (["language=detect"], "nothing to detect; leave language out, or take"),
+        (["gate=always"], "one of none, speech"),
         (["language=yue", "model=base"], "model=base: does not know yue"),
         (["data=folder", "data.path=.", "data.language=xx"], "data.language=xx: no language"),
         (["chunk=0"], "chunk=0: must be positive; the least is chunk=20ms"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step, read_log
 from streaming_asr.live import command as live
+from streaming_asr.live.cells import Cell
 from streaming_asr.live.engine import Engine, LiveStep
 from streaming_asr.live.scores import _pieces
 from streaming_asr.live.streams import LiveStream
@@ -81,6 +83,42 @@ def test_a_live_stream_logs_the_steps_of_a_simulated_one(tmp_path: Path) -> None
     assert [(s.kind, s.audio_samples, s.committed, s.partial) for s in heard.steps] == expected
     assert stream.log.duration_samples == len(samples)
     assert stream.log.audio_hash == simulated.audio_hash
+
+
+class Finds(Ticker):
+    """Finds out that all streams that name no language are in German."""
+
+    def start(self, *, language=None, **settings):  # type: ignore[no-untyped-def]
+        self.language = language
+        return super().start(language=language, **settings)
+
+    def step(self, state, audio, *, last):  # type: ignore[no-untyped-def]
+        update = super().step(state, audio, last=last)
+        return update if self.language else replace(update, language="de")
+
+
+@pytest.mark.parametrize(
+    ("named", "asked", "heard_in"),
+    [(None, None, None), ("detect", None, None), ("fr", None, "fr"), ("fr", "it", "it")],
+)
+def test_a_language_is_pinned_by_the_settings_or_a_client_else_found_and_shown(
+    named: str | None, asked: str | None, heard_in: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "training.json").write_text('{"languages": ["en", "it"]}')
+    config = {"language": named, "method": {"weights": str(tmp_path)}}
+    cell = Cell(tmp_path, engine(method := Finds()), {"config": config}, "finds")
+    with Worker() as worker:
+        cell.begin(worker, "u1", grows=False, language=asked)
+        cell.stream.feed(noise(1.0))
+        cell.stream.end()
+        assert cell.done.wait(HANG_S)
+    shown = heard_in or "de"
+    assert (method.language, cell.language) == (heard_in, shown)
+    assert cell.figures().startswith(f"{shown} · ")
+    assert (cell.notice is None) == (shown == "it")
+    path = cell.write()
+    (said,) = read_log(path).utterances
+    assert said.detected == (None if heard_in else "de")
 
 
 def test_where_computing_falls_behind_a_step_takes_all_whole_chunks() -> None:
@@ -255,8 +293,8 @@ def talk(tmp_path: Path) -> Path:
     return tmp_path / "talk.wav"
 
 
-def fake(folder: Path, *given: str) -> list[str]:
-    flag, conf, *settings = arguments(folder, "name=mine", "align=none", *given)
+def fake(folder: Path, *given: str, gate: str = "none") -> list[str]:
+    flag, conf, *settings = arguments(folder, "name=mine", "align=none", f"gate={gate}", *given)
     return [flag, conf, *(s for s in settings if not s.startswith("data="))]
 
 
@@ -277,6 +315,15 @@ def test_a_file_is_heard_logged_and_scored(
     told = capsys.readouterr().out
     assert "parrot 300ms · none: 5 words · WER 20.0 %" in told
     assert str(folders[0].relative_to(tmp_path) / "events.jsonl") in told
+
+
+def test_unless_told_otherwise_speech_alone_is_heard(
+    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [a for a in fake(tmp_path, f"audio={talk}", "speed=0") if a != "gate=none"]
+    assert live.main([*given, "method.wrong_every=0"]) == 0
+    assert "0 words" in capsys.readouterr().out  # the levels of talk.wav are no speech
 
 
 def test_without_a_reference_the_first_text_gives_word_times_and_no_errors_are_counted(

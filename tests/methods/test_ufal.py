@@ -25,11 +25,11 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal import Ufal, convert, stream
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
-from streaming_asr.methods.ufal.vad import BLOCK_SAMPLES, Gate, Silero
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.online import OnlineBuffer, Policy
 from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
+from streaming_asr.whisper.vad import BLOCK_SAMPLES, Gate, Silero
 
 WORD_S = 0.5
 HEARD_S = 0.3  # of a word, from when on it is recognised

@@ -486,7 +486,7 @@ def test_the_command_serves_until_sigterm_and_ends_well(tmp_path: Path) -> None:
     with socket_module.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    flag, conf, *settings = arguments(tmp_path, "method.wrong_every=0")
+    flag, conf, *settings = arguments(tmp_path, "method.wrong_every=0", "gate=none")
     given = [flag, conf, f"port={port}", *(s for s in settings if not s.startswith("data="))]
     server = subprocess.Popen(
         [sys.executable, "-c", PATIENT, *given],

@@ -110,6 +110,8 @@ class Offline(_Whole):
     beam: int
     timestamps: bool
 
+    hears_all = True  # before it decodes
+
     def __post_init__(self) -> None:
         self._timestamps = self.timestamps
         self._load_decoder(self.beam)

@@ -2,7 +2,7 @@
 
 Each chunk the whole buffer is transcribed again; final is what two hypotheses in a row say. The
 agreement is in `whisper/agreement.py`, buffer, prompt and trimming in `whisper/online.py`, what
-transcribes in `faster.py` and `backbone.py`, the voice activity controller in `vad.py`.
+transcribes in `faster.py` and `backbone.py`, the voice activity controller in `whisper/vad.py`.
 
 `compat` gives the text and times of ufal/whisper_streaming (1f25a1a) with fixed chunks, by
 `reference.py`; the default mends what loses or doubles words there.
@@ -18,10 +18,10 @@ import torch
 from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
-from streaming_asr.methods.ufal.vad import Gate, Silero
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
 from streaming_asr.whisper.recogniser import Recogniser
 from streaming_asr.whisper.settings import Chunked
+from streaming_asr.whisper.vad import Gate, Silero
 
 
 @dataclass(slots=True, kw_only=True)

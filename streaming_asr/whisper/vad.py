@@ -7,7 +7,7 @@ Speech begins with a block of probability 0.5 or more and ends when none came fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,8 @@ HYSTERESIS = 0.15
 MIN_SILENCE_SAMPLES = SAMPLE_RATE // 2
 PRE_ROLL_SAMPLES = SAMPLE_RATE // 2
 """Audio from before the first block of speech that is counted to it: onsets are soft."""
+ONSET_SAMPLES = SAMPLE_RATE // 10
+"""The least of it, where a stretch begins on a grid."""
 
 SpeechProbability = Callable[[Samples], float]
 """Of one block; may keep what it needs of the blocks before."""
@@ -40,7 +42,7 @@ class Silero:
         if not networks:
             raise UserError(
                 "faster-whisper's package holds no silero_vad*.onnx; install faster-whisper>=1.1 "
-                "or use method.vad=false"
+                "or hear everything: gate=none, method.vad=false"
             )
         options = onnxruntime.SessionOptions()
         # A block takes a fraction of a millisecond: threads would cost more than they bring.
@@ -75,12 +77,18 @@ class Stretch:
 
 
 class Gate:
-    """Lets speech through as it arrives, the pause at its end included, and holds back the rest."""
+    """Lets speech through as it arrives, the pause at its end included, and holds back the rest.
 
-    def __init__(self, probability: SpeechProbability) -> None:
+    What is let through depends on the stream's samples alone, not on the pieces it comes in.
+    """
+
+    def __init__(self, probability: SpeechProbability, grid: int = 1) -> None:
+        """grid: in samples; stretches begin at its multiples where the pause before leaves room, so
+        that chunks counted from there end where those of the stream do."""
         self._probability = probability
+        self._grid = grid
         self._waiting: Samples = np.zeros(0, np.float32)
-        """Less than a block."""
+        """Less than a block; while the gate is open all of it has been let through."""
         self._before: Samples = np.zeros(0, np.float32)
         """The last samples that were not speech."""
         self._n_seen = 0
@@ -89,33 +97,64 @@ class Gate:
 
     def push(self, audio: Samples, *, last: bool) -> list[Stretch]:
         """Return the speech in (n,) more samples; open speech ends at the stream's `last`."""
+        n_through = self._waiting.size if self.open else 0  # of the block that is not whole yet
         self._waiting = np.concatenate([self._waiting, np.asarray(audio, np.float32)])
         stretches: list[Stretch] = []
         while self._waiting.size >= BLOCK_SAMPLES:
             block, self._waiting = np.split(self._waiting, [BLOCK_SAMPLES])
-            stretches += self._take(block)
-        if last and self.open:
-            stretches.append(Stretch(self._waiting, self._n_seen, ends=True))
-            self.open = False
-        return stretches
+            stretches += self._take(block, n_through)
+            n_through = 0
+        if self.open:
+            rest = Stretch(self._waiting[n_through:], self._n_seen + n_through, ends=last)
+            stretches += [rest] if last or rest.audio.size else []
+            self.open = not last
+        return _joined(stretches)
 
-    def _take(self, block: Samples) -> list[Stretch]:
+    def _take(self, block: Samples, n_through: int) -> list[Stretch]:
         probability = self._probability(block)
         start = self._n_seen
         self._n_seen += block.size
         if not self.open:
             if probability < THRESHOLD:
-                self._before = np.concatenate([self._before, block])[-PRE_ROLL_SAMPLES:]
+                kept = PRE_ROLL_SAMPLES + self._grid - 1
+                self._before = np.concatenate([self._before, block])[-kept:]
                 return []
-            audio = np.concatenate([self._before, block])
-            start -= self._before.size
+            begin = self._begin(start)
+            audio = np.concatenate([self._before, block])[begin - start - block.size :]
             self._before = np.zeros(0, np.float32)
             self.open, self._n_silent = True, 0
-            return [Stretch(audio, start, begins=True)]
+            return [Stretch(audio, begin, begins=True)]
         if probability >= THRESHOLD:
             self._n_silent = 0
         # Once a silence has begun, only a block of clear speech ends it.
         elif probability < THRESHOLD - HYSTERESIS or self._n_silent:
             self._n_silent += block.size
         self.open = self._n_silent < MIN_SILENCE_SAMPLES
-        return [Stretch(block, start, ends=not self.open)]
+        return [Stretch(block[n_through:], start + n_through, ends=not self.open)]
+
+    def _begin(self, speech: int) -> int:
+        """Return the sample at which the stretch of a first block of speech begins."""
+        first, grid = speech - self._before.size, self._grid  # (all before is gone)
+        begin = (speech - PRE_ROLL_SAMPLES) // grid * grid
+        if begin >= first:
+            return begin
+        begin = -(-first // grid) * grid
+        return begin if begin <= speech - ONSET_SAMPLES else first
+
+
+def _joined(stretches: Sequence[Stretch]) -> list[Stretch]:
+    """Return the stretches, those that go on from the one before put together with it."""
+    joined: list[list[Stretch]] = []
+    for stretch in stretches:
+        if stretch.begins or not joined or joined[-1][-1].ends:
+            joined.append([])
+        joined[-1].append(stretch)
+    return [
+        Stretch(
+            np.concatenate([each.audio for each in parts]),
+            parts[0].start,
+            begins=parts[0].begins,
+            ends=parts[-1].ends,
+        )
+        for parts in joined
+    ]

@@ -1,0 +1,86 @@
+"""What a transcription has said so far, kept in the cache until it is whole.
+
+A command that was killed goes on from there: the words up to a quiet place near the end stay as
+they were, and the recording is heard again from the middle of that place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from streaming_asr.cells.hashes import config_hash
+from streaming_asr.files import cache_root
+from streaming_asr.method import SAMPLE_RATE, Samples, Word
+
+AGAIN_S, UNSURE_S, QUIET_S = 30.0, 3.0, 0.5
+"""Where a recording is taken up; see `taken_up`."""
+STALE_S = 7 * 24 * 3600
+"""What nobody has gone on with for so long is removed."""
+
+
+class Journal:
+    """The committed words of one recording under one configuration, a line for each step.
+
+    Where the cache cannot be written nothing is kept, and a killed command begins anew.
+    """
+
+    def __init__(self, config: Mapping[str, Any], samples: Samples) -> None:
+        """config: the settled configuration, as plain containers. samples: the recording, (n,)."""
+        audio = hashlib.sha256(samples.tobytes()).hexdigest()
+        key = hashlib.sha256(f"{config_hash(config)} {audio}".encode()).hexdigest()[:32]
+        self._samples = samples
+        self.path = cache_root() / "transcripts" / f"{key}.jsonl"
+        with suppress(OSError):
+            for left in self.path.parent.glob("*.jsonl"):
+                if time.time() - left.stat().st_mtime > STALE_S:
+                    left.unlink()
+
+    def kept(self) -> tuple[list[Word], float]:
+        """Return the words that stay, and the second from which the recording is heard again."""
+        words: list[Word] = []
+        with suppress(OSError):
+            for line in self.path.read_text(encoding="utf-8").splitlines():
+                with suppress(ValueError, TypeError, KeyError):  # the last line may be torn
+                    row = json.loads(line)
+                    said = [Word(*each) for each in row["words"]]
+                    words = [*words[: row["n"]], *said]
+        return taken_up(words, self._samples)
+
+    def write(self, words: Sequence[Word], n: int) -> None:
+        """Note that the first `n` words are as before, and the others are new."""
+        new = [(w.text, w.start, w.end, w.probability) for w in words[n:]]
+        with suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"n": n, "words": new}) + "\n")
+
+    def remove(self) -> None:
+        """Remove what was kept: the transcription is whole."""
+        with suppress(OSError):
+            self.path.unlink()
+
+
+def taken_up(words: Sequence[Word], samples: Samples) -> tuple[list[Word], float]:
+    """Return the words before the quietest half second near the end of what was said, and the
+    middle of it in seconds; nothing and 0 where too little was said.
+
+    words: with times, in seconds, of the recording `samples`, (n,). The last words' times are the
+    least certain, so the 3 s before the end of the last one are heard again in any case.
+    """
+    until = round(((words[-1].end or 0.0) - UNSURE_S) * SAMPLE_RATE) if words else 0
+    size = round(QUIET_S * SAMPLE_RATE)
+    begin = max(0, until - round(AGAIN_S * SAMPLE_RATE))
+    if until - begin < size:
+        return [], 0.0
+    total = np.concatenate([[0.0], np.cumsum(samples[begin:until].astype(np.float64) ** 2)])
+    power = np.round(total[size:] - total[:-size], 9)
+    at = begin + len(power) - 1 - int(power[::-1].argmin())  # the last of equals
+    at_s = (at + size / 2) / SAMPLE_RATE
+    return [w for w in words if (w.start or 0.0) + (w.end or 0.0) < 2 * at_s], at_s
