@@ -26,7 +26,7 @@ from streaming_asr.score.results import Result
 
 CHUNKS_MS = (100, 200, 300, 500, 1000)
 SPLITS = ("clean", "other")
-COLUMNS = ("WER", "ARWER", "ARWER grid", "committed p50", "committed p90", "RTF", "erasure")
+COLUMNS = ("WER", "ARWER", "ARWER grid", "committed p50", "committed p90", "RTF", "light erasure")
 METRICS = (
     ("wer", 1),
     ("arwer_cu", 1),
@@ -38,7 +38,8 @@ METRICS = (
 )
 LEGEND = (
     "Rates in percent, latencies in seconds from a word's end until it is committed, compute "
-    "included; in brackets the 95 % interval.\nErasure is words rewritten per final word."
+    "included; in brackets the 95 % interval.\nLight erasure is words rewritten per final word, "
+    "whatever their case and punctuation."
 )
 
 Rows = Mapping[tuple[str, int, str], Result]

@@ -160,21 +160,21 @@ def kept(block: str, before: str) -> str:
     """The block with what it says was not run taken from the one before it: results come from
     several machines, and no folder of outputs holds them all.
 
-    A cell is found by its table's title (a line that ends with a colon) and header and its row's
-    labels, the columns flush left.
+    A cell is found by its table's title (a line that ends with a colon), its row's labels, which
+    are the columns flush left, and its heading.
     """
     if block.startswith(NOTHING_RUN) and before:
         return before
-    old = {key: line for key, line in _rows(before) if key}
+    old = {key: dict(cells) for key, cells, _ in _rows(before) if key}
     lines, is_taken = [], False
-    for key, line in _rows(block):
-        there = _split(old.get(key, "")) if key and NOT_RUN in line else []
-        cells = _split(line)
-        if len(there) == len(cells):
-            taken = [i for i, cell in enumerate(cells) if cell.startswith(NOT_RUN)]
-            is_taken |= any(not there[i].startswith(NOT_RUN) for i in taken)
-            cells = [there[i] if i in taken else cell for i, cell in enumerate(cells)]
-            line = "| " + " | ".join(cells) + " |"
+    for key, cells, line in _rows(block):
+        there = old.get(key, {}) if key and NOT_RUN in line else {}
+        if there:
+            shown = [
+                there.get(name, cell) if cell.startswith(NOT_RUN) else cell for name, cell in cells
+            ]
+            is_taken |= shown != [cell for _, cell in cells]
+            line = "| " + " | ".join(shown) + " |"
         lines.append(line)
     if is_taken:
         lines[0] = _of_both(lines[0], before.partition("\n")[0])
@@ -205,21 +205,25 @@ def _split(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split(" | ")]
 
 
-def _rows(block: str) -> list[tuple[tuple[str, ...], str]]:
-    """Every line behind its key: of a table's row its title, header and labels, else nothing."""
-    found: list[tuple[tuple[str, ...], str]] = []
+def _rows(block: str) -> list[tuple[tuple[str, ...], list[tuple[str, str]], str]]:
+    """Every line behind its key and its cells by heading: the key of a table's row is its title,
+    its labels' headings and its labels; other lines have neither."""
+    found: list[tuple[tuple[str, ...], list[tuple[str, str]], str]] = []
     lines = block.splitlines()
-    title, header, n_labels = "", "", 0
+    title, n_labels = "", 0
+    header: list[str] = []
     for i, line in enumerate(lines):
         rule = lines[i + 1] if i + 1 < len(lines) else ""
         if not line.startswith("| "):
-            header, title = "", (line if line.endswith(":") else title if not line else "")
+            header, title = [], (line if line.endswith(":") else title if not line else "")
         elif rule.startswith("| ---"):
-            header, n_labels = line, _split(rule).count("---")
+            header, n_labels = _split(line), _split(rule).count("---")
         elif header and not line.startswith("| ---"):
-            found.append(((title, header, *_split(line)[:n_labels]), line))
+            row = _split(line)
+            key = (title, *header[:n_labels], *row[:n_labels])
+            found.append((key, list(zip(header, row, strict=True)), line))
             continue
-        found.append(((), line))
+        found.append(((), [], line))
     return found
 
 

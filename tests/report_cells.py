@@ -108,6 +108,8 @@ def write_grid(root: Path, audio_path: Path | None = None) -> Path:
                     "u2": (TAXI, wrong),
                     "u3": ("good morning", "good morning"),
                     "u4": (f"{SENTENCE} {TAXI}", f"{SENTENCE} {TAXI}"),
+                    "u5": ("good night", "good might"),
+                    "u6": ("good day", "good day"),
                 }
                 write_cell(
                     root / f"method={method},chunk={chunk},data.split={split}",

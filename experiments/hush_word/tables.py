@@ -59,7 +59,7 @@ STREAMING = {
     "WER %": ("wer", 1),
     "committed p50 s": ("word_latency_committed_p50_ca_s", 2),
     "committed p90 s": ("word_latency_committed_p90_ca_s", 2),
-    "erasure": ("light_erasure", 2),
+    "light erasure": ("light_erasure", 2),
     "CPU RTF": ("rtf_cpu", 2),
 }
 

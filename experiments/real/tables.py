@@ -34,7 +34,8 @@ from streaming_asr.score.results import Result
 
 PAGE = Path(__file__).with_name("README.md")
 SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
-    "offline": [{"method": "offline"}],
+    "offline, beam 5": [{"method": "offline", "beam": 5}],
+    "offline, greedy": [{"method": "offline", "beam": 0}],
     "WhisperRT, greedy": [{"method": "whisperrt", "beam": 0}],
     "WhisperRT, beam 3": [{"method": "whisperrt", "beam": 3}],
     "Simul-Whisper, detector": [
@@ -62,11 +63,12 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "causal mask alone": [{"method": "whisperrt", "weights": "none"}],
 }
 """By the name of a system: what its cell is; of several the first that there is."""
-OFFLINE, WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, *OTHERS = SYSTEMS
+OFFLINE, GREEDY, WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, *OTHERS = SYSTEMS
 FIRST, U2, STAR, CHUNKFORMER, ALWAYS, REENCODE, ZEROS, FULL, MASK = OTHERS
 METHODS = (WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, FIRST, U2, STAR)
 ROWS = (
     (OFFLINE, None),
+    (GREEDY, None),
     (WHISPERRT, 100),
     *((system, 300) for system in METHODS),
     (CHUNKFORMER, 320),
@@ -76,31 +78,35 @@ ROWS = (
 )
 VARIANTS = (
     (OFFLINE, None),
+    (GREEDY, None),
     *((system, chunk) for chunk in (300, 1000) for system in (NEVER, ALWAYS, MASK)),
     *((system, 1000) for system in (REENCODE, ZEROS, FULL)),
 )
 DETECTORS = tuple((system, chunk) for chunk in (300, 1000) for system in (NEVER, DETECTOR, ALWAYS))
 SHORT = (
     (OFFLINE, None),
+    (GREEDY, None),
     (WHISPERRT, 300),
     (BEAM, 300),
     *((system, 1000) for system in (*METHODS, ZEROS) if system not in (FIRST, U2, STAR)),
 )
-N_SHORT = 8
+N_SHORT = 9
 COLUMNS = {
     "WER %": ("wer", 1),
     "ARWER grid %": ("arwer_grid_ca", 1),
     "first shown s": ("word_latency_shown_p50_ca_s", 2),
     "committed p50 s": ("word_latency_committed_p50_ca_s", 2),
     "committed p90 s": ("word_latency_committed_p90_ca_s", 2),
+    "coverage %": ("word_latency_coverage", 0),
     "erasure": ("normalised_erasure", 2),
     "CPU RTF": ("rtf_cpu", 2),
     "encoder GFLOP/s": ("encoder_gflops_per_s", 1),
 }
+COMPARED = ("over offline, beam 5, points", "differ", "p")
 COMPARED_MS = (300, 320, 960, 1000)
 
 LANGUAGES = ("en", "fr", "es", "it", "ru")
-BASE = (OFFLINE, WHISPERRT, NEVER, UFAL)
+BASE = (OFFLINE, GREEDY, WHISPERRT, NEVER, UFAL)
 BASE_ENGLISH = (*BASE, HUSH, ZEROS, FULL)
 WHOLE = ("prompts", "speechocean762")
 
@@ -114,8 +120,9 @@ def cell(cells: Sequence[Result], system: str, chunk: int | None) -> Result | No
     return next((each for each in found if each is not None), None)
 
 
-def over_offline(cells: Sequence[Result], rows: Rows) -> dict[Path, tuple[str, str]]:
-    """By folder of a cell: its WER minus offline's in points with the interval, and p by Holm."""
+def over_offline(cells: Sequence[Result], rows: Rows) -> dict[Path, tuple[str, str, str]]:
+    """By folder of a cell: its WER minus that of offline with beam 5, in points with the interval,
+    in how many of the clusters the two differ, and p by Holm."""
     offline = cell(cells, OFFLINE, None)
     found = [cell(cells, system, chunk) for system, chunk in rows if chunk in COMPARED_MS]
     others = list(dict.fromkeys(each.folder for each in found if each is not None))
@@ -125,12 +132,17 @@ def over_offline(cells: Sequence[Result], rows: Rows) -> dict[Path, tuple[str, s
     wers = [row for row in differences(comparisons) if row["metric"] == "wer"]
     return {
         each.run.folder: (
-            f"{row['difference']:+.1f} [{row['interval'][0]:.1f}, {row['interval'][1]:.1f}]",
-            f"{row['p_holm']:.4f}",
+            f"{row['difference']:+.1f}" + _bounds(row["interval"]),
+            str(row["n_differ"]),
+            NONE if row["p_holm"] is None else f"{row['p_holm']:.4f}",
         )
         for each, row in zip(comparisons, wers, strict=True)
         if "difference" in row
     }
+
+
+def _bounds(interval: Sequence[float] | None) -> str:
+    return "" if interval is None else f" [{interval[0]:.1f}, {interval[1]:.1f}]"
 
 
 def table(cells: Sequence[Result], rows: Rows, *, compared: bool = True) -> str:
@@ -147,10 +159,10 @@ def table(cells: Sequence[Result], rows: Rows, *, compared: bool = True) -> str:
             *(with_interval(found, *each) for each in COLUMNS.values()),
         ]
         if compared:
-            none = (NOT_RUN,) * 2 if found is None else (NONE,) * 2
+            none = (NOT_RUN if found is None else NONE,) * len(COMPARED)
             line += none if found is None else against.get(found.folder, none)
         shown.append(line)
-    header = ["system", "chunk", *COLUMNS, *(["over offline, points", "p"] if compared else [])]
+    header = ["system", "chunk", *COLUMNS, *(COMPARED if compared else [])]
     return _under_caption(used, header, shown)
 
 
@@ -185,7 +197,7 @@ def base(output: Path) -> str:
 
 def whole(output: Path) -> str:
     """The offline model and WhisperRT at 300 ms on all clips of a corpus."""
-    systems = dict.fromkeys(WHOLE, (OFFLINE, WHISPERRT))
+    systems = dict.fromkeys(WHOLE, (OFFLINE, GREEDY, WHISPERRT))
     return _by_data(read(output / "real_all"), "speech", "name", systems)
 
 

@@ -91,7 +91,8 @@ def auc(scores: Tensor, whole: Tensor, speaker: np.ndarray) -> str:
 
     found = bootstrap(statistics, int(speaker.max()) + 1)["auc"]
     assert found is not None
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    bounds = "" if found.low is None else f" [{found.low:.2f}, {found.high:.2f}]"
+    return f"{found.value:.2f}{bounds}"
 
 
 def best_layer(x: Tensor, y: Tensor) -> torch.nn.Linear:

@@ -1,10 +1,13 @@
-"""Intervals and tests over speakers: a cluster bootstrap, the same draws for everything compared.
+"""Intervals and tests over speakers: a cluster bootstrap, and sign flips for paired differences.
 
 The words of one speaker are right and wrong together, so speakers (else recordings) are drawn, not
 utterances: Bisani and Ney 2004, "Bootstrap estimates for confidence intervals in ASR performance
 evaluation", drew utterances; Liu et al. 2020, "Statistical testing on ASR performance via blockwise
 bootstrap", show what that underestimates. A draw is a row of counts, how often each cluster was
 drawn; a statistic maps counts (B, n_clusters) to values (B,). Paired systems see the same counts.
+
+Two runs often differ in a few clusters alone. A bootstrap then draws what little there is as if it
+were all there could be; a sign-flip test (Fisher 1935) is exact there, and so it judges errors.
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ Statistics: TypeAlias = Callable[[Counts], Mapping[Any, Values]]
 
 N_RESAMPLES = 10_000
 LEVEL = 0.95
-# With fewer, an interval over clusters is too narrow: of 95 % intervals 76 % held the truth with
-# 4 speakers, 88 % with 8 and 91 % with 20 (simulated).
-MIN_CLUSTERS = 10
+MIN_CLUSTERS = 10  # speakers or recordings that are drawn; of fewer, their utterances are
+# Of fewer clusters there is no interval and no p-value: where two runs differ in five, no signs
+# give p below 0.05 (2 / 2**5 is 0.06).
+LEAST = 6
+MAX_EXACT = 14  # clusters of which all 2**14 signs are tried; of more, N_RESAMPLES are drawn
 BLOCK = 1_000  # draws held at once
 NORMAL = NormalDist()
 
@@ -69,16 +74,17 @@ def clusters(
 class Estimate:
     """A statistic of the whole, its interval, and for a difference what speaks for it.
 
-    p_value: two-sided, that the truth is 0; the level at which the interval would touch 0.
-    below, above: shares of the draws with a value below and above 0, a draw at 0 half to each.
+    low, high: None where there is no interval, since every draw says the same, or fewer than
+    LEAST clusters are there or differ.
+    p_value: two-sided, that the truth is 0; None where there is no interval.
+    n_differ: of a difference, the clusters in which the two runs differ.
     """
 
     value: float
-    low: float
-    high: float
-    p_value: float
-    below: float
-    above: float
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    n_differ: int | None = None
 
 
 def bootstrap(
@@ -93,11 +99,12 @@ def bootstrap(
 
     Draws in which a statistic is not a number (nobody drawn had a word) are left out of it.
     """
-    if n_clusters < 2:
-        return dict.fromkeys(statistics(np.ones((1, n_clusters), dtype=np.float32)))
+    whole = statistics(np.ones((1, n_clusters), dtype=np.float32))
+    if n_clusters < LEAST:
+        known = {name: float(values[0]) for name, values in whole.items()}
+        return {name: Estimate(one) if np.isfinite(one) else None for name, one in known.items()}
     rng = np.random.default_rng(seed)
     drawn = _in_blocks(statistics, n_resamples, lambda at: _draw(rng, len(at), n_clusters))
-    whole = statistics(np.ones((1, n_clusters), dtype=np.float32))
     # The jackknife: how much each cluster alone moves a statistic.
     without = _in_blocks(statistics, n_clusters, lambda at: _leaving_out(at, n_clusters))
     return {name: _bca(float(whole[name][0]), drawn[name], without[name], level) for name in whole}
@@ -131,11 +138,8 @@ def _bca(value: float, drawn: Values, without: Values, level: float) -> Estimate
     drawn, without = drawn[np.isfinite(drawn)], without[np.isfinite(without)]
     if not np.isfinite(value) or not len(drawn):
         return None
-    below = _share_below(drawn, 0.0)
-    if drawn.min() == drawn.max():  # every draw says the same: runs that differ in nothing
-        same = float(drawn[0])
-        p_value = 1.0 if same == 0 else 1 / (len(drawn) + 1)
-        return Estimate(value, same, same, p_value, below, 1 - below)
+    if drawn.min() == drawn.max():  # every draw says the same, which bounds nothing
+        return Estimate(value)
     deviation = without.mean() - without if len(without) else np.zeros(1)
     spread = float(np.sum(deviation**2))
     skew = float(np.sum(deviation**3)) / (6 * spread**1.5) if spread > 0 else 0.0
@@ -146,17 +150,91 @@ def _bca(value: float, drawn: Values, without: Values, level: float) -> Estimate
         moved = z0 + (z0 + z) / (1 - skew * (z0 + z))
         return NORMAL.cdf(moved)
 
-    z = NORMAL.inv_cdf((1 + level) / 2)
+    z = _expanded(NORMAL.inv_cdf((1 + level) / 2), len(without))
     low, high = np.quantile(drawn, (share(-z), share(z)))
     # The same map, inverted: at which z the interval's end would be 0.
-    w = NORMAL.inv_cdf(min(max(below, least), 1 - least)) - z0
-    one_sided = NORMAL.cdf(w / (1 + skew * w) - z0) if 1 + skew * w > 0 else float(w > 0)
+    w = NORMAL.inv_cdf(min(max(_share_below(drawn, 0.0), least), 1 - least)) - z0
+    touching = w / (1 + skew * w) - z0 if 1 + skew * w > 0 else np.copysign(np.inf, w)
+    one_sided = NORMAL.cdf(_expanded(touching, len(without), back=True))
     p_value = max(2 * min(one_sided, 1 - one_sided), 1 / (len(drawn) + 1))
-    return Estimate(value, float(low), float(high), p_value, below, 1 - below)
+    return Estimate(value, float(low), float(high), p_value)
+
+
+def _expanded(z: float, n: int, *, back: bool = False) -> float:
+    """Return the normal quantile z as that of a mean of n whose spread is estimated (Hesterberg
+    2015): Student's t with n - 1 degrees of freedom, by Wallace 1959, times sqrt(n / (n - 1)).
+    back: the normal quantile of such a one."""
+    if n < 3 or not np.isfinite(z):
+        return z
+    of_n, free = np.sqrt(n / (n - 1)), n - 1
+    shrunk = (8 * free + 1) / (8 * free + 3)
+    if back:
+        return float(np.copysign(shrunk * np.sqrt(free * np.log1p((z / of_n) ** 2 / free)), z))
+    return float(np.copysign(of_n * np.sqrt(free * np.expm1((z / shrunk) ** 2 / free)), z))
 
 
 def _share_below(drawn: Values, value: float) -> float:
     return float((drawn < value).mean() + (drawn == value).mean() / 2)
+
+
+def flip(
+    differences: Values,
+    weights: Values,
+    *,
+    n_resamples: int = N_RESAMPLES,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> Estimate | None:
+    """Return sum of `differences` / sum of `weights`, (n_clusters,) each, with the p-value and the
+    interval of the sign-flip test; None where no weight is above 0.
+
+    If two runs were alike, each cluster's difference could as well have the other sign: p is the
+    share of signs under which the sum is as far from 0 as it is. The interval is that test
+    inverted: it holds every rate that the test does not reject when each cluster's weight times it
+    has been taken from its difference.
+    """
+    total, weight = float(differences.sum()), float(weights.sum())
+    if weight <= 0:
+        return None
+    differing = differences[differences != 0]
+    if len(differing) < LEAST:
+        return Estimate(total / weight, n_differ=len(differing))
+    p_value = sign_flip_p(differing, n_resamples=n_resamples, seed=seed)
+    # Signs split the clusters into two groups, and are as far as the whole under just those rates
+    # that lie between the rates of the groups.
+    over, under = _group_sums(np.column_stack([differences, weights]), n_resamples, seed).T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = np.array([over / under, (total - over) / (weight - under)])
+    # A group without weight: the other is the whole, which is as far as itself under every rate.
+    is_whole = ~np.isfinite(rates).all(axis=0)
+    lows = np.sort(np.where(is_whole, -np.inf, rates.min(axis=0)))
+    highs = np.sort(np.where(is_whole, np.inf, rates.max(axis=0)))
+    rejected = int((1 - level) * len(over))
+    low, high = float(lows[rejected]), float(highs[-1 - rejected])
+    return Estimate(total / weight, low, high, p_value, len(differing))
+
+
+def sign_flip_p(differences: Values, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> float:
+    """Return the two-sided p-value that the `differences` (n,) are as likely above 0 as below: the
+    share of all signs, or of those drawn, under which their sum is as far from 0."""
+    total = float(differences.sum())
+    over = _group_sums(differences[:, None], n_resamples, seed)[:, 0]
+    rounding = 1e-9 * float(np.abs(differences).sum())
+    return float((np.abs(2 * over - total) >= abs(total) - rounding).mean())
+
+
+def _group_sums(values: Values, n_resamples: int, seed: int) -> Values:
+    """Return the sums of `values` (n, columns) over groups of the n: over every group where n is at
+    most MAX_EXACT, else over the whole and drawn ones; (n_groups, columns)."""
+    n = len(values)
+    if n <= MAX_EXACT:
+        groups = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(np.int8)
+    else:
+        rng = np.random.default_rng(seed)
+        groups = rng.integers(2, size=(n_resamples, n), dtype=np.int8)
+        groups[0] = 1
+    blocks = (groups[begin : begin + BLOCK] for begin in range(0, len(groups), BLOCK))
+    return np.concatenate([block.astype(np.float64) @ values for block in blocks])
 
 
 def sums(values: Sequence[float], clusters: Clusters) -> Values:
@@ -224,14 +302,19 @@ class Pool:
         return found
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Return the p-values adjusted for their number (Holm 1979): the i-th smallest times what is
     left, never falling. A value below alpha may be called significant with the error of the whole
-    family below alpha."""
-    order = sorted(range(len(p_values)), key=lambda at: p_values[at])
-    adjusted = [1.0] * len(p_values)
+    family below alpha. A test without a p-value (None) counts among them and stays without."""
+    order = sorted(range(len(p_values)), key=lambda at: _or_one(p_values[at]))
+    adjusted: list[float | None] = [None] * len(p_values)
     least = 0.0
     for rank, at in enumerate(order):
-        least = max(least, min(p_values[at] * (len(order) - rank), 1.0))
-        adjusted[at] = least
+        least = max(least, min(_or_one(p_values[at]) * (len(order) - rank), 1.0))
+        if p_values[at] is not None:
+            adjusted[at] = least
     return adjusted
+
+
+def _or_one(p_value: float | None) -> float:
+    return 1.0 if p_value is None else p_value

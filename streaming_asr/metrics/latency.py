@@ -147,18 +147,21 @@ def summary(latencies: Sequence[float]) -> dict[str, float | None]:
 def commit_steps(trace: Trace) -> list[int]:
     """Return the step that committed each whitespace token of the final text.
 
-    A token counts as committed since the step from which the committed text never again held
-    fewer tokens.
+    A token counts as committed since the step from which the committed text always held it in its
+    place, whatever its case and the punctuation at its edges: where a method takes a word back,
+    the word that replaces it has the time of its own step.
     """
     steps: list[int] = []
-    before = ""
+    before: list[str] = []
+    text = ""
     for k, step in enumerate(trace.steps):
-        if step.committed == before:
+        if step.committed == text:
             continue
-        before = step.committed
-        n_tokens = len(step.committed.split())
-        del steps[n_tokens:]
-        steps += [k] * (n_tokens - len(steps))
+        text = step.committed
+        tokens = [light_key(token) or token for token in text.split()]
+        n_kept = common_prefix(before, tokens)
+        steps[n_kept:] = [k] * (len(tokens) - n_kept)
+        before = tokens
     return steps
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.metrics import METRICS
-from streaming_asr.metrics.intervals import LEVEL
+from streaming_asr.metrics.intervals import LEAST, LEVEL
 from streaming_asr.score.compare import compare, read_runs
 from streaming_asr.score.results import Result
 from streaming_asr.score.table import heading_of
@@ -168,6 +168,11 @@ def _told_apart(best: Result, other: Result) -> str:
     estimate = paired.differences["wer"]
     if estimate is None:
         return "they cannot be compared: too few utterances"
+    if estimate.p_value is None:
+        return (
+            f"the two cannot be told apart: {estimate.value:+.2f} points, they differ in "
+            f"{estimate.n_differ}, fewer than {LEAST}, of {paired.clusters}"
+        )
     sure = estimate.p_value < 1 - LEVEL
     return (
         f"the two {'can' if sure else 'cannot'} be told apart: {estimate.value:+.2f} points, "

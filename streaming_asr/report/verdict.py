@@ -38,6 +38,7 @@ def extremes(results: Sequence[Result]) -> tuple[Result, ...]:
 def verdict(results: Sequence[Result]) -> str | None:
     """Return one sentence on the runs of one data: what the streaming run with the least WER has,
     and offline's WER. It states numbers, and claims no difference: `score compare` tests one.
+    WER has no interval, since that of the least of many would be too low.
 
     None where no run has a number.
     """
@@ -48,13 +49,18 @@ def verdict(results: Sequence[Result]) -> str | None:
         return "No reference: the texts and when they came, no errors."
     wer, late = best.metrics.get(WER), best.metrics.get(LATENCY)
     known = [result for result in results if result.metrics.get(WER) is not None]
-    offline = [r.or_last(WER) for r in known if r.method == "offline" and not r.is_odd]
+    offline = [result for result in known if result.method == "offline" and not result.is_odd]
     n_streaming = sum(result.method != "offline" for result in known)
     parts = [f"WER {shown(wer, 1)} %"]
     if n_streaming > 1:
         parts.append(f"the least of {n_streaming} streaming runs")
     if late is not None:
-        parts.append(f"half of the words final within {shown(late, 1)} s")
+        bounds = " to ".join(shown(bound, 1) for bound in best.intervals.get(LATENCY, ()))
+        parts.append(
+            f"half of the right words final within {shown(late, 1)} s"
+            + (f" (95 % interval {bounds})" if bounds else "")
+        )
     if offline and best.method != "offline":
-        parts.append(f"offline {shown(min(offline), 1)} %")
+        least = min(offline, key=lambda result: result.or_last(WER))
+        parts.append(f"{least.label} {shown(least.metrics[WER], 1)} %")
     return f"{named(best)}: {', '.join(parts)}."

@@ -15,18 +15,26 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import UtteranceLog, read_log
 from streaming_asr.files import write_text
 from streaming_asr.metrics import METRICS, traces
-from streaming_asr.metrics.intervals import LEVEL, N_RESAMPLES, Clusters, Estimate, holm
+from streaming_asr.metrics.intervals import (
+    LEAST,
+    LEVEL,
+    N_RESAMPLES,
+    Clusters,
+    Estimate,
+    holm,
+)
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.score.results import lost
 from streaming_asr.score.sample import LATENCY, Sample, difference
 from streaming_asr.terminal import command_parser, console
 from streaming_asr.text.normalise import NORMALISERS
 
-EPILOG = """\
+EPILOG = f"""\
 how to read it
   difference  run minus baseline with its 95 % interval; below 0 the run is better
+  differ      speakers, recordings or utterances in which the two differ; where fewer than
+              {LEAST} do, chance explains any difference, and there is neither interval nor p
   p           that the truth is 0, two-sided, corrected by Holm for all runs of the table
-  better      share of the draws in which the run is the better one
 
 examples
   python -m streaming_asr.score compare outputs/a/method=offline,... outputs/a/method=whisperrt,...
@@ -212,15 +220,15 @@ def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
                 "run": each.run.name,
                 "baseline": each.baseline.name,
                 "drawn": str(each.clusters),
+                "n_drawn": each.clusters.n,
             }
             if estimate is not None:
-                is_lower = METRICS[name].better == "lower"
                 row |= {
                     "difference": estimate.value,
-                    "interval": [estimate.low, estimate.high],
+                    "n_differ": estimate.n_differ,
+                    "interval": None if estimate.low is None else [estimate.low, estimate.high],
                     "p_value": estimate.p_value,
                     "p_holm": next(adjusted),
-                    "better": estimate.below if is_lower else estimate.above,
                 }
             rows.append(row)
     return rows
@@ -238,17 +246,17 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
         shown.add_column("run", overflow="fold")
         if len(baselines) > 1:
             shown.add_column("minus", overflow="fold")
-        for heading in ("difference", "95 % interval", "p (Holm)", "better"):
+        for heading in ("difference", "95 % interval", "p (Holm)", "differ"):
             shown.add_column(heading, justify="right", no_wrap=True)
         for row in (row for row in rows if row["metric"] == name):
             texts = [row["run"], *([row["baseline"]] if len(baselines) > 1 else [])]
             if "difference" in row:
-                low, high = row["interval"]
+                bounds, p_value = row["interval"], row["p_holm"]
                 texts += [
                     f"{row['difference']:+.3f}",
-                    f"{low:+.3f} to {high:+.3f}",
-                    f"{row['p_holm']:.4f}",
-                    f"{100 * row['better']:.0f} %",
+                    "–" if bounds is None else f"{bounds[0]:+.3f} to {bounds[1]:+.3f}",
+                    "–" if p_value is None else f"{p_value:.4f}",
+                    f"{row['n_differ']} of {row['n_drawn']}",
                 ]
             else:
                 texts += ["–"] * 4
@@ -258,6 +266,8 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
         print(f"baseline: {baselines.pop()}")
     for drawn in dict.fromkeys(str(each.clusters) for each in comparisons):
         print(f"drawn: {drawn}, {N_RESAMPLES} times, paired")
+    if any(row.get("interval", ()) is None for row in rows):
+        print(f"no interval, no p: fewer than {LEAST} differ, or all draws say the same")
     for remark in dict.fromkeys(text for each in comparisons for text in _remarks(each)):
         print(remark)
 

@@ -141,13 +141,14 @@ def intervals(
         "metrics": {
             name: [estimate.low, estimate.high]
             for name, estimate in found.items()
-            if estimate is not None
+            if estimate is not None and estimate.low is not None
         },
     }
 
 
 def difference(clusters: Clusters, first: Sample, second: Sample) -> dict[str, Estimate | None]:
-    """Return the first minus the second, for the metrics that both have.
+    """Return the first minus the second, for the metrics that both have: WER by sign flips, word
+    latency by the bootstrap.
 
     Both hold the same utterances in the same order, which `clusters` are of, and see the same
     draws: what is hard for both cancels.
@@ -156,6 +157,33 @@ def difference(clusters: Clusters, first: Sample, second: Sample) -> dict[str, E
 
     def of_draws(counts: Counts) -> dict[str, Values]:
         above, below = ours(counts), theirs(counts)
-        return {name: value - below[name] for name, value in above.items() if name in below}
+        return {
+            name: value - below[name]
+            for name, value in above.items()
+            if name in below and name != "wer"
+        }
 
-    return statistics.bootstrap(of_draws, clusters.n)
+    found = {"wer": _wer_difference(clusters, first, second)}
+    late = statistics.bootstrap(of_draws, clusters.n)
+    pairs = zip(first.latencies or (), second.latencies or (), clusters.of, strict=False)
+    n_differ = len({int(cluster) for mine, other, cluster in pairs if mine != other})
+    for name, estimate in late.items():
+        if estimate is not None and n_differ < statistics.LEAST:
+            estimate = Estimate(estimate.value)
+        found[name] = estimate and replace(estimate, n_differ=n_differ)
+    return found
+
+
+def _wer_difference(clusters: Clusters, first: Sample, second: Sample) -> Estimate | None:
+    """Return the difference in points. Another normaliser may count the reference's words anew."""
+    words, other_words = (
+        statistics.sums([each.words for each in sample.errors], clusters)
+        for sample in (first, second)
+    )
+    ours, theirs = (
+        statistics.sums([each.errors for each in sample.errors], clusters)
+        for sample in (first, second)
+    )
+    if not other_words.sum():
+        return None
+    return statistics.flip(100.0 * (ours - theirs * (words.sum() / other_words.sum())), words)

@@ -52,26 +52,39 @@ def rows_of(*folders: Path, against: str | None = None) -> dict[tuple[str, str],
 
 
 def test_a_difference_is_run_minus_baseline_and_paired_over_speakers(tmp_path: Path) -> None:
-    rows = rows_of(a_cell(tmp_path / "a", wrong=2), a_cell(tmp_path / "b", wrong=6, late_s=0.3))
+    rows = rows_of(a_cell(tmp_path / "a", wrong=1), a_cell(tmp_path / "b", wrong=3, late_s=0.3))
     wer = rows["wer", "b"]
-    assert wer["difference"] == pytest.approx(100 * (6 - 18) / 144)
-    assert wer["interval"][0] < wer["difference"] < wer["interval"][1] <= 0
-    assert wer["better"] > 0.99 and wer["p_value"] < 0.05
-    assert wer["drawn"] == "12 speakers"
+    assert wer["difference"] == pytest.approx(100 * (12 - 36) / 144)
+    assert wer["interval"][0] < wer["difference"] < wer["interval"][1] < 0
+    # Speakers 0, 3, 6 and 9 are as wrong in both; of the other eight's signs all agree.
+    assert (wer["n_differ"], wer["n_drawn"], wer["drawn"]) == (8, 12, "12 speakers")
+    assert wer["p_value"] == 2 / 2**8
     for q in ("p50", "p90"):
         late = rows[f"word_latency_committed_{q}_ca_s", "b"]
-        assert late["difference"] == pytest.approx(0.3, abs=0.02)
-        assert late["better"] < 0.01
+        assert late["difference"] == pytest.approx(0.3, abs=0.03)  # of the right words
+        assert late["n_differ"] == 12
+
+
+def test_where_few_speakers_differ_there_is_no_p_and_it_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = [a_cell(tmp_path / name, wrong=wrong) for name, wrong in (("a", 2), ("b", 6))]
+    row = rows_of(*cells)["wer", "b"]
+    assert row["difference"] == pytest.approx(100 * (6 - 18) / 144)
+    assert (row["n_differ"], row["interval"], row["p_value"], row["p_holm"]) == (4, *[None] * 3)
+    assert main(["compare", *map(str, cells)]) == 0
+    printed = capsys.readouterr().out
+    assert "4 of 12" in printed and "no interval, no p: fewer than 6 differ" in printed
 
 
 def test_p_values_are_corrected_for_all_runs_of_the_table(tmp_path: Path) -> None:
     folders = [
-        a_cell(tmp_path / name, wrong=w) for name, w in zip("abcd", (2, 3, 3, 3), strict=True)
+        a_cell(tmp_path / name, wrong=w) for name, w in zip("abcd", (1, 3, 3, 3), strict=True)
     ]
     rows = rows_of(*folders)
     alone = rows_of(*folders[:2])["wer", "b"]
     assert alone["p_holm"] == alone["p_value"]
-    assert rows["wer", "b"]["p_holm"] == pytest.approx(min(3 * alone["p_value"], 1.0))
+    assert rows["wer", "b"]["p_holm"] == 3 * alone["p_value"] == 6 / 2**8
 
 
 def test_below_ten_speakers_it_draws_utterances_and_says_so(

@@ -55,7 +55,7 @@ MEASURED = {
     "committed p50": (0.5, 0.25, 0.75),
     "committed p90": 1.25,
     "RTF": 0.062,
-    "erasure": 0.12,
+    "light erasure": 0.12,
 }
 
 

@@ -18,8 +18,8 @@ SAID = "cats eat fresh fish now"
 
 
 def add(folder: Path, method: str, chunk: str, said: str, **settings: Any) -> None:
-    """A cell of four utterances, in which `method` says `said` for the first of them."""
-    texts = {f"u{n}": (SAID, said if n == 0 else SAID) for n in range(4)}
+    """A cell of six utterances, in which `method` says `said` for the first of them."""
+    texts = {f"u{n}": (SAID, said if n == 0 else SAID) for n in range(6)}
     name = "".join(f",method.{key}={value}" for key, value in settings.items())
     made = write_cell(folder / f"method={method},chunk={chunk}{name}", chunk=chunk, texts=texts)
     document = json.loads((made / "metrics.json").read_text())
@@ -28,7 +28,8 @@ def add(folder: Path, method: str, chunk: str, said: str, **settings: Any) -> No
 
 
 def results(root: Path) -> Path:
-    add(root / "real", "offline", "1000ms", SAID)
+    add(root / "real", "offline", "1000ms", SAID, beam=5)
+    add(root / "real", "offline", "1000ms", "no", beam=0)
     add(
         root / "real",
         "whisperrt",
@@ -42,29 +43,32 @@ def results(root: Path) -> Path:
     add(root / "real_variants", "simul_whisper", "1000ms", "no", truncation="always", weights=None)
     add(root / "real_detector", "simul_whisper", "300ms", SAID, truncation="never", weights=None)
     add(root / "real_detector", "simul_whisper", "300ms", "no", weights="models/base.pt")
-    add(root / "real_voices", "offline", "1000ms", SAID)
+    add(root / "real_voices", "offline", "1000ms", SAID, beam=5)
     return root
 
 
 def test_a_row_has_its_cell_and_its_paired_difference_from_offline(tmp_path: Path) -> None:
     text = blocks(results(tmp_path))
     main = text["real"]
-    assert figures(main, "offline", "whole")[0] == (0.0, 0.0, 0.0)
-    assert row(main, "WhisperRT, greedy", "300 ms")["WER %"][0] == 5.0  # 1 of 20 words
-    assert row(main, "WhisperRT, greedy", "300 ms")["over offline, points"][0] == 5.0
-    assert row(main, "WhisperRT, beam 3", "1000 ms")["over offline, points"][0] == 10.0
-    assert row(main, "Simul-Whisper, no detector", "1000 ms")["over offline, points"][0] == 0.0
+    assert figures(main, "offline, beam 5", "whole")[0] == 0.0
+    greedy = row(main, "offline, greedy", "whole")
+    assert (greedy["WER %"][0], greedy["coverage %"][0]) == (16.7, 83)  # 5 of 30 words
+    assert greedy["over offline, beam 5, points"] is None
+    assert row(main, "WhisperRT, greedy", "300 ms")["WER %"][0] == 3.3  # 1 of 30 words
+    assert row(main, "WhisperRT, greedy", "300 ms")["over offline, beam 5, points"] == 3.3
+    assert row(main, "WhisperRT, beam 3", "1000 ms")["over offline, beam 5, points"] == 6.7
+    assert row(main, "Simul-Whisper, no detector", "1000 ms")["over offline, beam 5, points"] == 0.0
     assert row(main, "Simul-Whisper, detector", "1000 ms")["WER %"] == "not run"
-    assert row(main, "WhisperRT, greedy", "100 ms")["over offline, points"] == "not run"
+    assert row(main, "WhisperRT, greedy", "100 ms")["over offline, beam 5, points"] == "not run"
     variants = text["real_variants"]
     always = row(variants, "Simul-Whisper, last word always dropped", "1000 ms")
-    assert always["WER %"][0] == always["over offline, points"][0] == 25.0  # one of four is "no"
+    assert always["WER %"][0] == always["over offline, beam 5, points"] == 16.7
     detectors = text["real_detector"]
-    assert row(detectors, "Simul-Whisper, detector", "300 ms")["WER %"][0] == 25.0
-    assert row(detectors, "Simul-Whisper, no detector", "300 ms")["WER %"][0] == 0.0
+    assert row(detectors, "Simul-Whisper, detector", "300 ms")["WER %"][0] == 16.7
+    assert row(detectors, "Simul-Whisper, no detector", "300 ms")["WER %"] == 0.0
     assert "over offline" not in detectors
     voices = text["real_voices"]
-    assert figures(voices, "offline", "whole")[0] == (0.0, 0.0, 0.0)
+    assert figures(voices, "offline, beam 5", "whole")[0] == 0.0
     assert row(voices, "UFAL", "1000 ms")["WER %"] == "not run"
     assert text["real_speechocean762"].startswith("Not run yet.")
 
@@ -72,37 +76,38 @@ def test_a_row_has_its_cell_and_its_paired_difference_from_offline(tmp_path: Pat
 def test_the_short_table_has_the_rows_that_were_run_and_eight_at_most(tmp_path: Path) -> None:
     lines = short(results(tmp_path)).splitlines()[2:]
     assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == [
-        "offline",
+        "offline, beam 5",
+        "offline, greedy",
         "WhisperRT, greedy",
         "WhisperRT, beam 3",
         "Simul-Whisper, no detector",
     ]
-    assert len(SHORT) > N_SHORT == 8 and "over offline" not in lines[0]
-    assert len(set(ROWS)) == len(ROWS) == 23
+    assert len(SHORT) > N_SHORT == 9 and "over offline" not in lines[0]
+    assert len(set(ROWS)) == len(ROWS) == 24
 
 
 def test_base_has_a_row_for_each_language_and_the_whole_sets_one_for_each_corpus(
     tmp_path: Path,
 ) -> None:
     for folder, key, value in (("real_base", "language", "fr"), ("real_all", "name", "prompts")):
-        add(tmp_path / folder, "offline", "300ms", "cats eat flesh fish now")
-        path = tmp_path / folder / "method=offline,chunk=300ms" / "metrics.json"
+        add(tmp_path / folder, "offline", "300ms", "cats eat flesh fish now", beam=0)
+        path = tmp_path / folder / "method=offline,chunk=300ms,method.beam=0" / "metrics.json"
         document = json.loads(path.read_text())
         document["config"]["data"][key] = value
         path.write_text(json.dumps(document))
     text = blocks(tmp_path)
-    assert row(text["real_base"], "fr", "offline")["WER %"][0] == 5.0
-    assert row(text["real_base"], "en", "offline")["WER %"] == "not run"
-    assert row(text["real_all"], "prompts", "offline")["WER %"][0] == 5.0
+    assert row(text["real_base"], "fr", "offline, greedy")["WER %"][0] == 3.3
+    assert row(text["real_base"], "en", "offline, greedy")["WER %"] == "not run"
+    assert row(text["real_all"], "prompts", "offline, greedy")["WER %"][0] == 3.3
     assert row(text["real_all"], "speechocean762", "WhisperRT, greedy")["WER %"] == "not run"
 
 
 def test_a_missing_baseline_leaves_the_differences_out(tmp_path: Path) -> None:
     root = results(tmp_path)
-    shutil.rmtree(root / "real" / "method=offline,chunk=1000ms")
+    shutil.rmtree(root / "real" / "method=offline,chunk=1000ms,method.beam=5")
     cells = read(root / "real")
     found = row(tables.table(cells, ROWS), "WhisperRT, greedy", "300 ms")
-    assert found["over offline, points"] is None and found["WER %"][0] == 5.0
+    assert found["over offline, beam 5, points"] is None and found["WER %"][0] == 3.3
 
 
 def test_the_page_has_a_place_for_each_table(tmp_path: Path) -> None:

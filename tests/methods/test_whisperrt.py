@@ -135,7 +135,8 @@ class Naive:
                     score = sum(float(now[i, tokens[i]]) for i in range(stop))
                     for v in now[stop].topk(b).indices.tolist():
                         candidates[(*tokens[:stop], v)] = score + float(now[stop, v])
-                ranked = sorted(candidates, key=candidates.__getitem__, reverse=True)
+                new = [c for c in candidates if list(c) not in ended]
+                ranked = sorted(new, key=candidates.__getitem__, reverse=True)
                 kept = ranked[: b - len(ended)]
                 if k == len(self.ends):
                     ended += [list(c) for c in kept if c[-1] == eot]
@@ -364,15 +365,16 @@ class Table:
         self.rows = []
 
     def run(self, cache, sequences, starts, n_frames, *, take=None):
-        before = [row[:start] for row, start in zip(self.rows or [[]], starts, strict=True)]
+        before = [
+            row[:start] for row, start in zip(self.rows or [[]] * len(starts), starts, strict=True)
+        ]
         self.rows = [[*row, *fed] for row, fed in zip(before, sequences, strict=True)]
         take = take or [[0]] * len(sequences)
-        return torch.stack(
-            [
-                torch.stack([self.table[tuple(row[1 : start + i + 1])] for i in positions])
-                for row, start, positions in zip(self.rows, starts, take, strict=True)
-            ]
-        )
+        found = [
+            torch.stack([self.table[tuple(row[1 : start + i + 1])] for i in positions])
+            for row, start, positions in zip(self.rows, starts, take, strict=True)
+        ]
+        return torch.nn.utils.rnn.pad_sequence(found, batch_first=True)
 
     def reorder(self, parents, n_tokens):
         self.rows = [self.rows[parent] for parent in parents]
@@ -381,14 +383,17 @@ class Table:
         return hidden
 
 
-def searched(table, beams, last, **settings):
+def decoded(table, beams, last, **settings):
     decoder = Table(table)
     settings = Settings(decoder, 0, max_new=9, beam=2, **settings)
     floor = 0 if settings.n else len(beams[0].tokens)
-    found = decode_beam(
+    return decode_beam(
         settings, decoder, beams, [9], floor, 0, 10, NULL, raise_floor=False, last=last
     )
-    return [tuple(h.tokens) for h in found]
+
+
+def searched(*args, **settings):
+    return [tuple(h.tokens) for h in decoded(*args, **settings)]
 
 
 @pytest.mark.parametrize("shared", [(), (3, 3, 3)])
@@ -436,6 +441,30 @@ def test_a_hypothesis_that_loops_is_left_out_and_the_last_ends_before_its_copy()
     assert (cut.token, cut.prefix.tokens) == (1, [2, 1, 1, 1])
 
 
+def test_a_text_that_has_ended_is_not_found_again():
+    """1 2 ends at once; 1, a hypothesis too, comes to the same end a pass later."""
+    table = {
+        (): [-9.0, -0.2, -9.0, -9.0],
+        (1,): [-3.0, -9.0, -0.3, -0.9],
+        (1, 2): [-0.1, -9.0, -9.0, -5.0],
+        (1, 2, 3): [-0.1, -9.0, -9.0, -9.0],
+    }
+    beams = [Hypothesis([1, 2], [-1.0] * 2, [0] * 2), Hypothesis([1], [-1.0], [0])]
+    assert searched(table, beams, True, n=1) == [(1, 2), (1, 2, 3)]
+
+
+def test_what_a_crop_makes_the_last_token_has_its_probability_under_this_audio():
+    """3 fell and goes, so that the next chunk verifies 2: against -0.4, and not against -0.2."""
+    table = {
+        (1,): [-9.0, -9.0, -0.4, -9.0],
+        (1, 2): [-0.1, -9.0, -9.0, -0.9],
+        (1, 2, 3): [-0.1, -9.0, -9.0, -9.0],
+    }
+    best, _ = decoded(table, [Hypothesis([1, 2, 3], [-0.3, -0.2, -0.5], [0] * 3)], False, n=1)
+    assert best.tokens == [1, 2]
+    assert best.log_probs == pytest.approx([-0.3, -0.4])
+
+
 def test_a_beam_of_one_is_greedy():
     audio = noise(2.0, 1)
     assert run(method(beam=1), audio) == run(method(beam=0), audio)
@@ -475,6 +504,8 @@ def test_the_self_attention_cache_holds_the_tokens_it_says_after_crops(beam):
         tokens = state.hypotheses[0].tokens
         n_crops += tokens[: len(before)] != before
         before = list(tokens)
+        if last:  # the cache is of no more use
+            break
         for row, hypothesis in enumerate(state.hypotheses):
             sequence = [*state.prompt, *hypothesis.tokens]
             assert hypothesis.filled <= len(sequence)

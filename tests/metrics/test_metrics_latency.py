@@ -96,6 +96,19 @@ def test_a_retracted_word_is_committed_when_it_is_committed_for_good() -> None:
     assert commit_delays_ms(trace, "cu") == [1000.0, 3000.0]
 
 
+def test_a_word_that_replaces_another_has_its_own_time() -> None:
+    steps = [
+        (1.0, 0.0, "The hat", ""),
+        (2.0, 0.0, "The cat sat", ""),  # took "hat" back and committed two words
+        (3.0, 0.0, "the cat sat.", ""),  # case and a full stop make no other word
+    ]
+    trace = a_trace("The cat sat.", steps)
+    assert commit_delays_ms(trace, "cu") == [1000.0, 2000.0, 2000.0]
+    assert WordTimes.of(trace).committed == [0, 1, 1]
+    # On 3 s of audio the oracle says a word a second: lags of 1000, 1000 and 0 ms.
+    assert compute([trace])["al_cu_ms"] == pytest.approx(2000 / 3)
+
+
 def test_a_word_shown_before_it_ended_has_a_negative_latency_which_is_kept() -> None:
     trace = a_trace("Hello", [(0.5, 0.0, "Hello", ""), (1.0, 0.0, "Hello", "")], ends=(0.9,))
     assert compute([trace])["word_latency_committed_p50_cu_s"] == pytest.approx(-0.4)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streaming_asr.metrics.intervals import Estimate, Pool, bootstrap, clusters, holm, rate, sums
+from streaming_asr.metrics.intervals import (
+    Estimate,
+    Pool,
+    bootstrap,
+    clusters,
+    flip,
+    holm,
+    rate,
+    sign_flip_p,
+    sums,
+)
 
 
 def a_rate(numerator: np.ndarray, denominator: np.ndarray):
@@ -91,19 +101,15 @@ def test_the_p_value_is_the_level_at_which_the_interval_touches_zero() -> None:
     assert 0.01 < p_value < 0.5
     touching = estimate(a_rate(differences, words), 20, level=1 - p_value)
     assert touching.low == pytest.approx(0.0, abs=0.02)
-    better = estimate(a_rate(differences, words), 20)
-    assert better.above == pytest.approx(1 - p_value / 2, abs=0.05)
-    assert better.above + better.below == 1.0
 
 
-def test_a_run_differs_from_itself_by_nothing() -> None:
-    found = estimate(a_rate(np.zeros(15), np.ones(15)), 15)
-    assert found == Estimate(0.0, 0.0, 0.0, p_value=1.0, below=0.5, above=0.5)
+def test_draws_that_all_say_the_same_bound_nothing() -> None:
+    assert estimate(a_rate(np.zeros(15), np.ones(15)), 15) == Estimate(0.0)
 
 
 def test_what_is_undefined_has_no_interval() -> None:
     assert bootstrap(a_rate(np.zeros(5), np.zeros(5)), 5) == {"rate": None}
-    assert bootstrap(a_rate(np.ones(1), np.ones(1)), 1) == {"rate": None}
+    assert estimate(a_rate(np.arange(5.0), np.ones(5)), 5) == Estimate(2.0)  # fewer than six
     # Nine of ten clusters have no words: the draws without the tenth are left out.
     only = np.eye(10)[0]
     assert estimate(a_rate(only, only * 4), 10).value == 0.25
@@ -118,6 +124,69 @@ def test_clusters_that_move_together_make_a_wider_interval_than_their_utterances
     held = estimate(a_rate(sums(errors, by_speaker), sums(words, by_speaker)), 12)
     assert held.value == whole.value
     assert held.high - held.low > 3 * (whole.high - whole.low)
+
+
+# -- paired differences ----------------------------------------------------------------------
+
+
+def differing(n: int, *values: float) -> np.ndarray:
+    """Differences of n clusters, of which the first have these and the others none."""
+    return np.array([*values, *[0.0] * (n - len(values))])
+
+
+@pytest.mark.parametrize(
+    ("values", "p_value"),
+    [
+        ((1, 1, 1), 2 / 8),
+        ((1, 1, -1), 1.0),  # 1 or 3, above or below: none is nearer to 0
+        ((1, 1, 1, 1, 1, -1), 14 / 64),  # 2 of all six alike, 12 of five
+        ((3, 2, 1, 1, 1, 1), 2 / 64),
+    ],
+)
+def test_p_is_the_share_of_signs_whose_sum_is_as_far_from_zero(values, p_value: float) -> None:
+    assert sign_flip_p(np.array(values, dtype=float)) == p_value
+    assert sign_flip_p(differing(12, *values)) == p_value  # what does not differ has no say
+
+
+def test_a_p_value_of_all_signs_is_that_of_scipy() -> None:
+    from scipy import stats
+
+    differences = np.random.default_rng(5).normal(0.5, 1.0, size=11)
+    theirs = stats.permutation_test(
+        (differences,), np.sum, permutation_type="samples", n_resamples=np.inf
+    )
+    assert sign_flip_p(differences) == pytest.approx(theirs.pvalue)
+
+
+def test_of_many_signs_some_are_drawn() -> None:
+    # 15 of 20 coins: 2 * sum of C(20, k) for k of 15 to 20, over 2**20, is 0.0414.
+    p_value = sign_flip_p(np.array([1.0] * 15 + [-1.0] * 5))
+    assert p_value == pytest.approx(0.0414, abs=0.006)
+
+
+def test_where_few_clusters_differ_there_is_neither_p_nor_interval() -> None:
+    words = np.full(60, 10.0)
+    assert flip(differing(60), words) == Estimate(0.0, n_differ=0)
+    assert flip(differing(60, 1, 1, 1), words) == Estimate(3 / 600, n_differ=3)
+    assert flip(differing(60, *[1] * 5), words) == Estimate(5 / 600, n_differ=5)
+    found = flip(differing(60, *[1] * 6), words)
+    assert found is not None and found.low is not None and found.high is not None
+    assert (found.p_value, found.n_differ) == (2 / 64, 6)
+    assert 0 < found.low < 0.01 < found.high
+    assert flip(np.zeros(3), np.zeros(3)) is None
+
+
+def test_the_flipped_interval_holds_zero_just_where_p_does_not_reject_it() -> None:
+    rng = np.random.default_rng(8)
+    n_apart = 0
+    for _ in range(100):
+        differences, words = rng.normal(0.6, 1.0, size=10), rng.integers(5, 40, size=10)
+        found = flip(differences, words * 1.0)
+        assert found is not None and found.low is not None and found.high is not None
+        assert found.low < found.value < found.high
+        assert (found.low <= 0 <= found.high) == (found.p_value > 0.05)
+        n_apart += found.p_value <= 0.05
+    assert 20 < n_apart < 80
 
 
 # -- quantiles -------------------------------------------------------------------------------
@@ -153,3 +222,7 @@ def test_holm_multiplies_by_what_is_left_and_never_falls() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+def test_a_comparison_without_p_counts_among_those_corrected_for() -> None:
+    assert holm([0.01, None, 0.03]) == [pytest.approx(0.03), None, pytest.approx(0.06)]

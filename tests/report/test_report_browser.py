@@ -196,7 +196,7 @@ def test_the_bars_of_a_run_sum_to_its_word_latency_and_points_carry_intervals(
     )
     assert dom.count('class="box"') == 1
     low, high = cell["intervals"]["wer"]
-    assert f'title="95 % interval {low:.1f} to {high:.1f}, over 4 utterances ' in dom
+    assert f'title="95 % interval {low:.1f} to {high:.1f}, over 6 utterances ' in dom
 
 
 def test_the_address_sorts_and_filters_with_unmeasured_rows_last(
@@ -272,7 +272,7 @@ def test_utterances_are_found_by_their_words_and_a_word_nobody_said_is_told(
     window: Browser, page: Path
 ) -> None:
     listed = r'<option value="(u\d)"'
-    assert sorted(re.findall(listed, drawn(window, page))) == ["u1", "u2", "u3", "u4"]
+    assert sorted(re.findall(listed, drawn(window, page))) == [f"u{k}" for k in range(1, 7)]
     assert re.findall(listed, drawn(window, page, "find=good+morning")) == ["u3"]
     dom = drawn(window, page, "find=zebra")
     assert re.findall(listed, dom) == [] and "No utterance holds “zebra”" in dom

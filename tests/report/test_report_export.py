@@ -143,13 +143,13 @@ def test_a_markdown_table_has_the_numbers_the_intervals_and_the_best_in_bold(
     tmp_path: Path,
 ) -> None:
     for method, said in (("whisperrt", "cats eat fresh fish"), ("ufal", "cats eat flesh fish")):
-        texts = {f"u{n}": ("cats eat fresh fish", said) for n in range(2)}
+        texts = {f"u{n}": ("cats eat fresh fish", said if n else "fish") for n in range(6)}
         write_cell(tmp_path / f"method={method},chunk=300ms", texts=texts)
     lines = write_table(tmp_path, tmp_path / "t.md", ["wer", "rtf_total"]).read_text().splitlines()
     assert lines[0] == "| Method | Chunk | Data | WER % | RTF |"
     assert lines[1] == "| --- | ---: | --- | ---: | ---: |"
-    assert re.match(r"\| ufal \| 300 ms \| mini clean \| 25\.0 \[25\.0, 25\.0\] \|", lines[2])
-    assert re.match(r"\| whisperrt \| 300 ms \| mini clean \| \*\*0\.0\*\* \[", lines[3])
+    assert re.match(r"\| ufal \| 300 ms \| mini clean \| 33\.3 \[[\d.]+, [\d.]+\] \|", lines[2])
+    assert re.match(r"\| whisperrt \| 300 ms \| mini clean \| \*\*12\.5\*\* \[", lines[3])
     assert len(lines) == 4
 
 

@@ -7,6 +7,7 @@ that is complete ends; where none is, at a word's end two seconds before the win
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,7 +51,8 @@ class _Whole(SharedPasses, OnWhisper):
     guard: str
 
     lookahead_samples = 0
-    _timestamps = False
+    _timestamps_from = math.inf
+    """Seconds of audio."""
     _first = 0
 
     def _load_decoder(self, beam: int) -> None:
@@ -88,7 +90,8 @@ class _Whole(SharedPasses, OnWhisper):
         if state.window().size:
             # After a first full window timestamps are needed, since the text goes on in mid-
             # recording.
-            timed = state.start or self._timestamps
+            seconds = state.window().size / SAMPLE_RATE
+            timed = state.start or seconds >= self._timestamps_from
             decoding = self._decoder.decoding_segments if timed else self._decoder.decoding
             window = yield from decoding(state.window(), state.language, state.recorder)
             with state.recorder.part("finalise"):
@@ -103,17 +106,20 @@ class Offline(_Whole):
     """All audio, padded, decoded once when the stream has ended; nothing is shown before.
 
     beam: 0 or 1 greedy, else its width. max_tokens: of text per window, default the model's.
-    timestamps: decode with them where the audio fits into the context too.
+    timestamps_from_s: audio of so many seconds and more is decoded with timestamps; null: what is
+    beyond the context alone.
     Raises UserError on a missing model or adapter and on settings out of range.
     """
 
     beam: int
-    timestamps: bool
+    timestamps_from_s: float | None
 
     hears_all = True  # before it decodes
 
     def __post_init__(self) -> None:
-        self._timestamps = self.timestamps
+        check_range(0, timestamps_from_s=self.timestamps_from_s)
+        if self.timestamps_from_s is not None:
+            self._timestamps_from = self.timestamps_from_s
         self._load_decoder(self.beam)
 
     def _step(self, state: WholeAudio, audio: Samples, last: bool) -> Passes[Update]:

@@ -42,6 +42,11 @@ class _Branch:
         """Return the score with this token's."""
         return self.score + self.log_prob
 
+    @property
+    def text(self) -> tuple[int, ...]:
+        """Return all tokens, the end among them."""
+        return (*self.prefix.tokens, self.token)
+
 
 def decode_beam(
     settings: Settings,
@@ -69,7 +74,7 @@ def decode_beam(
     ended: list[_Branch] = []
     while True:
         # Hypotheses that have ended keep their places in the beam.
-        kept = _best(branches, settings.beam - len(ended))
+        kept = _best(branches, settings.beam - len(ended), ended)
         kept = _without_loops(settings, kept, len(prompt), floor, born)
         if last:
             ended += [branch for branch in kept if branch.token == eot]
@@ -146,15 +151,15 @@ def _without_loops(
     return kept or ended
 
 
-def _best(branches: list[_Branch], width: int) -> list[_Branch]:
-    """Return the `width` best of different texts, by score."""
+def _best(branches: list[_Branch], width: int, ended: list[_Branch]) -> list[_Branch]:
+    """Return the `width` best of different texts, by score, none of them a text that has `ended`: a
+    cropped hypothesis may come to it again."""
     ordered = sorted(branches, key=lambda branch: branch.total, reverse=True)
-    texts: set[tuple[int, ...]] = set()
+    texts = {branch.text for branch in ended}
     kept: list[_Branch] = []
     for branch in ordered:
-        text = (*branch.prefix.tokens, branch.token)
-        if text not in texts:
-            texts.add(text)
+        if branch.text not in texts:
+            texts.add(branch.text)
             kept.append(branch)
         if len(kept) == width:
             break
@@ -175,7 +180,9 @@ def _verify(
     n_shared = min(common_prefix(beams[0].tokens, h.tokens) for h in beams)
     shortest = min(len(h.tokens) for h in beams)
     # Scores count from here on: before it all hypotheses say the same, which changes no order.
-    low = max(floor, min(n_shared, shortest - settings.n), 0)
+    # 2n and not n: after a crop by n the tokens before it are the last ones, and the next chunk
+    # compares them with what they have under this audio.
+    low = max(floor, min(n_shared, shortest - 2 * settings.n), 0)
     sequences, starts, takes = [], [], []
     for hypothesis in beams:
         # Without kept keys all tokens are fed again, since the audio they heard has grown.
