@@ -71,12 +71,16 @@ def _source(module: str) -> Path | None:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         return None
-    return None if spec is None or spec.origin is None else Path(spec.origin)
+    # Of what Python brings, the origin is a word.
+    is_file = spec is not None and spec.origin is not None and Path(spec.origin).is_file()
+    return Path(spec.origin) if is_file else None
 
 
 def _imported(file: Path) -> Iterator[Path]:
     """Yield the files of this project that a file imports anywhere in it and that can change a
     result."""
+    if file.suffix != ".py":
+        return
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
