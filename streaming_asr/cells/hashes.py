@@ -71,9 +71,9 @@ def _source(module: str) -> Path | None:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         return None
+    origin = None if spec is None else spec.origin
     # Of what Python brings, the origin is a word.
-    is_file = spec is not None and spec.origin is not None and Path(spec.origin).is_file()
-    return Path(spec.origin) if is_file else None
+    return Path(origin) if origin is not None and Path(origin).is_file() else None
 
 
 def _imported(file: Path) -> Iterator[Path]:

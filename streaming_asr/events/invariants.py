@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from rapidfuzz.distance import Levenshtein
 
@@ -26,19 +26,11 @@ ALIKE = 0.5  # of the letters; two texts that have nothing to do with each other
 Breaks: TypeAlias = Iterator[tuple[int, str]]
 
 
-class Invariant(NamedTuple):
-    """A rule that holds of a logged utterance, and what finds the places that break it."""
-
-    kind: str
-    rule: str
-    breaks: Callable[[UtteranceLog], Breaks]
-
-
 def broken(log: UtteranceLog) -> Breaks:
     """Yield the places of an utterance that break an invariant, one for each place."""
     seen: set[int] = set()
-    for invariant in INVARIANTS:
-        for place, told in invariant.breaks(log):
+    for breaks in INVARIANTS.values():
+        for place, told in breaks(log):
             if place not in seen:
                 seen.add(place)
                 yield place, told
@@ -150,9 +142,10 @@ def _reference_words(log: UtteranceLog) -> Breaks:
         # A recording that cannot be read may have no length; then nothing is heard of it either.
         if log.duration_samples and end > log.duration_s + LENGTH_TOLERANCE_S:
             yield 0, f"the word {word!r} ends at {end} s of {log.duration_s:g} s"
-    for before, word in pairwise(words):
-        if word.start < before.start:
-            yield 0, f"the word {word.text!r} at {word.start} s comes after that at {before.start}"
+    for before, after in pairwise(words):
+        if after.start < before.start:
+            told = f"at {after.start} s comes after that at {before.start}"
+            yield 0, f"the word {after.text!r} {told}"
 
 
 def _spelling(log: UtteranceLog) -> Breaks:
@@ -189,42 +182,19 @@ def _rate_of_speech(log: UtteranceLog) -> Breaks:
         yield 0, f"{n} words in {log.duration_s:g} s; is the duration in other units?"
 
 
-INVARIANTS = tuple(
-    Invariant(*row)
-    for row in (
-        ("time", "`audio_samples` never goes back.", _goes_back),
-        ("time", "No step follows the flush, and an `ok` utterance ends with it.", _last_is_flush),
-        (
-            "time",
-            "An `ok` utterance is heard to its end, and none beyond it; half a second is allowed.",
-            _heard_to_the_end,
-        ),
-        (
-            "time",
-            "The lag holds the step, the step its parts, and no more CPU time than 1,024 cores.",
-            _compute,
-        ),
-        (
-            "counts",
-            "`frames_real` is at most `frames_computed`, `decode_steps` at most `beam_sum`.",
-            _counts,
-        ),
-        (
-            "counts",
-            "Committed words go only by `retracted`, which `commit_violations` counts.",
-            _retractions,
-        ),
-        ("text", "Nothing is partial after the flush.", _nothing_partial),
-        ("text", "An `error` stands only where the utterance failed.", _error),
-        (
-            "words",
-            "`words` has one entry for each committed word, which lies in the audio heard or the "
-            "30 s of its padding.",
-            _committed_words,
-        ),
-        ("words", "The reference's words are in order and in the recording.", _reference_words),
-        ("words", "The reference's words spell its text.", _spelling),
-        ("units", "No text comes before 20 ms of audio.", _text_has_sound),
-        ("units", "A reference has at most 20 words a second, and five.", _rate_of_speech),
-    )
-)
+# Each rule, as docs/events.md lists it, and what finds the places that break it.
+INVARIANTS: dict[str, Callable[[UtteranceLog], Breaks]] = {
+    "`audio_samples` never goes back.": _goes_back,
+    "No step follows the flush, and an `ok` utterance ends with it.": _last_is_flush,
+    "An `ok` utterance is heard to its end, and none half a second beyond it.": _heard_to_the_end,
+    "The lag holds the step, the step its parts, and the CPU time of 1,024 cores.": _compute,
+    "`frames_real` is at most `frames_computed`, `decode_steps` at most `beam_sum`.": _counts,
+    "Committed words go only by `retracted`, which `commit_violations` counts.": _retractions,
+    "Nothing is partial after the flush.": _nothing_partial,
+    "An `error` stands only where the utterance failed.": _error,
+    "`words` has one entry for each committed word, in the audio or its padding.": _committed_words,
+    "The reference's words are in order and in the recording.": _reference_words,
+    "The reference's words spell its text.": _spelling,
+    "No text comes before 20 ms of audio.": _text_has_sound,
+    "A reference has at most 20 words a second, and five.": _rate_of_speech,
+}
