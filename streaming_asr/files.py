@@ -62,6 +62,20 @@ def beside(path: Path) -> Iterator[Path]:
                 _remove(left)
 
 
+def check_file(path: str | Path) -> None:
+    """Raise UserError for a pipe or a device, which is waited for or never ends."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise UserError(f"{path}: is a pipe or a device; save what it gives to a file, name that")
+
+
+def check_name(path: Path) -> None:
+    """Raise UserError for a name that no text and no page can hold."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{str(path)!r}: its name is no UTF-8 text; rename it") from error
+
+
 @cache
 def validator(schema: Path) -> Callable[[Any], Any]:
     """Return what checks a document by a schema's file and raises a ValueError for a broken one."""

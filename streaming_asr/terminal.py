@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import signal
 import sys
 import threading
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 BAD_INPUT = 2  # the exit status
+FULL = (errno.ENOSPC, errno.EDQUOT)
 STOPPING = ("SIGTERM", "SIGHUP")
 
 
@@ -86,12 +89,43 @@ def with_settings(
 
 
 def exit_status(program: Callable[[], int | None]) -> int:
-    """Run a program and return its exit status; print a UserError, or what stopped it."""
+    """Run a program and return its exit status; print a UserError, or what stopped it.
+
+    Where nobody reads on, as behind `| head`, it ends in silence, as if by SIGPIPE.
+    """
     try:
         with stoppable():
-            return program() or 0
+            try:
+                return program() or 0
+            finally:
+                sys.stdout.flush()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return _refused(error)
     except KeyboardInterrupt as error:
         return stopped(error)
+    except BrokenPipeError:
+        _write_no_more()
+        return 128 + getattr(signal, "SIGPIPE", 13)
+    except UnicodeEncodeError as error:
+        if error.encoding != "utf-8":  # what the terminal cannot show
+            raise
+        wrong = error.object[max(error.start - 40, 0) : error.end + 40]
+        return _refused(f"{wrong!r}: is no UTF-8 text; rename the file, or write the text in UTF-8")
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _write_no_more()
+        place = error.filename or "the output"
+        return _refused(f"{place}: cannot be written ({error.strerror}); make room there")
+
+
+def _refused(why: object) -> int:
+    with suppress(OSError):  # the errors may go to the same full disk
+        print(f"error: {why}", file=sys.stderr, flush=True)
+    return BAD_INPUT
+
+
+def _write_no_more() -> None:
+    """Let what is still to be printed vanish; Python would try again as it ends."""
+    with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -12,6 +12,9 @@ from streaming_asr.method import SAMPLE_RATE, Samples
 LENGTH_TOLERANCE_S = 0.5
 """A recording that differs more from its stated duration is another one, or cut off."""
 
+MAX_TEXT = 2_000_000
+"""The letters of a reference at most: more than a day of speech, and scored within seconds."""
+
 
 class TimedWord(NamedTuple):
     """A written word of the reference and the time it is spoken, in seconds."""

@@ -9,7 +9,13 @@ import numpy as np
 
 from streaming_asr.method import Samples
 
-CODECS = {".m4a": ("aac", 44_100), ".mp4": ("aac", 48_000), ".webm": ("libopus", 48_000)}
+CODECS = {
+    ".m4a": ("aac", 44_100),
+    ".mp4": ("aac", 48_000),
+    ".webm": ("libopus", 48_000),
+    ".mkv": ("libopus", 48_000),
+    ".mp2": ("mp2", 48_000),
+}
 
 
 def write_container(path: Path, samples: Samples, rate: int = 16_000) -> Path:

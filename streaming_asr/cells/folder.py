@@ -23,7 +23,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import write_text
+from streaming_asr.files import check_file, write_text
 
 EVENTS, RESULT, UTTERANCES = "events.jsonl", "metrics.json", "utterances.jsonl"
 FAILED, SEGMENTS, PIECES, SAVED = "failed.json", "segments.tsv", "pieces", ".hydra"
@@ -65,17 +65,19 @@ def name_of(folder: Path) -> str:
 def header_of(folder: Path) -> dict[str, Any] | None:
     """Return the header of a cell's log; None without a log and where the header is torn."""
     try:
+        check_file(folder / EVENTS)
         with (folder / EVENTS).open(encoding="utf-8") as log:
             return dict(json.loads(log.readline()))
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
 def result_of(folder: Path) -> dict[str, Any]:
     """Return the content of metrics.json; {} where there is none that can be read."""
     try:
+        check_file(folder / RESULT)
         result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return result if isinstance(result, dict) else {}
 
@@ -92,10 +94,11 @@ def finished(folder: Path, hashes: Mapping[str, str], metrics_version: int) -> b
 def failure(folder: Path) -> str | None:
     """Return why a cell or a piece failed; None where it did not."""
     try:
+        check_file(folder / FAILED)
         return str(json.loads((folder / FAILED).read_text(encoding="utf-8"))["error"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return f"{FAILED} is unreadable"
 
 

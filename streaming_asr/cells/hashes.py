@@ -73,12 +73,16 @@ def _source(module: str) -> Path | None:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         return None
-    return None if spec is None or spec.origin is None else Path(spec.origin)
+    origin = None if spec is None else spec.origin
+    # Of what Python brings, the origin is a word.
+    return Path(origin) if origin is not None and Path(origin).is_file() else None
 
 
 def _imported(file: Path) -> Iterator[Path]:
     """Yield the files of this project that a file imports anywhere in it and that can change a
     result."""
+    if file.suffix != ".py":
+        return
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]

@@ -24,11 +24,13 @@ from streaming_asr.cells.folder import (
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Log, read_log
 
+MOST_PIECES = 100_000  # a split is looked at piece by piece
+
 
 def number_of_pieces(cell: Path) -> int | None:
     """Return into how many pieces a cell is split, None where it is not.
 
-    Raises UserError where its folder holds pieces of more than one split.
+    Raises UserError where its folder holds pieces of more than one split, or of too many.
     """
     folders = [path for path in cell.glob(f"{PIECES}/[0-9]*-of-*") if is_piece(path)]
     counts = {int(path.name.split("-")[2]) for path in folders}
@@ -37,6 +39,11 @@ def number_of_pieces(cell: Path) -> int | None:
         raise UserError(
             f"{cell / PIECES}: holds pieces of {numbers}; one of them is of another sweep: remove "
             "its folders"
+        )
+    if max(counts, default=0) > MOST_PIECES:
+        raise UserError(
+            f"{cell / PIECES}: holds a piece of {max(counts)}, {MOST_PIECES} at most; remove its "
+            "folder"
         )
     return counts.pop() if counts else None
 

@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv in ([], ["-h"], ["--help"], ["help"]):
-        print(HELP + "\n".join(f"  {name:12} {use}" for name, (_, use) in COMMANDS.items()))
-        return 0
+        told = HELP + "\n".join(f"  {name:12} {use}" for name, (_, use) in COMMANDS.items())
+        return exit_status(lambda: print(told))
     command = "run"
     if argv[0] in COMMANDS:
         command = argv.pop(0)

@@ -45,13 +45,20 @@ def compose_raw(
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-            return hydra_compose(config_name, [*given, *extra], return_hydra_config=True)
+            full = hydra_compose(config_name, [*given, *extra], return_hydra_config=True)
     except UserError:
         raise
+    except RecursionError as error:
+        raise UserError(f"{config_name}: a setting is nested too deep; write it flat") from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise explain(error, overrides, config_name, config_dir) from error
     finally:
         restore_gh_from_backup(before)
+    if full.hydra.job.chdir:
+        raise UserError(
+            "hydra.job.chdir=true: paths are relative to where the command is given; leave it out"
+        )
+    return full
 
 
 def mini_data(settings: Sequence[str]) -> list[str]:

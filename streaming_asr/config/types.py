@@ -51,8 +51,8 @@ def target_of(path: Any) -> Callable[..., Any]:
     """Return the class or function that a `_target_` names. Raises UserError for anything else."""
     try:
         found: Callable[..., Any] = get_object(path)
-        if not callable(found):
-            raise TypeError("neither a class nor a function")
+        if not callable(found) or getattr(found, "__module__", None) == "builtins":
+            raise TypeError("neither a class nor a function of a program")
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UserError(

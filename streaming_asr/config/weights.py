@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.chunking import duration_key, format_duration
 from streaming_asr.errors import MissingWeights
+from streaming_asr.files import check_file
 from streaming_asr.models.hash import weights_hash
 
 
@@ -95,8 +96,9 @@ def find_weights(
 def training_of(weights: Path) -> dict[str, Any]:
     """Return the content of training.json in a folder of weights; {} where none can be read."""
     try:
+        check_file(weights / "training.json")
         return dict(json.loads((weights / "training.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return {}
 
 

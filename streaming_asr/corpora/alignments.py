@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from streaming_asr.corpora.audio import Cut
 from streaming_asr.corpora.nist import ctm_words
-from streaming_asr.corpora.rows import json_rows, names_of
+from streaming_asr.corpora.rows import Time, json_rows, names_of
 from streaming_asr.errors import UserError
+from streaming_asr.files import check_file
 from streaming_asr.text.normalise import light_key
 from streaming_asr.utterance import TimedWord, Utterance
 
@@ -160,6 +163,7 @@ def within(words: Sequence[TimedWord], start_s: float, end_s: float) -> list[Tim
 
 def read_textgrid(path: Path) -> list[TimedWord]:
     """Return the words of a TextGrid's tier `words`, one per speaker in MFA's. Raises UserError."""
+    check_file(path)
     from praatio import textgrid
     from praatio.utilities.errors import PraatioException
 
@@ -195,8 +199,8 @@ def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
     for where, row in json_rows(path):
         try:
             if row.get("words"):
-                words = [TimedWord(str(w), float(a), float(b)) for w, a, b in row["words"]]
-                words_of[row["id"]] = words
+                timed = msgspec.convert(row["words"], list[tuple[str, Time, Time]])
+                words_of[row["id"]] = [TimedWord(*word) for word in timed]
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f'{where}: a line is {{"id": ..., "words": [[word, start_s, end_s], ...]}}'

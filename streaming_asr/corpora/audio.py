@@ -7,6 +7,8 @@ browsers and cameras.
 from __future__ import annotations
 
 import logging
+import mmap
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from streaming_asr.errors import UserError
+from streaming_asr.files import check_file
 from streaming_asr.method import SAMPLE_RATE, Samples
 
 SOUNDFILE = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")
@@ -35,8 +38,13 @@ PIECE_S = 60
 # Outside of these a header is damaged; believing it would take all memory.
 RATES_HZ = (2_000, 768_000)
 MAX_S = 24 * 3600.0
+MOST_S = 7 * MAX_S  # what a log can hold
 SHORT_S = 0.1  # so much less may be decoded than a header states
 UNKNOWN_SIZE = 2**31 - 512  # from here on a WAV header says "as long as it goes on"
+MAX_PHASES = 50_000  # of a resampler between two rates; more would take minutes and gigabytes
+# How a recording begins: a page that opens an Ogg stream, the first block of a FLAC.
+_BEGINS = re.compile(rb"OggS\x00\x02\x00{8}|fLaC[\x00\x80]\x00\x00\x22")
+_GOES_ON = re.compile(rb"OggS\x00[\x00\x01]")  # a page of a stream that was opened
 
 log = logging.getLogger(__name__)
 
@@ -72,13 +80,20 @@ def load_audio(path: str | Path, start_s: float = 0.0, end_s: float | None = Non
 def _opened(path: str | Path) -> Iterator[Any]:
     import soundfile
 
+    check_file(path)
     try:
         with soundfile.SoundFile(str(path)) as file:
-            if not RATES_HZ[0] <= file.samplerate <= RATES_HZ[1]:
+            rate = file.samplerate
+            if (
+                not RATES_HZ[0] <= rate <= RATES_HZ[1]
+                or rate // gcd(rate, SAMPLE_RATE) > MAX_PHASES
+            ):
                 raise UserError(
-                    f"{path}: its header states {file.samplerate} Hz, rates from {RATES_HZ[0]} to "
-                    f"{RATES_HZ[1]} Hz are read; export the audio again."
+                    f"{path}: its header states {rate} Hz, rates from {RATES_HZ[0]} to "
+                    f"{RATES_HZ[1]} Hz are read, above {MAX_PHASES} Hz such as have a large factor "
+                    "in common with 16000; export the audio again, at 48000 Hz say."
                 )
+            _check_one(path, file.format)
             if file.format == "MP3" and _length_is_a_guess(path, file.frames / file.samplerate):
                 raise UserError(
                     f"{path}: is an MP3 of variable bit rate that states no length, so its end "
@@ -97,6 +112,22 @@ def _unreadable(path: str | Path, why: object) -> UserError:
     return UserError(f"{path}: not readable as audio ({why}); record or export it again")
 
 
+def _check_one(path: str | Path, kind: str) -> None:
+    """Raise UserError where recordings stand one after the other in an Ogg or a FLAC, of which the
+    first alone would be read."""
+    if kind not in ("OGG", "FLAC"):
+        return
+    with Path(path).open("rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as held:
+        # Streams that sound at once are all opened before the first of them goes on.
+        opened = _GOES_ON.search(held) if kind == "OGG" else _BEGINS.search(held)
+        if opened is not None and _BEGINS.search(held, opened.end()) is not None:
+            raise UserError(
+                f"{path}: holds several recordings one after another, of which only the first "
+                "would be heard; convert each by itself, or join them: "
+                f"ffmpeg -i {Path(path).name} {Path(path).stem}.wav"
+            )
+
+
 def _is_container(path: str | Path) -> bool:
     return Path(path).suffix.lower() in CONTAINERS
 
@@ -105,12 +136,17 @@ def _decoded(path: str | Path) -> Iterator[Samples]:
     """Yield a container's first audio track, (n,) mono 16 kHz at a time. Raises UserError."""
     import av
 
+    check_file(path)
     try:
+        if Path(path).suffix.lower() == ".oga":
+            _check_one(path, "OGG")
         with av.open(str(path)) as container:
             if not container.streams.audio:
                 raise UserError(f"{path}: holds no audio track; give a recording with sound")
             track = container.streams.audio[0]
             stated_s = _length_s(container)
+            # Where there are other tracks, they may be a little longer.
+            short_s = SHORT_S if len(container.streams) == 1 else 0.5
             resampler, n = Resampler(), 0
             # FFmpeg's resampler, since frames come in pieces: its filter goes on over their edges.
             for frame in container.decode(track):
@@ -122,7 +158,7 @@ def _decoded(path: str | Path) -> Iterator[Samples]:
     except (av.FFmpegError, OSError) as error:
         raise _unreadable(path, error.strerror) from error
     found_s = (n + len(rest)) / SAMPLE_RATE
-    if found_s < stated_s - 0.5:  # other tracks may be a little longer
+    if found_s < stated_s - short_s:
         raise UserError(
             f"{path}: is cut off or damaged: {found_s:.2f} of {stated_s:.2f} s can be decoded; "
             "copy or export it again."
@@ -311,19 +347,26 @@ def duration_s(path: str | Path | IO[bytes]) -> float:
     """
     import soundfile
 
+    if isinstance(path, str | Path) and not os.path.isfile(path):
+        return 0.0
     if isinstance(path, str | Path) and _is_container(path):
         import av
 
         try:
             with av.open(str(path)) as container:
-                return _length_s(container) if container.streams.audio else 0.0
+                return _stated(_length_s(container) if container.streams.audio else 0.0)
         except (av.FFmpegError, OSError, UnicodeEncodeError):
             return 0.0
     try:
         info = soundfile.info(str(path) if isinstance(path, Path) else path)
     except (soundfile.SoundFileError, OSError, UnicodeEncodeError):
         return 0.0
-    return float(info.frames / info.samplerate)
+    return _stated(float(info.frames / info.samplerate))
+
+
+def _stated(length_s: float) -> float:
+    """Return a stated length, 0.0 for one that no recording has."""
+    return length_s if 0 <= length_s <= MOST_S else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from streaming_asr.corpora.lists import obtained, of_ids
 from streaming_asr.corpora.manifest import scan_manifest
 from streaming_asr.corpora.noise import with_noise
 from streaming_asr.errors import UserError
-from streaming_asr.utterance import Utterance
+from streaming_asr.utterance import MAX_TEXT, Utterance
 
 if TYPE_CHECKING:
     Split = str
@@ -216,7 +216,13 @@ class Loader(ABC):
 
 
 def _writable(utterance: Utterance) -> Utterance | UserError:
-    """Return the utterance, or what is wrong where its strings cannot be written as UTF-8."""
+    """Return the utterance, or what is wrong where its strings cannot be written as UTF-8, or its
+    text is longer than a day of speech."""
+    if len(utterance.text) > MAX_TEXT:
+        return UserError(
+            f"{utterance.id}: its text has {len(utterance.text)} letters, {MAX_TEXT} at most; give "
+            "what is said in this recording alone"
+        )
     for key in ("id", "text", "speaker", "language", "audio_path"):
         try:
             (getattr(utterance, key) or "").encode()

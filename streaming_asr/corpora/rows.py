@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import write_text
+from streaming_asr.files import check_file, write_text
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
 MOST = 1e9  # the largest time that is read: 31 years in seconds, 11 days in milliseconds
+Time = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
 
 
 def text_of(path: Path) -> str:
     """Return the text of a UTF-8 file, its line ends as line feeds. Raises UserError."""
+    check_file(path)
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:

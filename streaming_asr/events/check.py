@@ -1,14 +1,13 @@
-"""Checks whether a log may be scored: each line by the published schema, all by what must hold.
+"""Checks each line of a log by the published schema, events.schema.json.
 
-The schema (events.schema.json) says what a line may hold. `Invariants` says what no single line
-shows: audio never goes back, an utterance is opened once and ends once, and committed words go
-only where a step declares that it takes them back.
+What no single line shows is in events.invariants, and that an utterance is opened once and ends
+once is seen by who reads the lines.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -69,56 +68,6 @@ class _Step(Struct, kw_only=True, forbid_unknown_fields=True):
 # A line with its counts beside them.
 StepLine = defstruct("StepLine", [(name, _Count, UNSET) for name in COUNTS], bases=(_Step,))
 _STEP: Decoder[_Step] = Decoder(StepLine)
-
-
-class Invariants:
-    """Follows a log line by line; each call returns what is wrong with its line, else None."""
-
-    def __init__(self) -> None:
-        self.utt: str | None = None  # the utterance that is open
-        self._seen: set[str] = set()
-
-    def opens(self, row: Mapping[str, Any]) -> str | None:
-        """Take the line that opens an utterance."""
-        before, self.utt = self.utt, row["utt"]
-        self._heard = self._n_committed = 0
-        self._flushed = False
-        if before is not None:
-            return f"utterance {before!r} is still open"
-        if self.utt in self._seen:
-            return f"utterance {self.utt!r} stands in the log already"
-        self._seen.add(row["utt"])
-        for word, start, end in row.get("words") or ():
-            if start > end:
-                return f"the word {word!r} ends at {end} s before it starts at {start} s"
-        return None
-
-    def steps(self, line: _Step) -> str | None:
-        """Take the line of a step."""
-        heard, retracted = line.audio_samples, line.retracted
-        if line.utt != self.utt:
-            return "a step of an utterance that is not open"
-        if heard < self._heard:
-            return f"`audio_samples` goes back from {self._heard} to {heard}"
-        if self._flushed:
-            return "a step after the flush, which is the last"
-        if retracted > self._n_committed:
-            return f"{retracted} words are retracted where {self._n_committed} were committed"
-        if line.words is not None and len(line.words) != len(line.committed):
-            return f"{len(line.words)} `words` for {len(line.committed)} committed ones"
-        self._heard = heard
-        self._n_committed += len(line.committed) - retracted
-        self._flushed = line.kind == "flush"
-        return None
-
-    def ends(self, row: Mapping[str, Any]) -> str | None:
-        """Take the line that closes an utterance."""
-        open_utt, self.utt = self.utt, None
-        if row["utt"] != open_utt:
-            return "the end of an utterance that is not open"
-        if row["status"] == "ok" and row.get("error") is not None:
-            return "`status` is ok beside an `error`"
-        return None
 
 
 def step_of(line: bytes) -> _Step | None:

@@ -11,17 +11,31 @@ import gc
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from streaming_asr.errors import UserError
-from streaming_asr.events.check import InvalidLog, Invariants, step_of, violation
-from streaming_asr.method import SAMPLE_RATE, revise
-from streaming_asr.utterance import TimedWord, Utterance
+from streaming_asr.events.check import InvalidLog, step_of, violation
+from streaming_asr.events.invariants import broken
+from streaming_asr.events.record import Step, UtteranceLog, committed_words
+from streaming_asr.files import check_file
+from streaming_asr.utterance import TimedWord
+
+__all__ = [
+    "SCHEMA",
+    "SLIP_S",
+    "EventWriter",
+    "Log",
+    "Step",
+    "UtteranceLog",
+    "committed_words",
+    "read_log",
+    "resume",
+]
 
 SCHEMA = 1  # raised whenever a reader of the old form would misread the new one
 SLIP_S = 0.1  # a chunk of the feed realtime that is fed later than this marks its stream
@@ -30,88 +44,6 @@ OPENING = (
     *("utt", "text", "words", "speaker", "language", "duration_samples", "audio_hash"),
     *("feed", "batch", "lookahead_samples"),
 )
-
-
-@dataclass(slots=True)
-class Step:
-    """One step: `committed` is what it added, `partial` all that is shown behind the committed."""
-
-    kind: str  # audio, endpoint or flush
-    audio_samples: int  # received so far, this step's included
-    compute_ns: dict[str, int]  # "wall" and the parts that were measured within it
-    counts: dict[str, float] = field(default_factory=dict)  # by the names of method.COUNTS
-    committed: list[str] = field(default_factory=list)
-    partial: list[str] = field(default_factory=list)
-    # [start, end, probability] of each committed word, or None where the method knows none
-    words: list[list[float | None]] | None = None
-    retracted: int = 0  # committed words taken back, before `committed` was added
-    memory_bytes: int | None = None  # after the step, above the loaded model; of a lone stream
-    language: str | None = None  # that the method found out in this step
-
-    @property
-    def audio_s(self) -> float:
-        """The audio received so far, a_k, in seconds."""
-        return self.audio_samples / SAMPLE_RATE
-
-    @property
-    def compute_s(self) -> float:
-        """The time that this step took, c_k, in seconds."""
-        return self.compute_ns["wall"] / 1e9
-
-
-@dataclass(slots=True)
-class UtteranceLog:
-    """Everything logged about one utterance."""
-
-    utt: str
-    text: str  # the reference
-    duration_samples: int
-    words: list[TimedWord] | None = None
-    speaker: str | None = None
-    language: str | None = None
-    audio_hash: str | None = None
-    audio_path: str | None = None
-    feed: str = "fixed"
-    batch: int = 1  # streams advanced together; above 1 the times say nothing about latency
-    lookahead_samples: int = 0  # audio past a chunk's end that the method waits for
-    steps: list[Step] = field(default_factory=list)
-    status: str = "ok"  # or "failed"
-    error: str | None = None
-    memory_peak_bytes: int | None = None
-    commit_violations: int = 0  # steps that took committed words back
-    pacing_slip_s: float | None = None  # feed realtime: how late the latest chunk was fed
-
-    @classmethod
-    def of(cls, utterance: Utterance, **fields: Any) -> UtteranceLog:
-        """Return the log of an utterance before its first step; `fields` are further ones."""
-        return cls(
-            utt=utterance.id,
-            text=utterance.text,
-            duration_samples=round(utterance.duration_s * SAMPLE_RATE),
-            words=None if utterance.words is None else list(utterance.words),
-            speaker=utterance.speaker,
-            language=utterance.language,
-            audio_path=utterance.audio_path,
-            **fields,
-        )
-
-    @property
-    def duration_s(self) -> float:
-        return self.duration_samples / SAMPLE_RATE
-
-    @property
-    def detected(self) -> str | None:
-        """Return the language that the method found out last; None where it looked for none."""
-        return next((step.language for step in reversed(self.steps) if step.language), None)
-
-
-def committed_words(steps: Iterable[Step]) -> list[tuple[str, list[float | None]]]:
-    """Return the final committed words, each with its [start, end, probability]."""
-    words: list[tuple[str, list[float | None]]] = []
-    for step in steps:
-        times = step.words or [[None, None, None]] * len(step.committed)
-        revise(words, step.retracted, zip(step.committed, times, strict=True))
-    return words
 
 
 @dataclass(slots=True)
@@ -249,6 +181,7 @@ def _lines(path: Path, only: frozenset[str] | None = None) -> Iterator[tuple[int
         for utt in only or ()
         for is_ascii in (True, False)
     }
+    check_file(path)
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, start=1):
@@ -326,7 +259,7 @@ def read_log(path: str | Path, *, only: Collection[str] | None = None) -> Log:
 
     only: read these utterances alone, which is much faster; what is wrong with others stays
     unseen. Raises UserError for a file that is no log or of another schema, and InvalidLog, which
-    lists what is wrong, for one that breaks the published schema or an invariant of events.check.
+    lists what is wrong, for one that breaks the published schema or one of events.invariants.
     """
     path = Path(path)
     collecting = gc.isenabled()
@@ -342,12 +275,17 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
     header: dict[str, Any] | None = None
     utterances: list[UtteranceLog] = []
     current: UtteranceLog | None = None
-    order = Invariants()
+    seen: set[str] = set()
     violations: list[str] = []
+    places: list[int] = []  # the lines of the utterance that is open
+    n_before = 0  # violations as it was opened
     for number, _, line in _lines(path, only):
         if (step := step_of(line)) is not None:
-            problem = order.steps(step)
-            if problem is None and current is not None:
+            kind, problem = None, None
+            if current is None or current.utt != step.utt:
+                problem = "a step of an utterance that is not open"
+            else:
+                places.append(number)
                 current.steps.append(
                     Step(
                         step.kind,
@@ -362,22 +300,29 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
                         step.language,
                     )
                 )
-            kind = None
         else:
             row = _row(path, number, line)
             problem = violation(row)
             kind = None if problem else row.pop("kind")
         if kind == "utterance":
-            problem = order.opens(row)
+            if current is not None:
+                problem = f"utterance {current.utt!r} is still open"
+            elif row["utt"] in seen:
+                problem = f"utterance {row['utt']!r} stands in the log already"
             words = row.pop("words", None)
             current = UtteranceLog(**row, words=words and [TimedWord(*word) for word in words])
+            seen.add(current.utt)
+            places, n_before = [number], len(violations)
         elif kind == "end":
-            problem = order.ends(row)
-            del row["utt"]
-            if current is not None:
+            if current is None or current.utt != row.pop("utt"):
+                problem = "the end of an utterance that is not open"
+            else:
                 for name, value in row.items():
                     setattr(current, name, value)
                 utterances.append(current)
+                if len(violations) == n_before:  # a line that was left out breaks others
+                    places.append(number)
+                    violations += [f"line {places[at]}: {told}" for at, told in broken(current)]
             current = None
         elif kind == "header":
             if header is not None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
+from streaming_asr.files import check_file
 from streaming_asr.models.ctranslate2 import Variables, embeddings, spec_of
 from streaming_asr.models.packages import find_packaged, packaged
 
@@ -128,8 +129,9 @@ def _vocabulary(found: Found) -> int:
 def _said(file: Path, key: str) -> Any:
     """Return what a JSON file says of `key`; None where it says nothing or cannot be read."""
     try:
+        check_file(file)
         return json.loads(file.read_text(encoding="utf-8"))[key]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import remembered
+from streaming_asr.files import check_file, remembered
 from streaming_asr.models.ctranslate2 import Variables, tensors
 from streaming_asr.models.find import find_here
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 WHOLE_BYTES = 64 * 2**20  # files up to this size are hashed whole, larger ones by size and ends
 END_BYTES = 2**20
+MOST_FILES = 1000  # of a model or its weights
 
 
 def weights_hash(path: str | Path) -> str | None:
@@ -70,7 +72,9 @@ def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
     from safetensors.torch import load_file
 
     try:
+        check_file(file)
         if file.suffix == ".safetensors":
+            check_floats(file)
             content = load_file(file)
         else:
             content = torch.load(file, map_location="cpu", weights_only=True)
@@ -84,14 +88,37 @@ def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
             yield name, value.float().numpy()
 
 
+def check_floats(file: Path) -> None:
+    """Raise UserError where a safetensors file of weights holds other than floating-point numbers,
+    as one does whose header is damaged; SafetensorError for one that is no such file."""
+    from safetensors import safe_open
+
+    with safe_open(file, "pt") as held:
+        kinds = {name: str(held.get_slice(name).get_dtype()) for name in held.keys()}  # noqa: SIM118
+    if wrong := [name for name, kind in kinds.items() if not kind.startswith(("F", "BF"))]:
+        raise UserError(
+            f"{file}: {wrong[0]} holds {kinds[wrong[0]]}, and weights are floating-point numbers; "
+            "copy or download it again"
+        )
+
+
 def model_hash(config: Mapping[str, Any]) -> str:
-    """Return the hash of the model's and the weights' files; a hub model counts by its name."""
+    """Return the hash of the model's and the weights' files; a hub model counts by its name.
+
+    Raises UserError for a folder that holds much else.
+    """
     files: list[Path] = []
     hub = []
     for section, key in (("model", "path"), ("method", "weights")):
         if name := (config.get(section) or {}).get(key):
             path = Path(str(name)).expanduser()
-            files += sorted(path.rglob("*")) if path.is_dir() else [path]
+            within = sorted(islice(path.rglob("*"), MOST_FILES + 1)) if path.is_dir() else [path]
+            if len(within) > MOST_FILES:
+                raise UserError(
+                    f"{section}.{key}={name}: holds more than {MOST_FILES} files; name the folder "
+                    "of the weights alone"
+                )
+            files += within
             hub += [] if path.exists() else [str(name)]
     return files_hash(files, hub)
 

@@ -11,6 +11,7 @@ from rapidfuzz.distance import Levenshtein
 
 from streaming_asr.metrics import Trace
 from streaming_asr.metrics.latency import WordTimes
+from streaming_asr.score.document import lines_of
 from streaming_asr.score.results import Result
 from streaming_asr.text.normalise import common_prefix, light_key
 
@@ -50,9 +51,9 @@ def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
 def _scores(result: Result) -> dict[str, tuple[float, float]]:
     """Return (WER, p90 of its commit latency in s, 0 where unknown) of each utterance."""
     return {
-        row["utt"]: (row["wer"] or 0.0, row["latency"].get("committed_p90_ca_s") or 0.0)
-        for row in result.utterances()
-        if row["audio_s"] <= MAX_DURATION_S
+        row.utt: (row.wer or 0.0, row.latency.get("committed_p90_ca_s") or 0.0)
+        for row in lines_of(result.folder)
+        if row.audio_s <= MAX_DURATION_S
     }
 
 

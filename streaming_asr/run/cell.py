@@ -237,6 +237,11 @@ def method_of(config: DictConfig) -> tuple[Any, Callable[[], None]]:
             torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
     method = build(config.method)
+    if not callable(getattr(method, "step", None)):
+        raise UserError(
+            f"method._target_={config.method._target_}: makes no method, which has `start` and "
+            "`step`; name a class that keeps method.Method"
+        )
     if config.language == "detect":
         from streaming_asr.whisper.detect import DetectsLanguage
         from streaming_asr.whisper.load import load_whisper

@@ -97,7 +97,7 @@ def plan(line: CommandLine) -> Plan:
 def _parsed(overrides: Sequence[str]) -> list[Override]:
     try:
         return OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
+    except (HydraException, RecursionError) as error:
         reason = str(error).splitlines()[0].partition(" expecting ")[0]  # the rest is a grammar
         raise UserError(
             f"{' '.join(overrides)}: not key=value ({reason}); "

@@ -11,6 +11,7 @@ from streaming_asr.corpora.nist import Segment, segments
 from streaming_asr.corpora.rows import names_of
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import N_LISTED, InvalidLog
+from streaming_asr.events.invariants import broken
 from streaming_asr.events.log import EventWriter, UtteranceLog, read_log
 from streaming_asr.files import beside
 from streaming_asr.metrics import METRICS_VERSION
@@ -108,7 +109,10 @@ def _write(
     """Write the cell `folder` with its scores and return those, or write nothing where the log
     would be invalid or the disk is full."""
     place = folder.resolve()
+    listed = [f"{each.utt}: {told}" for each in utterances for _, told in broken(each)]
     try:
+        if listed:
+            raise InvalidLog(folder, listed)
         with beside(folder) as scratch:
             scratch.mkdir()
             with EventWriter(scratch / EVENTS, header) as writer:
@@ -116,10 +120,10 @@ def _write(
                     writer.write_utterance(utterance)
             return score_folder(scratch, experiment=place.parent.name, cell=place.name)
     except InvalidLog as error:
-        listed = "\n  ".join(error.violations[:N_LISTED])
         raise UserError(
             f"{header['config']['imported']['file']}: gives no valid log, so nothing was imported; "
-            f"by the line of {EVENTS}:\n  {listed}"
+            "are its times in the units of the format, and its references those of this audio?\n  "
+            + "\n  ".join(error.violations[:N_LISTED])
         ) from error
 
 

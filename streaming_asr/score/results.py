@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,15 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from streaming_asr.cells import folder as folders
 from streaming_asr.cells.pieces import unfinished
-from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
-from streaming_asr.files import validator
+from streaming_asr.files import check_name
 from streaming_asr.metrics.table import with_wer
+from streaming_asr.score.document import document_of, lines_of, saved_config
 
 BATCH = "batch: its text is offline's everywhere, and it commits nothing before the end"
 SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
@@ -69,13 +66,6 @@ class Result:
         """Return a metric to sort by: infinite where the run has none."""
         value = self.metrics.get(metric)
         return math.inf if value is None else value
-
-    def utterances(self) -> list[dict[str, Any]]:
-        """Return the lines of utterances.jsonl, none where it is not there or damaged."""
-        try:
-            return [json.loads(line) for line in text_lines(self.folder / folders.UTTERANCES)]
-        except (OSError, ValueError):
-            return []
 
     @property
     def model(self) -> str:
@@ -138,6 +128,8 @@ def read_results(folder: Path | str) -> list[Result]:
             f"{root}: no metrics.json in it or below it; report shows finished runs, "
             "so run first: python -m streaming_asr.run method=whisperrt chunk=300ms"
         )
+    for place in places:
+        check_name(place)
     # A model that all runs share would say the same in every label.
     overrides = [set(_overrides(path.name).items()) for path in places]
     common = frozenset(dict(set.intersection(*overrides))) & _SHARED
@@ -163,7 +155,7 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
     path = folder / folders.RESULT
     if path.is_file():
         try:
-            document = _document(path)
+            document = document_of(path)
             metrics = with_wer({str(key): value for key, value in document["metrics"].items()})
         except (ValueError, RecursionError) as reason:
             document, metrics = {}, {}
@@ -177,8 +169,8 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
             elif failure:
                 notes.append(f"a later run failed: {failure}")
     else:
-        metrics, error = {}, failure or unfinished(folder)
-    config = document.get("config") or _saved_config(folder)
+        metrics, error = {}, failure or unfinished(folder) or "metrics.json is no file; score again"
+    config = document.get("config") or saved_config(folder)
     overrides = _overrides(folder.name)
     if n_failed := document.get("n_failed"):
         notes.append(f"{n_failed} of {document.get('n_utterances')} utterances failed")
@@ -246,17 +238,6 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
     return doubts
 
 
-# What the report relies on; what else a result holds is shown as it is.
-_RESULT = Path(__file__).with_name("metrics.schema.json")
-
-
-def _document(path: Path) -> dict[str, Any]:
-    """Return a metrics.json. Raises ValueError for one that the report cannot show."""
-    document: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-    validator(_RESULT)(document)
-    return document
-
-
 def _marked(results: list[Result]) -> list[Result]:
     """Return the cells, each noted where it differs from the majority of the others (for the
     corpus: of its data) in what a comparison needs, or shows as another cell does."""
@@ -307,19 +288,6 @@ def _machine(machine: Any) -> str:
         return str(machine)
     keys = [key for key in ("cpu", "gpu", "cores", "threads") if key in machine]
     return " ".join(str(machine[key]) for key in keys or sorted(machine))
-
-
-def _saved_config(folder: Path) -> Mapping[str, Any]:
-    """Return the configuration that a run saved before it began, all that a failed one leaves."""
-    if (path := folders.saved_configuration(folder)) is None:
-        return {}
-    import yaml
-
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError:
-        return {}
-    return config if isinstance(config, dict) else {}
 
 
 def _overrides(name: str) -> dict[str, str]:
@@ -377,8 +345,7 @@ def _says_the_same(result: Result, offline: Result) -> bool:
     if (result.split, result.metrics.get("wer")) != (offline.split, offline.metrics.get("wer")):
         return False
     ours, theirs = (
-        {line.get("utt"): line.get("hypothesis") for line in each.utterances()}
-        for each in (result, offline)
+        {line.utt: line.hypothesis for line in lines_of(each.folder)} for each in (result, offline)
     )
     return ours == theirs and any(ours.values())
 

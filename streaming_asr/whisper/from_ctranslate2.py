@@ -129,7 +129,7 @@ def convert(folder: Path, target: Path) -> None:
 def _json(file: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{file}: not readable as JSON ({error}); copy it again") from error
 
 

@@ -13,6 +13,7 @@ import torch
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 from streaming_asr.models.find import MULTILINGUAL_TOKENS
+from streaming_asr.models.hash import check_floats
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.quantise import check_device, quantise
 from streaming_asr.whisper.tensors import quiet, refuse_not_finite
@@ -156,6 +157,8 @@ def load_whisper(
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")
     source = locate(path)
     try:
+        for file in sorted(Path(source).glob("*.safetensors")):
+            check_floats(file)  # transformers would take whole numbers for weights
         with quiet():
             told: Any = WhisperForConditionalGeneration.from_pretrained(
                 source, dtype=LOADED_AS[dtype], output_loading_info=True

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streaming_asr.errors import UserError
+from streaming_asr.models.hash import check_floats
 
 if TYPE_CHECKING:
     import torch
@@ -53,12 +54,13 @@ def load_pickled(file: Path, what: str) -> Any:
 
 def load_tensors(file: Path) -> dict[str, torch.Tensor]:
     """Return the tensors of a safetensors file. Raises UserError where it is truncated or damaged,
-    or where a tensor holds a number that is not finite.
+    where a tensor holds a number that is not finite, or is not of floating-point numbers.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
+        check_floats(file)
         found: dict[str, torch.Tensor] = load_file(file)
     except (SafetensorError, OSError) as error:
         raise UserError(

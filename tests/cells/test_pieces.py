@@ -176,3 +176,15 @@ def test_joined_pieces_name_every_processor(tmp_path: Path) -> None:
     assert find_cells(tmp_path) == [cell(tmp_path)]
     joined = read_log(cell(tmp_path) / "events.jsonl")
     assert joined.header["machine"]["cpu"] == f"{mine} and abacus"
+
+
+def test_pieces_of_a_number_that_no_split_has_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "pieces" / "1-of-99999999999"
+    folder.mkdir(parents=True)
+    (folder / "metrics.json").write_text("{}")
+    assert main([str(tmp_path)]) == 2
+    assert "holds a piece of 99999999999, 100000 at most; remove its" in capsys.readouterr().err
+    (found,) = read_results(tmp_path)
+    assert "holds a piece of 99999999999" in str(found.error)

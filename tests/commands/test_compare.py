@@ -154,7 +154,7 @@ def test_logs_of_other_corpora_are_refused(tmp_path: Path) -> None:
     a = a_cell(tmp_path / "a")
     for name, fields, said in (
         ("fewer", {"n": 30}, "36, of which both have 30|30 and 36, of which both have 30"),
-        ("text", {"text": "one dish"}, "another reference for utterance u0"),
+        ("text", {"text": "big fish swam home"}, "another reference for utterance u0"),
         ("noise", {"audio_hash": "other"}, "another audio for utterance u0"),
     ):
         with pytest.raises(UserError, match=said):

@@ -57,6 +57,8 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         (["snr_db=10"], "snr_db=10: no such key; did you mean data.snr_db?"),
         (["metod=ufal"], "metod=ufal: no such key; did you mean method?"),
         (["limit=abc"], "limit=abc: must be a whole number"),
+        (["hydra.job.chdir=true"], "hydra.job.chdir=true: paths are relative to where"),
+        (["+method.extra=" + "[" * 2000 + "]" * 2000], "not key=value (maximum recursion depth"),
         (["method=U2"], "method=U2: no such method; did you mean u2?"),
         (["method=AlignAtt"], "no such method; did you mean simul_whisper?"),
         (["method=local-agreement"], "no such method; did you mean ufal?"),
@@ -72,6 +74,31 @@ def test_a_wrong_command_of_run_is_told_its_remedy(
     assert status(run.main, ["tracker=none", *command]) == 2
     told = capsys.readouterr().err
     assert told.startswith("error: ") and message in told and "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("builtins.print", "_target_=builtins.print: cannot be built"),
+        ("builtins.int", "_target_=builtins.int: cannot be built"),
+        ("collections.Counter", "_target_=collections.Counter: makes no method"),
+    ],
+)
+def test_a_target_that_is_no_method_is_refused(
+    target: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main(arguments(tmp_path, f"method._target_={target}")) == 2
+    told = capsys.readouterr().err
+    assert message in told and "Traceback" not in told
+
+
+def test_a_configuration_that_is_nested_too_deep_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = arguments(tmp_path, "method=deep")
+    (tmp_path / "conf" / "method" / "deep.yaml").write_text("a: " + "[" * 50_000)
+    assert run.main(command) == 2
+    assert "a setting is nested too deep; write it flat" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,13 @@ import soundfile
 from corpora_layouts import sound, write
 
 from streaming_asr.corpora import Folder, Manifest
-from streaming_asr.corpora.audio import Reader, load_audio
+from streaming_asr.corpora.alignments import read_textgrid
+from streaming_asr.corpora.audio import Reader, duration_s, load_audio
 from streaming_asr.corpora.manifest import read_manifest
+from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, read_log
+from streaming_asr.models.hash import model_hash
 from streaming_asr.simulate.feeds import simulate
 from streaming_asr.utterance import Utterance
 
@@ -51,6 +55,18 @@ def claim_rate(path: Path) -> None:
     path.write_bytes(content)
 
 
+def claim_odd_rate(path: Path) -> None:
+    """A WAV of 767,999 Hz, which has no factor in common with 16 kHz."""
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<I", content, 24, 767_999)
+    path.write_bytes(content)
+
+
+def chain(path: Path) -> None:
+    """Two recordings one after the other in a file."""
+    path.write_bytes(2 * path.read_bytes())
+
+
 OPUS = {"format": "OGG", "subtype": "OPUS"}
 
 
@@ -67,6 +83,11 @@ OPUS = {"format": "OGG", "subtype": "OPUS"}
         ("a.ogg", {}, damage, r"is damaged: \d.\d\d of 6.00 s can be decoded"),
         ("a.opus", OPUS, damage, r"is damaged: \d.\d\d of 6.00 s can be decoded"),
         ("a.wav", {}, claim_rate, "states 2147483647 Hz"),
+        ("a.wav", {}, claim_odd_rate, "states 767999 Hz, .* a large factor in common"),
+        ("a.ogg", {}, chain, "holds several recordings one after another"),
+        ("a.opus", OPUS, chain, "holds several recordings one after another"),
+        ("a.flac", {}, chain, "holds several recordings one after another"),
+        ("a.oga", {"format": "OGG"}, chain, "holds several recordings one after another"),
     ],
 )
 def test_what_is_not_whole_is_refused(
@@ -186,3 +207,39 @@ def test_a_duration_beside_the_recordings_own_is_what_check_says(tmp_path: Path)
     utterance = Utterance("u", "", lambda: np.zeros(16_000, np.float32), 2.0)
     with pytest.raises(UserError, match=r"u: lasts 1.00 s, 2.00 s are stated"):
         utterance.load()
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.webm", "a.txt", "a.TextGrid", "m.jsonl"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    make(tmp_path / "b.wav")
+    os.mkfifo(tmp_path / name)
+    reads: dict[str, Callable[[Path], object]] = {
+        "a.txt": text_of,
+        "a.TextGrid": read_textgrid,
+        "m.jsonl": read_manifest,
+    }
+    with pytest.raises(UserError, match="is a pipe or a device; save"):
+        reads.get(name, load_audio)(tmp_path / name)
+    assert duration_s(tmp_path / name) == 0.0
+
+
+def test_a_length_that_no_recording_has_counts_as_unknown(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.au", np.zeros(700_000), 16_000)
+    content = bytearray((tmp_path / "a.au").read_bytes())
+    struct.pack_into(">I", content, 16, 1)  # one sample a second: 8 days
+    (tmp_path / "a.au").write_bytes(content)
+    assert duration_s(tmp_path / "a.au") == 0.0
+
+
+def test_a_text_of_more_than_a_day_of_speech_is_refused(tmp_path: Path) -> None:
+    make(tmp_path / "a.wav")
+    (tmp_path / "a.txt").write_text("word " * 400_001)
+    with pytest.raises(UserError, match="its text has 2000004 letters, 2000000 at most"):
+        Folder(tmp_path).utterances()
+
+
+def test_weights_of_the_root_folder_are_refused(tmp_path: Path) -> None:
+    for k in range(1001):
+        (tmp_path / f"{k}").touch()
+    with pytest.raises(UserError, match="holds more than 1000 files; name the folder of the weig"):
+        model_hash({"method": {"weights": str(tmp_path)}})

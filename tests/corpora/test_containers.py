@@ -35,7 +35,12 @@ def test_a_part_of_a_container_is_the_same_part_of_the_whole(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("name", "keep", "message"),
-    [("a.m4a", 0.3, "not readable as audio"), ("a.webm", 0.5, r"is cut off.* of 3.0\d s")],
+    [
+        ("a.m4a", 0.3, "not readable as audio"),
+        ("a.webm", 0.5, r"is cut off.* of 3.0\d s"),
+        ("a.webm", 0.9, r"is cut off.* 2.\d\d of 3.0\d s"),
+        ("a.mkv", 0.9, r"is cut off.* 2.\d\d of 3.0\d s"),
+    ],
 )
 def test_a_container_that_is_cut_off_is_refused(
     tmp_path: Path, name: str, keep: float, message: str
@@ -45,6 +50,16 @@ def test_a_container_that_is_cut_off_is_refused(
     with pytest.raises(UserError, match=message) as refused:
         load_audio(path)
     assert "ffmpeg" not in str(refused.value) and str(path) in str(refused.value)
+
+
+def test_frames_that_are_lost_at_the_end_are_missed(tmp_path: Path) -> None:
+    path = write_container(tmp_path / "a.mp2", TONE)
+    assert abs(len(load_audio(path)) - len(TONE)) < 1600
+    content = path.read_bytes()
+    kept = len(content) * 9 // 10
+    path.write_bytes(content[:kept] + content[kept:].replace(b"\xff\xfd", b"\x00\x00"))
+    with pytest.raises(UserError, match=r"cut off or damaged|not readable"):
+        load_audio(path)
 
 
 def test_a_folder_and_a_single_file_are_corpora(tmp_path: Path) -> None:

@@ -470,6 +470,63 @@ def test_a_failed_import_leaves_nothing_and_the_next_one_goes_through(
     assert main(["import", "whisper_online", str(said), *end]) == 0
 
 
+SIMULEVAL = {
+    "prediction": "the cat sat down",
+    "delays": [400, 800, 1600, 2000],
+    "elapsed": [500, 1000, 1900, 2400],
+    "reference": "the cat sat down",
+    "source": "u1",
+    "source_length": 2000,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, ""),
+        ({"delays": [400, 1600, 800, 2000]}, "goes back"),
+        ({"elapsed": [500, 1000, 1500, 2400]}, "computing takes -0.3 s"),
+        ({"elapsed": [300, 1000, 1900, 2400]}, "computing takes -0.1 s"),
+        ({"delays": [400, 800, 1600, 2600], "elapsed": []}, "are received of a recording of 2 s"),
+        ({"delays": [0.4, 0.8, 1.6, 2.0], "elapsed": []}, "text after 6 samples"),
+        ({"source_length": 2.0}, "are received of a recording of 0.002 s"),
+        ({"delays": [0.4, 0.8, 1.6, 2.0], "elapsed": [], "source_length": 2}, "after 6 samples"),
+        ({"delays": [True, 800, 1600, 2000]}, "got `bool`"),
+        ({"delays": ["400", 800, 1600, 2000]}, "got `str`"),
+        ({"reference": "x" * 2_000_001}, "must be shorter than or equal to 2000000"),
+    ],
+)
+def test_an_import_whose_times_cannot_be_is_refused_whole(
+    change: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = a_file(tmp_path, "instances.log", json.dumps(SIMULEVAL | change) + "\n")
+    status = main(["import", "simuleval", str(file), "--into", str(tmp_path / "into")])
+    assert status == (2 if said else 0) and said in capsys.readouterr().err
+    assert (tmp_path / "into").exists() is not bool(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("whisper_online", "900 0 400 the\n400 400 900 cat\n", "computing takes -0.5 s"),
+        ("whisper_online", "0.4 0 1 the\n0.9 1 2 cat\n", "text after 6 samples"),
+        ("simulstream", [_chunk(1.0, ["a"], []), _chunk(0.5, ["b"], [])], "goes back"),
+        ("simulstream", [_chunk(0.8, ["a"], [])], "is ok after 0.8 of 1.5 s"),
+        ("simuleval", [SIMULEVAL | {"source_length": 2100}], "u1: lasts 2.10 s, 1.50 s are st"),
+    ],
+)
+def test_an_import_is_held_against_its_references(
+    name: str, text: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not isinstance(text, str):
+        rows = [{"id": 7, "metadata": {"wav_name": "u1"}}, *text] if "simuls" in name else text
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 the cat\n")
+    end = ["--manifest", str(stm), "--into", str(tmp_path / "into")]
+    assert main(["import", name, str(a_file(tmp_path, "u1.txt", text)), *end]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "into").exists()
+
+
 def test_the_normaliser_of_an_import_stands_in_its_result(tmp_path: Path) -> None:
     said = a_file(tmp_path, "u1.txt", "400 100 400 twelve\n")
     stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 one two\n")

@@ -280,6 +280,15 @@ def test_weights_that_are_not_whole_or_not_finite_are_named(tmp_path, change, me
         load_whisper(model_with(tmp_path, change))
 
 
+def test_weights_whose_header_names_whole_numbers_are_refused(tmp_path):
+    folder = shutil.copytree(tiny_folder(), tmp_path / "model")
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes().replace(b'"dtype":"F32"', b'"dtype":"I32"', 1))
+    for reads in (load_whisper, weights_hash):
+        with pytest.raises(UserError, match="holds I32, and weights are floating-point numbers"):
+            reads(folder)
+
+
 def test_truncated_weights_are_one_error(tmp_path):
     folder = shutil.copytree(tiny_folder(), tmp_path / "model")
     file = folder / "model.safetensors"

@@ -147,7 +147,7 @@ def normalisation(
 def _config(path: Path) -> dict[str, Any]:
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path}: not readable ({error}); a checkpoint needs it") from error
     if not isinstance(config, dict) or not isinstance(config.get("encoder_conf"), dict):
         raise UserError(f"{path}: has no encoder_conf; this is not a ChunkFormer's config.yaml")
@@ -216,7 +216,7 @@ def _statistics(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
             torch.tensor(row[name], dtype=torch.float64) for name in ("mean_stat", "var_stat")
         )
         return normalisation(sums, squares, int(row["frame_num"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{path}: not readable ({error}); it is JSON with mean_stat, var_stat and frame_num"
         ) from error

@@ -121,7 +121,7 @@ def read_config(folder: Path) -> StarConfig:
         row = json.loads(path.read_text(encoding="utf-8"))
         known = {f.name for f in fields(StarConfig)}
         return StarConfig(**{key: value for key, value in row.items() if key in known})
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: not readable ({error}); train the network anew") from error
 
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from streaming_asr.corpora.rows import MOST, json_rows
+from streaming_asr.corpora.rows import json_rows
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import Utterance
 
 T = TypeVar("T")
-Time = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
+ROUNDING_NS = 1_000_000  # tools round their times, to a millisecond at the coarsest
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class ForeignRecording:
     reference: str | None = None
     duration_s: float | None = None
     error: str | None = None  # why it failed, where the file tells
+    has_steps: bool = False  # every step is an emission, so that none must be added
 
 
 def typed_rows(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
@@ -75,7 +76,7 @@ def meet(
 
     Without `references` the file must hold them itself. References the file says nothing about
     become failed utterances: they stay in every count. Raises UserError for a recording without
-    reference, and for two of one name.
+    reference, for one of another length than its reference, and for two of one name.
     """
     by_name = {each.id: each for each in references or ()}
     logged: dict[str, UtteranceLog] = {}
@@ -83,6 +84,8 @@ def meet(
         name = next((name for name in recording.names if name in by_name), None)
         if name is not None:
             said = by_name[name]
+            if recording.duration_s is not None:
+                said.check_length(round(recording.duration_s * SAMPLE_RATE))
         elif references is not None:
             raise UserError(
                 f"{path}: {recording.names[0]!r} is in none of the {len(by_name)} references (such "
@@ -109,29 +112,33 @@ def _utterance(recording: ForeignRecording, said: Utterance) -> UtteranceLog:
     n_samples = round(said.duration_s * SAMPLE_RATE)
     if recording.error is not None:
         return UtteranceLog.of(said, status="failed", error=recording.error)
-    return UtteranceLog.of(said, steps=_steps(recording.emissions, n_samples))
+    steps = _steps(recording, n_samples)
+    return UtteranceLog.of(
+        said, steps=steps, commit_violations=sum(step.retracted > 0 for step in steps)
+    )
 
 
-def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
+def _steps(recording: ForeignRecording, n_samples: int) -> list[Step]:
     """Return steps whose clocks give back the times of the emissions; the last of them is the
-    flush.
+    flush. Times that cannot be come out as steps that break an invariant of a log.
 
     Where f_k is known, c_k = f_k - max(a_k, f_{k-1}), the compute that explains it in a
     first-in first-out queue. Where a_k is not, the earliest there is: the audio up to f_k.
     """
     steps: list[Step] = []
     heard, finished_ns = 0, 0
-    for emission in emissions:
+    for emission in recording.emissions:
         if emission.audio_s is not None:
-            heard = max(heard, round(emission.audio_s * SAMPLE_RATE))
+            heard = round(emission.audio_s * SAMPLE_RATE)
         elif emission.finished_s is not None:
             heard = max(heard, min(int(emission.finished_s * SAMPLE_RATE), n_samples))
         begins_ns = max(heard * 1_000_000_000 // SAMPLE_RATE, finished_ns)
+        compute_ns = 0
         if emission.compute_s is not None:
             compute_ns = round(emission.compute_s * 1e9)
         elif emission.finished_s is not None:
-            compute_ns = max(round(emission.finished_s * 1e9) - begins_ns, 0)
-        else:
+            compute_ns = round(emission.finished_s * 1e9) - begins_ns
+        if -ROUNDING_NS < compute_ns < 0:
             compute_ns = 0
         finished_ns = begins_ns + compute_ns
         steps.append(
@@ -144,10 +151,7 @@ def _steps(emissions: Sequence[Emission], n_samples: int) -> list[Step]:
                 retracted=emission.retracted,
             )
         )
-    # Where the file tells the compute of every step, a step more would count among them.
-    is_whole = bool(emissions) and emissions[-1].compute_s is not None
-    if not steps or steps[-1].partial or (heard < n_samples and not is_whole):
-        last = max(n_samples, heard)
-        steps.append(Step("flush", last, {"wall": 0}))
+    if not steps or steps[-1].partial or (heard < n_samples and not recording.has_steps):
+        steps.append(Step("flush", max(n_samples, heard), {"wall": 0}))
     steps[-1].kind = "flush"
     return steps

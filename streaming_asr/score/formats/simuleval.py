@@ -20,13 +20,13 @@ from typing import Any
 
 import msgspec
 
-from streaming_asr.corpora.rows import names_of, write_lines
+from streaming_asr.corpora.rows import Time, names_of, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
 from streaming_asr.metrics import clocks, trace
 from streaming_asr.metrics.latency import commit_steps
 from streaming_asr.metrics.table import CA, COMMITS, CU, known_of
-from streaming_asr.score.formats.foreign import Emission, ForeignRecording, Time, typed_rows
+from streaming_asr.score.formats.foreign import Emission, ForeignRecording, typed_rows
 
 FILE = "instances.log"
 
@@ -132,8 +132,8 @@ def _emissions(
             finished_s = time_ms / 1000.0
         elif time_ms is not None:
             total_ms = time_ms - delay_ms
-            compute_s = max(total_ms - spent_ms, 0.0) / 1000.0
-            spent_ms = max(total_ms, spent_ms)
+            compute_s = (total_ms - spent_ms) / 1000.0
+            spent_ms = total_ms
         emissions.append(
             Emission(
                 tuple(word for _, _, word in together),

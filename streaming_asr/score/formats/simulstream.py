@@ -20,13 +20,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from streaming_asr.corpora.rows import names_of, write_lines
+from streaming_asr.corpora.rows import Time, names_of, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
 from streaming_asr.metrics import trace
 from streaming_asr.metrics.longform import Sentence, sentences
 from streaming_asr.metrics.table import CA, COMMITS, CU, DISPLAY, STEPS, known_of
-from streaming_asr.score.formats.foreign import Emission, ForeignRecording, Time, typed_rows
+from streaming_asr.score.formats.foreign import Emission, ForeignRecording, typed_rows
 from streaming_asr.text.normalise import common_prefix
 
 FILE = "metrics.jsonl"
@@ -147,6 +147,7 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
             names_of(name),
             () if name in failed else _emissions(rows, path, name, tells_commits=tells_commits),
             error=failed.get(name),
+            has_steps=True,
         )
         for name, rows in chunks_of.items()
     ]

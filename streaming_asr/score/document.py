@@ -1,0 +1,91 @@
+"""Reads what running and scoring left of a cell, as far as the report relies on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from streaming_asr.cells import folder as folders
+from streaming_asr.files import check_file, validator
+from streaming_asr.metrics import METRICS
+
+SCHEMA_FILE = Path(__file__).with_name("metrics.schema.json")
+# The least and the most that a metric can be, by its name or its unit; of the others 0 is the
+# least. What lies outside was never measured.
+BOUNDS = {
+    "word_latency_coverage": (0.0, 100.0),
+    "padding_share": (-1.0, 1.0),
+    "beam1_share": (0.0, 1.0),
+    "%": (0.0, 1e6),
+    "s": (-1e6, 1e6),
+    "ms": (-1e9, 1e9),
+    "s/s": (-1e6, 1e6),
+    "MiB/min": (-1e9, 1e9),
+}
+MOST = 1e18
+
+
+class Line(msgspec.Struct):
+    """A line of utterances.jsonl, as far as it is read."""
+
+    utt: str
+    hypothesis: str
+    audio_s: Annotated[float, msgspec.Meta(ge=0)]
+    wer: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    latency: dict[str, float | None] = {}
+
+
+def lines_of(folder: Path) -> list[Line]:
+    """Return the lines of a cell's utterances.jsonl, none where it is not there or damaged."""
+    path = folder / folders.UTTERANCES
+    try:
+        check_file(path)
+        return msgspec.json.Decoder(Line).decode_lines(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+
+
+def document_of(path: Path) -> dict[str, Any]:
+    """Return a metrics.json. Raises ValueError for one that the report cannot show, or whose
+    numbers no run can have."""
+    check_file(path)
+    document: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+    validator(SCHEMA_FILE)(document)
+    drawn = (document.get("intervals") or {}).get("metrics") or {}
+    for name, value in document["metrics"].items():
+        low, high = _bounds(name)
+        values = [value, *(drawn.get(name) or ())]
+        if wrong := [v for v in values if v is not None and not low <= v <= high]:
+            raise ValueError(f"{name} is {wrong[0]:g}, which is not from {low:g} to {high:g}")
+    for name, (low, high) in ((name, each) for name, each in drawn.items() if each):
+        if low > high:
+            raise ValueError(f"the interval of {name} is from {low:g} to {high:g}")
+    counts = {what: document.get(f"n_{what}") or 0 for what in ("utterances", "failed", "silent")}
+    if max(counts["failed"], counts["silent"]) > counts["utterances"]:
+        raise ValueError(f"of {counts['utterances']} utterances {counts} are counted")
+    return document
+
+
+def _bounds(name: str) -> tuple[float, float]:
+    unit = METRICS[name].unit if name in METRICS else None
+    if unit is None:  # of another version
+        return -MOST, MOST
+    return BOUNDS.get(name) or BOUNDS.get(unit) or (0.0, MOST)
+
+
+def saved_config(folder: Path) -> Mapping[str, Any]:
+    """Return the configuration that a run saved before it began, all that a failed one leaves; none
+    where it is damaged."""
+    if (path := folders.saved_configuration(folder)) is None:
+        return {}
+    import yaml
+
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        validator(SCHEMA_FILE)({"metrics": {}, "config": config})
+    except (yaml.YAMLError, OSError, ValueError, RecursionError):
+        return {}
+    return config

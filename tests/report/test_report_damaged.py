@@ -1,0 +1,177 @@
+"""The report of results that were damaged after they were written: a row that says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_cells import write_cell
+
+from streaming_asr.errors import UserError
+from streaming_asr.report import build
+from streaming_asr.score.results import Result, read_results
+
+DEEP = "[" * 100_000
+NAME = "method=ufal,chunk=300ms"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_cell(tmp_path_factory.mktemp("whole") / NAME)
+
+
+@pytest.fixture
+def cell(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "results" / NAME))
+
+
+def shown(cell: Path) -> Result:
+    assert build(cell.parent).is_file()
+    (result,) = read_results(cell.parent)
+    return result
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[1]",
+        DEEP,
+        '{"utt": "u1", "hypothesis": "a", "audio_s": "long"}',
+        '{"utt": "u1", "hypothesis": "a", "audio_s": 1, "wer": "high"}',
+        '{"utt": "u1", "hypothesis": "a", "audio_s": 1, "latency": [1]}',
+        '{"utt": 7}',
+        "\udcff",
+    ],
+    ids=lambda line: ascii(line[:30]),
+)
+def test_damaged_lines_of_utterances_leave_the_numbers(cell: Path, line: str) -> None:
+    (cell / "utterances.jsonl").write_bytes(os.fsencode(line + "\n"))
+    assert shown(cell).metrics["wer"] is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"wer": -1.0}, "wer is -1, which is not from 0 to 1e+06"),
+        ({"wer": True}, "must be number"),
+        ({"wer": "7"}, "must be number"),
+        ({"word_latency_coverage": 100.5}, "not from 0 to 100"),
+        ({"word_latency_committed_p50_ca_s": 1e7}, "not from -1e+06 to 1e+06"),
+        ({"memory_peak_mib": -1}, "memory_peak_mib is -1"),
+    ],
+)
+def test_a_metric_that_no_run_can_have_is_a_row_without_numbers(
+    cell: Path, change: dict[str, Any], said: str
+) -> None:
+    document = json.loads((cell / "metrics.json").read_text())
+    document["metrics"] |= change
+    (cell / "metrics.json").write_text(json.dumps(document))
+    result = shown(cell)
+    assert not result.metrics and said in str(result.error) and "score again" in str(result.error)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_failed": 3},
+        {"n_utterances": -1},
+        {"n_failed": "none"},
+        {"intervals": {"metrics": {"wer": [9.0, 1.0]}}},
+        {"intervals": {"metrics": {"wer": [-5.0, 1.0]}}},
+        {"intervals": {"n_drawn": 5}},
+        {"invalid": [1]},
+        {"config": {"feed": ["fixed"]}},
+    ],
+    ids=str,
+)
+def test_counts_and_intervals_that_cannot_be_are_a_row_without_numbers(
+    cell: Path, change: dict[str, Any]
+) -> None:
+    document = json.loads((cell / "metrics.json").read_text()) | change
+    (cell / "metrics.json").write_text(json.dumps(document))
+    result = shown(cell)
+    assert not result.metrics and "metrics.json is unreadable" in str(result.error)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "a: [",
+        DEEP,
+        "- 1",
+        "method: ufal",
+        "data: [1]",
+        "data: {snr_db: loud}",
+        "model: 7",
+        "\udcff",
+    ],
+    ids=lambda config: ascii(config[:20]),
+)
+@pytest.mark.parametrize("failed", ['{"error": "no weights"}', DEEP, "7", '{"error": 1}'])
+def test_a_failed_cell_is_a_row_whatever_is_left_of_it(
+    tmp_path: Path, config: str, failed: str
+) -> None:
+    cell = tmp_path / NAME
+    (cell / ".hydra").mkdir(parents=True)
+    (cell / ".hydra" / "config.yaml").write_bytes(os.fsencode(config))
+    (cell / "failed.json").write_text(failed)
+    assert shown(cell).error and not shown(cell).metrics
+
+
+@pytest.mark.parametrize(
+    "name", ["metrics.json", "utterances.jsonl", "events.jsonl", "failed.json"]
+)
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(cell: Path, name: str) -> None:
+    (cell / name).unlink(missing_ok=True)
+    os.mkfifo(cell / name)
+    assert bool(shown(cell).error) == (name == "metrics.json")
+
+
+def test_a_cell_whose_name_is_no_text_is_refused(cell: Path) -> None:
+    cell.rename(cell.with_name(os.fsdecode(b"method=u\xff")))
+    with pytest.raises(UserError, match=r"its name is no UTF-8 text; rename it"):
+        build(cell.parent)
+
+
+def test_a_disk_that_fills_leaves_the_page_as_it_was(cell: Path) -> None:
+    page = build(cell.parent)
+    before = page.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(UserError, match="cannot be written"):
+            build(cell.parent)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert page.read_bytes() == before and [page] == list(cell.parent.glob("*report*"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here: Linux has it")
+@pytest.mark.parametrize(
+    ("to", "command", "status", "told"),
+    [
+        ("full", "report", 2, "error: the output: cannot be written (No space left on device)"),
+        ("full", "list", 2, "error: the output: cannot be written (No space left on device)"),
+        ("full", "--help", 2, "error: the output: cannot be written (No space left on device)"),
+        ("closed", "list", 141, ""),  # as `list | head -1`
+    ],
+)
+def test_an_output_that_takes_no_more_ends_the_program(
+    cell: Path, to: str, command: str, status: int, told: str
+) -> None:
+    line = [sys.executable, "-m", "streaming_asr", command]
+    line += [str(cell.parent)] if command == "report" else []
+    read, write = os.pipe()
+    os.close(read)
+    with open("/dev/full", "w") as full, os.fdopen(write, "w") as closed:
+        out = full if to == "full" else closed
+        ended = subprocess.run(line, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr.partition(";")[0]) == (status, told)
