@@ -15,7 +15,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -29,13 +29,13 @@ from streaming_asr.corpora import Folder
 from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
-from streaming_asr.method import SAMPLE_RATE, Samples, Update, Word, display_text, revise
+from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
 from streaming_asr.models.find import is_english_only
 from streaming_asr.run.cell import method_of
 from streaming_asr.run.obtain import obtain_models
 from streaming_asr.streaming import stream
 from streaming_asr.terminal import command_parser, exit_status
-from streaming_asr.text.subtitles import cues, srt, vtt
+from streaming_asr.text.subtitles import add_timed, cues, srt, vtt
 
 FORMATS = ("srt", "vtt", "json")
 EPILOG = "settings: those of `streaming-asr run`, as method=ufal, chunk=1s, model=base, language=de"
@@ -178,7 +178,7 @@ def transcript(
     words: list[Word] = []
     try:
         for update in updates:
-            _add(words, update, updates.heard_s)
+            add_timed(words, update.retracted, update.committed, updates.heard_s)
             show(words, update.partial)
     except UserError:
         raise
@@ -186,15 +186,6 @@ def transcript(
         logging.getLogger(__name__).debug("%s failed", file, exc_info=True)
         raise UserError(f"{file}: {type(error).__name__}: {error}") from error
     return Transcript(str(file), len(samples) / SAMPLE_RATE, words)
-
-
-def _add(words: list[Word], update: Update, heard_s: float) -> None:
-    revise(words, update.retracted, ())
-    for word in update.committed:
-        if word.start is None or word.end is None:
-            start = words[-1].end if words else 0.0
-            word = replace(word, start=start, end=heard_s)
-        words.append(word)
 
 
 class _Screen:

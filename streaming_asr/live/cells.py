@@ -23,6 +23,7 @@ from streaming_asr.method import SAMPLE_RATE, Word, revise
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.run.cell import method_of
 from streaming_asr.run.plan import Plan, Planned
+from streaming_asr.text.subtitles import add_timed
 
 
 @dataclass
@@ -64,12 +65,26 @@ class Cell:
             on_end(self)
 
         self.stream = worker.open(
-            self.engine, name, language=language, grows=grows, on_step=seen, on_end=ended
+            self.engine,
+            name,
+            language=language or (None if self.language == "detect" else self.language),
+            grows=grows,
+            on_step=seen,
+            on_end=ended,
         )
 
     def take_unsent(self) -> tuple[LiveStep, bool] | None:
         """Return the oldest step that was not taken yet, and whether it opens the text."""
         return self.unsent.popleft() if self.unsent else None
+
+    @property
+    def model(self) -> str:
+        return str(self.header["config"].get("model", {}).get("name", ""))
+
+    @property
+    def language(self) -> str:
+        """Return the language of a stream that names none: Whisper's own, or `detect`."""
+        return self.header["config"].get("language") or "en"
 
     @property
     def log(self) -> UtteranceLog:
@@ -91,6 +106,16 @@ class Cell:
         with EventWriter(path, header or self.header) as writer:
             writer.write_utterance(self.log)
         return path
+
+
+def timed_words(log: UtteranceLog) -> list[Word]:
+    """Return the committed words, each with its times: `add_timed` for those without."""
+    words: list[Word] = []
+    for step in log.steps:
+        times = step.words or [[]] * len(step.committed)
+        said = [Word(text, *each) for text, each in zip(step.committed, times, strict=True)]
+        add_timed(words, step.retracted, said, step.audio_s)
+    return words
 
 
 def rtf(logs: Iterable[UtteranceLog]) -> float:
