@@ -30,11 +30,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.live.cells import Cell
 from streaming_asr.method import SAMPLE_RATE, Samples, display_text
-from streaming_asr.serve.messages import read_update
 from streaming_asr.serve.service import Refused, Service
 
 STEPS = "streaming_asr.steps"
 LOGGED = "streaming_asr.logged"
+RATES = (16_000, 24_000)
 MAX_UNSENT = 512  # events
 MAX_ERRORS = 50  # of a client, which is no client of this format then
 SEND_S = 10.0  # for one event
@@ -266,10 +266,23 @@ class RealtimeSession:
 
     def _update(self, session: Any) -> None:
         """Take settings as a client of OpenAI's gives them. Raises Refused, changing nothing."""
-        form, wanted, include = read_update(session)
-        rate = form.rate or self.rate
-        models = self.models if wanted.model is None else self.service.chosen(wanted.model)
-        language = self.language if wanted.language is msgspec.UNSET else wanted.language or None
+        try:
+            given = (session.get("audio") or {}).get("input") or {}
+            form, wanted = given.get("format") or {}, given.get("transcription") or {}
+            kind, rate = form.get("type", "audio/pcm"), form.get("rate", self.rate)
+            turns, include = given.get("turn_detection"), session.get("include") or []
+            model, language = wanted.get("model"), wanted.get("language", self.language)
+            tells_steps = STEPS in include
+        except (AttributeError, TypeError) as error:
+            raise Refused(400, "invalid_session", f"session: {error}") from error
+        if kind != "audio/pcm" or rate not in RATES or not isinstance(rate, int):
+            told = f"format {str(kind)[:99]}, {str(rate)[:99]} Hz: taken is audio/pcm, 16 bit, at "
+            raise Refused(400, "invalid_format", f"{told}{RATES[0]} or {RATES[1]} Hz")
+        if turns is not None:
+            raise Refused(400, "no_turn_detection", "turn_detection: null; commit ends an item")
+        if not isinstance(language, str | None) or not isinstance(model, str | None):
+            raise Refused(400, "invalid_session", "model and language are texts")
+        models, language = self.service.chosen(model) if model else self.models, language or None
         self.service.check_language(models, language)
         if self.item is not None and (rate, models, language) != (
             self.rate,
@@ -278,7 +291,7 @@ class RealtimeSession:
         ):
             raise Refused(400, "session_busy", "commit before changing format, model or language")
         self.rate, self.models, self.language = rate, models, language
-        self.tells_steps = STEPS in include
+        self.tells_steps = tells_steps
 
     def _described(self) -> dict[str, Any]:
         return {

@@ -7,11 +7,11 @@ import json
 import tempfile
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from starlette.background import BackgroundTask
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException
 from starlette.requests import Request
@@ -30,15 +30,6 @@ HONOURED = "file", "model", "language", "response_format", "stream", GRANULARITI
 ENVELOPE_BYTES = 10_000  # of a form, around its recording
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    file: UploadFile
-    name: str
-    language: str | None
-    form: str
-    streams: bool
 
 
 class _Upload:
@@ -74,7 +65,7 @@ class _Upload:
         service.keep(cell, samples)
         self.texts.put_nowait(None)
 
-    def leave(self, service: Service) -> None:
+    async def leave(self, service: Service) -> None:
         service.leave(self.id)
         if self.cell is not None:
             self.cell.stream.abandon()
@@ -93,15 +84,14 @@ async def transcribe(service: Service, request: Request) -> Response:
             upload = service.admit(_Upload)
             assert isinstance(upload, _Upload)
             try:
-                work = _transcribed(service, upload, wanted)
+                work = _transcribed(service, upload, *wanted)
                 response = await _unless_left(request.receive, work)
             except BaseException:
-                upload.leave(service)
+                await upload.leave(service)
                 raise
     except MultiPartException as error:
         raise Refused(400, "invalid_form", str(error)) from error
-    if not wanted.streams:
-        upload.leave(service)
+    response.background = BackgroundTask(upload.leave, service)
     return response
 
 
@@ -130,8 +120,9 @@ def _limited(request: Request, settings: Settings) -> Receive:
     return counted
 
 
-def _wanted(service: Service, form: FormData) -> _Wanted:
-    """Return what the form asks for. Raises Refused, by name for what is not honoured."""
+def _wanted(service: Service, form: FormData) -> tuple[UploadFile, str, str | None, str]:
+    """Return the file, the method, the language and the form of the answer. Raises Refused, by name
+    for what is not honoured."""
     file = form.get("file")
     try:
         if not isinstance(file, UploadFile):
@@ -152,7 +143,7 @@ def _wanted(service: Service, form: FormData) -> _Wanted:
         raise Refused(400, "invalid_form", str(error)) from error
     (name, *_), language = service.chosen(given.get("model")), given.get("language")
     service.check_language([name], language)
-    return _Wanted(file, name, language, kind, streams in ("true", "1"))
+    return file, name, language, "stream" if streams in ("true", "1") else kind
 
 
 async def _unless_left(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
@@ -173,56 +164,40 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         left.cancel()
 
 
-async def _transcribed(service: Service, upload: _Upload, wanted: _Wanted) -> Response:
-    samples = await asyncio.to_thread(_decoded, wanted.file, service.settings.max_session_s)
-    cell = upload.begin(service, wanted.name, samples, wanted.language)
+async def _transcribed(
+    service: Service, upload: _Upload, file: UploadFile, name: str, language: str | None, form: str
+) -> Response:
+    samples = await asyncio.to_thread(_decoded, file, service.settings.max_session_s)
+    cell = upload.begin(service, name, samples, language)
     delta = await upload.texts.get()
-    while delta is not None and not wanted.streams:
+    while delta is not None and form != "stream":
         delta = await upload.texts.get()
     if delta is None and cell.log.error is not None:  # of a stream too, before its first word
         raise Refused(500, "failed", cell.log.error)
-    text = display_text(cell.committed)
-    if wanted.streams:
-        return _Streamed(service, upload, delta)
-    if wanted.form == "text":
-        return PlainTextResponse(text)
-    if wanted.form == "json":
-        return JSONResponse({"text": text})
-    length_s = round(cell.log.duration_s, 3)
-    words = [
-        {"word": word.text.strip(), "start": word.start, "end": word.end}
-        for word in timed_words(cell.log)
-    ]
-    return JSONResponse(
-        {"task": "transcribe", "language": cell.log.language or cell.language, "duration": length_s}
-        | {"text": text, "words": words, "usage": {"type": "duration", "seconds": length_s}}
-    )
+    if form == "stream":
+        return StreamingResponse(_streamed(upload, cell, delta), media_type="text/event-stream")
+    answer: dict[str, Any] = {"text": display_text(cell.committed)}
+    if form == "text":
+        return PlainTextResponse(answer["text"])
+    if form == "verbose_json":
+        words = [(word.text.strip(), word.start, word.end) for word in timed_words(cell.log)]
+        answer |= {
+            "task": "transcribe",
+            "language": cell.log.language or cell.language,
+            "duration": round(cell.log.duration_s, 3),
+            "words": [dict(zip(("word", "start", "end"), each, strict=True)) for each in words],
+        }
+    return JSONResponse(answer)
 
 
-class _Streamed(StreamingResponse):
-    """The text as server-sent events, from `delta` on; the upload ends with it, however it ends."""
-
-    def __init__(self, service: Service, upload: _Upload, delta: str | None) -> None:
-        super().__init__(self._events(upload, delta), media_type="text/event-stream")
-        self._leave = partial(upload.leave, service)
-
-    async def __call__(self, *connection: Any) -> None:
-        try:
-            await super().__call__(*connection)
-        finally:
-            self._leave()
-
-    async def _events(self, upload: _Upload, delta: str | None) -> AsyncIterator[str]:
-        cell = upload.cell
-        assert cell is not None
-        while delta is not None:
-            yield _event({"type": "transcript.text.delta", "delta": delta})
-            delta = await upload.texts.get()
-        if cell.log.error is not None:
-            yield _event({"error": Refused(500, "failed", cell.log.error).told})
-        else:
-            text = display_text(cell.committed)
-            yield _event({"type": "transcript.text.done", "text": text})
+async def _streamed(upload: _Upload, cell: Cell, delta: str | None) -> AsyncIterator[str]:
+    while delta is not None:
+        yield _event({"type": "transcript.text.delta", "delta": delta})
+        delta = await upload.texts.get()
+    if cell.log.error is not None:
+        yield _event({"error": Refused(500, "failed", cell.log.error).told})
+    else:
+        yield _event({"type": "transcript.text.done", "text": display_text(cell.committed)})
 
 
 def _event(content: dict[str, Any]) -> str:

@@ -250,7 +250,6 @@ def test_a_recording_is_transcribed_at_once_or_as_a_stream(service: Any, speech:
         "language": "en",
         "duration": 2.1,
         "text": answer.json()["text"],
-        "usage": {"type": "duration", "seconds": 2.1},
     }
     assert " ".join(word["word"] for word in words) == answer.json()["text"]
     assert [(word["start"], word["end"]) for word in words[:2]] == [(0.0, 0.25), (0.25, 0.5)]
@@ -331,9 +330,11 @@ def test_a_bad_event_is_told_and_the_session_goes_on(
         ({"transcription": {"language": 7}}, "invalid_session"),
         ({"transcription": {"language": "fr"}}, "invalid_language"),
         ({"transcription": {"model": {"name": "ticker"}}}, "invalid_session"),
-        ({"format": {"rate": [16_000]}}, "invalid_session"),
+        ({"format": {"rate": [16_000]}}, "invalid_format"),
+        ({"format": {"rate": 24_000.0}}, "invalid_format"),
+        ({"format": {"type": {}}}, "invalid_format"),
         ({"format": 16_000}, "invalid_session"),
-        ([], "invalid_session"),
+        ([7], "invalid_session"),
     ],
 )
 def test_a_format_that_is_not_taken_is_refused(service: Any, given: Any, code: str) -> None:

@@ -108,8 +108,8 @@ def test_a_pause_is_heard_by_nobody_and_what_was_kept_is_told(page: Tab, service
     page.run("document.getElementById('stop').click()")  # while it rests
     page.wait("document.querySelectorAll('#logs button').length === 6")
     told = page.run("document.getElementById('status').innerText")
-    assert told == "Done. The server has kept the text, the times, not the sound."
-    assert "tiny.en English" in page.run("document.querySelector('.panel .head').innerText")
+    assert told == "Done. The server has kept the text and the times, not the sound."
+    assert "tiny.en · English" in page.run("document.querySelector('.panel .head').innerText")
 
 
 def test_a_dropped_file_is_played_and_one_that_is_no_audio_is_named(
