@@ -26,7 +26,7 @@ from streaming_asr.report.page import PALETTE
 from streaming_asr.serve.realtime import RealtimeSession
 from streaming_asr.serve.service import Refused, Service
 from streaming_asr.serve.upload import transcribe
-from streaming_asr.text.subtitles import cues, srt
+from streaming_asr.text.subtitles import Segment, cues, srt
 
 PAGE = Path(__file__).with_name("page.html")
 PALETTE_HERE, PRIVACY_HERE = "/* palette.css of the report */", "PRIVACY"
@@ -134,7 +134,9 @@ def _content(path: Path, file: str) -> bytes:
     """Return a log, or what it says as text or as subtitles: items in turn, on one clock."""
     if file == "events.jsonl":
         return path.read_bytes()
-    texts, shown, begin_s = [], [], 0.0
+    texts: list[str] = []
+    shown: list[Segment] = []
+    begin_s = 0.0
     for log in read_log(path).utterances:
         words = timed_words(log)
         texts.append(display_text(words))
