@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import soundfile
 from fakes import BatchedTicker, Ticker
 from places import HANG_S
 from websockets.sync.client import ClientConnection, connect
@@ -32,14 +34,20 @@ HEADER = {"config": {"data": {"name": "live"}}, "versions": {}, "machine": {}, "
 
 
 @contextmanager
-def served(folder: Path, methods: dict[str, Any] | None = None, **settings: Any) -> Iterator[Any]:
+def served(
+    folder: Path,
+    methods: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Iterator[Any]:
     """The service of a running server; `service.address` is http://..."""
+    header = HEADER | {"config": HEADER["config"] | (config or {})}
     methods = methods or {"ticker": BatchedTicker(), "slow": Ticker(lag=3)}
     wanted = Settings(**settings)
     listening = bound(replace(wanted, port=0))
     wanted = replace(wanted, port=listening.getsockname()[1])
     cells = [
-        Cell(folder / "logs" / f"method={n}", Engine(n, m, 4800, 9600), dict(HEADER), n)
+        Cell(folder / "logs" / f"method={n}", Engine(n, m, 4800, 9600), header, n)
         for n, m in methods.items()
     ]
     with Worker() as worker:
@@ -75,6 +83,21 @@ def client(service: Any, query: str = "", **settings: Any) -> Iterator[ClientCon
 
 def get(address: str, **settings: Any) -> httpx.Response:
     return httpx.get(address, timeout=HANG_S, **settings)
+
+
+def wav(samples: Samples, rate: int = 16_000) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+def post(service: Any, content: bytes, **fields: str) -> httpx.Response:
+    return httpx.post(
+        f"{service.address}/v1/audio/transcriptions",
+        files={"file": ("talk.wav", content)},
+        data={"model": "ticker", **fields},
+        timeout=HANG_S,
+    )
 
 
 def pcm(samples: Samples) -> bytes:

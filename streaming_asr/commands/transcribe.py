@@ -33,12 +33,12 @@ from streaming_asr.corpora import Folder
 from streaming_asr.corpora.audio import doubts, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
-from streaming_asr.method import SAMPLE_RATE, Samples, Update, Word, display_text, revise
+from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
 from streaming_asr.run.cell import detect_by_default, method_of
 from streaming_asr.run.obtain import obtain_models
 from streaming_asr.streaming import stream
 from streaming_asr.terminal import command_parser, exit_status
-from streaming_asr.text.subtitles import cues, srt, vtt
+from streaming_asr.text.subtitles import add_timed, cues, srt, vtt
 from streaming_asr.whisper.words import spaced
 
 FORMATS = ("srt", "vtt", "json")
@@ -228,7 +228,8 @@ def transcript(
     at_s = 0.0
     if journal is not None:
         told.words, at_s = journal.kept()
-    if told.words:
+    n_kept = len(told.words)
+    if n_kept:
         _say(f"{file}: goes on after {at_s:.1f} s, which an earlier command heard")
         show(told)
     try:
@@ -238,7 +239,10 @@ def transcript(
         for update in updates:
             n = len(told.words) - update.retracted
             told.heard_s, told.partial = at_s + updates.heard_s, update.partial
-            _add(told, update, at_s)
+            new = [_later(word, at_s) for word in update.committed]
+            if new and n == n_kept > 0:  # it was the first word of its stream
+                new[0] = replace(new[0], text=spaced(new[0].text, told.language))
+            add_timed(told.words, update.retracted, new, told.heard_s)
             if journal is not None and (update.committed or update.retracted):
                 journal.write(told.words, n)
             if update.language not in (None, told.language):
@@ -253,17 +257,11 @@ def transcript(
     return told
 
 
-def _add(told: Transcript, update: Update, at_s: float) -> None:
-    """Add what a step committed, `at_s` being where its stream begins in the recording."""
-    words = told.words
-    revise(words, update.retracted, ())
-    for word in update.committed:
-        if word.start is None or word.end is None:
-            times = words[-1].end if words else 0.0, told.heard_s
-        else:
-            times = word.start + at_s, word.end + at_s
-        text = spaced(word.text, told.language) if words else word.text
-        words.append(replace(word, text=text, start=times[0], end=times[1]))
+def _later(word: Word, at_s: float) -> Word:
+    """Return the word of a stream that begins at `at_s` of the recording with times in it."""
+    if word.start is None or word.end is None:
+        return word
+    return replace(word, start=word.start + at_s, end=word.end + at_s)
 
 
 def _found(file: Path, config: DictConfig, language: str) -> str:

@@ -24,6 +24,7 @@ from streaming_asr.method import SAMPLE_RATE, Word, revise
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.run.cell import detect_by_default, method_of
 from streaming_asr.run.plan import Plan, Planned
+from streaming_asr.text.subtitles import add_timed
 
 
 @dataclass
@@ -90,6 +91,15 @@ class Cell:
         return self.unsent.popleft() if self.unsent else None
 
     @property
+    def model(self) -> str:
+        return str(self.header["config"].get("model", {}).get("name", ""))
+
+    @property
+    def default_language(self) -> str:
+        """Return the language of a stream that names none: Whisper's own, or `detect`."""
+        return self.header["config"].get("language") or "en"
+
+    @property
     def log(self) -> UtteranceLog:
         return self.stream.log
 
@@ -110,6 +120,16 @@ class Cell:
         with EventWriter(path, header or self.header) as writer:
             writer.write_utterance(self.log)
         return path
+
+
+def timed_words(log: UtteranceLog) -> list[Word]:
+    """Return the committed words, each with its times: `add_timed` for those without."""
+    words: list[Word] = []
+    for step in log.steps:
+        times = step.words or [[]] * len(step.committed)
+        said = [Word(text, *each) for text, each in zip(step.committed, times, strict=True)]
+        add_timed(words, step.retracted, said, step.audio_s)
+    return words
 
 
 def rtf(logs: Iterable[UtteranceLog]) -> float:

@@ -6,12 +6,12 @@
   port=8000
   token=SECRET          asked of every client as Authorization: Bearer SECRET; in the page's address
                         as /#token=SECRET
-  origins=URL,URL       pages of other servers that may connect
+  origins=URL,URL       pages of other servers that may connect, and names of this one
   max_sessions=16       at once
-  max_session_s=3600    of audio in one session
+  max_session_s=3600    of audio in one session or recording
   max_message_bytes=1000000   of one WebSocket message
   max_file_bytes=100000000    of one recording sent by POST
-  idle_s=60             a session in which nothing comes for so long is closed
+  idle_s=60             a session or an upload in which nothing comes for so long is ended
   max_queued_s=20       of audio that waits; from there on nothing more is read from that client
   keep_audio=false      true: keep what is heard beside the logs, from which words get their times
   gate=speech           none: what is no speech is heard as well

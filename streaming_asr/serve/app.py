@@ -6,39 +6,31 @@ import asyncio
 import json
 import logging
 import secrets
-import tempfile
-from collections.abc import AsyncIterator
-from contextlib import suppress
-from functools import partial
+from dataclasses import replace
+from html import escape
 from pathlib import Path
-from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
-from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import (
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.types import Message
 from starlette.websockets import WebSocket
 
-from streaming_asr.corpora.audio import SUFFIXES, load_audio
-from streaming_asr.errors import UserError
-from streaming_asr.live.cells import Cell
-from streaming_asr.method import Samples, display_text
+from streaming_asr.events.log import read_log
+from streaming_asr.live.cells import timed_words
+from streaming_asr.method import display_text
 from streaming_asr.report.page import PALETTE
 from streaming_asr.serve.realtime import RealtimeSession
 from streaming_asr.serve.service import Refused, Service
+from streaming_asr.serve.upload import transcribe
+from streaming_asr.text.subtitles import Segment, cues, srt
 
 PAGE = Path(__file__).with_name("page.html")
-PALETTE_HERE = "/* palette.css of the report */"
+PALETTE_HERE, PRIVACY_HERE = "/* palette.css of the report */", "PRIVACY"
+FILES = "events.jsonl", "text.txt", "subtitles.srt"
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' blob:; "
     "worker-src blob:; connect-src 'self' ws: wss: blob:; img-src data:; base-uri 'none'; "
@@ -53,6 +45,7 @@ def application(service: Service) -> Starlette:
 
     async def page(request: Request) -> Response:
         text = PAGE.read_text(encoding="utf-8").replace(PALETTE_HERE, PALETTE)
+        text = text.replace(PRIVACY_HERE, escape(service.privacy))
         return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
 
     async def health(request: Request) -> Response:
@@ -66,18 +59,22 @@ def application(service: Service) -> Starlette:
 
     async def models(request: Request) -> Response:
         check(request)
-        made = [{"id": name, "object": "model", "owned_by": "local"} for name in service.cells]
+        made = [
+            {"id": name, "object": "model", "owned_by": "local"}
+            | {"model": cell.model, "language": cell.default_language}
+            for name, cell in service.cells.items()
+        ]
         return JSONResponse({"object": "list", "data": made})
 
-    async def events(request: Request) -> Response:
+    async def written(request: Request) -> Response:
         check(request)
-        session, name = request.path_params["session"], request.path_params["method"]
+        session, name, file = (request.path_params[key] for key in ("session", "method", "file"))
         path = service.log_of(session, name)
-        if path is None:
+        if path is None or file not in FILES:
             raise Refused(404, "not_found", "no such log; a session's is written as an item ends")
         # All of it at once: a file sent in pieces came once as headers without a body.
-        saved_as = {"Content-Disposition": f'attachment; filename="{session}-{name}.jsonl"'}
-        return PlainTextResponse(await asyncio.to_thread(path.read_bytes), headers=saved_as)
+        saved_as = {"Content-Disposition": f'attachment; filename="{session}-{name}-{file}"'}
+        return PlainTextResponse(await asyncio.to_thread(_content, path, file), headers=saved_as)
 
     def check(connection: Request | WebSocket) -> None:
         if (refused := service.settings.refusal(connection.headers)) is not None:
@@ -115,8 +112,13 @@ def application(service: Service) -> Starlette:
             Route("/metrics", measurements),
             Route("/v1/models", models),
             Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
-            Route("/v1/sessions/{session}/{method}/events.jsonl", events),
+            Route("/v1/sessions/{session}/{method}/{file}", written),
             WebSocketRoute("/v1/realtime", realtime),
+        ],
+        middleware=[
+            Middleware(
+                TrustedHostMiddleware, allowed_hosts=service.settings.hosts, www_redirect=False
+            )
         ],
         exception_handlers={Refused: _answer},
     )
@@ -125,148 +127,33 @@ def application(service: Service) -> Starlette:
 async def _answer(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     log.warning("%s %s: %s", request.method, request.url.path, error)
-    return JSONResponse({"error": _told(error)}, error.status)
+    return JSONResponse({"error": error.told}, error.status)
 
 
-def _told(error: Refused) -> dict[str, Any]:
-    kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return {"type": kind, "code": error.code, "message": str(error), "param": None}
+def _content(path: Path, file: str) -> bytes:
+    """Return a log, or what it says as text or as subtitles: items in turn, on one clock."""
+    if file == "events.jsonl":
+        return path.read_bytes()
+    texts: list[str] = []
+    shown: list[Segment] = []
+    begin_s = 0.0
+    for log in read_log(path).utterances:
+        words = timed_words(log)
+        texts.append(display_text(words))
+        for cue in cues(words):
+            shown.append(replace(cue, start=begin_s + cue.start, end=begin_s + cue.end))
+        begin_s += log.duration_s
+    return (" ".join(texts) + "\n" if file == "text.txt" else srt(shown)).encode()
 
 
 async def _refuse(socket: WebSocket, error: Refused) -> None:
     """Refuse a WebSocket. A browser sees no body of a refused handshake, so those that may know
     the reason are let in for one event."""
     if error.status in (401, 403):
-        await socket.send_denial_response(JSONResponse({"error": _told(error)}, error.status))
+        await socket.send_denial_response(JSONResponse({"error": error.told}, error.status))
         return
     offered = socket.scope.get("subprotocols") or []
     await socket.accept("realtime" if "realtime" in offered else None)
-    event = {"type": "error", "event_id": f"event_{secrets.token_hex(8)}", "error": _told(error)}
+    event = {"type": "error", "event_id": f"event_{secrets.token_hex(8)}", "error": error.told}
     await socket.send_text(json.dumps(event))
     await socket.close(1013 if error.status == 503 else 1008, error.code)
-
-
-# -- a recording by POST ----------------------------------------------------------------------
-
-
-class _Upload:
-    """A recording that is being transcribed; it counts as a session."""
-
-    def __init__(self, name: str) -> None:
-        self.id = name
-        self.cell: Cell | None = None
-        self.texts: asyncio.Queue[str | None] = asyncio.Queue()  # ends with None
-
-    def close(self) -> None:
-        """Nothing: a recording ends by itself."""
-
-    def begin(self, service: Service, name: str, samples: Samples, language: str | None) -> Cell:
-        self.cell = service.open(
-            self.id, name, self.id, language=language, grows=False, on_step=self._step,
-            on_end=partial(self._end, service, samples),
-        )  # fmt: skip
-        self.cell.stream.feed(samples)
-        self.cell.stream.end()
-        return self.cell
-
-    def _step(self, cell: Cell) -> None:
-        if (step := cell.take_unsent()) is None:
-            return
-        delta = "".join(step[0].step.committed)
-        if delta:
-            self.texts.put_nowait(delta.lstrip() if step[1] else delta)
-
-    def _end(self, service: Service, samples: Samples, cell: Cell) -> None:
-        with suppress(UserError):  # a full disk ends the logging, not the answer
-            cell.write()
-        service.keep(cell, samples)
-        self.texts.put_nowait(None)
-
-
-async def transcribe(service: Service, request: Request) -> Response:
-    """Answer POST /v1/audio/transcriptions: multipart with `file` and, as OpenAI has them, `model`,
-    `language`, `response_format` (json or text) and `stream`. Raises Refused."""
-    most, n = service.settings.max_file_bytes, 0
-    too_large = Refused(413, "file_too_large", f"more than {most} bytes; send a shorter recording")
-    receive = request.receive
-
-    async def counted() -> Message:
-        nonlocal n
-        message = await receive()
-        n += len(message.get("body", b""))
-        if n > most + 10_000:
-            raise too_large
-        return message
-
-    if int(request.headers.get("content-length") or 0) > most + 10_000:
-        raise too_large
-    upload = service.admit(_Upload)
-    assert isinstance(upload, _Upload)
-    handed_on = False
-    try:
-        try:
-            async with Request(request.scope, counted).form(max_files=1) as form:
-                file, language = form.get("file"), form.get("language")
-                if not isinstance(file, UploadFile):
-                    raise Refused(400, "invalid_form", "file: none; send a recording as `file`")
-                wanted = form.get("response_format") or "json"
-                if wanted not in ("json", "text"):
-                    told = f"response_format={wanted}: json or text"
-                    raise Refused(400, "invalid_form", told)
-                names = service.chosen(str(form.get("model") or ""))
-                streams = str(form.get("stream", "")).lower() in ("true", "1")
-                samples = await asyncio.to_thread(_decoded, file)
-        except MultiPartException as error:
-            raise Refused(400, "invalid_form", str(error)) from error
-        cell = upload.begin(service, names[0], samples, str(language) if language else None)
-        if streams:
-            handed_on = True
-            return StreamingResponse(_streamed(service, upload), media_type="text/event-stream")
-        while await upload.texts.get() is not None:
-            pass
-        if cell.log.error is not None:
-            raise Refused(500, "failed", cell.log.error)
-        text = display_text(cell.committed)
-        return PlainTextResponse(text) if wanted == "text" else JSONResponse({"text": text})
-    finally:
-        if not handed_on:
-            _close(service, upload)
-
-
-async def _streamed(service: Service, upload: _Upload) -> AsyncIterator[str]:
-    cell = upload.cell
-    assert cell is not None
-    try:
-        while (delta := await upload.texts.get()) is not None:
-            yield _event({"type": "transcript.text.delta", "delta": delta})
-        if cell.log.error is not None:
-            yield _event({"error": _told(Refused(500, "failed", cell.log.error))})
-        else:
-            text = display_text(cell.committed)
-            yield _event({"type": "transcript.text.done", "text": text})
-    finally:
-        _close(service, upload)
-
-
-def _close(service: Service, upload: _Upload) -> None:
-    service.leave(upload.id)
-    if upload.cell is not None:
-        upload.cell.stream.abandon()
-
-
-def _event(content: dict[str, Any]) -> str:
-    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
-
-
-def _decoded(file: UploadFile) -> Samples:
-    """Return the samples of an uploaded recording. Raises Refused where it is none."""
-    suffix = Path(file.filename or "").suffix.lower()
-    with tempfile.NamedTemporaryFile(suffix=suffix if suffix in SUFFIXES else ".wav") as copy:
-        while piece := file.file.read(2**20):
-            copy.write(piece)
-        copy.flush()
-        try:
-            return load_audio(copy.name)
-        except UserError as error:
-            told = str(error).replace(copy.name, file.filename or "file")
-            raise Refused(400, "invalid_audio", told) from error

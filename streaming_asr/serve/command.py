@@ -18,6 +18,23 @@ from streaming_asr.run.obtain import planned
 from streaming_asr.serve.settings import Settings
 
 CLOSE_S = 5.0  # what is left unsent when a session ends is dropped after so long
+HEAD_S = 10.0  # for the head of a request
+MOST_LINES = 60  # of the log, in a minute
+
+
+class Few(logging.Filter):
+    """Lets `MOST_LINES` of a minute pass, so that no client fills the disk; /metrics counts all."""
+
+    _minute, _n = 0, 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        minute = int(record.created // 60)
+        self._n = self._n + 1 if minute == self._minute else 1
+        self._minute = minute
+        if self._n == MOST_LINES:
+            record.msg = f"{record.getMessage()} (the rest of this minute is left out)"
+            record.args = ()
+        return self._n <= MOST_LINES
 
 
 def serve(argv: Sequence[str]) -> int:
@@ -66,6 +83,8 @@ def _serve(settings: Settings, line: CommandLine, listening: socket.socket) -> i
     name = f"'serve/{datetime.now():%Y%m%d-%H%M%S}'"
     line.default(method="whisperrt,ufal", name=name, tracker="none", gate="speech")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Few())
     cells = cells_of(planned(line))
     for cell in cells:
         cell.folder.rmdir()  # made to see whether it can be; the sessions have their own
@@ -85,7 +104,32 @@ def _serve(settings: Settings, line: CommandLine, listening: socket.socket) -> i
 def make_server(service, app):  # type: ignore[no-untyped-def]
     """Return uvicorn's server for the application; SIGTERM and Ctrl-C drain it."""
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    settings = service.settings
+    most = 4 * settings.max_sessions + 64  # connections; well below the files a process may open
+
+    class Http(H11Protocol):
+        # uvicorn has no limit for what is no request yet.
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > most:
+                transport.abort()
+            self._await_head(None)
+
+        def on_response_complete(self) -> None:
+            answered = self.cycle
+            super().on_response_complete()
+            self._await_head(answered)
+
+        def _await_head(self, before: object) -> None:
+            self.loop.call_later(HEAD_S, self._give_up, before)
+
+        def _give_up(self, before: object) -> None:
+            is_http = self.transport.get_protocol() is self
+            if self.cycle is before and is_http and not self.transport.is_closing():
+                self.transport.abort()
 
     class Protocol(WebSocketsSansIOProtocol):
         async def run_asgi(self) -> None:
@@ -114,17 +158,20 @@ def make_server(service, app):  # type: ignore[no-untyped-def]
             self._loop = asyncio.get_running_loop()
             await super().startup(sockets)
 
-    settings = service.settings
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
+        log_config=None,
         log_level="warning",
         access_log=False,
         lifespan="off",
+        http=Http,
         ws=Protocol,
         ws_max_size=settings.max_message_bytes,
         ws_per_message_deflate=False,
+        # An answer waits behind the audio that is not read yet; `idle_s` ends who is gone.
+        ws_ping_timeout=None,
         timeout_graceful_shutdown=5,
         limit_concurrency=None,
         backlog=128,

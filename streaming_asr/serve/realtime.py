@@ -8,7 +8,7 @@ follows the commit. With several methods each has an item of its own, `<item>.<m
 Deltas only ever grow, so the guess after the committed text has no place in them. A client that
 puts STEPS into `session.include` also gets an event of that type for each step: method, delta,
 partial (the guess), retracted (words), audio_s, behind_s, step_s and queued_s; and one of type
-LOGGED once an item's logs can be fetched.
+LOGGED once an item's logs can be fetched, with what was `kept`: the text, the sound.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -51,6 +52,7 @@ class Item:
         self.n_samples = 0
         self.heard: list[Samples] | None = None  # where it is to be kept
         self.n_open = 0
+        self.is_logged = True
         self.resampler: Resampler | None = None
         self.done = asyncio.Event()
 
@@ -163,17 +165,19 @@ class RealtimeSession:
                 self._reason = (1000, "session expired")
                 return True
             # Nothing more is read meanwhile: the client's own sending waits for the network.
-            while (
-                self.item
-                and self.item.queued_s > limits.max_queued_s
-                and not (sender.done() or closing.done())
+            while sum(item.queued_s for item in self._open) > limits.max_queued_s and not (
+                sender.done() or closing.done()
             ):
                 await asyncio.sleep(0.05)
 
+    @property
+    def _open(self) -> set[Item]:
+        return {*self.unfinished, *filter(None, [self.item])}
+
     def _left(self) -> list[Cell]:
         """Abandon the streams that have not ended and return their cells, marked as failed."""
-        items = {*self.unfinished, *filter(None, [self.item])}
-        cells = [cell for item in items for cell in item.cells.values() if not cell.done.is_set()]
+        open_cells = (cell for item in self._open for cell in item.cells.values())
+        cells = [cell for cell in open_cells if not cell.done.is_set()]
         for cell in cells:
             cell.stream.abandon()
             cell.done.set()
@@ -193,7 +197,7 @@ class RealtimeSession:
         if text is None:
             raise Refused(400, "invalid_message", "binary frames are not taken; send JSON text")
         try:
-            event = json.loads(text)
+            event = msgspec.json.decode(text)
         except (ValueError, RecursionError) as error:
             raise Refused(400, "invalid_json", f"not JSON: {str(error)[:100]}") from error
         if not isinstance(event, dict):
@@ -263,25 +267,23 @@ class RealtimeSession:
     def _update(self, session: Any) -> None:
         """Take settings as a client of OpenAI's gives them. Raises Refused, changing nothing."""
         try:
-            given = session.get("audio", {}).get("input", {})
+            given = (session.get("audio") or {}).get("input") or {}
             form, wanted = given.get("format") or {}, given.get("transcription") or {}
             kind, rate = form.get("type", "audio/pcm"), form.get("rate", self.rate)
             turns, include = given.get("turn_detection"), session.get("include") or []
             model, language = wanted.get("model"), wanted.get("language", self.language)
-        except AttributeError as error:
+            tells_steps = STEPS in include
+        except (AttributeError, TypeError) as error:
             raise Refused(400, "invalid_session", f"session: {error}") from error
-        if kind != "audio/pcm" or rate not in RATES:
-            raise Refused(
-                400,
-                "invalid_format",
-                f"format {kind}, {rate} Hz: taken is audio/pcm, 16 bit, at {RATES[0]} or "
-                f"{RATES[1]} Hz",
-            )
+        if kind != "audio/pcm" or rate not in RATES or not isinstance(rate, int):
+            told = f"format {str(kind)[:99]}, {str(rate)[:99]} Hz: taken is audio/pcm, 16 bit, at "
+            raise Refused(400, "invalid_format", f"{told}{RATES[0]} or {RATES[1]} Hz")
         if turns is not None:
             raise Refused(400, "no_turn_detection", "turn_detection: null; commit ends an item")
         if not isinstance(language, str | None) or not isinstance(model, str | None):
             raise Refused(400, "invalid_session", "model and language are texts")
-        models = self.service.chosen(model) if model is not None else self.models
+        models, language = self.service.chosen(model) if model else self.models, language or None
+        self.service.check_language(models, language)
         if self.item is not None and (rate, models, language) != (
             self.rate,
             self.models,
@@ -289,7 +291,7 @@ class RealtimeSession:
         ):
             raise Refused(400, "session_busy", "commit before changing format, model or language")
         self.rate, self.models, self.language = rate, models, language
-        self.tells_steps = STEPS in include
+        self.tells_steps = tells_steps
 
     def _described(self) -> dict[str, Any]:
         return {
@@ -356,13 +358,16 @@ class RealtimeSession:
         task.add_done_callback(self._writing.discard)
 
     async def _write(self, item: Item, cell: Cell) -> None:
-        await asyncio.to_thread(_log, cell)
+        is_logged = await asyncio.to_thread(_log, cell)
+        item.is_logged &= is_logged
         item.n_open -= 1
         if not item.n_open:
-            if item.heard is not None:
-                await asyncio.to_thread(self.service.keep, cell, np.concatenate(item.heard))
+            sound = item.heard is not None and await asyncio.to_thread(
+                self.service.keep, cell, np.concatenate(item.heard)
+            )
             if self.tells_steps:
-                self._emit(LOGGED, item_id=item.id, session=self.id)
+                kept = {"text": item.is_logged, "sound": sound}
+                self._emit(LOGGED, item_id=item.id, session=self.id, kept=kept)
             self.unfinished.discard(item)
             item.done.set()
 
@@ -391,8 +396,10 @@ class RealtimeSession:
             self._outgoing.task_done()
 
 
-def _log(cell: Cell) -> None:
+def _log(cell: Cell) -> bool:
     try:
         cell.write()
     except Exception as error:  # a full disk ends the logging, not the session
         log.error("%s: %s", cell.folder, error)
+        return False
+    return True

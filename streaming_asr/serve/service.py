@@ -11,9 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from omegaconf import OmegaConf
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streaming_asr.cells.folder import EVENTS
+from streaming_asr.config.settle import LANGUAGES, check_known
+from streaming_asr.errors import UserError
 from streaming_asr.live.cells import Cell
 from streaming_asr.live.worker import Worker
 from streaming_asr.machine import give_back_memory
@@ -43,6 +46,12 @@ class Refused(Exception):
         super().__init__(message)
         self.status, self.code = status, code
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """Return the error as OpenAI has it."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"type": kind, "code": self.code, "message": str(self), "param": None}
+
 
 class Service:
     """The server's state. Of the methods only what is shared: streams are the sessions' own."""
@@ -54,6 +63,8 @@ class Service:
             cell.engine.name if names.count(cell.engine.name) == 1 else cell.folder.name: cell
             for cell in cells
         }
+        self.aliases = {cell.model: name for name, cell in reversed(self.cells.items())}
+        self.aliases["whisper-1"] = next(iter(self.cells))  # what a client of OpenAI's asks for
         self.root = cells[0].folder.parent
         self.sessions: dict[str, Drained] = {}
         self.draining = False
@@ -73,15 +84,29 @@ class Service:
     def chosen(self, text: str | None) -> list[str]:
         """Return the names of the methods that a client asks for, the first where it names none.
 
-        text: names with commas. Raises Refused for one that is not served.
+        text: names with commas; a model's name stands for the first method that has it. Raises
+        Refused for one that is not served.
         """
         names = [name.strip() for name in (text or "").split(",") if name.strip()]
+        names = [name if name in self.cells else self.aliases.get(name, name) for name in names]
         for name in names:
             if name not in self.cells:
-                raise Refused(
-                    400, "model_not_found", f"model={name}: served are {', '.join(self.cells)}"
-                )
+                served = ", ".join(self.cells)
+                raise Refused(400, "model_not_found", f"model={name[:100]}: served are {served}")
         return list(dict.fromkeys(names)) or [next(iter(self.cells))]
+
+    def check_language(self, names: Sequence[str], language: str | None) -> None:
+        """Raise Refused for a language that one of these methods cannot hear; None is its own."""
+        if language is None:
+            return
+        told = f"language={language[:100]}"
+        if language not in LANGUAGES:
+            raise Refused(400, "invalid_language", f"{told}: give a code such as en, de or fr")
+        for name in names:
+            try:
+                check_known(OmegaConf.create(self.cells[name].header["config"]), {language})
+            except UserError as error:
+                raise Refused(400, "invalid_language", f"{told}: {error}") from error
 
     def admit(self, make: Callable[[str], Drained]) -> Drained:
         """Return the session that `make` makes of its id, counted. Raises Refused."""
@@ -148,16 +173,34 @@ class Service:
             cell.log.audio_path = str((self.root / session / f"{utterance}.wav").absolute())
         return cell
 
-    def keep(self, cell: Cell, samples: Samples) -> None:
-        """Keep what a stream heard, (n,), where its log says that it lies; nothing is raised."""
+    def keep(self, cell: Cell, samples: Samples) -> bool:
+        """Keep what a stream heard, (n,), where its log says that it lies; return whether it is.
+
+        Nothing is raised.
+        """
         if cell.log.audio_path is None:
-            return
+            return False
         import soundfile
 
         try:
             soundfile.write(cell.log.audio_path, samples, SAMPLE_RATE, subtype="FLOAT")
         except (OSError, soundfile.SoundFileError) as error:  # as a full disk
             log.error("%s: %s", cell.log.audio_path, error)
+            return False
+        return True
+
+    @property
+    def privacy(self) -> str:
+        """Return where the sound of a client goes and what is kept of it, in words."""
+        methods = [cell.header["config"].get("method", {}) for cell in self.cells.values()]
+        urls = sorted({method["url"] for method in methods if "url" in method})
+        goes = f"from it to {', '.join(urls)}" if urls else "nowhere else"
+        keeps = (
+            "the text, the times and the sound (keep_audio=true)"
+            if self.settings.keep_audio
+            else "the text and the times, not the sound"
+        )
+        return f"The sound goes to this server and {goes}; it keeps {keeps}."
 
     async def drain(self, seconds: float = 20.0) -> None:
         """Refuse new sessions and let the open ones end, for at most so long."""

@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from urllib.parse import urlsplit
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -49,7 +50,33 @@ class Settings:
                 f"host={made.host}: anybody who reaches this machine could connect; give "
                 "token=<secret>, or leave host out to serve this machine alone"
             )
+        for each in made.pages:
+            if not (name := urlsplit(each).hostname) or "*" in name:
+                raise UserError(
+                    f"origins={each}: must be addresses of pages with commas between them, as "
+                    "https://example.org"
+                )
         return made
+
+    @property
+    def pages(self) -> list[str]:
+        return [each.rstrip("/") for each in self.origins.split(",") if each]
+
+    @property
+    def own_names(self) -> set[str]:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return {"127.0.0.1", "localhost", "[::1]", host}
+
+    @property
+    def hosts(self) -> list[str]:
+        """Return the names in a Host header under which this server answers.
+
+        A page of a stranger whose name is made to point here (DNS rebinding) sends that name. It
+        has no token, so where one is asked any name is taken.
+        """
+        if self.token:
+            return ["*"]
+        return [*self.own_names, *(urlsplit(each).hostname or "" for each in self.pages)]
 
     @property
     def is_loopback(self) -> bool:
@@ -67,8 +94,7 @@ class Settings:
         by the Host header, which a page of a stranger can make point here.
         """
         origin = headers.get("origin")
-        own = {f"http://{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
-        own |= {each.rstrip("/") for each in self.origins.split(",") if each}
+        own = [*self.pages, *(f"http://{name}:{self.port}" for name in self.own_names)]
         if origin is not None and origin not in own:
             return 403, f"the origin {origin} may not connect; start with origins={origin}"
         if self.token and not hmac.compare_digest(_token(headers).encode(), self.token.encode()):

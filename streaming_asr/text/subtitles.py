@@ -8,11 +8,11 @@ longer. Where cues break it leaves open; `cues` states the rule.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from streaming_asr.method import Word
+from streaming_asr.method import Word, revise
 
 SILENCE_S = 0.5  # a gap of this length between two words ends a segment
 LONG_SILENCE_S = 1.0  # no cue holds a gap of this length
@@ -29,6 +29,18 @@ class Segment:
     start: float
     end: float
     text: str
+
+
+def add_timed(words: list[Word], retracted: int, committed: Iterable[Word], heard_s: float) -> None:
+    """Revise `words` by a step that ends at `heard_s` of audio, and give times to those without.
+
+    Such a word begins where the one before ended and ends with the audio heard.
+    """
+    revise(words, retracted, ())
+    for word in committed:
+        if word.start is None or word.end is None:
+            word = replace(word, start=words[-1].end if words else 0.0, end=heard_s)
+        words.append(word)
 
 
 def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segment]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import io
 import json
 import signal
 import socket as socket_module
@@ -23,12 +22,11 @@ import httpx
 import numpy as np
 import psutil
 import pytest
-import soundfile
 from align_fake import choose_fake
 from fakes import FailsOn, Ticker, noise
 from places import HANG_S
 from run_fakes import arguments
-from served import append, client, events, get, pcm, send, served, set_up, until
+from served import append, client, events, get, pcm, post, send, served, set_up, until, wav
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from streaming_asr.config.command_line import CommandLine
@@ -45,7 +43,9 @@ from streaming_asr.serve.settings import KEY_PROTOCOL, Settings
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with served(tmp_path_factory.mktemp("serve"), max_file_bytes=200_000) as made:
+    model = {"name": "tiny.en", "path": "openai/whisper-tiny.en"}
+    folder = tmp_path_factory.mktemp("serve")
+    with served(folder, config={"model": model}, max_file_bytes=200_000) as made:
         yield made
 
 
@@ -132,8 +132,27 @@ def test_two_methods_hear_one_voice_and_each_session_is_logged_and_scored(
         assert (said.feed, said.duration_samples) == ("best_effort", 33_600)
         assert "".join(word for word, _ in committed_words(said.steps)).strip() == done[method]
         assert score_folder(folder)["metrics"]["rtf_total"] > 0
-        fetched = get(f"{service.address}/v1/sessions/{session}/{method}/events.jsonl")
-        assert fetched.text == (folder / "events.jsonl").read_text()
+        fetched = f"{service.address}/v1/sessions/{session}/{method}"
+        assert get(f"{fetched}/events.jsonl").text == (folder / "events.jsonl").read_text()
+        assert get(f"{fetched}/text.txt").text == expected(speech) + "\n"
+        assert get(f"{fetched}/config.yaml").status_code == 404
+
+
+def test_subtitles_of_a_session_run_on_over_its_items(service: Any) -> None:
+    with client(service) as socket:
+        session = events(socket, "created")[0]["session"]["id"]
+        set_up(socket, STEPS)
+        for _ in range(2):
+            append(socket, pcm(noise(1.0)))  # four words of a quarter of a second
+            send(socket, "input_audio_buffer.commit")
+            assert events(socket, "logged")[-1]["kept"] == {"text": True, "sound": False}
+    text = expected(noise(1.0))
+    fetched = f"{service.address}/v1/sessions/{session}/ticker"
+    shown = get(f"{fetched}/subtitles.srt").text
+    assert shown == (
+        f"1\n00:00:00,000 --> 00:00:01,000\n{text}\n\n2\n00:00:01,000 --> 00:00:02,000\n{text}\n"
+    )
+    assert get(f"{fetched}/text.txt").text == f"{text} {text}\n"
 
 
 def test_kept_sound_gives_the_words_of_a_session_their_times_afterwards(
@@ -203,24 +222,16 @@ def test_healthz_models_and_metrics_tell_what_is_going_on(service: Any) -> None:
         assert "streaming_asr_sessions 1.0" in text
     models = get(f"{service.address}/v1/models").json()["data"]
     assert [each["id"] for each in models] == ["ticker", "slow"]
+    assert (models[0]["model"], models[0]["language"]) == ("tiny.en", "en")
+
+
+def test_names_of_openai_and_of_models_stand_for_the_first_method(service: Any) -> None:
+    for name in ("whisper-1", "tiny.en", "ticker"):
+        assert service.chosen(name) == ["ticker"]
+    assert service.chosen("slow,whisper-1") == ["slow", "ticker"]
 
 
 # -- recordings by POST -----------------------------------------------------------------------
-
-
-def wav(samples: Samples, rate: int = 16_000) -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, samples, rate, format="WAV", subtype="PCM_16")
-    return file.getvalue()
-
-
-def post(service: Any, content: bytes, **fields: str) -> httpx.Response:
-    return httpx.post(
-        f"{service.address}/v1/audio/transcriptions",
-        files={"file": ("talk.wav", content)},
-        data={"model": "ticker", **fields},
-        timeout=HANG_S,
-    )
 
 
 def test_a_recording_is_transcribed_at_once_or_as_a_stream(service: Any, speech: Samples) -> None:
@@ -232,7 +243,18 @@ def test_a_recording_is_transcribed_at_once_or_as_a_stream(service: Any, speech:
     told = [json.loads(line.removeprefix("data: ")) for line in streamed.split("\n\n") if line]
     assert "".join(e.get("delta", "") for e in told) == answer.json()["text"]
     assert told[-1] == {"type": "transcript.text.done", "text": answer.json()["text"]}
-    assert not service.sessions and not service.worker.streams
+    verbose = post(service, wav(speech), model="whisper-1", response_format="verbose_json").json()
+    words = verbose.pop("words")
+    assert verbose == {
+        "task": "transcribe",
+        "language": "en",
+        "duration": 2.1,
+        "text": answer.json()["text"],
+    }
+    assert " ".join(word["word"] for word in words) == answer.json()["text"]
+    assert [(word["start"], word["end"]) for word in words[:2]] == [(0.0, 0.25), (0.25, 0.5)]
+    until(lambda: not service.sessions)
+    assert not service.worker.streams
 
 
 @pytest.mark.parametrize(
@@ -242,7 +264,15 @@ def test_a_recording_is_transcribed_at_once_or_as_a_stream(service: Any, speech:
         (b"", {}, 400, "talk.wav"),
         (b"0" * 300_000, {}, 413, "more than 200000 bytes"),
         (b"0", {"model": "whisper-9"}, 400, "served are ticker, slow"),
-        (b"0", {"response_format": "srt"}, 400, "json or text"),
+        (b"0", {"response_format": "srt"}, 400, "one of json, text, verbose_json"),
+        (b"0", {"stream": "perhaps"}, 400, "stream='perhaps'"),
+        (b"0", {"stream": "true", "response_format": "verbose_json"}, 400, "leave response_format"),
+        (b"0", {"timestamp_granularities[]": "word"}, 400, "needs response_format=verbose_json"),
+        (b"0", {"timestamp_granularities[]": "segment"}, 400, "one of word"),
+        (b"0", {"prompt": "Hello."}, 400, "prompt: is not honoured here"),
+        (b"0", {"temperature": "0"}, 400, "temperature: is not honoured here"),
+        (b"0", {"language": "fr"}, 400, "language=fr: model=tiny.en: knows English only"),
+        (b"0", {"language": "klingon"}, 400, "give a code such as en"),
     ],
 )
 def test_what_is_no_recording_is_refused(
@@ -271,6 +301,10 @@ def test_what_is_no_recording_is_refused(
         ('{"type": "input_audio_buffer.append"}', "invalid_audio"),
         ('{"type": "input_audio_buffer.commit"}', "input_audio_buffer_commit_empty"),
         ('{"type": "session.update", "session": []}', "invalid_session"),
+        ('{"type": "session.update", "session": {"include": 7}}', "invalid_session"),
+        ('{"type": ["session.update"]}', "unknown_event"),
+        ('{"type": "\\ud800"}', "invalid_json"),
+        ('{"type": "session.update", "session": {"\\udfff": 1}}', "invalid_json"),
     ],
 )
 def test_a_bad_event_is_told_and_the_session_goes_on(
@@ -294,6 +328,13 @@ def test_a_bad_event_is_told_and_the_session_goes_on(
         ({"turn_detection": {"type": "server_vad"}}, "no_turn_detection"),
         ({"transcription": {"model": "whisper-9"}}, "model_not_found"),
         ({"transcription": {"language": 7}}, "invalid_session"),
+        ({"transcription": {"language": "fr"}}, "invalid_language"),
+        ({"transcription": {"model": {"name": "ticker"}}}, "invalid_session"),
+        ({"format": {"rate": [16_000]}}, "invalid_format"),
+        ({"format": {"rate": 24_000.0}}, "invalid_format"),
+        ({"format": {"type": {}}}, "invalid_format"),
+        ({"format": 16_000}, "invalid_session"),
+        ([7], "invalid_session"),
     ],
 )
 def test_a_format_that_is_not_taken_is_refused(service: Any, given: Any, code: str) -> None:
@@ -561,6 +602,8 @@ def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
         ("port=70000", "must be 1 to 65535"),
         ("idle_s=-1", "0.01 or more"),
         ("keep_audio=perhaps", "keep_audio"),
+        ("origins=mine.org", "addresses of pages"),
+        ("origins=https://*.org", "addresses of pages"),
     ):
         with pytest.raises(UserError, match=rule):
             Settings.of(CommandLine([given]))

@@ -34,9 +34,13 @@ class Loud(Ticker):
         return tuple(type(w)(" loud", w.start, w.end) for w in spoken)
 
 
+METHODS = {"loud": Loud(), "late": Loud(3)}
+MODEL = {"model": {"name": "tiny.en"}}
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with served(tmp_path_factory.mktemp("page"), {"loud": Loud(), "late": Loud(3)}) as made:
+    with served(tmp_path_factory.mktemp("page"), METHODS, MODEL) as made:
         yield made
 
 
@@ -68,20 +72,44 @@ def test_what_is_spoken_is_shown_by_both_methods_and_the_log_can_be_fetched(
     assert page.run("document.querySelectorAll('#lag polyline[points]').length") == 2
     page.run("document.getElementById('stop').focus()")
     page.press("Space")
-    page.wait("document.querySelectorAll('#logs button').length === 2")
+    page.wait("document.querySelectorAll('#logs button').length === 6")
     shown = {name: page.run(TEXT % name).split() for name in ("loud", "late")}
     assert shown["loud"] == shown["late"] and set(shown["loud"]) == {"loud"}
     assert "behind · step" in page.run("document.querySelector('output').innerText")
     assert page.run("document.querySelector('.guess').innerText") == ""
     page.run("""HTMLAnchorElement.prototype.click = async function () {
       window.saved = await (await fetch(this.href)).text(); }""")
-    page.run("document.querySelector('#logs button').click()")
+    page.run("document.querySelector('#logs [data-file=\"events.jsonl\"]').click()")
     saved = page.wait("window.saved")
     (log,) = service.root.glob("sess_*/method=loud/events.jsonl")
     assert saved == log.read_text()
     (said,) = read_log(log).utterances
     words = "".join(word for step in said.steps for word in step.committed)
     assert words.split() == shown["loud"]
+    for file, told in (("text.txt", "loud loud"), ("subtitles.srt", "00:00:0")):
+        page.run("window.saved = ''")
+        page.run(f"document.querySelector('#logs [data-file=\"{file}\"]').click()")
+        assert told in page.wait("window.saved")
+    page.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    page.run("document.querySelector('[data-method=loud] button').click()")
+    assert page.wait("window.copied").split() == shown["loud"]
+
+
+def test_a_pause_is_heard_by_nobody_and_what_was_kept_is_told(page: Tab, service: Any) -> None:
+    page.run("document.getElementById('microphone').click()")
+    page.wait("document.getElementById('level').value > -20")  # a tone of half the scale: -9 dB
+    page.run("document.getElementById('pause').click()")
+    page.wait("document.getElementById('status').innerText.startsWith('Paused')")
+    assert page.run("document.getElementById('level').value") == -60
+    page.run("document.getElementById('pause').click()")
+    page.wait("document.getElementById('status').innerText === 'Listening.'")
+    page.wait(f"{TEXT % 'loud'}.includes('loud')")
+    page.run("document.getElementById('pause').click()")
+    page.run("document.getElementById('stop').click()")  # while it rests
+    page.wait("document.querySelectorAll('#logs button').length === 6")
+    told = page.run("document.getElementById('status').innerText")
+    assert told == "Done. The server has kept the text and the times, not the sound."
+    assert "tiny.en · English" in page.run("document.querySelector('.panel .head').innerText")
 
 
 def test_a_dropped_file_is_played_and_one_that_is_no_audio_is_named(
@@ -96,7 +124,7 @@ def test_a_dropped_file_is_played_and_one_that_is_no_audio_is_named(
       document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: moved, bubbles: true }));
     })"""
     page.run(f"{drop}('talk.wav', '{data}')")
-    page.wait("document.querySelectorAll('#logs button').length === 2")
+    page.wait("document.querySelectorAll('#logs button').length === 6")
     assert page.run(TEXT % "loud").split() == ["loud"] * 3
     page.run(f"{drop}('notes.txt', 'AAAA')")
     page.wait("document.getElementById('status').className === 'bad'")

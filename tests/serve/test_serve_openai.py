@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import soundfile
 from fakes import BatchedTicker, noise
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 from served import pcm, served
 
 
@@ -57,4 +57,14 @@ def test_the_official_client_transcribes_live_and_recorded_speech(tmp_path: Path
         events = list(client.audio.transcriptions.create(model="whisperrt", file=sent, stream=True))
         assert [event.type for event in events][-1] == "transcript.text.done"
         assert events[-1].text == whole.text
+        verbose = client.audio.transcriptions.create(
+            model="whisper-1",
+            file=sent,
+            response_format="verbose_json",
+            timestamp_granularities=["word"],
+        )
+        assert (verbose.text, verbose.duration) == (whole.text, 1.5)
+        assert [word.end for word in verbose.words or []] == [0.25 * i for i in range(1, 7)]
+        with pytest.raises(BadRequestError, match="prompt: is not honoured here"):
+            client.audio.transcriptions.create(model="whisper-1", file=sent, prompt="Hello.")
         client.close()
