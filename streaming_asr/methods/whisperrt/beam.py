@@ -137,7 +137,8 @@ def _without_loops(
     of them, ended before its copy."""
     if settings.guard is no_guard:
         return branches
-    kept, ended = [], []
+    kept: list[_Branch] = []
+    ended: list[_Branch] = []
     for branch in branches:
         grown = _grown(branch, settings.eot, born)
         n_dropped = 0
