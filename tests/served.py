@@ -38,15 +38,16 @@ def served(
     folder: Path,
     methods: dict[str, Any] | None = None,
     config: dict[str, Any] | None = None,
+    cells: list[Cell] | None = None,
     **settings: Any,
 ) -> Iterator[Any]:
-    """The service of a running server; `service.address` is http://..."""
+    """The service of a running server; `service.address` is http://... cells: of real methods."""
     header = HEADER | {"config": HEADER["config"] | (config or {})}
     methods = methods or {"ticker": BatchedTicker(), "slow": Ticker(lag=3)}
     wanted = Settings(**settings)
     listening = bound(replace(wanted, port=0))
     wanted = replace(wanted, port=listening.getsockname()[1])
-    cells = [
+    cells = cells or [
         Cell(folder / "logs" / f"method={n}", Engine(n, m, 4800, 9600), header, n)
         for n, m in methods.items()
     ]

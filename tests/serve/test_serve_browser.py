@@ -14,7 +14,14 @@ from devtools import CHROMIUM, Tab, microphone, tab
 from fakes import BatchedTicker, Ticker
 from served import served, until
 
+from streaming_asr.config.command_line import CommandLine
+from streaming_asr.corpora.manifest import read_manifest
+from streaming_asr.corpora.noise import KINDS
 from streaming_asr.events.log import read_log
+from streaming_asr.files import HERE
+from streaming_asr.live.cells import cells_of
+from streaming_asr.models.find import find_here
+from streaming_asr.run.obtain import planned
 
 pytestmark = [
     pytest.mark.slow,
@@ -152,3 +159,50 @@ def test_a_server_that_is_full_says_so(page: Tab, tmp_path: Path) -> None:
         page.run("document.getElementById('microphone').click()")
         page.wait("document.getElementById('status').innerText.includes('sessions are taken')")
         service.sessions.clear()
+
+
+REAL = pytest.mark.skipif(
+    find_here("openai/whisper-tiny.en") is None,
+    reason="tiny.en is not here: python -m streaming_asr get tiny.en",
+)
+
+
+def microphone_file(path: Path) -> float:
+    """Write a sentence, 10 s of digital silence and 10 s of room tone; return where speech ends."""
+    clip = read_manifest(HERE / "data" / "voices" / "voices.jsonl")[0]
+    speech = clip.load()
+    tone = KINDS["pink"](160_000, np.random.default_rng(0))
+    tone *= 1e-3 / np.sqrt(np.mean(tone**2))  # -60 dB of full scale
+    soundfile.write(path, np.concatenate([speech, np.zeros(160_000), tone]), 16_000)
+    return len(speech) / 16_000
+
+
+@pytest.mark.parametrize("model", ["mini", pytest.param("tiny.en", marks=REAL)])
+def test_silence_and_room_tone_after_speech_add_no_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """The page hears a sentence from its microphone, then nobody for 20 s, as serve sets it."""
+    ends_s = microphone_file(tmp_path / "mic.wav")
+    line = CommandLine([f"model={model}", "method=whisperrt", "gate=speech", "tracker=none"])
+    line.default(name="page")
+    monkeypatch.chdir(tmp_path)  # the logs come to lie there
+    with (
+        served(tmp_path, cells=cells_of(planned(line))) as service,
+        tab(tmp_path / "profile", microphone(tmp_path / "mic.wav")) as page,
+    ):
+        page.open(service.address)
+        page.wait("document.querySelectorAll('#methods input').length === 1")
+        page.run("document.getElementById('microphone').click()")
+        heard_s = "parseFloat([...document.querySelectorAll('#lag text')].at(-1)?.textContent)"
+        page.wait(f"{heard_s} > {ends_s + 20}")  # the axis ends with the audio heard
+        page.run("document.getElementById('stop').click()")
+        page.wait("document.querySelectorAll('#logs button').length === 3")
+        assert page.console == []
+    (path,) = tmp_path.rglob("events.jsonl")
+    (log,) = read_log(path).utterances
+    n_words, n_shown = 0, {False: 0, True: 0}  # by whether the speaker was long silent
+    for step in log.steps:
+        n_words += len(step.committed) - step.retracted
+        late = step.audio_s > ends_s + 1.5
+        n_shown[late] = max(n_shown[late], n_words + len(step.partial))
+    assert 0 < n_shown[True] <= n_shown[False], log.steps[-1]
