@@ -50,6 +50,9 @@ def rows(text: str, headings: set[str]) -> Rows:
         elif not header:
             header = cells
         elif line.startswith("| ") and headings <= set(header) and set(line) - set("|-: "):
+            if len(cells) != len(header):
+                wanted = f"{len(header)} cells, as {' | '.join(header)}"
+                raise UserError(f"line {number + 1} of a page: {len(cells)} cells; give {wanted}")
             yield number, dict(zip(header, cells, strict=True))
 
 

@@ -85,6 +85,11 @@ def test_an_interval_without_its_difference_is_refused() -> None:
         p_value(3.0, 0.0, 1.0)
 
 
+def test_a_row_with_a_cell_too_few_is_refused() -> None:
+    with pytest.raises(UserError, match="line 18 of a page: 4 cells; give 5 cells"):
+        differences(PAGE + "| 1 | a less f | 1.0 | [0, 2] |\n")
+
+
 def test_p_is_corrected_over_all_that_the_claims_rest_on() -> None:
     # three of four rows rest on a claim: the smallest p is taken three times, the next twice
     found = list(differences(PAGE).values())
