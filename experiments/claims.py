@@ -1,25 +1,30 @@
-"""Counts the papers' claims by verdict, from the tables of their pages.
+"""Counts the papers' claims by verdict, and corrects the differences that they rest on.
 
     python -m experiments.claims
 
-A page is experiments/<paper>/README.md, a claim a row of its table with the headings `claim` and
-`verdict`. A verdict begins with one of `VERDICTS`; what stands behind it limits it ("holds at
-1 s"). A verdict that begins otherwise counts as mixed. Rewrites the block `claims` of
-docs/methods.md and prints it.
+A page is experiments/<paper>/README.md. A claim is a row of its table with the headings `no.`,
+`claim` and `verdict`; a verdict begins with one of `VERDICTS`, and what stands behind it limits it
+("holds at 1 s"). A difference is a row of its table with the headings `of claim`, `by`, `95 %` and
+`p, Holm`. The rule of all pages stands in docs/statistics.md. Writes the last column of the
+differences, over all that a page's claims rest on, and the block `claims` of docs/statistics.md.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from experiments.tables import markdown, rewrite
+from experiments.tables import NONE, markdown, rewrite
+from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
+from streaming_asr.metrics.intervals import NORMAL, holm
 from streaming_asr.terminal import exit_status
 
 HERE = Path(__file__).parent
-DOCS = HERE.parent / "docs" / "methods.md"
+DOCS = HERE.parent / "docs" / "statistics.md"
 VERDICTS = ("holds", "reversed", "undecided", "not shown at this size", "not measured")
 LIMITED, MIXED = "{} with a limit", "mixed"
 COLUMNS = (
@@ -27,19 +32,34 @@ COLUMNS = (
     *VERDICTS[2:],
     MIXED,
 )
+CLAIM = {"no.", "claim", "verdict"}
+DIFFERENCE = {"of claim", "by", "95 %", "p, Holm"}
+FEW = "few"  # so few errors that fewer than six utterances may differ: no p
+LEVEL = 0.05
+
+Rows = Iterator[tuple[int, dict[str, str]]]
 
 
-def verdicts(page: Path) -> Iterator[str]:
-    """The verdict of each claim of a page, as it is written."""
+def rows(text: str, headings: set[str]) -> Rows:
+    """Yield the line's number and the cells by heading of each row under these headings."""
     header: list[str] = []
-    for line in page.read_text(encoding="utf-8").splitlines():
+    for number, line in enumerate(text.splitlines()):
         cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
         if not line.startswith("|"):
             header = []
         elif not header:
             header = cells
-        elif line.startswith("| ") and {"claim", "verdict"} <= set(header):
-            yield cells[header.index("verdict")]
+        elif line.startswith("| ") and headings <= set(header) and set(line) - set("|-: "):
+            if len(cells) != len(header):
+                wanted = f"{len(header)} cells, as {' | '.join(header)}"
+                raise UserError(f"line {number + 1} of a page: {len(cells)} cells; give {wanted}")
+            yield number, dict(zip(header, cells, strict=True))
+
+
+def verdicts(page: Path) -> Iterator[str]:
+    """The verdict of each claim of a page, as it is written."""
+    for _, row in rows(page.read_text(encoding="utf-8"), CLAIM):
+        yield row["verdict"]
 
 
 def column(verdict: str) -> str:
@@ -54,26 +74,80 @@ def column(verdict: str) -> str:
 def table(pages: Sequence[Path]) -> str:
     """A row for each page with claims, and their sum."""
     counts = {page: Counter(map(column, verdicts(page))) for page in pages}
-    rows = [
+    counted = [
         (f"[{page.parent.name}](../experiments/{page.parent.name}/README.md)", count)
         for page, count in counts.items()
         if count
     ]
-    rows.append(("all", sum(counts.values(), Counter())))
+    counted.append(("all", sum(counts.values(), Counter())))
     return markdown(
         ["paper", "claims", *COLUMNS],
         [
             [name, str(count.total()), *(str(count[each]) for each in COLUMNS)]
-            for name, count in rows
+            for name, count in counted
         ],
     )
+
+
+def p_value(difference: float, low: float, high: float) -> float:
+    """Return the two-sided p that the interval of 95 % speaks of: that of a normal distribution
+    whose 2.5 % lie beyond the interval's end nearer to 0."""
+    if not low <= difference <= high or low == high:
+        raise UserError(f"{difference} [{low}, {high}]: give an interval that holds the difference")
+    near = low if difference > 0 else high
+    if near == difference:  # the interval ends at the difference, as rounded
+        return 0.0
+    z = NORMAL.inv_cdf(0.975) * abs(difference) / abs(difference - near)
+    return 2 * NORMAL.cdf(-z)
+
+
+def differences(text: str) -> dict[int, tuple[str, float | None]]:
+    """Return, by the line's number, the claim of each difference that one rests on, and its p by
+    Holm over them all; None where few errors are told."""
+    found = [(at, row) for at, row in rows(text, DIFFERENCE) if row["of claim"] != NONE]
+    p_values = [None if row["p, Holm"] == FEW else p_value(*_numbers(row)) for _, row in found]
+    return {at: (row["of claim"], p) for (at, row), p in zip(found, holm(p_values), strict=True)}
+
+
+def _numbers(row: dict[str, str]) -> list[float]:
+    return [float(n) for n in re.findall(r"[+-]?\d+\.?\d*", f"{row['by']} {row['95 %']}")]
+
+
+def with_p(text: str) -> str:
+    """Return the page with the last column of its differences."""
+    lines = text.splitlines()
+    for at, (_, p) in differences(text).items():
+        shown = FEW if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+        lines[at] = f"{lines[at].strip().rstrip('|').rpartition(' | ')[0]} | {shown} |"
+    return "\n".join(lines) + "\n"
+
+
+def unsupported(text: str) -> list[str]:
+    """Return the numbers of the claims that a page says to hold or to be reversed though none of
+    their differences is decided; of a verdict without a limit each has to be."""
+    decided: dict[str, list[bool]] = {}
+    for claim, p in differences(text).values():
+        decided.setdefault(claim, []).append(p is not None and p < LEVEL)
+    asked = {"holds": all, "reversed": all}
+    asked |= {LIMITED.format(name): any for name in ("holds", "reversed")}
+    return [
+        row["no."]
+        for _, row in rows(text, CLAIM)
+        if (enough := asked.get(column(row["verdict"])))
+        and not enough(decided.get(row["no."], [True]))
+    ]
 
 
 def main() -> int:
     """The command line; returns the exit status."""
 
     def job() -> None:
-        counted = table(sorted(HERE.glob("*/README.md")))
+        pages = sorted(HERE.glob("*/README.md"))
+        for page in pages:
+            text = page.read_text(encoding="utf-8")
+            if with_p(text) != text:
+                write_text(page, with_p(text))
+        counted = table(pages)
         rewrite(DOCS, {"claims": counted})
         print(counted)
 

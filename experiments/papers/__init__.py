@@ -23,13 +23,15 @@ Selector = Mapping[str, Any]  # override key -> value, or a list of accepted one
 class Row:
     """One row of a printed table.
 
-    labels, values: as printed. select: what a cell's configuration must hold. missing: the label
-    that this project has nothing for, if any. slip: what is known to be wrong with the row.
+    labels, values: as printed. select: what a cell's configuration must hold. named: what of it the
+    row's own labels ask for. missing: the label that this project has nothing for, if any. slip:
+    what is known to be wrong with the row.
     """
 
     labels: Mapping[str, str]
     values: Mapping[str, str]
     select: Selector
+    named: Selector
     missing: str | None = None
     slip: str | None = None
 
@@ -44,7 +46,7 @@ class Row:
             if "[" in value:  # a class of names: `auto` finds the one of this chunk
                 continue
             parts.append(f"{key}={value.strip('*')}")
-            if key == "data":
+            if key == "data" and "data.path" not in self.select:
                 parts.append("data.path=DIR")
         return "python -m streaming_asr.run " + " ".join(parts)
 
@@ -126,7 +128,7 @@ def _table(raw: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
         if len(cells) != len(labels) + len(values):
             raise ValueError(f"table {raw['table']}, row {cells}: {len(labels + values)} expected")
         of_labels = dict(zip(labels, cells, strict=False))
-        select, missing = _select(of_labels, raw, paper["select"])
+        select, named, missing = _select(of_labels, raw, paper["select"])
         slips = [
             slip["text"] for slip in raw.get("slips", ()) if slip["at"].items() <= of_labels.items()
         ]
@@ -135,6 +137,7 @@ def _table(raw: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
                 labels=of_labels,
                 values=dict(zip(values, cells[len(labels) :], strict=True)),
                 select=select,
+                named=named,
                 missing=missing,
                 slip="; ".join(slips) or None,
             )
@@ -160,22 +163,29 @@ def _metric(raw: Mapping[str, str]) -> Metric:
 
 def _select(
     labels: Mapping[str, str], table: Mapping[str, Any], known: Mapping[str, Any]
-) -> tuple[dict[str, Any], str | None]:
-    """Return what a cell must hold for these labels, and the first label that no cell can have."""
-    found: dict[str, Any] = dict(table.get("select", {}))
+) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+    """Return what a cell must hold for these labels, what of it the labels ask for, and the first
+    label that no cell can have. `{chunk}` in a value is the row's chunk."""
+    named: dict[str, Any] = {}
     missing = None
     for label, value in labels.items():
         meaning = known.get(label, NONE)
         if value == NONE:
             continue
         if isinstance(meaning, str) and meaning != NONE:  # the label's value is the setting's
-            found[meaning] = value.replace(" ", "")
+            named[meaning] = value.replace(" ", "")
         elif isinstance(meaning, Mapping) and isinstance(meaning.get(value), Mapping):
-            found |= meaning[value]
+            named |= meaning[value]
         else:
             missing = missing or f"{label} {value}"
-    found |= table.get("select_method", {}).get(labels.get("method"), {})
-    return {key: found[key] for key in sorted(found, key=_order)}, missing
+    chunk = labels.get("chunk", NONE)
+    named = {
+        key: value.replace("{chunk}", chunk) if isinstance(value, str) else value
+        for key, value in named.items()
+    }
+    of_method = table.get("select_method", {}).get(labels.get("method"), {})
+    found = {**table.get("select", {}), **named, **of_method}
+    return {key: found[key] for key in sorted(found, key=_order)}, named, missing
 
 
 def _order(key: str) -> tuple[int, str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
 
 # What --form leaves out of a match: what mini has others of. data.split stays: both have clean
-# and other.
+# and other; so do weights that a row's own label asks for (an aligner's, a compressor's).
 WORLD = frozenset(
     {"model", "data", "data.form", "data.language", "data.year", "first_chunk", "method.weights"}
 )
@@ -58,7 +58,8 @@ def compare(table: Table, cells: Sequence[Result], *, form: bool = False) -> Ite
     then there is no difference to state.
     """
     for row in table.rows:
-        select = {k: v for k, v in row.select.items() if not (form and k in WORLD)}
+        own = {"method.weights"} & set(row.named)
+        select = {k: v for k, v in row.select.items() if not (form and k in WORLD - own)}
         # without a method every cell would agree
         agreeing = [
             cell

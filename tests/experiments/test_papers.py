@@ -233,6 +233,34 @@ def test_what_cannot_be_compared_says_why(tmp_path: Path) -> None:
     assert "not run: run does not measure max duration" in gflops
 
 
+def test_a_streaming_cell_is_no_full_context(tmp_path: Path) -> None:
+    of = {"_target_": "streaming_asr.methods.chunkformer.ChunkFormer"}
+    whole = {"mode": "longform", "chunk_frames": 22500, "left_frames": 0, "right_frames": 0}
+    cell(tmp_path, "stream", method=of | {"mode": "stream", "right_frames": 4})
+    cell(tmp_path, "whole", method=of | whole)
+    found = [line for line in lines(tmp_path, "chunkformer", "II") if line.cell]
+    assert [(line.cell.name, line.row.labels["context"]) for line in found] == [("whole", "full")]
+
+
+def test_in_form_the_compressor_and_the_share_of_noise_choose_the_row(tmp_path: Path) -> None:
+    cell(
+        tmp_path,
+        method={"_target_": "streaming_asr.methods.star.Star", "rate": 18,
+                "weights": "outputs/train/tiny.en/star/cif18_0"},
+        data={"path": "outputs/star_noise_data/30.jsonl"},
+    )  # fmt: skip
+    found = [line for line in lines(tmp_path, "star", "1", form=True) if line.cell]
+    assert [line.row.labels for line in found] == [{"model": "S2T + CIF", "noise": "30%"}]
+
+
+def test_a_padding_is_compared_on_whole_windows_alone(tmp_path: Path) -> None:
+    of = {"_target_": "streaming_asr.methods.hush_word.HushWord", "weights": "none"}
+    cell(tmp_path, "whole", chunk="25s", method=of | {"padding": "zeros", "padding_s": 5})
+    cell(tmp_path, "stream", chunk="1s", method=of | {"padding": "zeros", "padding_s": 5})
+    found = [line for line in lines(tmp_path, "whisperflow", "1", form=True) if line.cell]
+    assert {(line.cell.name, line.row.labels["padding"]) for line in found} == {("whole", "5 s")}
+
+
 def test_values_are_matched_by_pattern_by_list_and_literally(tmp_path: Path) -> None:
     (only,) = read_results(cell(tmp_path))
     assert agrees(only, {"method.weights": "*300ms*", "data": ["tedlium", "librispeech"]})
@@ -277,6 +305,13 @@ def test_every_row_that_can_run_has_its_command(capsys) -> None:
         "data.split=test-clean chunk=100ms first_chunk=600ms method.beam=3 "
         "method.weights=any_chunk\n"
     ) in capsys.readouterr().out
+
+
+def test_an_aligners_weights_are_named_with_their_chunk(capsys) -> None:
+    assert main(["whisperrt", "--table", "II", "--commands"]) == 0
+    assert "chunk=300ms first_chunk=600ms method.beam=3 method.weights=300ms-mfa\n" in (
+        capsys.readouterr().out
+    )
 
 
 def test_the_commands_name_what_there_is() -> None:
