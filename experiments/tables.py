@@ -1,6 +1,6 @@
 """What the tables of all experiments share: finished cells, how they are found, how they are shown.
 
-A page is the README.md beside a `tables` module. A block is what stands in a page between
+A page is the Markdown file beside a `tables` module. A block is what stands in a page between
 `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 """
 

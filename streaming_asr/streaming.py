@@ -56,10 +56,13 @@ def stream(
     audio has: at once for an array, at the piece for an iterable.
     """
     if isinstance(sample_rate, bool) or not isinstance(sample_rate, int | np.integer):
-        raise UserError(f"sample_rate={sample_rate!r}: a whole number of Hz, as the file states it")
+        raise UserError(
+            f"sample_rate={sample_rate!r}: must be a whole number of Hz, as the file states it"
+        )
     if not RATES_HZ[0] <= sample_rate <= RATES_HZ[1]:
         raise UserError(
-            f"sample_rate={sample_rate}: rates from {RATES_HZ[0]} to {RATES_HZ[1]} Hz are read"
+            f"sample_rate={sample_rate}: must be from {RATES_HZ[0]} to {RATES_HZ[1]} Hz; give the "
+            "rate that the file states"
         )
     first_ms = first_chunk_ms(chunk, first_chunk)
     steps = [ms * SAMPLE_RATE // 1000 for ms in (parse_duration(chunk), first_ms)]

@@ -4,10 +4,10 @@
 
 Reads <output>/{real,real_u2,star,chunkformer_stream}/*/metrics.json (prompts), real_voices,
 real_speechocean762, real_variants, real_detector, real_base and real_all, and rewrites the blocks
-of these names in this folder's README.md; with --readme also, with fewer rows, the block `real` of
-that file. What is missing stays as the page has it, or reads "not run". Differences from offline
-are paired, over all rows at 300 ms (ChunkFormer's 320) and 1 s (960 ms) of a corpus together
-(`score compare`).
+of these names in this folder's results.md; with --readme also the block `real` of that file, a row
+for each method at 1 s, intervals in columns of their own. What is missing stays as the page has
+it, or reads "not run". Differences from offline are paired, over all rows at 300 ms (ChunkFormer's
+320) and 1 s (960 ms) of a corpus together (`score compare`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streaming_asr.score.compare import compare, read_runs
 from streaming_asr.score.compare import table as differences
 from streaming_asr.score.results import Result
 
-PAGE = Path(__file__).with_name("README.md")
+PAGE = Path(__file__).with_name("results.md")
 SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "offline, beam 5": [{"method": "offline", "beam": 5}],
     "offline, greedy": [{"method": "offline", "beam": 0}],
@@ -84,13 +84,16 @@ VARIANTS = (
 )
 DETECTORS = tuple((system, chunk) for chunk in (300, 1000) for system in (NEVER, DETECTOR, ALWAYS))
 SHORT = (
-    (OFFLINE, None),
-    (GREEDY, None),
-    (WHISPERRT, 300),
-    (BEAM, 300),
-    *((system, 1000) for system in (*METHODS, ZEROS) if system not in (FIRST, U2, STAR)),
+    *((system, 1000) for system in (WHISPERRT, BEAM, NEVER, UFAL, HUSH, U2, STAR)),
+    (CHUNKFORMER, 960),
 )
-N_SHORT = 9
+SHORT_COLUMNS = {
+    "word errors %": ("wer", 1, "95 % interval"),
+    "final after s": ("word_latency_committed_p50_ca_s", 2, "95 % interval, s"),
+    "one in ten after s": ("word_latency_committed_p90_ca_s", 2, None),
+    "CPU s per s": ("rtf_cpu", 2, None),
+}
+"""By heading: the metric, its digits, and the heading of its interval's column."""
 COLUMNS = {
     "WER %": ("wer", 1),
     "ARWER grid %": ("arwer_grid_ca", 1),
@@ -173,15 +176,18 @@ def _under_caption(
     return caption(cells) + (f"\n\n{markdown(header, rows, 2)}" if cells else "")
 
 
+def prompts(output: Path) -> list[Result]:
+    """The finished cells on the prompts of the protocol."""
+    return read(*(output / name for name in ("real", "real_u2", "star", "chunkformer_stream")))
+
+
 def blocks(output: Path) -> dict[str, str]:
     """The tables of the page, by the names of their places."""
-    names = ("real", "real_voices", "real_speechocean762")
-    main_rows = {name: table(read(output / name), ROWS) for name in names[1:]}
-    there = (output / name for name in (names[0], "real_u2", "star", "chunkformer_stream"))
-    main_rows[names[0]] = table(read(*there), ROWS)
+    corpora = ("real_voices", "real_speechocean762")
     variants = read(output / "real_variants", output / "real")
     return {
-        **main_rows,
+        "real": table(prompts(output), ROWS),
+        **{name: table(read(output / name), ROWS) for name in corpora},
         "real_variants": table(variants, VARIANTS),
         "real_detector": table(read(output / "real_detector"), DETECTORS, compared=False),
         "real_base": base(output),
@@ -215,10 +221,25 @@ def _by_data(
 
 
 def short(output: Path) -> str:
-    """The table for another page: the first rows of `SHORT` that were run."""
-    cells = read(output / "real")
-    rows = [row for row in SHORT if cell(cells, *row) is not None]
-    return table(cells, rows[:N_SHORT], compared=False)
+    """The table for another page: the baseline and each method once, at 1 s."""
+    cells = prompts(output)
+    baseline = GREEDY if cell(cells, OFFLINE, None) is None else OFFLINE
+    rows = {system: cell(cells, system, chunk) for system, chunk in ((baseline, None), *SHORT)}
+    header = [name for each, (_, _, own) in SHORT_COLUMNS.items() for name in (each, own) if name]
+    shown = [[system, *_in_columns(found)] for system, found in rows.items()]
+    used = [found for found in rows.values() if found is not None]
+    return caption(used) + (f"\n\n{markdown(['method', *header], shown)}" if used else "")
+
+
+def _in_columns(found: Result | None) -> list[str]:
+    """A cell's figures, each interval behind its figure."""
+    shown = []
+    for metric, digits, has_interval in SHORT_COLUMNS.values():
+        figure, _, bounds = with_interval(found, metric, digits).partition(" [")
+        missing = NOT_RUN if found is None else NONE
+        own = bounds.removesuffix("]").replace(", ", "–") or missing
+        shown += [figure, own] if has_interval else [figure]
+    return shown
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -89,9 +89,9 @@ def _opened(path: str | Path) -> Iterator[Any]:
                 or rate // gcd(rate, SAMPLE_RATE) > MAX_PHASES
             ):
                 raise UserError(
-                    f"{path}: its header states {rate} Hz, rates from {RATES_HZ[0]} to "
-                    f"{RATES_HZ[1]} Hz are read, above {MAX_PHASES} Hz such as have a large factor "
-                    "in common with 16000; export the audio again, at 48000 Hz say."
+                    f"{path}: its header states {rate} Hz, which must be from {RATES_HZ[0]} to "
+                    f"{RATES_HZ[1]} and, above {MAX_PHASES}, share a large factor with 16000; "
+                    "export the audio again, for instance at 48000 Hz."
                 )
             _check_one(path, file.format)
             if file.format == "MP3" and _length_is_a_guess(path, file.frames / file.samplerate):

@@ -76,7 +76,10 @@ def simulate(
         grouped = list(groups(todo, together, lambda each: round(each.duration_s * SAMPLE_RATE)))
     if together is not None:
         if feed == "realtime_queue":
-            raise UserError("feed=realtime_queue: the method transcribes long recordings, unfed")
+            raise UserError(
+                "feed=realtime_queue: this method hears whole recordings and takes no chunks; "
+                "leave feed out"
+            )
         batch, chunk_samples, first_chunk_samples = max(map(len, grouped)), together, together
     book = Logbook(writer, feed, method.lookahead_samples, on_utterance, on_heard, at_most=together)
     schedule = Schedule(chunk_samples, first_chunk_samples, method.lookahead_samples)

@@ -56,7 +56,7 @@ def with_lora(
     from peft import LoraConfig
 
     if init not in ("paper", "peft"):
-        raise UserError(f"init={init!r}: the scale of lora_A is that of paper or of peft")
+        raise UserError(f"init={init!r}: must be paper or peft, whose scale lora_A begins with")
     config = LoraConfig(
         r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=list(target_modules)
     )

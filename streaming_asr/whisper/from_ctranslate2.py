@@ -82,7 +82,10 @@ def convert(folder: Path, target: Path) -> None:
     sizes: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
         if not v.layers(side):
-            raise UserError(f"{folder / 'model.bin'}: no {side} layers; it is not a whole Whisper")
+            raise UserError(
+                f"{folder / 'model.bin'}: holds no {side} layers, so it is not a whole Whisper; "
+                "copy it again"
+            )
         sizes |= {
             f"{side}_layers": v.layers(side),
             f"{side}_attention_heads": int(v[f"{side}/num_heads"]),

@@ -26,7 +26,10 @@ def frames_of(duration_s: float, name: str) -> int:
     """Return the encoder frames in a duration. Raises UserError where it is no whole number."""
     frames = round(duration_s / FRAME_S)
     if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
-        raise UserError(f"{name}={duration_s}: a positive multiple of 0.02 s, one encoder frame")
+        raise UserError(
+            f"{name}={duration_s}: must be a positive multiple of 0.02 s, the length of one "
+            "encoder frame"
+        )
     return frames
 
 

@@ -83,7 +83,7 @@ OPUS = {"format": "OGG", "subtype": "OPUS"}
         ("a.ogg", {}, damage, r"is damaged: \d.\d\d of 6.00 s can be decoded"),
         ("a.opus", OPUS, damage, r"is damaged: \d.\d\d of 6.00 s can be decoded"),
         ("a.wav", {}, claim_rate, "states 2147483647 Hz"),
-        ("a.wav", {}, claim_odd_rate, "states 767999 Hz, .* a large factor in common"),
+        ("a.wav", {}, claim_odd_rate, "states 767999 Hz, .* share a large factor"),
         ("a.ogg", {}, chain, "holds several recordings one after another"),
         ("a.opus", OPUS, chain, "holds several recordings one after another"),
         ("a.flac", {}, chain, "holds several recordings one after another"),

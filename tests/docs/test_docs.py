@@ -24,7 +24,7 @@ from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora import Mini
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES += sorted((ROOT / "experiments").rglob("README.md"))
+PAGES += sorted((ROOT / "experiments").glob("*/*.md"))
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 START = re.compile(r"(?:\$ )?(?:OMP_NUM_THREADS=1 )?(python -m \S+|streaming-asr|make) ?(.*)")
 CONFIGURED = {  # by command: its configuration, and the module that has its schema
@@ -221,19 +221,22 @@ def test_the_cells_of_a_notebook_run(
     notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
     names: dict[str, object] = {}
     for cell in cells:
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), notebook.name, "exec"), names)
     told = {"hear_a_method": " painted a dull pig.", "compare_two": "wer: +", "read_a_log": "wer "}
     assert told[notebook.stem] in capsys.readouterr().out
+    kept = [output for cell in cells for output in cell.get("outputs", ())]
+    printed = "".join("".join(output.get("text", ())) for output in kept)
+    assert told[notebook.stem] in printed and not {"error", "stderr"} & {
+        output.get("name", output["output_type"]) for output in kept
+    }
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1500
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1100
 
 
 @pytest.mark.slow

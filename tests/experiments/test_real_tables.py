@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from places import ROOT
 from report_cells import write_cell
 from table_cells import empty_page, figures, row
 
 from experiments.real import tables
-from experiments.real.tables import N_SHORT, ROWS, SHORT, blocks, short
+from experiments.real.tables import ROWS, blocks, short
 from experiments.tables import read
 
 SAID = "cats eat fresh fish now"
@@ -73,17 +75,50 @@ def test_a_row_has_its_cell_and_its_paired_difference_from_offline(tmp_path: Pat
     assert text["real_speechocean762"].startswith("Not run yet.")
 
 
-def test_the_short_table_has_the_rows_that_were_run_and_eight_at_most(tmp_path: Path) -> None:
-    lines = short(results(tmp_path)).splitlines()[2:]
-    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == [
+def test_the_short_table_has_each_method_once_and_its_intervals_in_columns(tmp_path: Path) -> None:
+    root = results(tmp_path)
+    text = short(root)
+    assert [line.split(" | ")[0].strip("| ") for line in text.splitlines()[4:]] == [
         "offline, beam 5",
-        "offline, greedy",
         "WhisperRT, greedy",
         "WhisperRT, beam 3",
         "Simul-Whisper, no detector",
+        "UFAL",
+        "hush word",
+        "U2, rescored",
+        "STAR, wait-3",
+        "ChunkFormer, look-ahead 320 ms",
     ]
-    assert len(SHORT) > N_SHORT == 9 and "over offline" not in lines[0]
+    assert figures(text, "offline, beam 5")[0] == 0.0
+    assert "| WhisperRT, beam 3 | 6.7 | 0.0–33.3 | " in text
+    assert row(text, "UFAL")["95 % interval"] == row(text, "UFAL")["CPU s per s"] == "not run"
+    shutil.rmtree(root / "real" / "method=offline,chunk=1000ms,method.beam=5")
+    assert row(short(root), "offline, greedy")["word errors %"] == 16.7
     assert len(set(ROWS)) == len(ROWS) == 24
+
+
+def test_an_interval_stands_behind_its_figure() -> None:
+    document = {
+        "config": {"method": {"name": "ufal"}},
+        "metrics": {"wer": 3.84, "rtf_cpu": 1.13},
+        "intervals": {"metrics": {"wer": [2.11, 6.7]}},
+    }
+    shown = tables._in_columns(SimpleNamespace(document=document, metrics=document["metrics"]))
+    assert shown == ["3.8", "2.1–6.7", "–", "–", "–", "1.13"]
+
+
+def test_the_readme_has_the_figures_of_the_page() -> None:
+    page, readme = tables.PAGE.read_text(), (ROOT / "README.md").read_text()
+    block = readme.partition("<!-- real:begin -->")[2].partition("<!-- real:end -->")[0]
+    measured = page.partition("<!-- real:begin -->")[2].partition("<!-- real:end -->")[0]
+    lines = [line for line in block.splitlines() if line.startswith("| ")][2:]
+    assert len(lines) == 9
+    for line in lines:
+        system, errors, interval, final, *_ = (part.strip() for part in line.strip("|").split("|"))
+        chunk = {"offline": "whole", "ChunkFo": "960 ms"}.get(system[:7], "1000 ms")
+        start = f"| {system} | {chunk} | {errors} [{interval.replace('–', ', ')}] |"
+        (there,) = [each for each in measured.splitlines() if each.startswith(start)]
+        assert f" {final} [" in there
 
 
 def test_base_has_a_row_for_each_language_and_the_whole_sets_one_for_each_corpus(

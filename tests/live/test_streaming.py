@@ -95,10 +95,10 @@ def test_integers_are_scaled_by_their_type() -> None:
 @pytest.mark.parametrize(
     ("audio", "rate", "message"),
     [
-        (AUDIO, 0, "sample_rate=0: rates from 2000"),
+        (AUDIO, 0, "sample_rate=0: must be from 2000"),
         (AUDIO, 16.0, "a whole number of Hz"),
         (AUDIO, None, "a whole number of Hz"),
-        (AUDIO, 16, "sample_rate=16: rates from 2000"),
+        (AUDIO, 16, "sample_rate=16: must be from 2000"),
         (AUDIO * 9000, 16_000, "samples reach 4"),
         (np.full(99, np.nan), 16_000, "NaN"),
         (np.zeros((2, 4000)), 16_000, r"has the shape \(2, 4000\)"),

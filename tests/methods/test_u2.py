@@ -422,7 +422,7 @@ def test_int8_keeps_the_frames_near_and_the_words_of_the_beeps(beeper) -> None:
         ({"word_times": "none"}, "one of alignment, ctc"),
         ({"beam": 4, "rescore": 6}, "rescore=6: 0 or more, 4 at most"),
         ({"ctc_tokens": 90}, "cannot spell every text"),
-        ({"chunk_s": 0.01}, "chunk_s=0.01: a positive multiple of 0.02 s"),
+        ({"chunk_s": 0.01}, "chunk_s=0.01: must be a positive multiple of 0.02 s"),
         ({"max_delay_s": 3.9}, "do not fit into this model's context of 4 s"),
         ({"blank_threshold": 0.0}, "blank_threshold=0.0: more than 0, 1 at most"),
     ],
