@@ -114,5 +114,5 @@ def test_the_card_tells_corpora_seed_and_what_the_recipe_adds(tmp_path):
     hours = sum(item.n_samples for item in made.items) / 16_000 / 3600
     assert told == {
         "method": "of tests", "seed": 7, "augment": None, "n_dev": 1, "dev": "dev.jsonl",
-        "train_data": tmp_path.name, "train_hours": round(hours, 2),
+        "train_data": tmp_path.name, "train_hours": round(hours, 2), "languages": ["en"],
     }  # fmt: skip

@@ -89,14 +89,14 @@ def test_a_full_window_gives_its_complete_segments_and_the_next_begins_where_the
     ]
     heard = []
 
-    def decode(cache, prompt, n_frames, most, recorder, guide=None):
+    def decode(cache, prompt, n_frames, most, recorder, guide=None, n_heard=None):
         assert (guide is None) == (prompt[-1] == first - 1)
         tokens = texts[len(heard)]
         heard.append(guide)
         return Hypothesis(tuple(tokens), (-1.0,) * (len(tokens) + 1))
         yield
 
-    monkeypatch.setattr(type(method._decoder.search), "passes", lambda self, *a, **k: decode(*a))
+    monkeypatch.setattr(type(method._decoder.search), "passes", lambda self, *a: decode(*a))
     words = method.step(method.start(), noise(8.4, 1), last=True).committed
     assert len(heard) == 3 and None not in heard  # windows from 0, 3.0 and 5.4 s
     assert " ".join(word.text.strip() for word in words) == " ".join(4 * ["the quick fox"])
