@@ -30,6 +30,12 @@ def command_parser(
     return argparse.ArgumentParser(prog, None, description, epilog, formatter_class=raw)
 
 
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Give a command the option --json, which `files.give_json` serves."""
+    told = "print JSON in place of the table, or write it to FILE"
+    parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help=told)
+
+
 def console(width: int = 100) -> Console:
     """Return a console, at least `width` columns wide where the output is no terminal."""
     from rich.console import Console

@@ -20,7 +20,7 @@ from streaming_asr.metrics.table import CLOCKS
 from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
 from streaming_asr.score.front import ceiling, front
-from streaming_asr.score.results import Result, drawn_over, read_results
+from streaming_asr.score.results import Result, read_results
 from streaming_asr.score.table import HEADLINE
 from streaming_asr.terminal import shown
 from streaming_asr.text.subtitles import cues
@@ -75,7 +75,7 @@ def page_data(folder: Path | str) -> dict[str, Any]:
     results = read_results(folder)
     headline = [name for name, _, _ in HEADLINE]
     others = [name for name in METRICS if name not in headline]
-    headings = {name: heading.replace("-\n", "") for name, heading, _ in HEADLINE}
+    headings = {name: heading for name, heading, _ in HEADLINE}
     digits = {name: n for name, _, n in HEADLINE}
     columns = [
         {
@@ -160,24 +160,12 @@ def _licences(results: list[Result]) -> list[str]:
 def _row(result: Result, on_front: bool | None, digits: Mapping[str, int]) -> dict[str, Any]:
     document = {key: value for key, value in result.document.items() if key != "metrics"}
     return {
-        "name": result.name,
-        "method": result.method,
-        "variant": result.variant,
-        "label": result.label,
-        "chunk_s": result.chunk_s,
-        "chunk": result.chunk,
-        "split": result.split,
-        "model": result.model,
+        **result.row(),
         "labelled": result.is_labelled,
-        "error": result.error,
-        "notes": list(result.notes),
         "odd": result.is_odd,
         "front": on_front,  # null where it has no place among the others
-        "metrics": dict(result.metrics),
         # As the terminal shows them: a number that two programs round is not always one number.
         "texts": {name: shown(result.metrics.get(name), n) for name, n in digits.items()},
-        "intervals": result.intervals,
-        "drawn": drawn_over(result.document),
         "details": document,
     }
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streaming_asr.cells.folder import RESULT, SEGMENTS
-from streaming_asr.terminal import console
 
 if TYPE_CHECKING:
     from streaming_asr.utterance import Utterance
@@ -75,9 +74,9 @@ def report_page(folder: Path) -> Path:
 
 def show(folder: Path) -> None:
     """Print the table of the cells under `folder` and the place of the HTML page."""
-    from streaming_asr.report import table
+    from streaming_asr.score.table import print_table
 
-    console().print(table(folder))
+    print_table(folder)
     page = report_page(folder)
     print(f"results: {folder}\nreport:  {page}")
 

@@ -77,6 +77,24 @@ class Result:
         """Whether there is a reference to count errors against, or no result to tell."""
         return not self.metrics or "wer" not in self.metrics or self.metrics["wer"] is not None
 
+    def row(self) -> dict[str, Any]:
+        """Return what the page and --json say of the run, as JSON can hold it."""
+        return {
+            "name": self.name,
+            "method": self.method,
+            "variant": self.variant,
+            "label": self.label,
+            "chunk_s": self.chunk_s,
+            "chunk": self.chunk,
+            "split": self.split,
+            "model": self.model,
+            "error": self.error,
+            "notes": list(self.notes),
+            "metrics": dict(self.metrics),
+            "intervals": self.intervals,
+            "drawn": drawn_over(self.document),
+        }
+
     @property
     def chunk(self) -> str:
         """The chunk as it is shown; the offline pass waits for the whole recording."""
@@ -131,7 +149,7 @@ def read_results(folder: Path | str) -> list[Result]:
     for place in places:
         check_name(place)
     # A model that all runs share would say the same in every label.
-    overrides = [set(_overrides(path.name).items()) for path in places]
+    overrides = [set(folders.settings_of(path.name).items()) for path in places]
     common = frozenset(dict(set.intersection(*overrides))) & _SHARED
     results = [_read_result(path, root, common) for path in places]
     results.sort(
@@ -171,7 +189,7 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
     else:
         metrics, error = {}, failure or unfinished(folder) or "metrics.json is no file; score again"
     config = document.get("config") or saved_config(folder)
-    overrides = _overrides(folder.name)
+    overrides = folders.settings_of(folder.name)
     if n_failed := document.get("n_failed"):
         notes.append(f"{n_failed} of {document.get('n_utterances')} utterances failed")
     if (feed := config.get("feed")) in ("best_effort", "realtime"):
@@ -190,7 +208,7 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
         name=name,
         method=method,
         variant=" ".join(
-            f"{key.rsplit('.', 1)[-1]}={value}"
+            f"{key.rpartition('.')[2]}={value}"
             for key, value in overrides.items()
             if key not in _COLUMNS | _SETTING | common
         ),
@@ -288,12 +306,6 @@ def _machine(machine: Any) -> str:
         return str(machine)
     keys = [key for key in ("cpu", "gpu", "cores", "threads") if key in machine]
     return " ".join(str(machine[key]) for key in keys or sorted(machine))
-
-
-def _overrides(name: str) -> dict[str, str]:
-    """Return the keys of `chunk=300ms,method=whisperrt`; a comma inside a value stays in it."""
-    parts = re.split(r",(?=[+~\w./@]+=)", name)
-    return dict(part.lstrip("+~").split("=", 1) for part in parts if "=" in part)
 
 
 def _method(config: Mapping[str, Any]) -> str | None:
