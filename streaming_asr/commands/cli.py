@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from streaming_asr import __version__
 from streaming_asr.errors import did_you_mean
 from streaming_asr.terminal import exit_status
 
@@ -56,6 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv in ([], ["-h"], ["--help"], ["help"]):
         told = HELP + "\n".join(f"  {name:12} {use}" for name, (_, use) in COMMANDS.items())
         return exit_status(lambda: print(told))
+    if argv in (["--version"], ["-V"]):
+        print(f"streaming_asr {__version__}")
+        return 0
     command = "run"
     if argv[0] in COMMANDS:
         command = argv.pop(0)

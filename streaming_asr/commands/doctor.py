@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streaming_asr.errors import UserError
-from streaming_asr.terminal import command_parser
+from streaming_asr.files import give_json
+from streaming_asr.terminal import add_json, command_parser, wrapped
 
 NEEDED = ("torch", "transformers", "peft", "soundfile", "hydra-core", "jiwer", "whisper-normalizer")
 
@@ -43,12 +44,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print a line per check and return the exit status, 1 where something needed is broken."""
     parser = command_parser("python -m streaming_asr doctor", "What works on this machine.")
     parser.add_argument("--offline", action="store_true", help="try no connection")
-    checks = examine(offline=parser.parse_args(argv).offline)
+    add_json(parser)
+    arguments = parser.parse_args(argv)
+    checks = examine(offline=arguments.offline)
+    broken = [check.name for check in checks if check.state == "broken"]
+    if arguments.json is not None:
+        rows = [check._asdict() | {"state": check.state} for check in checks]
+        give_json({"checks": rows, "broken": broken}, arguments.json)
+        return 1 if broken else 0
     width = max(len(check.name) for check in checks)
     for check in checks:
         remedy = "" if check.works else f": {check.remedy}"
-        print(f"{check.state:6}  {check.name:{width}}  {check.seen}{remedy}")
-    broken = [check.name for check in checks if check.state == "broken"]
+        print(wrapped(f"{check.state:6}  {check.name:{width}}  {check.seen}{remedy}", width + 10))
     print(f"broken: {', '.join(broken)}" if broken else "everything needed works")
     return 1 if broken else 0
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streaming_asr.score.results import Result, read_results
-from streaming_asr.terminal import console, shown
+from streaming_asr.terminal import console, shown, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -106,10 +105,7 @@ def table(folder: Path | str, *, wide: bool = False) -> Group:
     if not all(result.is_labelled for result in results):
         remarks.append("no reference: without texts beside the audio no errors can be counted")
     # A path in a remark stays in one piece, to be copied.
-    told = [
-        textwrap.fill(f"[{at}] {text}", 80, break_long_words=False, break_on_hyphens=False)
-        for at, text in enumerate(remarks, start=1)
-    ]
+    told = [wrapped(f"[{at}] {text}") for at, text in enumerate(remarks, start=1)]
     return Group(grid, *(Text(text, no_wrap=True, overflow="ignore") for text in told))
 
 
