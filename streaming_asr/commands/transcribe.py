@@ -167,7 +167,7 @@ class _Job:
             told = transcript(self.method, samples, file, self.config, grow, journal)
             shown.end(told)
         took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
-        _say(f"{took}, {self.config.model.name}, chunk={self.config.chunk}")
+        _say(f"{file}: {took}, {self.config.model.name}, chunk={self.config.chunk}")
         for path in self._write(file, told):
             _say(f"wrote {path}")
         journal.remove()

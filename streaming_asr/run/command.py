@@ -72,6 +72,8 @@ def _main(line: CommandLine) -> int:
         for number, cell in enumerate(plan.cells, start=1):
             config = cell.missing if cell.config is None else cell.config
             number_or_none = number if is_sweep else None
+            if is_sweep:
+                print(f"[{number} of {len(plan.cells)}] {plan.names[number - 1]}", flush=True)
             status, _ = _attempt(config, cell.full, cell.full.hydra, cell.folder, number_or_none)
     else:
         by_hydra("run", job, _for_hydra(line, plan), "run")
@@ -129,6 +131,8 @@ def job(config: DictConfig) -> dict[str, Any] | None:
     node = HydraConfig.get()
     folder = Path(os.path.relpath(node.runtime.output_dir))
     number = node.job.num + 1 if node.mode == RunMode.MULTIRUN else None
+    if number is not None:
+        print(f"[{number}] {folders.name_of(folder)}", flush=True)
     settled: DictConfig | UserError
     try:
         settled = settle(config, node)
@@ -153,15 +157,13 @@ def _attempt(
     number: of the cell in a sweep, which goes on whatever happens to it.
     """
     machine.give_back_memory()
-    if number is not None:
-        print(f"[{number}] {folders.name_of(folder)}", flush=True)
     try:
         if not isinstance(config, DictConfig):
             raise config or UserError(f"{folder}: no configuration")
         launcher = str(node.runtime.choices["hydra/launcher"])
-        result = run_cell(config, folder, hydra_node=node, launcher=launcher, waits=number is None)
+        result = run_cell(config, folder, hydra_node=node, launcher=launcher, number=number)
     except folders.Busy:
-        print(f"{folder.name}: another process is writing it; passed over", flush=True)
+        print(f"[{number}] another process is writing it; passed over", flush=True)
         return 0, None
     except Exception as error:
         return cell_failed(error, composed, node, folder, number), None

@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from streaming_asr.cells.folder import piece_folder
+from streaming_asr.cells.folder import cell_of, name_of, piece_folder, short_names
 from streaming_asr.cells.pieces import check_fits
 from streaming_asr.config.build import build
 from streaming_asr.config.command_line import CommandLine
@@ -55,6 +55,16 @@ class Plan:
     sweep: Path | None
     launcher: str
     foreign_sweeper: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """What messages call the cells: what differs between them, and a piece's number."""
+        wholes = [cell_of(cell.folder).name for cell in self.cells]
+        short = short_names(wholes)
+        return [
+            name_of(cell.folder).replace(whole, short[whole], 1)
+            for cell, whole in zip(self.cells, wholes, strict=True)
+        ]
 
 
 def plan(line: CommandLine) -> Plan:

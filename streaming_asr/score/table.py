@@ -127,4 +127,4 @@ def _models(results: Sequence[Result]) -> set[str]:
     """Return the model where all rows are of one and none names it."""
     models = {result.model for result in results} - {""}
     named = any(word.startswith("model=") for result in results for word in _words(result))
-    return models if len(models) == 1 and not named else set()
+    return {f"model={name}" for name in models} if len(models) == 1 and not named else set()
