@@ -117,7 +117,9 @@ def cell_name(
     for override in overrides:
         key = key_of(override)
         if key.split(".")[0] not in unnamed or key.startswith("method."):
-            rest[key] = value_of(override)
+            value = value_of(override)
+            # What a recording's file is called is no setting.
+            rest[key] = re.sub("[,=]", "_", value) if key.endswith(".path") else value
     text = ",".join(f"{k}={v}" for k, v in [*parts.items(), *sorted(rest.items())])
     text = re.sub(r"[^\w=,.+\-]", "_", text.replace("'", "").replace('"', ""))
     if len(text.encode()) > 200:

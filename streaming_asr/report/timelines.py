@@ -38,9 +38,11 @@ def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
             for at in (0, 1)
         )
         worst = sorted(common, key=lambda utt: (-wer[utt], utt))[:2]
-        remarkable = {utt: "worst WER over all methods" for utt in worst if wer[utt]}
+        remarkable = {
+            utt: "worst WER over all methods" for utt in worst if wer[utt] and len(common) > 1
+        }
         for utt in sorted(common, key=lambda utt: (-late_s[utt], utt))[:1]:
-            if late_s[utt]:
+            if late_s[utt] and len(common) > 1:
                 remarkable.setdefault(utt, "slowest over all methods")
         for folder in folders:
             some = list(rows[folder])[: MAX_TIMELINES // len(rows)]
@@ -51,7 +53,10 @@ def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
 def _scores(result: Result) -> dict[str, tuple[float, float]]:
     """Return (WER, p90 of its commit latency in s, 0 where unknown) of each utterance."""
     return {
-        row.utt: (row.wer or 0.0, row.latency.get("committed_p90_ca_s") or 0.0)
+        row.utt: (
+            (row.wer or 0.0) * result.is_labelled,
+            row.latency.get("committed_p90_ca_s") or 0.0,
+        )
         for row in lines_of(result.folder)
         if row.audio_s <= MAX_DURATION_S
     }

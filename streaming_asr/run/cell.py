@@ -176,7 +176,7 @@ def _simulate(
     if (weights := _weights(config)) is not None:
         header["weights"] = weights
         if weights["found"] != "model.path":
-            print(f"{called}: weights of {config.model.path} from {weights['found']}")
+            print(wrapped(f"{called}: weights of {config.model.path} from {weights['found']}"))
     with EventWriter(path, header) as writer, Progress(called, utterances) as progress:
 
         def closed_now(utterance: Utterance, error: str | None) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,17 @@ from streaming_asr.run.progress import show, show_segments
 from streaming_asr.terminal import exit_status, stopped
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, present: Callable[[Path], None] = show) -> int:
     """Run the command line and return its exit status: 0; 1 where a cell or a recording failed; 2
-    for bad input; 128 and the number of the signal that stopped it, which is 130 for Ctrl-C."""
-    return exit_status(lambda: _main(CommandLine(sys.argv[1:] if argv is None else argv)))
+    for bad input; 128 and the number of the signal that stopped it, which is 130 for Ctrl-C.
+
+    present: shows the results of the folder.
+    """
+    given = sys.argv[1:] if argv is None else argv
+    return exit_status(lambda: _main(CommandLine(given), present))
 
 
-def _main(line: CommandLine) -> int:
+def _main(line: CommandLine, present: Callable[[Path], None]) -> int:
     machine.let_waiting_threads_sleep()
     if line.asks:
         # Completion is installed for the command that a shell sees.
@@ -82,10 +86,10 @@ def _main(line: CommandLine) -> int:
     status = _join(plan)
     place = plan.sweep or folders.cell_of(plan.cells[0].folder)
     if not is_sweep:
-        show(place)
+        present(place)
         show_segments(place)
     elif any(place.rglob(folders.RESULT)):
-        show(place)
+        present(place)
     return max(status, failures_told(plan))
 
 

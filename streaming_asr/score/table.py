@@ -56,7 +56,7 @@ def table(folder: Path | str, *, wide: bool = False) -> Group:
     from rich.text import Text
 
     results = read_results(folder)
-    shared = _shared(results)
+    shared = shared_settings(results)
     splits = {result.split for result in results}
     # What no run has is no column: recordings without texts have no errors to count.
     columns = [
@@ -72,14 +72,16 @@ def table(folder: Path | str, *, wide: bool = False) -> Group:
         if notes:
             remarks.append("; ".join(notes))
         mark = [f"[{len(remarks)}]"] if notes else []
-        name = " ".join([result.method, *(w for w in _words(result) if w not in shared), *mark])
+        name = " ".join(
+            [result.method, *(w for w in settings_of(result) if w not in shared), *mark]
+        )
         split = [result.split] if len(splits) > 1 else []
         numbers = [
             "failed" if result.error and at == 0 else shown(result.metrics.get(metric), digits)
             for at, (metric, _, digits) in enumerate(columns)
         ]
         rows.append([name, *split, result.chunk, *numbers])
-    title = [*(splits if len(splits) == 1 else ()), *_models(results), *sorted(shared)]
+    title = [*(splits if len(splits) == 1 else ()), *model_of_all(results), *sorted(shared)]
     grid = Table(
         title=Text(" · ".join(filter(None, title))),
         title_justify="left",
@@ -114,17 +116,18 @@ def print_table(folder: Path | str, *, wide: bool = False) -> None:
     console(120 if wide else 100).print(table(folder, wide=wide), crop=False)
 
 
-def _words(result: Result) -> list[str]:
+def settings_of(result: Result) -> list[str]:
+    """Return the settings that a row names beside method, chunk and data."""
     return result.variant.split()
 
 
-def _shared(results: Sequence[Result]) -> set[str]:
+def shared_settings(results: Sequence[Result]) -> set[str]:
     """Return the settings that all of several rows share, which no row need repeat."""
-    return set.intersection(*(set(_words(r)) for r in results)) if len(results) > 1 else set()
+    return set.intersection(*(set(settings_of(r)) for r in results)) if len(results) > 1 else set()
 
 
-def _models(results: Sequence[Result]) -> set[str]:
+def model_of_all(results: Sequence[Result]) -> set[str]:
     """Return the model where all rows are of one and none names it."""
     models = {result.model for result in results} - {""}
-    named = any(word.startswith("model=") for result in results for word in _words(result))
+    named = any(word.startswith("model=") for result in results for word in settings_of(result))
     return {f"model={name}" for name in models} if len(models) == 1 and not named else set()

@@ -221,7 +221,7 @@ def test_the_command_needs_no_torch_and_says_where_the_page_is(tmp_path: Path) -
     assert page.is_file()
 
 
-# -- the page's data -------------------------------------------------------------------------
+# -- the page's first sentence and data --------------------------------------------------------
 
 
 def test_the_page_holds_the_numbers_of_metrics_json(tmp_path: Path) -> None:
@@ -411,9 +411,13 @@ def test_the_first_sentence_states_the_least_wer_and_offlines(tmp_path: Path) ->
     cell.write_text(json.dumps(document))
     assert page_data(tmp_path)["verdicts"] == [
         "whisperrt at 300 ms: WER 50.0 %, half of the right words final within 0.6 s "
-        "(95 % interval 0.5 to 0.8), offline 0.0 %."
+        "(95 % interval 0.5 to 0.8); offline: WER 0.0 %."
     ]
     worse = {utt: (right, "cats meet flesh dish in may") for utt in texts}
     write_cell(tmp_path / "method=ufal,chunk=300ms", texts=worse)
     (told,) = page_data(tmp_path)["verdicts"]
-    assert told.startswith("whisperrt at 300 ms: WER 50.0 %, the least of 2 streaming runs, half ")
+    assert told.startswith("whisperrt at 300 ms: WER 50.0 %, half of the right words final ")
+    assert "; ufal at 300 ms: WER 66.7 %, half of the right words final " in told
+    write_cell(tmp_path / "method=star,chunk=300ms", texts=worse)
+    (told,) = page_data(tmp_path)["verdicts"]
+    assert told.startswith("whisperrt at 300 ms: WER 50.0 %, the least of 3 streaming runs, half ")
