@@ -417,7 +417,7 @@ def test_the_first_sentence_states_the_least_wer_and_offlines(tmp_path: Path) ->
     write_cell(tmp_path / "method=ufal,chunk=300ms", texts=worse)
     (told,) = page_data(tmp_path)["verdicts"]
     assert told.startswith("whisperrt at 300 ms: WER 50.0 %, half of the right words final ")
-    assert "; ufal at 300 ms: WER 66.7 %, half of the right words final " in told
+    assert "; ufal at 300 ms: WER 83.3 %, half of the right words final " in told
     write_cell(tmp_path / "method=star,chunk=300ms", texts=worse)
     (told,) = page_data(tmp_path)["verdicts"]
     assert told.startswith("whisperrt at 300 ms: WER 50.0 %, the least of 3 streaming runs, half ")
