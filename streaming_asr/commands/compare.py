@@ -28,7 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _compare(argv: list[str]) -> int:
     from streaming_asr.run import command as run
 
-    line = CommandLine(["-m", *(argument for argument in argv if argument != "--open")])
+    given = [a for a in argv if a != "--open"]
+    # A recording may stand there by itself.
+    given = [a if a.startswith("-") or "=" in a else f"audio={a}" for a in given]
+    line = CommandLine(["-m", *given])
     name = line.pop("audio")
     if name is None:
         raise UserError("audio: name one recording, as in audio=talk.m4a method=whisperrt,ufal")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from streaming_asr.corpora.audio import duration_s, to_mono_16k
 from streaming_asr.corpora.loader import Loader, recorded
 from streaming_asr.errors import UserError
+from streaming_asr.machine import no_way
 from streaming_asr.method import Samples
 from streaming_asr.utterance import Utterance
 
@@ -92,7 +94,8 @@ class HuggingFace(Loader):
             if saved or (self.path / "dataset_dict.json").is_file():
                 table = datasets.load_from_disk(str(self.path))
             else:
-                table = datasets.load_dataset(self.source, self.config)
+                with _offline_where_it_must(self.path):
+                    table = datasets.load_dataset(self.source, self.config)
         except Exception as error:  # datasets raises errors of many packages
             first = str(error).strip().split("\n")[0]
             raise UserError(
@@ -107,6 +110,21 @@ class HuggingFace(Loader):
         if self.audio_column in table.column_names:
             table = table.cast_column(self.audio_column, datasets.Audio(decode=False))
         return table
+
+
+@contextmanager
+def _offline_where_it_must(path: Path) -> Iterator[None]:
+    """Let the cache alone be asked where the hub cannot be reached, which its own client finds out
+    in half a minute."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    if not path.exists() and no_way(constants.ENDPOINT):
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def _load(table: Any, index: int, column: str, name: str) -> Samples:

@@ -20,6 +20,7 @@ from streaming_asr.cells.pieces import check_fits
 from streaming_asr.config.build import build
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import compose_raw, explain
+from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.config.settle import settle
 from streaming_asr.errors import MissingWeights, UserError
 
@@ -105,14 +106,19 @@ def plan(line: CommandLine) -> Plan:
 
 
 def _parsed(overrides: Sequence[str]) -> list[Override]:
-    try:
-        return OverridesParser.create().parse_overrides(list(overrides))
-    except (HydraException, RecursionError) as error:
-        reason = str(error).splitlines()[0].partition(" expecting ")[0]  # the rest is a grammar
-        raise UserError(
-            f"{' '.join(overrides)}: not key=value ({reason}); "
-            "quote values that hold blanks or brackets"
-        ) from error
+    parser = OverridesParser.create()
+    parsed = []
+    for override in overrides:
+        try:
+            parsed += parser.parse_overrides([override])
+        except (HydraException, RecursionError) as error:
+            reason = str(error).splitlines()[0].partition(" expecting ")[0]  # the rest is a grammar
+            quoted = f"{key_of(override)}='{value_of(override)}'"
+            raise UserError(
+                f"{override[:200]}: not key=value ({reason}); quote a value that holds blanks or "
+                f'brackets, for the shell as well: "{quoted[:200]}"'
+            ) from error
+    return parsed
 
 
 def _values(override: Override) -> list[str]:

@@ -108,7 +108,7 @@ def _score(argv: Sequence[str]) -> int:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
     for name in names:
         if name not in METRICS:
             hint = did_you_mean(name, METRICS) or "; --list shows them all"

@@ -18,6 +18,13 @@ from streaming_asr.metrics.table import with_wer
 from streaming_asr.score.document import document_of, lines_of, saved_config
 
 BATCH = "batch: its text is offline's everywhere, and it commits nothing before the end"
+BUSY = (
+    "this machine was busy: steps took over 1.5 times their CPU time, so latency with compute and "
+    "RTF are too high; run again when it is quiet"
+)
+BUSY_RATIO = 1.5
+# What lies beside a metrics.json of this program.
+OURS = (folders.EVENTS, folders.UTTERANCES, folders.FAILED, folders.SAVED, folders.PIECES)
 SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
 
 # Overrides that have a column of their own; the others of a cell's name are its variant.
@@ -132,7 +139,7 @@ def read_results(folder: Path | str) -> list[Result]:
         path.parent
         for name in (folders.RESULT, folders.FAILED)
         for path in root.rglob(name)
-        if not folders.is_set_aside(path.relative_to(root))
+        if not folders.is_set_aside(path.relative_to(root)) and _is_ours(path.parent)
     }
     places |= {
         path.parent
@@ -143,7 +150,7 @@ def read_results(folder: Path | str) -> list[Result]:
     }
     if not places:
         raise UserError(
-            f"{root}: no metrics.json in it or below it; report shows finished runs, "
+            f"{root}: no metrics.json of this program in it or below; report shows finished runs, "
             "so run first: python -m streaming_asr.run method=whisperrt chunk=300ms"
         )
     for place in places:
@@ -162,6 +169,12 @@ def read_results(folder: Path | str) -> list[Result]:
         )
     )
     return mark_batch(_marked(results))
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return whether this program wrote the metrics.json of a folder, as others do too."""
+    beside = any((folder / each).exists() for each in OURS)
+    return beside or "schema" in folders.result_of(folder)
 
 
 def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
@@ -246,6 +259,9 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
         and settings.get(key, "unknown") == value
         and metrics
     ]
+    wall, cpu = metrics.get("rtf_total"), metrics.get("rtf_cpu")
+    if wall and cpu and config.get("device", "cpu") == "cpu" and wall > BUSY_RATIO * cpu:
+        doubts.append(BUSY)
     wer = metrics.get("wer")
     if isinstance(wer, int | float) and wer > 100:
         doubts.append(

@@ -32,6 +32,7 @@ MAIN = (
     "word_latency_coverage",
     "rtf_total",
 )
+FEW = 20  # recordings, of which a WER says little
 ROOM = 28  # which they leave of 80 columns for words
 
 
@@ -69,9 +70,9 @@ def table(folder: Path | str, *, wide: bool = False) -> Group:
     rows = []
     for result in results:
         notes = [*result.notes, *([f"failed: {result.error}"] if result.error else [])]
-        if notes:
-            remarks.append("; ".join(notes))
-        mark = [f"[{len(remarks)}]"] if notes else []
+        if notes and (remark := "; ".join(notes)) not in remarks:
+            remarks.append(remark)
+        mark = [f"[{remarks.index('; '.join(notes)) + 1}]"] if notes else []
         name = " ".join(
             [result.method, *(w for w in settings_of(result) if w not in shared), *mark]
         )
@@ -106,6 +107,9 @@ def table(folder: Path | str, *, wide: bool = False) -> Group:
         grid.add_row(*map(Text, row), style="red" if result.error else None)
     if not all(result.is_labelled for result in results):
         remarks.append("no reference: without texts beside the audio no errors can be counted")
+    n = max((result.document.get("n_utterances") or 0 for result in results), default=0)
+    if 0 < n < FEW and any(result.metrics.get("wer") is not None for result in results):
+        remarks.append(f"of {n} recordings: chance decides much of such a WER; run more of them")
     # A path in a remark stays in one piece, to be copied.
     told = [wrapped(f"[{at}] {text}") for at, text in enumerate(remarks, start=1)]
     return Group(grid, *(Text(text, no_wrap=True, overflow="ignore") for text in told))

@@ -71,6 +71,33 @@ def test_the_configuration_names_the_defaults_and_the_choices(tmp_path: Path) ->
     assert "  trim_s: null # 15 s, or half" in asked.stdout
 
 
+def test_a_recording_by_itself_is_transcribed_or_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["none.wav"]) == 1
+    assert "none.wav: no such folder or file; give a recording" in capsys.readouterr().err
+    assert cli.main(["compare", "none.wav"]) == 2
+    assert "audio=none.wav: no such file" in capsys.readouterr().err
+
+
+def test_options_that_are_settings_are_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["serve", "--port", "8124"], ["live", "--port=8124"]):
+        assert cli.main(command) == 2
+        assert "settings are written key=value; write port=8124" in capsys.readouterr().err
+
+
+def test_sync_without_a_login_says_how_to_log_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wandb" / "offline-run-1").mkdir(parents=True)
+    (tmp_path / "wandb" / "offline-run-1" / "run.wandb").touch()
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    assert cli.main(["sync", str(tmp_path)]) == 2
+    assert "there is no login of W&B; give `wandb login`" in capsys.readouterr().err
+
+
 def test_the_version_is_ours(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"streaming_asr {__version__}\n"

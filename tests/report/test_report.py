@@ -191,6 +191,27 @@ def test_results_that_were_set_aside_are_no_rows(tmp_path: Path) -> None:
     assert [cell.name for cell in read_results(tmp_path)] == ["method=whisperrt,chunk=300ms"]
 
 
+def test_a_folder_of_another_programs_results_is_left_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "metrics.json").write_text('{"eval_wer": 3.1}')
+    assert main([str(tmp_path)]) == 2
+    assert "no metrics.json of this program" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
+
+
+def test_a_busy_machine_and_few_recordings_are_remarked(tmp_path: Path) -> None:
+    for method, cpu in (("ufal", 0.5), ("whisperrt", 0.9)):
+        path = write_cell(tmp_path / f"method={method},chunk=300ms") / "metrics.json"
+        document = json.loads(path.read_text())
+        document["metrics"] |= {"rtf_total": 1.0, "rtf_cpu": cpu}
+        path.write_text(json.dumps(document))
+    text = rendered(tmp_path)
+    assert "ufal [1]" in text and "whisperrt [" not in text
+    assert "[1] this machine was busy: steps took over 1.5 times their CPU time" in text
+    assert "[2] of 2 recordings: chance decides much of such a WER" in text
+
+
 @pytest.mark.parametrize("name", ["empty", "missing"])
 def test_a_folder_without_results_is_the_users_error(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
