@@ -31,12 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen: dict[str, Any] = {
             name: {file.stem: about(file) for file in sorted((CONF_DIR / group).glob("*.yaml"))}
             for name, group in GROUPS.items()
-        } | {
-            "metrics": {
-                name: {"unit": m.unit, "better": m.better, "definition": m.definition}
-                for name, m in METRICS.items()
-            }
         }
+        chosen["metrics"] = {name: f"{m.unit}; {m.definition}" for name, m in METRICS.items()}
         give_json(chosen if what is None else {what: chosen[what]}, arguments.json)
         return 0
     for name, group in GROUPS.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -85,6 +84,7 @@ class HuggingFace(Loader):
     def _table(self) -> Any:
         try:
             import datasets
+            from huggingface_hub import constants
         except ImportError as error:
             raise UserError(
                 f"data.path={self.source}: needs the package datasets; pip install datasets"
@@ -94,8 +94,10 @@ class HuggingFace(Loader):
             if saved or (self.path / "dataset_dict.json").is_file():
                 table = datasets.load_from_disk(str(self.path))
             else:
-                with _offline_where_it_must(self.path):
-                    table = datasets.load_dataset(self.source, self.config)
+                # The hub's own client would try for half a minute; the cache may have the set.
+                if not self.path.exists() and no_way(constants.ENDPOINT):
+                    constants.HF_HUB_OFFLINE = True
+                table = datasets.load_dataset(self.source, self.config)
         except Exception as error:  # datasets raises errors of many packages
             first = str(error).strip().split("\n")[0]
             raise UserError(
@@ -110,21 +112,6 @@ class HuggingFace(Loader):
         if self.audio_column in table.column_names:
             table = table.cast_column(self.audio_column, datasets.Audio(decode=False))
         return table
-
-
-@contextmanager
-def _offline_where_it_must(path: Path) -> Iterator[None]:
-    """Let the cache alone be asked where the hub cannot be reached, which its own client finds out
-    in half a minute."""
-    from huggingface_hub import constants
-
-    before = constants.HF_HUB_OFFLINE
-    if not path.exists() and no_way(constants.ENDPOINT):
-        constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
 
 
 def _load(table: Any, index: int, column: str, name: str) -> Samples:

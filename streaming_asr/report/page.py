@@ -21,7 +21,7 @@ from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
 from streaming_asr.score.front import ceiling, front
 from streaming_asr.score.results import Result, read_results
-from streaming_asr.score.table import HEADLINE, model_of_all, settings_of, shared_settings
+from streaming_asr.score.table import HEADLINE, model_of_all, shared_settings
 from streaming_asr.terminal import shown
 from streaming_asr.text.subtitles import cues
 
@@ -75,7 +75,7 @@ def page_data(folder: Path | str) -> dict[str, Any]:
     results = read_results(folder)
     shared = shared_settings(results)  # by all runs: told once, above
     results = [
-        replace(r, variant=" ".join(word for word in settings_of(r) if word not in shared))
+        replace(r, variant=" ".join(word for word in r.variant.split() if word not in shared))
         for r in results
     ]
     headline = [name for name, _, _ in HEADLINE]

@@ -74,7 +74,7 @@ def table(folder: Path | str, *, wide: bool = False) -> Group:
             remarks.append(remark)
         mark = [f"[{remarks.index('; '.join(notes)) + 1}]"] if notes else []
         name = " ".join(
-            [result.method, *(w for w in settings_of(result) if w not in shared), *mark]
+            [result.method, *(w for w in result.variant.split() if w not in shared), *mark]
         )
         split = [result.split] if len(splits) > 1 else []
         numbers = [
@@ -117,21 +117,21 @@ def table(folder: Path | str, *, wide: bool = False) -> Group:
 
 def print_table(folder: Path | str, *, wide: bool = False) -> None:
     """Print the results under `folder` as `table` makes them. Raises UserError as it does."""
-    console(120 if wide else 100).print(table(folder, wide=wide), crop=False)
-
-
-def settings_of(result: Result) -> list[str]:
-    """Return the settings that a row names beside method, chunk and data."""
-    return result.variant.split()
+    screen = console()
+    if wide:  # a narrow terminal breaks its lines, rather than this its numbers
+        screen.width = max(screen.width, 110)
+    screen.print(table(folder, wide=wide), crop=False)
 
 
 def shared_settings(results: Sequence[Result]) -> set[str]:
     """Return the settings that all of several rows share, which no row need repeat."""
-    return set.intersection(*(set(settings_of(r)) for r in results)) if len(results) > 1 else set()
+    return (
+        set.intersection(*(set(r.variant.split()) for r in results)) if len(results) > 1 else set()
+    )
 
 
 def model_of_all(results: Sequence[Result]) -> set[str]:
     """Return the model where all rows are of one and none names it."""
     models = {result.model for result in results} - {""}
-    named = any(word.startswith("model=") for result in results for word in settings_of(result))
+    named = any(word.startswith("model=") for result in results for word in result.variant.split())
     return {f"model={name}" for name in models} if len(models) == 1 and not named else set()
