@@ -83,15 +83,15 @@ def explain(
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
         options = sorted(str(o) for o in error.options or ())
-        kind, _, owner = group.partition("/")
+        outer, _, owner = group.partition("/")
         plain = re.sub(r"[\W_]", "", option.lower())
         known = [PUBLISHED_AS.get(name) for name in (plain, plain.removeprefix("whisper"))]
         meant = known[0] or known[1] or option.removeprefix("whisper-")
         near = did_you_mean(meant, options)
-        if kind in BY_PATH and "/" in group:
+        if outer in BY_PATH and "/" in group:
             path = f"{owner}/{option}"
-            near = near if kind == "model" else ""
-            return UserError(f"{kind}={path}: no such {kind}{near}; {BY_PATH[kind]}{path}")
+            near = near if outer == "model" else ""
+            return UserError(f"{outer}={path}: no such {outer}{near}; {BY_PATH[outer]}{path}")
         return UserError(
             f"{group}={option}: no such {group or 'configuration'}{near}; "
             f"there are {', '.join(options) or 'none'}"

@@ -57,7 +57,7 @@ def target_of(path: Any) -> Callable[..., Any]:
         if not callable(found) or getattr(found, "__module__", None) == "builtins":
             raise TypeError("neither a class nor a function of a program")
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        reason = error
+        reason: BaseException = error
         while isinstance(reason.__cause__, Exception):
             reason = reason.__cause__
         raise UserError(

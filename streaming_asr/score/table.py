@@ -106,7 +106,9 @@ def table(folder: Path | str, *, wide: bool = False) -> Group:
         # Text, not str: a cell's name may hold what rich reads as markup.
         grid.add_row(*map(Text, row), style="red" if result.error else None)
     if not all(result.is_labelled for result in results):
-        remarks.append("no reference: without texts beside the audio no errors can be counted")
+        late = any(r.metrics.get(MAIN[1]) is not None for r in results if not r.is_labelled)
+        of = ", and the latencies are of words that one method heard" if late else ""
+        remarks.append(f"no reference: without texts beside the audio no errors can be counted{of}")
     n = max((result.document.get("n_utterances") or 0 for result in results), default=0)
     if 0 < n < FEW and any(result.metrics.get("wer") is not None for result in results):
         remarks.append(f"of {n} recordings: chance decides much of such a WER; run more of them")
