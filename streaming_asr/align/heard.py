@@ -38,7 +38,8 @@ def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path,
             sessions[path.parent.parent].append(path)
     if not sessions:
         raise UserError(f"session={folder}: holds no events.jsonl; give a folder of a session")
-    status, every = 0, {}
+    status = 0
+    every: dict[Path, Log] = {}
     for paths in sessions.values():
         logs = {path: read_log(path) for path in paths}
         items: dict[str, list[Heard]] = defaultdict(list)
