@@ -92,6 +92,17 @@ def write_text(path: Path, text: str) -> Path:
     return path
 
 
+def give_json(value: Any, place: str) -> None:
+    """Print a value as JSON where `place` is `-`, or write it to that file. Raises UserError."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1, default=str)
+    if place == "-":
+        print(text)
+    elif Path(place).is_dir():
+        raise UserError(f"--json {place}: is a folder; write --json last, or give a file's name")
+    else:
+        write_text(Path(place), text + "\n")
+
+
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)

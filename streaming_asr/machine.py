@@ -1,4 +1,4 @@
-"""The machine: what a result was computed with, and the memory that a stream takes.
+"""The machine: what a result was computed with, the memory that a stream takes, the network.
 
 None of the packages that are named here is imported for it.
 """
@@ -9,6 +9,7 @@ import ctypes
 import gc
 import os
 import platform
+import socket
 import subprocess
 import sys
 from importlib import metadata
@@ -16,6 +17,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
+TIMEOUT_S = 5.0  # of a connection
 PERIOD_S = 0.02  # between two samples of memory: cheap, and often enough to see a buffer
 PACKAGES = ("torch", "transformers", "peft", "numpy", "jiwer", "hydra-core", "faster-whisper")
 
@@ -197,3 +199,29 @@ def memory_remedy(error: BaseException, *, batch: int, device: str, dtype: str) 
         f"out of memory on {device} ({what}); end other programs that use it, or try "
         f"{', '.join(room)}; the utterances done are kept, the same command goes on from there"
     )
+
+
+# -- the network ----------------------------------------------------------------------------
+
+
+def no_way(endpoint: str) -> str | None:
+    """Return why the hub cannot be reached; its own client would try for most of a minute."""
+    # Behind a proxy no socket of our own would reach it.
+    if any(os.environ.get(key) for key in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return None
+    host = endpoint.partition("://")[2].partition("/")[0]
+    name, _, port = host.partition(":")
+    try:
+        default = 80 if endpoint.startswith("http://") else 443
+        with socket.create_connection((name, int(port or default)), timeout=TIMEOUT_S):
+            return None
+    except OSError as error:
+        return f"{name} cannot be reached ({error.strerror or type(error).__name__})"
+
+
+def has_login() -> bool:
+    """Return whether W&B knows who uploads: by its variable, or by a netrc file."""
+    netrc = Path(os.environ.get("NETRC") or Path.home() / ".netrc")
+    text = netrc.read_text(encoding="utf-8", errors="replace") if netrc.is_file() else ""
+    # `wandb login` writes this user for a server of one's own, too.
+    return "WANDB_API_KEY" in os.environ or "wandb" in text or "login user" in text

@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +31,12 @@ def command_parser(
     return argparse.ArgumentParser(prog, None, description, epilog, formatter_class=raw)
 
 
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Give a command the option --json, which `files.give_json` serves."""
+    told = "print JSON in place of the table, or write it to FILE"
+    parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help=told)
+
+
 def console(width: int = 100) -> Console:
     """Return a console, at least `width` columns wide where the output is no terminal."""
     from rich.console import Console
@@ -37,6 +44,13 @@ def console(width: int = 100) -> Console:
     # Rich would cut a pipe or a file at 80.
     made = Console()
     return made if made.is_terminal else Console(width=max(made.width, width))
+
+
+def wrapped(text: str, indent: int = 0) -> str:
+    """Return one paragraph in lines of 80 letters, those after the first indented; a longer word,
+    such as a path, stays in one piece to be copied."""
+    return textwrap.fill(text, 80, subsequent_indent=" " * indent, break_long_words=False,
+                         break_on_hyphens=False)  # fmt: skip
 
 
 def shown(value: float | None, digits: int = 3) -> str:

@@ -59,6 +59,29 @@ def name_of(folder: Path) -> str:
     return folder.name if cell == folder else f"{cell.name}, piece {folder.name.replace('-', ' ')}"
 
 
+def settings_of(name: str) -> dict[str, str]:
+    """Return the keys of `chunk=300ms,method=whisperrt`; a comma inside a value stays in it."""
+    parts = re.split(r",(?=[+~\w./@]+=)", name)
+    return dict(part.lstrip("+~").split("=", 1) for part in parts if "=" in part)
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Return for each cell's name what it does not share with all others, as `ufal 1s beam=3`; the
+    name itself where two would look the same."""
+    settings = {name: settings_of(Path(name).name) for name in names}
+    every = [set(each.items()) for each in settings.values()]
+    shared = set.intersection(*every) if len(every) > 1 else set()
+    short = {}
+    for name, each in settings.items():
+        own = {k: v for k, v in each.items() if k == "method" or (k, v) not in shared}
+        plain = [
+            v if k in ("method", "chunk") else f"{k.rpartition('.')[2]}={v}" for k, v in own.items()
+        ]
+        short[name] = " ".join(plain) or name
+    said = list(short.values())
+    return {name: text if said.count(text) == 1 else name for name, text in short.items()}
+
+
 # -- reading --------------------------------------------------------------------------------
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from streaming_asr import __version__
+from streaming_asr.corpora.audio import SUFFIXES
 from streaming_asr.errors import did_you_mean
 from streaming_asr.terminal import exit_status
 
@@ -56,9 +59,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv in ([], ["-h"], ["--help"], ["help"]):
         told = HELP + "\n".join(f"  {name:12} {use}" for name, (_, use) in COMMANDS.items())
         return exit_status(lambda: print(told))
+    if argv in (["--version"], ["-V"]):
+        print(f"streaming_asr {__version__}")
+        return 0
     command = "run"
     if argv[0] in COMMANDS:
         command = argv.pop(0)
+    elif "=" not in argv[0] and Path(argv[0]).suffix.lower() in SUFFIXES:
+        command = "transcribe"
     elif "=" not in argv[0] and not argv[0].startswith(("-", "~")):
         print(
             f"error: {argv[0]}: no such command{did_you_mean(argv[0], COMMANDS)}; "

@@ -3,19 +3,21 @@
     streaming-asr compare audio=talk.m4a method=whisperrt,ufal
     streaming-asr compare audio=talk.m4a method=whisperrt chunk=300ms,1s model=base.en --open
 
-With talk.txt beside the recording the page also tells the errors. The results lie in
+With talk.txt beside the recording the page also tells the errors. Words are aligned for their
+latencies: those of talk.txt, else those of the first method. The results lie in
 outputs/compare/<recording>; the last line printed is the page's place.
 """
 
 from __future__ import annotations
 
+import re
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
-from streaming_asr.terminal import with_settings
+from streaming_asr.terminal import with_settings, wrapped
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,18 +28,37 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _compare(argv: list[str]) -> int:
     from streaming_asr.run import command as run
 
-    line = CommandLine(["-m", *(argument for argument in argv if argument != "--open")])
+    given = [a for a in argv if a != "--open"]
+    # A recording may stand there by itself.
+    given = [a if a.startswith("-") or "=" in a else f"audio={a}" for a in given]
+    line = CommandLine(["-m", *given])
     name = line.pop("audio")
     if name is None:
         raise UserError("audio: name one recording, as in audio=talk.m4a method=whisperrt,ufal")
     audio = Path(name).expanduser().absolute()
     if not audio.exists():
         raise UserError(f"audio={name}: no such file; correct the path")
-    line.settings += ["data=folder", f"data.path='{audio}'"]
-    line.default(method="whisperrt,ufal", tracker="none", name=f"'compare/{audio.stem}'")
-    status = run.main(line.argv)
+    quoted = str(audio).replace("'", r"\'")
+    line.settings += ["data=folder", f"data.path='{quoted}'"]
+    stem = re.sub(r"[^\w.+-]", "_", audio.stem)
+    line.default(method="whisperrt,ufal", tracker="none", name=f"'compare/{stem}'")
+    line.default(**{"data.align": "auto"})
+    status = run.main(line.argv, _present)
     output, results = line.get("output") or "outputs", str(line.get("name")).strip("'")
     page = Path(output, results, "report.html")
     if "--open" in argv and page.exists():
         webbrowser.open(page.absolute().as_uri())
     return status
+
+
+def _present(place: Path) -> None:
+    """Show the results; words without a reference get their times from aligning what was heard."""
+    from streaming_asr.align.heard import time_logs
+    from streaming_asr.run.progress import show
+    from streaming_asr.score import score_folder
+    from streaming_asr.score.results import read_results
+
+    if not any(result.is_labelled for result in read_results(place)):
+        for log in time_logs(place, lambda text: print(wrapped(text)))[1]:
+            score_folder(log.parent)
+    show(place)

@@ -7,18 +7,18 @@ Only what the two main commands need decides the exit status; everything else is
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import NamedTuple
 
 from streaming_asr.errors import UserError
-from streaming_asr.terminal import command_parser
+from streaming_asr.files import give_json
+from streaming_asr.machine import has_login, no_way
+from streaming_asr.terminal import add_json, command_parser, wrapped
 
 NEEDED = ("torch", "transformers", "peft", "soundfile", "hydra-core", "jiwer", "whisper-normalizer")
 
@@ -43,12 +43,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print a line per check and return the exit status, 1 where something needed is broken."""
     parser = command_parser("python -m streaming_asr doctor", "What works on this machine.")
     parser.add_argument("--offline", action="store_true", help="try no connection")
-    checks = examine(offline=parser.parse_args(argv).offline)
+    add_json(parser)
+    arguments = parser.parse_args(argv)
+    checks = examine(offline=arguments.offline)
+    broken = [check.name for check in checks if check.state == "broken"]
+    if arguments.json is not None:
+        rows = [check._asdict() | {"state": check.state} for check in checks]
+        give_json({"checks": rows, "broken": broken}, arguments.json)
+        return 1 if broken else 0
     width = max(len(check.name) for check in checks)
     for check in checks:
         remedy = "" if check.works else f": {check.remedy}"
-        print(f"{check.state:6}  {check.name:{width}}  {check.seen}{remedy}")
-    broken = [check.name for check in checks if check.state == "broken"]
+        print(wrapped(f"{check.state:6}  {check.name:{width}}  {check.seen}{remedy}", width + 10))
     print(f"broken: {', '.join(broken)}" if broken else "everything needed works")
     return 1 if broken else 0
 
@@ -59,7 +65,6 @@ def examine(*, offline: bool) -> list[Check]:
 
     is_supported = (3, 11) <= sys.version_info[:2] < (3, 14)
     mini = (MINI / "clean.jsonl").is_file() and (MINI / "model" / "config.json").is_file()
-    has_login = "WANDB_API_KEY" in os.environ or _netrc_names("wandb")
     mfa = shutil.which("mfa")
     return [
         Check("Python", is_supported, platform.python_version(), "use Python 3.11 to 3.13", True),
@@ -68,7 +73,7 @@ def examine(*, offline: bool) -> list[Check]:
         Check("mini", mini, str(MINI), "install again, or make mini", needed=True),
         *_models(),
         _hub(offline),
-        Check("W&B", has_login, "a login is there" if has_login else "no login",
+        Check("W&B", has_login(), "a login is there" if has_login() else "no login",
               "wandb login; runs are kept offline and can be sent with streaming-asr sync"),
         Check("MFA", mfa is not None, mfa or "not found",
               "conda install -c conda-forge montreal-forced-aligner; for word times"),
@@ -110,16 +115,9 @@ def _models() -> Iterator[Check]:
 def _hub(offline: bool) -> Check:
     from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
 
-    from streaming_asr.models.find import no_way
-
     if offline or HF_HUB_OFFLINE:
         why: str | None = "not tried (--offline)" if offline else "HF_HUB_OFFLINE is set"
     else:
         why = no_way(ENDPOINT)
     seen = why or f"{ENDPOINT} answers"
     return Check("model hub", why is None, seen, "give model.path a local folder")
-
-
-def _netrc_names(host: str) -> bool:
-    netrc = Path(os.environ.get("NETRC") or Path.home() / ".netrc")
-    return netrc.is_file() and host in netrc.read_text(encoding="utf-8", errors="replace")

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from streaming_asr.files import CONF_DIR
-from streaming_asr.terminal import command_parser
+from streaming_asr.files import CONF_DIR, give_json
+from streaming_asr.terminal import add_json, command_parser, wrapped
 
 # What `list` calls it -> the folder of conf/ that holds it, one YAML file each.
 GROUPS = {"methods": "method", "models": "model", "corpora": "data"}
@@ -21,13 +22,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = "Methods, models and corpora that run takes, and the metrics it reports."
     parser = command_parser("python -m streaming_asr list", text)
     parser.add_argument("what", nargs="?", choices=(*GROUPS, "metrics"), help="default: all")
-    what = parser.parse_args(argv).what
+    add_json(parser)
+    arguments = parser.parse_args(argv)
+    what = arguments.what
+    if arguments.json is not None:
+        from streaming_asr.metrics import METRICS
+
+        chosen: dict[str, Any] = {
+            name: {file.stem: about(file) for file in sorted((CONF_DIR / group).glob("*.yaml"))}
+            for name, group in GROUPS.items()
+        }
+        chosen["metrics"] = {name: f"{m.unit}; {m.definition}" for name, m in METRICS.items()}
+        give_json(chosen if what is None else {what: chosen[what]}, arguments.json)
+        return 0
     for name, group in GROUPS.items():
         if what in (None, name):
             print(f"{name} ({group}=NAME)")
             files = sorted((CONF_DIR / group).glob("*.yaml"))
             width = max(len(file.stem) for file in files)
-            print(*(f"  {file.stem:{width}}  {about(file)}" for file in files), "", sep="\n")
+            lines = [wrapped(f"  {f.stem:{width}}  {about(f)}", width + 4) for f in files]
+            print(*lines, "", sep="\n")
     if what == "metrics":
         from streaming_asr.score.command import print_definitions
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.errors import UserError
+from streaming_asr.machine import has_login
 from streaming_asr.terminal import command_parser, exit_status
 
 
@@ -39,6 +40,11 @@ def _sync(arguments: argparse.Namespace) -> int:
     print(f"{len(todo)} of {len(runs)} runs to upload", flush=True)
     if not todo:
         return 0
+    if not has_login():
+        raise UserError(
+            f"{arguments.folder}: there is no login of W&B; give `wandb login` once, or set "
+            "WANDB_API_KEY, then the same command again"
+        )
     command = [sys.executable, "-m", "wandb", "sync", "--project", arguments.project]
     command += ["--entity", arguments.entity] if arguments.entity else []
     return 1 if subprocess.run([*command, *todo], check=False).returncode else 0

@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.cells.folder import check_writable
 from streaming_asr.commands.journal import Journal
-from streaming_asr.config.command_line import CommandLine
+from streaming_asr.config.command_line import check_options
 from streaming_asr.config.settle import compose
 from streaming_asr.config.weights import unheard
 from streaming_asr.corpora import Folder
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
 
     def transcribe() -> int:
-        CommandLine(argv)  # refuses a setting that is written as an option
+        check_options(argv, (*FORMATS, "out", "help"))
         return _transcribe(parser.parse_intermixed_args(argv))
 
     return exit_status(transcribe)
@@ -167,7 +167,7 @@ class _Job:
             told = transcript(self.method, samples, file, self.config, grow, journal)
             shown.end(told)
         took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
-        _say(f"{took}, {self.config.model.name}, chunk={self.config.chunk}")
+        _say(f"{file}: {took}, {self.config.model.name}, chunk={self.config.chunk}")
         for path in self._write(file, told):
             _say(f"wrote {path}")
         journal.remove()

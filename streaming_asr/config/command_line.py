@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 
-from streaming_asr.config.schema import RunConfig, key_of, value_of
+from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.errors import UserError
 
 MULTIRUN = ("-m", "--multirun")
 CONFIG_DIR = ("-cd", "--config-dir")
+# Options that Hydra answers.
+HYDRAS = ("help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun", "info",
+          "shell-completion", "config-path", "config-name", "config-dir",
+          "experimental-rerun")  # fmt: skip
 
 
 class CommandLine:
@@ -21,7 +24,7 @@ class CommandLine:
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
-        _check(argv)
+        check_options(argv)
         self._given = list(argv)
         self.settings: list[str] = []
         self.multirun, self.config_dir, self.asks = False, None, False
@@ -35,6 +38,11 @@ class CommandLine:
                 self.asks = True
             else:
                 self.settings.append(argument)
+        if not self.asks and (bare := [s for s in self.settings if s[:1] != "~" and "=" not in s]):
+            raise UserError(
+                f"{bare[0]}: settings are written key=value; a recording is audio={bare[0]} for "
+                f"live and compare, data=folder data.path={bare[0]} for the others"
+            )
 
     @property
     def argv(self) -> list[str]:
@@ -60,15 +68,16 @@ class CommandLine:
         self.settings += [f"{key}={v}" for key, v in values.items() if self.get(key) is None]
 
 
-def _check(argv: Sequence[str]) -> None:
-    """Raise UserError for text that is no UTF-8 and for a setting written as an option."""
-    names = {field.name for field in fields(RunConfig)} | {"experiment"}
+def check_options(argv: Sequence[str], own: Sequence[str] = ()) -> None:
+    """Raise UserError for text that is no UTF-8 and for a setting written as an option; `own`: the
+    options of the command."""
     for at, argument in enumerate(argv):
         try:
             argument.encode()
         except UnicodeEncodeError as error:
             raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
-        key = key_of(argument.removeprefix("--")).replace("-", "_")
-        if argument.startswith("--") and key.split(".")[0] in names:
+        name = key_of(argument.removeprefix("--"))
+        if argument.startswith("--") and name not in (*HYDRAS, *own):
+            key = name.replace("-", "_")
             value = value_of(argument) or next(iter(argv[at + 1 : at + 2]), "<value>")
             raise UserError(f"{argument}: settings are written key=value; write {key}={value}")

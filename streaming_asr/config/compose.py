@@ -26,6 +26,12 @@ PUBLISHED_AS = {
     "alignatt": "simul_whisper",
     "simulstreaming": "simul_whisper",
     "whisperflow": "hush_word",
+    "largev3turbo": "turbo",
+}
+# What a name of the hub is given to.
+BY_PATH = {
+    "model": "any Whisper of the hub or a folder is model=whisper model.path=",
+    "data": "a set of the hub is data=huggingface data.path=",
 }
 
 
@@ -77,10 +83,17 @@ def explain(
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
         options = sorted(str(o) for o in error.options or ())
+        outer, _, owner = group.partition("/")
         plain = re.sub(r"[\W_]", "", option.lower())
-        meant = PUBLISHED_AS.get(plain, option.removeprefix("whisper-"))
+        known = [PUBLISHED_AS.get(name) for name in (plain, plain.removeprefix("whisper"))]
+        meant = known[0] or known[1] or option.removeprefix("whisper-")
+        near = did_you_mean(meant, options)
+        if outer in BY_PATH and "/" in group:
+            path = f"{owner}/{option}"
+            near = near if outer == "model" else ""
+            return UserError(f"{outer}={path}: no such {outer}{near}; {BY_PATH[outer]}{path}")
         return UserError(
-            f"{group}={option}: no such {group or 'configuration'}{did_you_mean(meant, options)}; "
+            f"{group}={option}: no such {group or 'configuration'}{near}; "
             f"there are {', '.join(options) or 'none'}"
         )
     text = f"{error}\n{error.__cause__ or ''}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -116,7 +117,9 @@ def cell_name(
     for override in overrides:
         key = key_of(override)
         if key.split(".")[0] not in unnamed or key.startswith("method."):
-            rest[key] = value_of(override)
+            value = value_of(override)
+            # What a recording's file is called is no setting.
+            rest[key] = re.sub("[,=]", "_", value) if key.endswith(".path") else value
     text = ",".join(f"{k}={v}" for k, v in [*parts.items(), *sorted(rest.items())])
     text = re.sub(r"[^\w=,.+\-]", "_", text.replace("'", "").replace('"', ""))
     if len(text.encode()) > 200:
@@ -126,10 +129,23 @@ def cell_name(
 
 def _choices(*groups: str) -> str:
     """Return the options of groups of conf/, a line each, for a command's help."""
+    options = {group: sorted(f.stem for f in (CONF_DIR / group).glob("*.yaml")) for group in groups}
     return "\n".join(
-        f"{group}: {', '.join(sorted(file.stem for file in (CONF_DIR / group).glob('*.yaml')))}"
-        for group in groups
+        textwrap.fill(f"{group}: {', '.join(names)}", 80, subsequent_indent="  ")
+        for group, names in options.items()
     )
+
+
+def _explained(file: str) -> str:
+    """Return the settings of a file of conf/ with their comments, for a command's help."""
+    path = CONF_DIR / f"{file}.yaml"
+    if not path.is_file():  # in a folder of the user's own
+        return "  see its own file"
+    _, _, text = path.read_text(encoding="utf-8").rpartition("defaults:\n")
+    lines = text.partition("\nhydra:")[0].splitlines()
+    # Neither what other settings fill nor the list of defaults.
+    own = [line for line in lines if not re.match(r"_target_|  - |\w+: \$|$", line)]
+    return "\n".join(f"  {line}" for line in own)
 
 
 def _register() -> None:
@@ -140,6 +156,7 @@ def _register() -> None:
         "package_data": lambda path: str(HERE / "data" / path),
         "cell_name": cell_name,
         "choices": _choices,
+        "explained": _explained,
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)

@@ -7,6 +7,7 @@ the rule, the remedy.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields
 from typing import Any
@@ -19,6 +20,7 @@ from streaming_asr.config.compose import compose_raw, explain
 from streaming_asr.config.schema import RunConfig, check_settings
 from streaming_asr.config.weights import find_weights, own_network, weights_folders
 from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.files import CONF_DIR
 from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
 
 MAX_CHUNK_MS = 30_000  # what Whisper hears at once
@@ -77,7 +79,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
         )
     method_name = str(choices["method"])
     for key in sorted(OmegaConf.missing_keys(config)):
-        raise UserError(f"{key}: has no default; give {key}=<value>")
+        raise UserError(f"{key}: has no default; give {key}=<value>{_example(key, choices)}")
     OmegaConf.resolve(config)
     _check_finite(OmegaConf.to_container(config))
     for group in ("method", "data"):
@@ -107,6 +109,15 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
         with read_write(config):
             config.method.weights = None if found is None else str(found)
     return config
+
+
+def _example(key: str, choices: Mapping[str, Any]) -> str:
+    """Return the example that the configuration's file gives of a setting without a default."""
+    group, _, name = key.partition(".")
+    file = CONF_DIR / group / f"{choices.get(group)}.yaml"
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    found = re.search(rf"^{name}: \?\?\? # ([^\s,]+)", text, re.M)
+    return f", as {key}={found[1]}" if found else ""
 
 
 def _check_finite(value: Any, key: str = "") -> None:

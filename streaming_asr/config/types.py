@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -49,14 +50,19 @@ def check_arguments(node: Any) -> None:
 
 def target_of(path: Any) -> Callable[..., Any]:
     """Return the class or function that a `_target_` names. Raises UserError for anything else."""
+    # Hydra writes several lines of its own before it raises.
+    logging.getLogger("hydra.utils").disabled = True
     try:
         found: Callable[..., Any] = get_object(path)
         if not callable(found) or getattr(found, "__module__", None) == "builtins":
             raise TypeError("neither a class nor a function of a program")
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
+        reason: BaseException = error
+        while isinstance(reason.__cause__, Exception):
+            reason = reason.__cause__
         raise UserError(
-            f"_target_={path}: cannot be built ({reason}); give module.Class of what is installed"
+            f"_target_={path}: cannot be built ({' '.join(str(reason).split())}); give "
+            "module.Class of what is installed, or of a file whose folder PYTHONPATH names"
         ) from error
     return found
 

@@ -17,6 +17,7 @@ from typing import Any
 from streaming_asr.corpora.audio import duration_s, to_mono_16k
 from streaming_asr.corpora.loader import Loader, recorded
 from streaming_asr.errors import UserError
+from streaming_asr.machine import no_way
 from streaming_asr.method import Samples
 from streaming_asr.utterance import Utterance
 
@@ -83,6 +84,7 @@ class HuggingFace(Loader):
     def _table(self) -> Any:
         try:
             import datasets
+            from huggingface_hub import constants
         except ImportError as error:
             raise UserError(
                 f"data.path={self.source}: needs the package datasets; pip install datasets"
@@ -92,6 +94,9 @@ class HuggingFace(Loader):
             if saved or (self.path / "dataset_dict.json").is_file():
                 table = datasets.load_from_disk(str(self.path))
             else:
+                # The hub's own client would try for half a minute; the cache may have the set.
+                if not self.path.exists() and no_way(constants.ENDPOINT):
+                    constants.HF_HUB_OFFLINE = True
                 table = datasets.load_dataset(self.source, self.config)
         except Exception as error:  # datasets raises errors of many packages
             first = str(error).strip().split("\n")[0]

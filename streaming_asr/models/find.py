@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import check_file
+from streaming_asr.machine import no_way
 from streaming_asr.models.ctranslate2 import Variables, embeddings, spec_of
 from streaming_asr.models.packages import find_packaged, packaged
 
@@ -25,7 +25,6 @@ SMALL = ("*.json", "*.txt")
 # The sharded copies of OpenAI's large models in float32 are left where they are.
 WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.bin")
 OLD_WEIGHTS = ("pytorch_model*.bin",)
-TIMEOUT_S = 5.0
 MULTILINGUAL_TOKENS = 51865
 """The smallest vocabulary of OpenAI's multilingual models; English-only ones have 51864 tokens."""
 CANTONESE_TOKENS = 51866
@@ -184,21 +183,6 @@ def _downloaded(name: str, revision: str | None) -> str:
         reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
         raise _unreachable(name, revision, reason) from error
     return folder
-
-
-def no_way(endpoint: str) -> str | None:
-    """Return why the hub cannot be reached; its own client would try for most of a minute."""
-    # Behind a proxy no socket of our own would reach it.
-    if any(os.environ.get(key) for key in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
-        return None
-    host = endpoint.partition("://")[2].partition("/")[0]
-    name, _, port = host.partition(":")
-    try:
-        default = 80 if endpoint.startswith("http://") else 443
-        with socket.create_connection((name, int(port or default)), timeout=TIMEOUT_S):
-            return None
-    except OSError as error:
-        return f"{name} cannot be reached ({error.strerror or type(error).__name__})"
 
 
 def _unreachable(name: str, revision: str | None, reason: str) -> UserError:

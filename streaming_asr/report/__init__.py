@@ -13,11 +13,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from streaming_asr.files import give_json
 from streaming_asr.report import budget
 from streaming_asr.report.page import build
 from streaming_asr.score.results import read_results
-from streaming_asr.score.table import table
-from streaming_asr.terminal import command_parser, console, exit_status
+from streaming_asr.score.table import print_table, table
+from streaming_asr.terminal import add_json, command_parser, exit_status
 
 __all__ = ["build", "main", "table"]
 
@@ -35,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="METRIC=VALUE",
         help="also name the best run within it: commit_p90=1s rtf=0.3 wer=10%%",
     )
+    parser.add_argument("--wide", action="store_true", help="show more columns than fit into 80")
+    add_json(parser)
     return exit_status(lambda: _report(parser, argv))
 
 
@@ -42,8 +45,13 @@ def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     """Show the table and write the page."""
     arguments = parser.parse_args(argv)
     limits = budget.parse_budget(arguments.budget or ())  # before anything is written
-    console().print(table(arguments.folder))
-    # print, not rich: rich would break a long path over lines
-    print(f"report: {build(arguments.folder, arguments.out)}")
-    if limits:
-        print("\n".join(budget.verdict(read_results(arguments.folder), limits)))
+    results = read_results(arguments.folder)
+    page = build(arguments.folder, arguments.out)
+    answer = budget.verdict(results, limits) if limits else []
+    if arguments.json is not None:
+        runs = [result.row() for result in results]
+        give_json({"runs": runs, "budget": answer, "report": str(page)}, arguments.json)
+    if arguments.json != "-":
+        print_table(arguments.folder, wide=arguments.wide)
+        # print, not rich: rich would break a long path over lines
+        print(f"report: {page}", *answer, sep="\n")

@@ -107,15 +107,16 @@ function intervalText(cell, column) {
 
 /* -- the table ------------------------------------------------------------------------------- */
 
+const splits = [...new Set(data.cells.map((cell) => cell.split))];
 const textColumns = [
   { name: 'label', heading: 'Method', value: (cell) => cell.label, text: true },
   { name: 'chunk', heading: 'Chunk', value: (cell) => cell.chunk_s, title: 'audio per step' },
   { name: 'split', heading: 'Data', value: (cell) => cell.split, text: true },
-];
+].filter((column) => column.name !== 'split' || splits.length > 1);
 const numberColumns = data.columns.map((column) => ({
   ...column, value: (cell) => cell.metrics[column.name] ?? null,
 }));
-const splits = [...new Set(data.cells.map((cell) => cell.split))];
+byId('split').parentElement.style.display = splits.length > 1 ? '' : 'none';
 byId('split').append(el('option', { value: '' }, 'all'),
   ...splits.map((split) => el('option', { value: split }, split || 'unnamed')));
 
@@ -179,6 +180,8 @@ function drawTable() {
       if (!(key in best) || wins) best[key] = value;
     }
   }
+  const told = (cell) => [...(cell.error ? ['failed: ' + cell.error] : []), ...cell.notes].join('; ');
+  const hasNotes = cells.some(told);
   const [sortName, sortDirection] = (state.sort || '').split(':');
   const order = (column) => column.name !== sortName ? 'none'
     : sortDirection === 'desc' ? 'descending' : 'ascending';
@@ -190,8 +193,9 @@ function drawTable() {
       remember({ sort: `${column.name}:${next}` });
       drawTable();
       byId('results').querySelector(`[data-sort="${CSS.escape(column.name)}"]`).focus();
-    } }, column.heading))), el('th', { scope: 'col', class: 'text' }, 'Notes'));
+    } }, column.heading))), hasNotes ? el('th', { scope: 'col', class: 'text' }, 'Notes') : null);
   const rows = sorted(cells, columns).map((cell) => {
+    const notes = told(cell);
     const at = data.cells.indexOf(cell);
     const name = hasTimelines(at)
       ? el('button', { type: 'button', title: 'show its utterances', onclick: () => choose(at) },
@@ -199,13 +203,12 @@ function drawTable() {
       : el('span', {}, cell.label);
     const swatch = el('span', { class: 'swatch' });
     swatch.style.background = colour(cell);
-    const notes = [...(cell.error ? ['failed: ' + cell.error] : []), ...cell.notes].join('; ');
     return el('tr', { 'data-cell': cell.name,
       class: [cell.error ? 'failed' : '', String(at) === state.cell ? 'selected' : '']
         .join(' ').trim() || null },
-      el('td', { class: 'text', title: cell.name }, swatch, name),
+      el('td', { class: 'text label', title: cell.name }, swatch, name),
       el('td', {}, chunkText(cell)),
-      el('td', { class: 'text' }, cell.split),
+      splits.length > 1 ? el('td', { class: 'text' }, cell.split) : null,
       ...shown.map((column, n) => {
         // In the first column, since the notes may be a long way to the right.
         if (cell.error && !n) return el('td', {}, 'failed');
@@ -215,7 +218,7 @@ function drawTable() {
         return el('td', { class: wins ? 'best' : null, title: intervalText(cell, column) },
           cell.texts[column.name] ?? format(value, column.digits));
       }),
-      el('td', { class: 'notes' }, notes));
+      hasNotes ? el('td', { class: 'notes' }, notes) : null);
   });
   const none = el('tr', {}, el('td', { class: 'text', colspan: columns.length + 1 }, nothing()));
   byId('results').replaceChildren(el('thead', {}, head),
@@ -313,7 +316,9 @@ function chart(cells, spec) {
   const caption = el('figcaption', {}, spec.note + (missing > 0
     ? ` Not drawn, for want of a number: ${missing}.` : ''));
   const title = el('h3', {}, spec.title);
-  if (!points.length) return null;
+  // Against one chunk there is nothing to see that the table does not say.
+  const isOneChunk = spec.x === chunkAxis && new Set(points.map((p) => p.x)).size < 2;
+  if (!points.length || isOneChunk) return null;
   // A few runs far above the rest stand at the edge, with their number beside them.
   const top = spec.hasFront ? data.ceilings[points[0].cell.split] : null;
   const isCut = (p) => top !== null && p.y > top && points.some((each) => each.y <= top);
@@ -322,7 +327,7 @@ function chart(cells, spec) {
   if (cap !== null) caption.append(` Runs above ${format(cap, 0)} % are at that height.`);
   const isBeaten = (p) => spec.hasFront && p.cell.front === false;
   const tint = (p) => isBeaten(p) ? 'var(--beaten)' : colour(p.cell);
-  const isWide = spec.hasFront && matchMedia('(min-width: 60rem)').matches;
+  const isWide = spec.hasFront && points.length > 4 && matchMedia('(min-width: 60rem)').matches;
   const [width, height] = isWide ? [1140, 1.5 * HEIGHT] : [WIDTH, HEIGHT];
   const right = width - EDGE.right;
   const bottom = height - EDGE.bottom;
@@ -444,7 +449,8 @@ const chunkAxis = {
 };
 const chunks = (list, isCrowded) => list
   .filter((_, n) => !isCrowded || n === 0 || n === list.length - 1)
-  .map((point) => ({ point, text: chunkText(point.cell) +
+  .map((point) => ({ point, text: (list.length > 1 || isCrowded ? '' :
+    short(point.cell.label, 24) + ' ') + chunkText(point.cell) +
     (point.at < point.y ? `: ${format(point.y, 0)} %` : '') }));
 const seriesName = (list) => [{ point: list[list.length - 1], text: list[0].cell.label }];
 const FIGURES = [
@@ -573,7 +579,8 @@ function screens(line) {
   });
 }
 
-const isLabelled = (line) => line.reference.trim() !== '';
+// A text that was aligned to time the words is no reference to count errors against.
+const isLabelled = (line) => line.reference.trim() !== '' && data.cells[line.cell].labelled;
 
 /** The words of a line against its reference: a wrong word underlined in waves, what it should be
  * struck out; without one against the other text, where they differ. */
@@ -586,8 +593,9 @@ function differences(line, other) {
         : el('ins', { title: row.kind }, row.final), ' '));
   }
   const key = (word) => word.toLowerCase().replace(/[^\p{L}\p{N}]/gu, '');
-  const mine = line.rows.map((row) => row.final);
-  const theirs = other ? other.rows.map((row) => key(row.final)) : mine.map(key);
+  const said = (each) => each.rows.map((row) => row.final).filter((word) => word !== null);
+  const mine = said(line);
+  const theirs = said(other || line).map(key);
   const length = mine.map(() => new Array(theirs.length + 1).fill(0));
   length.push(new Array(theirs.length + 1).fill(0)); // of the longest common rest
   for (let i = mine.length - 1; i >= 0; i--) {
@@ -625,7 +633,7 @@ function lane(line, clock, end) {
   }
   if (!isLong) {
     canvas.append(svg('text', { class: 'faint', x: LANE, y: 13, 'text-anchor': 'end' },
-      isLabelled(line) ? 'after end' : 'final at'));
+      isLabelled(line) || line.timed ? 'after end' : 'final at'));
   }
   const audioEnd = svg('line', { x1: x(line.duration_s), x2: x(line.duration_s), y1: 16,
     y2: height, stroke: 'var(--muted)', 'stroke-dasharray': '1 3' });
@@ -642,15 +650,16 @@ function lane(line, clock, end) {
       x: isLong ? x(Math.max(row.end, committed ?? 0)) + 10 : LANE,
       'text-anchor': isLong ? null : 'end' }, text);
     const short = (text) => text.length > 11 ? text.slice(0, 10) + '…' : text;
-    const wrong = row.kind !== 'hit' && row.kind !== 'unjudged';
+    const wrong = isLabelled(line) && row.kind !== 'hit';
+    if (!wrong && row.final === null) return;
     if (row.word !== null && wrong) {
       label.append(svg('tspan', { class: 'struck' }, short(row.word)));
     }
-    if (row.kind === 'substitution') label.append(' ');
+    if (wrong && row.kind === 'substitution') label.append(' ');
     if (row.final !== null) label.append(svg('tspan', { class: wrong ? 'bad' : null },
-      (row.kind === 'insertion' ? '+ ' : '') + short(row.final)));
+      (wrong && row.kind === 'insertion' ? '+ ' : '') + short(row.final)));
     const told = [];
-    if (row.word !== null) told.push(`reference: ${row.word}`);
+    if (row.word !== null && isLabelled(line)) told.push(`reference: ${row.word}`);
     if (row.final !== null) told.push(`final text: ${row.final}`);
     if (wrong) told.push(row.kind);
     group.append(label);
@@ -684,7 +693,7 @@ function lane(line, clock, end) {
       told.push(`committed ${committed.toFixed(2)} s`);
       group.append(svg('path', { fill: colour(cell),
         d: `M${x(committed)},${y - 5.5}l5.5,5.5l-5.5,5.5l-5.5,-5.5z` }));
-      if (row.kind === 'unjudged') group.append(margin(`${committed.toFixed(2)} s`));
+      if (row.kind === 'unjudged' && !line.timed) group.append(margin(`${committed.toFixed(2)} s`));
       else if (row.end !== null) {
         const late = committed - row.end;
         group.append(margin(`${late < 0 ? '−' : '+'}${Math.abs(late).toFixed(2)} s`,
@@ -906,10 +915,14 @@ function drawTimelines() {
         'WER forgives other spellings, as 7 for seven.'
       : 'No reference, so nothing is right or wrong here' + (other
         ? '; underlined in waves: not in the other text.' : '.')),
-    legend,
+    el('details', { id: 'lanes', open: state.lanes ? '' : null, ontoggle: (event) => {
+      remember({ lanes: event.target.open ? '1' : '' });
+      event.target.querySelectorAll('.lanes').forEach(cue);
+      show(t); // a long recording scrolls to where it is
+    } }, el('summary', {}, 'Word by word: when each was spoken, shown and final'), legend,
     ...lanes.flatMap((each) => [el('h3', {}, cellText(each.line.cell)),
       el('div', { class: 'lanes', tabindex: 0, role: 'region',
-        'aria-label': cellText(each.line.cell) }, each.canvas)]),
+        'aria-label': cellText(each.line.cell) }, each.canvas)])),
     ...(sound ? [sound] : []));
   show(Number.isFinite(+state.t) ? +state.t : 0);
   for (const node of document.querySelectorAll('.lanes')) cue(node);

@@ -20,8 +20,8 @@ from streaming_asr.metrics.table import CLOCKS
 from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
 from streaming_asr.score.front import ceiling, front
-from streaming_asr.score.results import Result, drawn_over, read_results
-from streaming_asr.score.table import HEADLINE
+from streaming_asr.score.results import Result, read_results
+from streaming_asr.score.table import HEADLINE, model_of_all, shared_settings
 from streaming_asr.terminal import shown
 from streaming_asr.text.subtitles import cues
 
@@ -57,7 +57,7 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
     )
     page = template.render(
         title=data["title"],
-        subtitle=_subtitle(data["cells"]),
+        subtitle=" · ".join([_subtitle(data["cells"]), *data["shared"]]),
         verdicts=data["verdicts"],
         css=Markup(PALETTE + (HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
@@ -73,9 +73,14 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
 def page_data(folder: Path | str) -> dict[str, Any]:
     """Return all that the page shows: columns, cells, timelines, audio."""
     results = read_results(folder)
+    shared = shared_settings(results)  # by all runs: told once, above
+    results = [
+        replace(r, variant=" ".join(word for word in r.variant.split() if word not in shared))
+        for r in results
+    ]
     headline = [name for name, _, _ in HEADLINE]
     others = [name for name in METRICS if name not in headline]
-    headings = {name: heading.replace("-\n", "") for name, heading, _ in HEADLINE}
+    headings = {name: heading for name, heading, _ in HEADLINE}
     digits = {name: n for name, _, n in HEADLINE}
     columns = [
         {
@@ -100,6 +105,7 @@ def page_data(folder: Path | str) -> dict[str, Any]:
     title = names.pop() if len(names) == 1 else Path(folder).resolve().name
     return {
         "title": str(title),
+        "shared": [*sorted(model_of_all(results)), *sorted(shared)],
         "columns": columns,
         "cells": [_row(result, fronts.get(result.folder), digits) for result in results],
         "verdicts": [
@@ -121,8 +127,8 @@ def _subtitle(results: list[dict[str, Any]]) -> str:
     n_failed = sum(result["error"] is not None for result in results)
     text = f"{len(results)} {'run' if len(results) == 1 else 'runs'}"
     text += f", {n_failed} failed" if n_failed else ""
-    models = {result["model"] for result in results} - {""}
-    return f"{text} · {models.pop()}" if len(models) == 1 else text
+    splits = {result["split"] for result in results} - {""}
+    return f"{text} · {splits.pop()}" if len(splits) == 1 else text
 
 
 GROUPS = {
@@ -160,24 +166,12 @@ def _licences(results: list[Result]) -> list[str]:
 def _row(result: Result, on_front: bool | None, digits: Mapping[str, int]) -> dict[str, Any]:
     document = {key: value for key, value in result.document.items() if key != "metrics"}
     return {
-        "name": result.name,
-        "method": result.method,
-        "variant": result.variant,
-        "label": result.label,
-        "chunk_s": result.chunk_s,
-        "chunk": result.chunk,
-        "split": result.split,
-        "model": result.model,
+        **result.row(),
         "labelled": result.is_labelled,
-        "error": result.error,
-        "notes": list(result.notes),
         "odd": result.is_odd,
         "front": on_front,  # null where it has no place among the others
-        "metrics": dict(result.metrics),
         # As the terminal shows them: a number that two programs round is not always one number.
         "texts": {name: shown(result.metrics.get(name), n) for name, n in digits.items()},
-        "intervals": result.intervals,
-        "drawn": drawn_over(result.document),
         "details": document,
     }
 

@@ -38,6 +38,8 @@ def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
             for at in (0, 1)
         )
         worst = sorted(common, key=lambda utt: (-wer[utt], utt))[:2]
+        if len(common) == 1:  # the only one is nothing remarkable
+            worst, late_s = [], dict.fromkeys(common, 0.0)
         remarkable = {utt: "worst WER over all methods" for utt in worst if wer[utt]}
         for utt in sorted(common, key=lambda utt: (-late_s[utt], utt))[:1]:
             if late_s[utt]:
@@ -49,9 +51,10 @@ def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
 
 
 def _scores(result: Result) -> dict[str, tuple[float, float]]:
-    """Return (WER, p90 of its commit latency in s, 0 where unknown) of each utterance."""
+    """Return (WER, p90 of its commit latency in s; 0 where unknown) of each utterance."""
+    late = "committed_p90_ca_s"
     return {
-        row.utt: (row.wer or 0.0, row.latency.get("committed_p90_ca_s") or 0.0)
+        row.utt: ((row.wer or 0.0) * result.is_labelled, row.latency.get(late) or 0.0)
         for row in lines_of(result.folder)
         if row.audio_s <= MAX_DURATION_S
     }

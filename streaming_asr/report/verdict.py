@@ -9,6 +9,7 @@ from streaming_asr.score.results import Result
 from streaming_asr.terminal import shown
 
 LATENCY, WER = FRONT
+UNJUDGED = "No reference: the texts and when they came, no errors."
 
 
 def named(result: Result) -> str:
@@ -37,30 +38,40 @@ def extremes(results: Sequence[Result]) -> tuple[Result, ...]:
 
 def verdict(results: Sequence[Result]) -> str | None:
     """Return one sentence on the runs of one data: what the streaming run with the least WER has,
-    and offline's WER. It states numbers, and claims no difference: `score compare` tests one.
-    WER has no interval, since that of the least of many would be too low.
+    or both where there are two, and offline's WER. It states numbers, and claims no difference:
+    `score compare` tests one. WER has no interval, since that of the least of many would be too
+    low.
 
     None where no run has a number.
     """
     best, *_ = extremes(results) or (None,)
     if best is None:
         return None
+    streaming = [r for r in results if r.metrics and not r.is_odd and r.method != "offline"]
+    # Of two runs both are told, the one with fewer errors first.
+    pair = [best, *(r for r in streaming if r is not best)] if len(streaming) == 2 else [best]
     if not best.is_labelled:
-        return "No reference: the texts and when they came, no errors."
-    wer, late = best.metrics.get(WER), best.metrics.get(LATENCY)
+        told = [text for each in pair if (text := _told(each, "of its words"))]
+        return " ".join(["; ".join(told) + "."] * bool(told) + [UNJUDGED])
     known = [result for result in results if result.metrics.get(WER) is not None]
     offline = [result for result in known if result.method == "offline" and not result.is_odd]
     n_streaming = sum(result.method != "offline" for result in known)
-    parts = [f"WER {shown(wer, 1)} %"]
-    if n_streaming > 1:
-        parts.append(f"the least of {n_streaming} streaming runs")
+    least = f", the least of {n_streaming} streaming runs" if n_streaming > 2 else ""
+    parts = [text for each in pair if (text := _told(each, "of the right words", least))]
+    if offline and best.method != "offline":
+        lowest = min(offline, key=lambda result: result.or_last(WER))
+        parts.append(f"{lowest.label}: WER {shown(lowest.metrics[WER], 1)} %")
+    return f"{'; '.join(parts)}."
+
+
+def _told(result: Result, which: str, least: str = "") -> str:
+    """Return what one run has: its errors, where they were counted, and its latency."""
+    wer, late = result.metrics.get(WER), result.metrics.get(LATENCY)
+    parts = [] if wer is None else [f"WER {shown(wer, 1)} %{least}"]
     if late is not None:
-        bounds = " to ".join(shown(bound, 1) for bound in best.intervals.get(LATENCY, ()))
+        bounds = " to ".join(shown(bound, 1) for bound in result.intervals.get(LATENCY, ()))
         parts.append(
-            f"half of the right words final within {shown(late, 1)} s"
+            f"half {which} final within {shown(late, 1)} s"
             + (f" (95 % interval {bounds})" if bounds else "")
         )
-    if offline and best.method != "offline":
-        least = min(offline, key=lambda result: result.or_last(WER))
-        parts.append(f"{least.label} {shown(least.metrics[WER], 1)} %")
-    return f"{named(best)}: {', '.join(parts)}."
+    return f"{named(result)}: {', '.join(parts)}" if parts else ""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasure
 from streaming_asr.models.find import find_here, is_english_only
 from streaming_asr.models.hash import model_hash
 from streaming_asr.run.progress import Progress, report_page
+from streaming_asr.terminal import wrapped
 
 if TYPE_CHECKING:
     from streaming_asr.utterance import Utterance
@@ -37,12 +39,13 @@ def run_cell(
     *,
     hydra_node: Any,
     launcher: str = "basic",
-    waits: bool = True,
+    number: int | None = None,
 ) -> dict[str, Any]:
     """Run, resume or skip one cell; return the content of its metrics.json.
 
     config: settled (`config.settle`). folder: where its results lie. hydra_node: Hydra's own
-    configuration, which says what was chosen. waits: for another process that is writing the cell.
+    configuration, which says what was chosen. number: of the cell in a sweep, which does not wait
+    for another process that is writing the cell.
     Raises UserError for bad input, folder.Busy where it does not wait, and KeyboardInterrupt; what
     was logged until then stays and is resumed.
     """
@@ -52,13 +55,16 @@ def run_cell(
     for group in ("method", "model", "data"):  # the choices' names, for those who read the result
         plain[group] = {"name": str(hydra_node.runtime.choices[group])} | plain[group]
     cell, whole = folders.name_of(folder), folders.cell_of(folder)
+    called = f"{plain['method']['name']} {config.chunk}"
+    if number is not None:
+        called = f"[{number}] {called}"
     folders.check_writable(folder)
     corpus = build(config.data)
     spoken = {config.language} - {None, "detect"} or getattr(corpus, "languages", set)()
     if config.language is None:
         check_known(config, spoken)
     if told := unheard(plain, spoken):
-        print(f"{cell}: {told}")
+        print(wrapped(f"{called}: {told}"))
     plain["data"] |= _speech(corpus)
     hashes = {
         "config": config_hash(plain),
@@ -66,21 +72,21 @@ def run_cell(
         "model": model_hash(plain),
         "data": corpus.data_hash(),
     }
-    on_wait = (lambda: print(f"{cell}: another process is writing it; waiting")) if waits else None
+    waiting = partial(print, f"{called}: another process is writing it; waiting")
     with ExitStack() as stack:
-        stack.enter_context(folders.lock(folder, on_wait))
+        stack.enter_context(folders.lock(folder, waiting if number is None else None))
         folders.forget_failure(folder)
         header = folders.header_of(folder)
         begun_with = hashes if header is None else header.get("hashes") or {}
         if whole != folder and folders.finished(whole, hashes, METRICS_VERSION):
-            print(f"{cell}: its cell is finished, skipped")
+            print(f"{called}: its cell is finished, skipped")
             return folders.result_of(whole)
         if begun_with != hashes:
             changed = [key for key in hashes if begun_with.get(key) != hashes[key]]
             old = folders.set_aside(folder)
-            print(f"{cell}: {' and '.join(changed)} changed; the old results are now {old}")
+            print(f"{called}: {' and '.join(changed)} changed; the old results are now {old}")
         elif folders.finished(folder, hashes, METRICS_VERSION):
-            print(f"{cell}: finished earlier, skipped")
+            print(f"{called}: finished earlier, skipped")
             result = folders.result_of(folder)
             if whole != folder:
                 return _join(plain, whole, hashes) or result
@@ -88,7 +94,7 @@ def run_cell(
                 _track(plain, folder, result, cell)
             return result
         folders.save_configuration(folder, config, hydra_node.overrides.task)
-        _simulate(config, plain, folder, corpus, hashes, launcher, cell)
+        _simulate(config, plain, folder, corpus, hashes, launcher, called)
         result = _score(plain, folder, hashes, cell)
         if whole != folder and (joined := _join(plain, whole, hashes)) is not None:
             folder, result = whole, joined
@@ -120,7 +126,7 @@ def _simulate(
     corpus: Any,
     hashes: Mapping[str, str],
     launcher: str,
-    cell: str,
+    called: str,
 ) -> None:
     from streaming_asr import machine
     from streaming_asr.events.log import EventWriter, resume
@@ -132,11 +138,12 @@ def _simulate(
         pieces.check_fits(folders.cell_of(folder), config.pieces, len(utterances))
         utterances = utterances[config.piece - 1 :: config.pieces]
     if not any(utterance.words for utterance in utterances) and any(u.text for u in utterances):
-        print(
-            f"{cell}: the words of {corpus.name} have no times, so latency columns stay empty; "
+        told = (
+            f"{called}: the words of {corpus.name} have no times, so latency columns stay empty; "
             "data.align=auto makes the times once, data.alignments=<folder> takes those of "
             "`python -m streaming_asr.align`"
         )
+        print(wrapped(told))
     path = folder / folders.EVENTS
     closed = resume(path)
     todo = [utterance for utterance in utterances if utterance.id not in closed]
@@ -146,7 +153,7 @@ def _simulate(
         return
     if closed:
         print(
-            f"{cell}: goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances"
+            f"{called}: goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances"
         )
     method, synchronise = method_of(config)
     if config.language == "detect":
@@ -169,8 +176,8 @@ def _simulate(
     if (weights := _weights(config)) is not None:
         header["weights"] = weights
         if weights["found"] != "model.path":
-            print(f"{cell}: weights of {config.model.path} from {weights['found']}")
-    with EventWriter(path, header) as writer, Progress(cell, utterances) as progress:
+            print(wrapped(f"{called}: weights of {config.model.path} from {weights['found']}"))
+    with EventWriter(path, header) as writer, Progress(called, utterances) as progress:
 
         def closed_now(utterance: Utterance, error: str | None) -> None:
             progress.closed(utterance, error)
@@ -200,7 +207,7 @@ def _simulate(
             )
         except KeyboardInterrupt:
             with suppress(OSError):
-                print(f"{cell}: {len(writer.closed)} of {len(utterances)} utterances are done")
+                print(f"{called}: {len(writer.closed)} of {len(utterances)} utterances are done")
             raise
 
 

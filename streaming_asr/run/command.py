@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,17 @@ from streaming_asr.run.progress import show, show_segments
 from streaming_asr.terminal import exit_status, stopped
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, present: Callable[[Path], None] = show) -> int:
     """Run the command line and return its exit status: 0; 1 where a cell or a recording failed; 2
-    for bad input; 128 and the number of the signal that stopped it, which is 130 for Ctrl-C."""
-    return exit_status(lambda: _main(CommandLine(sys.argv[1:] if argv is None else argv)))
+    for bad input; 128 and the number of the signal that stopped it, which is 130 for Ctrl-C.
+
+    present: shows the results of the folder.
+    """
+    given = sys.argv[1:] if argv is None else argv
+    return exit_status(lambda: _main(CommandLine(given), present))
 
 
-def _main(line: CommandLine) -> int:
+def _main(line: CommandLine, present: Callable[[Path], None]) -> int:
     machine.let_waiting_threads_sleep()
     if line.asks:
         # Completion is installed for the command that a shell sees.
@@ -72,6 +76,8 @@ def _main(line: CommandLine) -> int:
         for number, cell in enumerate(plan.cells, start=1):
             config = cell.missing if cell.config is None else cell.config
             number_or_none = number if is_sweep else None
+            if is_sweep:
+                print(f"[{number} of {len(plan.cells)}] {plan.names[number - 1]}", flush=True)
             status, _ = _attempt(config, cell.full, cell.full.hydra, cell.folder, number_or_none)
     else:
         by_hydra("run", job, _for_hydra(line, plan), "run")
@@ -80,10 +86,10 @@ def _main(line: CommandLine) -> int:
     status = _join(plan)
     place = plan.sweep or folders.cell_of(plan.cells[0].folder)
     if not is_sweep:
-        show(place)
+        present(place)
         show_segments(place)
     elif any(place.rglob(folders.RESULT)):
-        show(place)
+        present(place)
     return max(status, failures_told(plan))
 
 
@@ -129,6 +135,8 @@ def job(config: DictConfig) -> dict[str, Any] | None:
     node = HydraConfig.get()
     folder = Path(os.path.relpath(node.runtime.output_dir))
     number = node.job.num + 1 if node.mode == RunMode.MULTIRUN else None
+    if number is not None:
+        print(f"[{number}] {folders.name_of(folder)}", flush=True)
     settled: DictConfig | UserError
     try:
         settled = settle(config, node)
@@ -153,15 +161,13 @@ def _attempt(
     number: of the cell in a sweep, which goes on whatever happens to it.
     """
     machine.give_back_memory()
-    if number is not None:
-        print(f"[{number}] {folders.name_of(folder)}", flush=True)
     try:
         if not isinstance(config, DictConfig):
             raise config or UserError(f"{folder}: no configuration")
         launcher = str(node.runtime.choices["hydra/launcher"])
-        result = run_cell(config, folder, hydra_node=node, launcher=launcher, waits=number is None)
+        result = run_cell(config, folder, hydra_node=node, launcher=launcher, number=number)
     except folders.Busy:
-        print(f"{folder.name}: another process is writing it; passed over", flush=True)
+        print(f"[{number}] another process is writing it; passed over", flush=True)
         return 0, None
     except Exception as error:
         return cell_failed(error, composed, node, folder, number), None

@@ -26,12 +26,12 @@ def failures_told(plan: Plan) -> int:
     ]
     if lines:
         lines.insert(0, f"{len(lines)} of {len(plan.cells)} cells failed:")
-    for cell in plan.cells:
+    for cell, name in zip(plan.cells, plan.names, strict=True):
         result = folders.result_of(cell.folder)
         failed = [f"  {each['utt']}: {each['error']}" for each in result.get("failed") or ()]
         if failed:
             n = f"{len(failed)} of {result['n_utterances']} recordings failed"
-            lines += [f"{cell.folder.name}: {n}:", *failed[:LOST_SHOWN]]
+            lines += [f"{name}: {n}:", *failed[:LOST_SHOWN]]
         if len(failed) > LOST_SHOWN:
             lines.append(f"  and {len(failed) - LOST_SHOWN} more: {cell.folder / folders.RESULT}")
     print("".join(f"{line}\n" for line in lines), end="", file=sys.stderr)
@@ -55,6 +55,6 @@ def cell_failed(
             folders.save_configuration(folder, plain, node.overrides.task)
     if not expected:
         traceback.print_exception(error)
-    where = "" if number is None else f"{folder.name}: "
+    where = "" if number is None else f"[{number}] "
     print(f"error: {where}{error}", file=sys.stderr)
     return EXIT_BAD_INPUT if expected and number is None else EXIT_FAILED

@@ -15,11 +15,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from streaming_asr.cells.folder import piece_folder
+from streaming_asr.cells.folder import cell_of, name_of, piece_folder, short_names
 from streaming_asr.cells.pieces import check_fits
 from streaming_asr.config.build import build
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import compose_raw, explain
+from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.config.settle import settle
 from streaming_asr.errors import MissingWeights, UserError
 
@@ -55,6 +56,16 @@ class Plan:
     sweep: Path | None
     launcher: str
     foreign_sweeper: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """What messages call the cells: what differs between them, and a piece's number."""
+        wholes = [cell_of(cell.folder).name for cell in self.cells]
+        short = short_names(wholes)
+        return [
+            name_of(cell.folder).replace(whole, short[whole], 1)
+            for cell, whole in zip(self.cells, wholes, strict=True)
+        ]
 
 
 def plan(line: CommandLine) -> Plan:
@@ -95,14 +106,19 @@ def plan(line: CommandLine) -> Plan:
 
 
 def _parsed(overrides: Sequence[str]) -> list[Override]:
-    try:
-        return OverridesParser.create().parse_overrides(list(overrides))
-    except (HydraException, RecursionError) as error:
-        reason = str(error).splitlines()[0].partition(" expecting ")[0]  # the rest is a grammar
-        raise UserError(
-            f"{' '.join(overrides)}: not key=value ({reason}); "
-            "quote values that hold blanks or brackets"
-        ) from error
+    parser = OverridesParser.create()
+    parsed = []
+    for override in overrides:
+        try:
+            parsed += parser.parse_overrides([override])
+        except (HydraException, RecursionError) as error:
+            reason = str(error).splitlines()[0].partition(" expecting ")[0]  # the rest is a grammar
+            quoted = f"{key_of(override)}='{value_of(override)}'"
+            raise UserError(
+                f"{override[:200]}: not key=value ({reason}); quote a value that holds blanks or "
+                f'brackets, for the shell as well: "{quoted[:200]}"'
+            ) from error
+    return parsed
 
 
 def _values(override: Override) -> list[str]:

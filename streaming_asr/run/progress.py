@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streaming_asr.cells.folder import RESULT, SEGMENTS
-from streaming_asr.terminal import console
 
 if TYPE_CHECKING:
     from streaming_asr.utterance import Utterance
@@ -19,14 +18,15 @@ SEGMENTS_SHOWN = 20
 class Progress:
     """A bar on a terminal, nothing elsewhere; it tells how much of the audio has been heard."""
 
-    def __init__(self, cell: str, utterances: Sequence[Utterance]) -> None:
+    def __init__(self, called: str, utterances: Sequence[Utterance]) -> None:
         from rich import progress
         from rich.console import Console
+        from rich.markup import escape
 
         stderr = Console(stderr=True)
         self._bar = progress.Progress(
             "{task.description}",
-            progress.BarColumn(),
+            progress.BarColumn(bar_width=12),
             "{task.fields[told]}",
             progress.TimeRemainingColumn(),
             console=stderr,
@@ -35,13 +35,12 @@ class Progress:
         self._n, self._total_s = len(utterances), sum(u.duration_s for u in utterances)
         self._heard_s, self._n_closed = dict.fromkeys((u.id for u in utterances), 0.0), 0
         self._done_s = 0.0
-        name = cell if len(cell) <= 50 else f"{cell[:49]}…"
-        self._task = self._bar.add_task(name, total=self._total_s, told=self.told())
+        self._task = self._bar.add_task(escape(called), total=self._total_s, told=self.told())
 
     def told(self) -> str:
-        """Return the audio heard and the recordings closed, of how many, in words."""
+        """Return the recordings closed and the audio heard, of how much, in words."""
         heard, total = (timedelta(seconds=int(s)) for s in (self._done_s, self._total_s))
-        return f"{heard} of {total} of audio, {self._n_closed} of {self._n} recordings"
+        return f"{self._n_closed} of {self._n} recordings, {heard} of {total}"
 
     def heard(self, utterance: Utterance, seconds: float) -> None:
         """Note how much of `utterance` has been heard; less than before where it runs again."""
@@ -75,9 +74,9 @@ def report_page(folder: Path) -> Path:
 
 def show(folder: Path) -> None:
     """Print the table of the cells under `folder` and the place of the HTML page."""
-    from streaming_asr.report import table
+    from streaming_asr.score.table import print_table
 
-    console().print(table(folder))
+    print_table(folder)
     page = report_page(folder)
     print(f"results: {folder}\nreport:  {page}")
 

@@ -12,14 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streaming_asr.cells.folder import short_names
 from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.files import give_json
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.table import beside_wer, with_wer
 from streaming_asr.score import compare, exchange, longform, retime
 from streaming_asr.score.folder import find_cells, score_folder
-from streaming_asr.score.results import drawn_over, lost
-from streaming_asr.score.table import table as headline_table
-from streaming_asr.terminal import command_parser, console, exit_status
+from streaming_asr.score.results import drawn_over, lost, read_results
+from streaming_asr.score.table import print_table
+from streaming_asr.terminal import add_json, command_parser, console, exit_status
 from streaming_asr.text.normalise import NORMALISERS
 
 # `score NAME ...`: its `main(arguments) -> exit status`, and what it does. What it raises as
@@ -45,6 +47,7 @@ examples
   python -m streaming_asr.score outputs/default
   python -m streaming_asr.score outputs/default --metrics wer,al_ca_ms,rtf_chunk
   python -m streaming_asr.score outputs/default --all
+  python -m streaming_asr.score outputs/default --json > runs.json
   python -m streaming_asr.score --list            what each metric means
 
 commands (python -m streaming_asr.score NAME --help says more; a folder of that name: ./NAME)
@@ -67,7 +70,9 @@ def _score(argv: Sequence[str]) -> int:
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--metrics", metavar="NAMES", help="columns of the table, comma-separated")
     shown.add_argument("--all", action="store_true", help="show every metric")
+    shown.add_argument("--wide", action="store_true", help="show more columns than fit into 80")
     shown.add_argument("--list", action="store_true", help="list the metrics and stop")
+    add_json(parser)
     parser.add_argument(
         "--normaliser", choices=NORMALISERS, help="of error rates; default: that of the run"
     )
@@ -86,9 +91,14 @@ def _score(argv: Sequence[str]) -> int:
             results[cell] = scored | {"metrics": with_wer(scored["metrics"])}
         except UserError as error:  # one damaged log does not keep the others from their numbers
             refused.append(error)
+    if arguments.json is not None:
+        runs = [each.row() for each in read_results(arguments.folder)] if results else []
+        give_json({"runs": runs}, arguments.json)
     # Without names the table is that of `report`; with them every metric that was asked for.
-    if results and not names:
-        console().print(headline_table(arguments.folder))
+    if arguments.json == "-":
+        pass
+    elif results and not names:
+        print_table(arguments.folder, wide=arguments.wide)
         _print_remarks(results)
     elif results:
         _print_results(results, names)
@@ -98,7 +108,7 @@ def _score(argv: Sequence[str]) -> int:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
     for name in names:
         if name not in METRICS:
             hint = did_you_mean(name, METRICS) or "; --list shows them all"
@@ -111,9 +121,10 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
     from rich.text import Text
 
     rows = [["cell", "n", *map(_header, names)]]
+    short = short_names(list(map(str, results)))
     for folder, result in results.items():
         values = [_with_interval(result, name) for name in names]
-        rows.append([str(folder), str(result["n_utterances"]), *values])
+        rows.append([short[str(folder)], str(result["n_utterances"]), *values])
     if len(names) > 8 and len(results) <= 4:  # too wide: one metric per row
         rows = [list(column) for column in zip(*rows, strict=True)]
     table = Table()
@@ -127,13 +138,13 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
 
 def _print_remarks(results: Mapping[Path, dict[str, Any]]) -> None:
     """Print what the intervals were drawn over, and who failed or said nothing."""
-    wide = console(140)
     for drawn in dict.fromkeys(drawn_over(result) for result in results.values()):
-        wide.print(f"intervals: 95 %, over {drawn}")
+        print(f"intervals: 95 %, over {drawn}")
+    short = short_names(list(map(str, results)))
     for folder, result in results.items():
         counts = (result[f"n_{what}"] for what in ("failed", "silent", "utterances"))
-        for remark in lost(folder, *counts):
-            wide.print(remark, markup=False)
+        for remark in lost(short[str(folder)], *counts):
+            print(remark)
 
 
 def _with_interval(result: Mapping[str, Any], name: str) -> str:

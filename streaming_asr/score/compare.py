@@ -5,15 +5,15 @@ Both runs must be of the same utterances; the draws are the same for both (docs/
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from streaming_asr.cells.folder import short_names
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import UtteranceLog, read_log
-from streaming_asr.files import write_text
+from streaming_asr.files import give_json
 from streaming_asr.metrics import METRICS, traces
 from streaming_asr.metrics.intervals import (
     LEAST,
@@ -26,7 +26,7 @@ from streaming_asr.metrics.intervals import (
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.score.results import lost
 from streaming_asr.score.sample import LATENCY, Sample, difference
-from streaming_asr.terminal import command_parser, console
+from streaming_asr.terminal import add_json, command_parser, console
 from streaming_asr.text.normalise import NORMALISERS
 
 EPILOG = f"""\
@@ -83,15 +83,15 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--clock", choices=("ca", "cu"), default="ca", help="of the latency")
     parser.add_argument("--normaliser", choices=NORMALISERS, help="of WER; default: each run's own")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the comparison there")
+    add_json(parser)
     arguments = parser.parse_args(argv)
     runs = read_runs(arguments.runs, clock=arguments.clock, normaliser=arguments.normaliser)
     comparisons = compare(runs, against=arguments.against)
     rows = table(comparisons)
     if arguments.json is not None:
-        text = json.dumps({"level": LEVEL, "n_draws": N_RESAMPLES, "rows": rows}, indent=1)
-        write_text(arguments.json, text + "\n")
-    _print(comparisons, rows)
+        give_json({"level": LEVEL, "n_draws": N_RESAMPLES, "rows": rows}, arguments.json)
+    if arguments.json != "-":
+        _print(comparisons, rows)
     return 0
 
 
@@ -239,6 +239,8 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
     from rich.table import Table
     from rich.text import Text
 
+    names = [run.name for each in comparisons for run in (each.run, each.baseline)]
+    short = short_names(names)
     baselines = {each.baseline.name for each in comparisons}
     for name in dict.fromkeys(row["metric"] for row in rows):
         metric = METRICS[name]
@@ -249,7 +251,7 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
         for heading in ("difference", "95 % interval", "p (Holm)", "differ"):
             shown.add_column(heading, justify="right", no_wrap=True)
         for row in (row for row in rows if row["metric"] == name):
-            texts = [row["run"], *([row["baseline"]] if len(baselines) > 1 else [])]
+            texts = [short[row[key]] for key in ("run", "baseline")[: min(len(baselines), 2)]]
             if "difference" in row:
                 bounds, p_value = row["interval"], row["p_holm"]
                 texts += [
@@ -261,33 +263,34 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
             else:
                 texts += ["–"] * 4
             shown.add_row(*map(Text, texts))
-        console(140).print(shown)
+        console().print(shown)
     if len(baselines) == 1:
-        print(f"baseline: {baselines.pop()}")
+        print(f"baseline: {short[baselines.pop()]}")
     for drawn in dict.fromkeys(str(each.clusters) for each in comparisons):
         print(f"drawn: {drawn}, {N_RESAMPLES} times, paired")
     if any(row.get("interval", ()) is None for row in rows):
         print(f"no interval, no p: fewer than {LEAST} differ, or all draws say the same")
-    for remark in dict.fromkeys(text for each in comparisons for text in _remarks(each)):
+    for remark in dict.fromkeys(text for each in comparisons for text in _remarks(each, short)):
         print(remark)
 
 
-def _remarks(comparison: Comparison) -> list[str]:
-    """Return what a reader must know before believing a difference."""
+def _remarks(comparison: Comparison, short: Mapping[str, str]) -> list[str]:
+    """Return what a reader must know before believing a difference; `short`: names of the runs."""
     remarks = []
-    for each in (comparison.baseline, comparison.run):
-        remarks += lost(each.name, each.n_failed, each.n_silent, len(each.utterances))
+    run, baseline = short[comparison.run.name], short[comparison.baseline.name]
+    for each, name in ((comparison.baseline, baseline), (comparison.run, run)):
+        remarks += lost(name, each.n_failed, each.n_silent, len(each.utterances))
         if each.is_best_effort:
-            remarks.append(f"{each.name}: no fixed feed, so its text depends on the machine")
+            remarks.append(f"{name}: no fixed feed, so its text depends on the machine")
         if each.sample.latencies is None:
             why = "batched, words without times, or a file that does not tell it"
-            remarks.append(f"{each.name}: no latency ({why})")
+            remarks.append(f"{name}: no latency ({why})")
         elif each.sample.coverage is not None:
             share = f"{100 * each.sample.coverage:.0f} %"
-            remarks.append(f"{each.name}: latency of {share} of the spoken words, the right ones")
+            remarks.append(f"{name}: latency of {share} of the spoken words, the right ones")
     if comparison.run.cpu != comparison.baseline.cpu:
         remarks.append(
-            f"{comparison.run.name} was measured on another machine ({comparison.run.cpu}) than "
-            f"{comparison.baseline.name} ({comparison.baseline.cpu}): latency is not comparable"
+            f"{run} was measured on another machine ({comparison.run.cpu}) than "
+            f"{baseline} ({comparison.baseline.cpu}): latency is not comparable"
         )
     return remarks

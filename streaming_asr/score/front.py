@@ -36,7 +36,7 @@ def ceiling(results: Sequence[Result]) -> float | None:
         return None
     # From most of them, so that one high run alone does not make room for itself.
     top = 1.5 * rates[(3 * len(rates) - 1) // 4]
-    return top if rates[-1] > 1.5 * top else None
+    return top if rates[-1] > 1.5 * top > 0 else None
 
 
 def place(result: Result) -> tuple[float, float] | None:

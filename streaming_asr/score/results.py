@@ -18,6 +18,13 @@ from streaming_asr.metrics.table import with_wer
 from streaming_asr.score.document import document_of, lines_of, saved_config
 
 BATCH = "batch: its text is offline's everywhere, and it commits nothing before the end"
+BUSY = (
+    "this machine was busy: steps took over 1.5 times their CPU time, so latency with compute and "
+    "RTF are too high; run again when it is quiet"
+)
+BUSY_RATIO = 1.5
+# What lies beside a metrics.json of this program.
+OURS = (folders.EVENTS, folders.UTTERANCES, folders.FAILED, folders.SAVED, folders.PIECES)
 SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
 
 # Overrides that have a column of their own; the others of a cell's name are its variant.
@@ -77,6 +84,24 @@ class Result:
         """Whether there is a reference to count errors against, or no result to tell."""
         return not self.metrics or "wer" not in self.metrics or self.metrics["wer"] is not None
 
+    def row(self) -> dict[str, Any]:
+        """Return what the page and --json say of the run, as JSON can hold it."""
+        return {
+            "name": self.name,
+            "method": self.method,
+            "variant": self.variant,
+            "label": self.label,
+            "chunk_s": self.chunk_s,
+            "chunk": self.chunk,
+            "split": self.split,
+            "model": self.model,
+            "error": self.error,
+            "notes": list(self.notes),
+            "metrics": dict(self.metrics),
+            "intervals": self.intervals,
+            "drawn": drawn_over(self.document),
+        }
+
     @property
     def chunk(self) -> str:
         """The chunk as it is shown; the offline pass waits for the whole recording."""
@@ -114,7 +139,7 @@ def read_results(folder: Path | str) -> list[Result]:
         path.parent
         for name in (folders.RESULT, folders.FAILED)
         for path in root.rglob(name)
-        if not folders.is_set_aside(path.relative_to(root))
+        if not folders.is_set_aside(path.relative_to(root)) and _is_ours(path.parent)
     }
     places |= {
         path.parent
@@ -125,13 +150,13 @@ def read_results(folder: Path | str) -> list[Result]:
     }
     if not places:
         raise UserError(
-            f"{root}: no metrics.json in it or below it; report shows finished runs, "
+            f"{root}: no metrics.json of this program in it or below; report shows finished runs, "
             "so run first: python -m streaming_asr.run method=whisperrt chunk=300ms"
         )
     for place in places:
         check_name(place)
     # A model that all runs share would say the same in every label.
-    overrides = [set(_overrides(path.name).items()) for path in places]
+    overrides = [set(folders.settings_of(path.name).items()) for path in places]
     common = frozenset(dict(set.intersection(*overrides))) & _SHARED
     results = [_read_result(path, root, common) for path in places]
     results.sort(
@@ -144,6 +169,12 @@ def read_results(folder: Path | str) -> list[Result]:
         )
     )
     return mark_batch(_marked(results))
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return whether this program wrote the metrics.json of a folder, as others do too."""
+    beside = any((folder / each).exists() for each in OURS)
+    return beside or "schema" in folders.result_of(folder)
 
 
 def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
@@ -171,7 +202,7 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
     else:
         metrics, error = {}, failure or unfinished(folder) or "metrics.json is no file; score again"
     config = document.get("config") or saved_config(folder)
-    overrides = _overrides(folder.name)
+    overrides = folders.settings_of(folder.name)
     if n_failed := document.get("n_failed"):
         notes.append(f"{n_failed} of {document.get('n_utterances')} utterances failed")
     if (feed := config.get("feed")) in ("best_effort", "realtime"):
@@ -190,7 +221,7 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
         name=name,
         method=method,
         variant=" ".join(
-            f"{key.rsplit('.', 1)[-1]}={value}"
+            f"{key.rpartition('.')[2]}={value}"
             for key, value in overrides.items()
             if key not in _COLUMNS | _SETTING | common
         ),
@@ -228,6 +259,9 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
         and settings.get(key, "unknown") == value
         and metrics
     ]
+    wall, cpu = metrics.get("rtf_total"), metrics.get("rtf_cpu")
+    if wall and cpu and config.get("device", "cpu") == "cpu" and wall > BUSY_RATIO * cpu:
+        doubts.append(BUSY)
     wer = metrics.get("wer")
     if isinstance(wer, int | float) and wer > 100:
         doubts.append(
@@ -288,12 +322,6 @@ def _machine(machine: Any) -> str:
         return str(machine)
     keys = [key for key in ("cpu", "gpu", "cores", "threads") if key in machine]
     return " ".join(str(machine[key]) for key in keys or sorted(machine))
-
-
-def _overrides(name: str) -> dict[str, str]:
-    """Return the keys of `chunk=300ms,method=whisperrt`; a comma inside a value stays in it."""
-    parts = re.split(r",(?=[+~\w./@]+=)", name)
-    return dict(part.lstrip("+~").split("=", 1) for part in parts if "=" in part)
 
 
 def _method(config: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,6 @@ times a factor for a slower or faster machine.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,14 +15,14 @@ import numpy as np
 
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.events.log import Log, UtteranceLog, read_log
-from streaming_asr.files import write_text
+from streaming_asr.files import give_json
 from streaming_asr.metrics import METRICS, Trace, compute, queued
 from streaming_asr.metrics import traces as traces_of
 from streaming_asr.metrics.clocks import Times, compute_times, median_trace
 from streaming_asr.metrics.table import CA, STEPS, known_of
 from streaming_asr.score import streams
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.terminal import command_parser, console, shown
+from streaming_asr.terminal import add_json, command_parser, console, shown
 
 SHOWN = (
     "arwer_grid_ca",
@@ -75,12 +74,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("folder", help="the cell to retime")
     parser.add_argument("--slowdown", type=float, default=1.0, help="times all compute")
     parser.add_argument("--traces", nargs="+", default=[], help="further runs of the same cell")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all metrics there")
+    add_json(parser)
     arguments = parser.parse_args(argv)
     retimed = retime(arguments.folder, arguments.traces, slowdown=arguments.slowdown)
     if arguments.json is not None:
-        write_text(arguments.json, json.dumps(asdict(retimed), indent=1) + "\n")
-    _print(retimed)
+        give_json(asdict(retimed), arguments.json)
+    if arguments.json != "-":
+        _print(retimed)
     return 0
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from run_fakes import arguments, program
 
+from streaming_asr import __version__
 from streaming_asr.commands import cli
+from streaming_asr.config.schema import RunConfig
 from streaming_asr.files import CONF_DIR
 
 HEAVY = ("torch", "transformers", "peft", "matplotlib", "wandb", "faster_whisper", "jiwer")
@@ -58,7 +62,57 @@ def test_the_configuration_names_the_defaults_and_the_choices(tmp_path: Path) ->
     asked = program(tmp_path, code, "run", "--help")
     methods = sorted(file.stem for file in (CONF_DIR / "method").glob("*.yaml"))
     assert f"method: {', '.join(methods)}" in " ".join(asked.stdout.split())
-    assert "first_chunk:" in asked.stdout
+    for setting in fields(RunConfig):  # each explained, but for the choices
+        line = rf"^  {setting.name}: .*# \w"
+        is_choice = (CONF_DIR / setting.name).is_dir() or setting.name == "output"
+        assert is_choice or re.search(line, asked.stdout, re.M), setting.name
+    assert "${" not in asked.stdout
+    asked = program(tmp_path, code, "run", "--help", "method=ufal")
+    assert "  trim_s: null # 15 s, or half" in asked.stdout
+
+
+def test_a_recording_by_itself_is_transcribed_or_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["none.wav"]) == 1
+    assert "none.wav: no such folder or file; give a recording" in capsys.readouterr().err
+    assert cli.main(["compare", "none.wav"]) == 2
+    assert "audio=none.wav: no such file" in capsys.readouterr().err
+
+
+def test_options_that_are_settings_are_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["serve", "--port", "8124"], ["live", "--port=8124"]):
+        assert cli.main(command) == 2
+        assert "settings are written key=value; write port=8124" in capsys.readouterr().err
+
+
+def test_sync_without_a_login_says_how_to_log_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wandb" / "offline-run-1").mkdir(parents=True)
+    (tmp_path / "wandb" / "offline-run-1" / "run.wandb").touch()
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    assert cli.main(["sync", str(tmp_path)]) == 2
+    assert "there is no login of W&B; give `wandb login`" in capsys.readouterr().err
+
+
+def test_the_version_is_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"streaming_asr {__version__}\n"
+
+
+def test_list_and_doctor_answer_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "methods", "--json"]) == 0
+    methods = json.loads(capsys.readouterr().out)["methods"]
+    assert set(methods) == {file.stem for file in (CONF_DIR / "method").glob("*.yaml")}
+    assert cli.main(["doctor", "--offline", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (
+        told["broken"] == []
+        and {"name": "Python", "state": "ok"}.items() <= told["checks"][0].items()
+    )
 
 
 def test_bare_settings_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

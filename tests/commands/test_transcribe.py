@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from containers import write_container
+from report_cells import embedded
 
 from streaming_asr.commands import compare, transcribe
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.settle import compose
 from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
+from streaming_asr.events.log import UtteranceLog, committed_words
 from streaming_asr.live import command as live
 from streaming_asr.method import Update, Word
 from streaming_asr.run import command as run
 from streaming_asr.run import obtain as get
 from streaming_asr.text.subtitles import Segment, cues, lines, srt, vtt
+from streaming_asr.utterance import TimedWord
 
 MINI = ("model=mini", "chunk=1s")
 
@@ -338,6 +342,27 @@ def test_compare_runs_each_method_on_the_recording_and_shows_the_page(
     assert len(list(page.parent.glob("*/metrics.json"))) == 2
     assert compare.main([*command, "--open"]) == 0  # both are there already
     assert opened == [page.as_uri()]
+
+
+def test_compare_times_the_words_of_a_recording_of_any_name_and_tells_both_methods(
+    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = tmp_path / "it's [odd], method=x.m4a"
+    shutil.copy(talk, odd)
+    monkeypatch.chdir(tmp_path)
+
+    def times(heard: list[tuple[str, UtteranceLog]], *_: object) -> tuple[str, list, str]:
+        text = "".join(word for word, _ in committed_words(heard[0][1].steps)).strip()
+        return text, [TimedWord(word, 0.0, 0.1) for word in text.split()], "a fake"
+
+    monkeypatch.setattr("streaming_asr.align.heard.timed", times)
+    assert compare.main([f"audio={odd}", "method=offline,reencode", *MINI]) == 0
+    page = tmp_path / "outputs" / "compare" / "it_s__odd___method_x" / "report.html"
+    assert f"report:  {page.relative_to(tmp_path)}" in capsys.readouterr().out
+    cells = embedded(page)["cells"]
+    assert [cell["label"] for cell in cells] == ["offline", "reencode"]
+    late = "word_latency_committed_p50_ca_s"
+    assert all(c["metrics"][late] > 0 and c["metrics"]["wer"] is None for c in cells)
 
 
 @pytest.mark.parametrize("command", [["method=ufal"], ["audio=none.wav", "method=ufal"]])

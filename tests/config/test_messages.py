@@ -63,6 +63,19 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         (["method=AlignAtt"], "no such method; did you mean simul_whisper?"),
         (["method=local-agreement"], "no such method; did you mean ufal?"),
         (["method=WhisperFlow"], "no such method; did you mean hush_word?"),
+        (["model=large-v3-turbo"], "no such model; did you mean turbo?"),
+        (["model=openai/whisper-small"], "model=whisper model.path=openai/whisper-small"),
+        (
+            ["data=a/b"],
+            "data=a/b: no such data; a set of the hub is data=huggingface data.path=a/b",
+        ),
+        (["talk.wav"], "talk.wav: settings are written key=value; a recording is"),
+        (["--port", "8124"], "write port=8124"),
+        (["data.path=my [talk].wav"], """as well: "data.path='my [talk].wav'\""""),
+        (["method._target_=my.Own"], "(No module named 'my'); give"),
+        (["method._target_=streaming_asr.methods.ufal.Own"], "whose folder PYTHONPATH names"),
+        (["data=folder"], "data.path: has no default; give data.path=<value>, as data.path=talks"),
+        (["method=remote"], "as method.url=ws://127.0.0.1:8000/v1/realtime"),
         (["model=whisper-tiny"], "model=whisper-tiny: no such model; did you mean tiny?"),
         (["model=tiny"], "method=ufal"),
         (["model=Tiny.EN"], "model=Tiny.EN: no such model; did you mean tiny.en?"),
@@ -74,6 +87,7 @@ def test_a_wrong_command_of_run_is_told_its_remedy(
     assert status(run.main, ["tracker=none", *command]) == 2
     told = capsys.readouterr().err
     assert told.startswith("error: ") and message in told and "Traceback" not in told
+    assert told.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -107,6 +121,7 @@ def test_a_configuration_that_is_nested_too_deep_is_refused(
         (train, ["method=ufal"], "method=ufal: needs no training"),
         (train, ["method=ufall"], "method=ufall: no such method; did you mean ufal?"),
         (train, ["--chunk", "300ms"], "write chunk=300ms"),
+        (align, ["talk.wav"], "data=folder data.path=talk.wav for the others"),
         (align, ["data=mni"], "data=mni: no such data; did you mean mini?"),
     ],
 )

@@ -646,3 +646,15 @@ def test_the_corpus_that_the_documentation_adds_works(
     (tmp_path / "root/test/bob/bob_2.wav").unlink()
     broken = build(compose_raw(overrides, config_dir=str(tmp_path / "conf")).data)
     assert "bob_2.wav" in only(check(broken).problems)
+
+
+def test_where_the_hub_cannot_be_reached_only_its_cache_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("streaming_asr.corpora.huggingface.no_way", lambda endpoint: "no network")
+    with pytest.raises(UserError, match="owner/name: datasets cannot load it"):
+        corpus("huggingface", Path("owner/name")).utterances()
+    assert "Retrying" not in capfd.readouterr().err

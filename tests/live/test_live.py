@@ -17,13 +17,13 @@ from places import HANG_S
 from run_fakes import Parrot, arguments
 from served import until
 
+from streaming_asr.align.heard import _pieces
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step, read_log
 from streaming_asr.live import command as live
 from streaming_asr.live.cells import Cell
 from streaming_asr.live.engine import Engine, LiveStep
-from streaming_asr.live.scores import _pieces
 from streaming_asr.live.streams import LiveStream
 from streaming_asr.live.worker import Worker
 from streaming_asr.method import Samples

@@ -18,32 +18,69 @@ from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.report import build, main, table
 from streaming_asr.report.page import _said, page_data
+from streaming_asr.score.command import main as score
 from streaming_asr.score.front import front
 from streaming_asr.score.results import Result, read_results
 
 # -- the cells and the terminal's table ------------------------------------------------------
 
 
-def rendered(folder: Path) -> str:
+def rendered(folder: Path, *, wide: bool = False) -> str:
     from rich.console import Console
 
-    console = Console(width=100)
+    console = Console(width=80)
     with console.capture() as captured:
-        console.print(table(folder))
+        console.print(table(folder, wide=wide), crop=False)
     return captured.get()
 
 
-def test_the_table_fits_in_100_columns_and_shows_the_numbers_as_scored(tmp_path: Path) -> None:
+def test_the_table_fits_in_80_columns_and_shows_the_numbers_as_scored(tmp_path: Path) -> None:
     write_cell(
         tmp_path / "method=whisperrt,chunk=300ms,method.beam=3,method.decoder_cache=true",
         texts={"u1": ("cats eat fresh fish", "cats eat flesh fish")},
     )
     text = rendered(tmp_path)
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 80
     assert "whisperrt beam=3" in text
     row = next(line for line in text.splitlines() if "25.0" in line)
     assert "300 ms" in row
-    assert "mini clean" in row
+    assert text.splitlines()[0].strip() == "mini clean"  # what all rows share
+    assert "erasure" not in text and "erasure" in rendered(tmp_path, wide=True)
+
+
+def test_a_row_is_called_by_what_differs_and_no_word_or_path_of_it_is_cut(tmp_path: Path) -> None:
+    for method, own in (("ufal", ""), ("simul_whisper", ",method.last_frame_threshold=4")):
+        name = f"method={method},chunk=300ms{own},method.truncation=never,model=base"
+        write_cell(tmp_path / name)
+    path = f"{tmp_path}/{'a_long_folder_of_recordings/' * 4}talk.wav"
+    failed = tmp_path / "method=star,chunk=1s,method.truncation=never,model=base"
+    failed.mkdir()
+    (failed / "failed.json").write_text(json.dumps({"error": f"{path}: cannot be read"}))
+    text = rendered(tmp_path)
+    lines = text.splitlines()
+    assert lines[0].strip() == "truncation=never"
+    assert [line.split()[0] for line in lines[4:8]] == [
+        "simul_whisper", "last_frame_threshold=4", "star", "ufal",
+    ]  # fmt: skip
+    assert f" {path}:" in text.replace("\n", " ")
+    assert max(len(line) for line in lines if path not in line) <= 80
+
+
+def test_json_has_every_number_and_nothing_else_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_cell(tmp_path / "method=ufal,chunk=300ms")
+    scored = json.loads((tmp_path / "method=ufal,chunk=300ms" / "metrics.json").read_text())
+    for program in (main, score):
+        assert program([str(tmp_path), "--json"]) == 0
+        (run,) = json.loads(capsys.readouterr().out)["runs"]
+        assert run["metrics"] == scored["metrics"] and run["label"] == "ufal"
+    assert main([str(tmp_path), "--json", str(tmp_path / "runs.json")]) == 0
+    assert "report: " in capsys.readouterr().out
+    assert json.loads((tmp_path / "runs.json").read_text())["runs"] == [run]
+    assert score(["--json", str(tmp_path)]) == 2
+    assert main([str(tmp_path), "--json", str(tmp_path)]) == 2
+    assert "is a folder; write --json last" in capsys.readouterr().err
 
 
 def test_a_failed_cell_is_a_row_with_its_reason(tmp_path: Path) -> None:
@@ -154,6 +191,27 @@ def test_results_that_were_set_aside_are_no_rows(tmp_path: Path) -> None:
     assert [cell.name for cell in read_results(tmp_path)] == ["method=whisperrt,chunk=300ms"]
 
 
+def test_a_folder_of_another_programs_results_is_left_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "metrics.json").write_text('{"eval_wer": 3.1}')
+    assert main([str(tmp_path)]) == 2
+    assert "no metrics.json of this program" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
+
+
+def test_a_busy_machine_and_few_recordings_are_remarked(tmp_path: Path) -> None:
+    for method, cpu in (("ufal", 0.5), ("whisperrt", 0.9)):
+        path = write_cell(tmp_path / f"method={method},chunk=300ms") / "metrics.json"
+        document = json.loads(path.read_text())
+        document["metrics"] |= {"rtf_total": 1.0, "rtf_cpu": cpu}
+        path.write_text(json.dumps(document))
+    text = rendered(tmp_path)
+    assert "ufal [1]" in text and "whisperrt [" not in text
+    assert "[1] this machine was busy: steps took over 1.5 times their CPU time" in text
+    assert "[2] of 2 recordings: chance decides much of such a WER" in text
+
+
 @pytest.mark.parametrize("name", ["empty", "missing"])
 def test_a_folder_without_results_is_the_users_error(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
@@ -184,7 +242,7 @@ def test_the_command_needs_no_torch_and_says_where_the_page_is(tmp_path: Path) -
     assert page.is_file()
 
 
-# -- the page's data -------------------------------------------------------------------------
+# -- the page's first sentence and data --------------------------------------------------------
 
 
 def test_the_page_holds_the_numbers_of_metrics_json(tmp_path: Path) -> None:
@@ -219,13 +277,13 @@ def test_a_row_that_is_no_result_of_its_method_says_why_in_the_table_and_in_the_
     (folder / "metrics.json").write_text(json.dumps(result))
     (cell,) = page_data(tmp_path)["cells"]
     warnings = [note for note in cell["notes"] if note.startswith("warning: ")]
-    caption = str(table(tmp_path).caption or "")
+    text = " ".join(rendered(tmp_path).split())
     if told is None:
         assert not warnings
-        assert "warning" not in caption
+        assert "warning" not in text
     else:
         assert [told in warning for warning in warnings] == [True]
-        assert f"[1] {warnings[0]}" in caption
+        assert f"[1] {warnings[0]}" in text
 
 
 def test_the_page_fetches_nothing(tmp_path: Path) -> None:
@@ -374,9 +432,13 @@ def test_the_first_sentence_states_the_least_wer_and_offlines(tmp_path: Path) ->
     cell.write_text(json.dumps(document))
     assert page_data(tmp_path)["verdicts"] == [
         "whisperrt at 300 ms: WER 50.0 %, half of the right words final within 0.6 s "
-        "(95 % interval 0.5 to 0.8), offline 0.0 %."
+        "(95 % interval 0.5 to 0.8); offline: WER 0.0 %."
     ]
     worse = {utt: (right, "cats meet flesh dish in may") for utt in texts}
     write_cell(tmp_path / "method=ufal,chunk=300ms", texts=worse)
     (told,) = page_data(tmp_path)["verdicts"]
-    assert told.startswith("whisperrt at 300 ms: WER 50.0 %, the least of 2 streaming runs, half ")
+    assert told.startswith("whisperrt at 300 ms: WER 50.0 %, half of the right words final ")
+    assert "; ufal at 300 ms: WER 83.3 %, half of the right words final " in told
+    write_cell(tmp_path / "method=star,chunk=300ms", texts=worse)
+    (told,) = page_data(tmp_path)["verdicts"]
+    assert told.startswith("whisperrt at 300 ms: WER 50.0 %, the least of 3 streaming runs, half ")

@@ -84,7 +84,9 @@ def test_typing_filters_rows_and_figures(window: Browser) -> None:
         f"method=ufal,chunk=300ms,data.split={s}" for s in ("clean", "other")
     ]
     assert window.run("return document.getElementById('count').innerText") == "2 of 13 runs"
-    assert window.run("return document.querySelectorAll('.point').length") == 2 * 3
+    assert (
+        window.run("return document.querySelectorAll('.point').length") == 2
+    )  # of one chunk there is no curve
     assert "filter=ufal+300" in window.run("return location.hash")
 
 
@@ -241,6 +243,39 @@ def test_a_long_recording_scrolls_with_its_words_at_their_times(
     assert int(lane[2]) == 24 + 80 * 21 + 6
 
 
+def test_lanes_are_folded_until_they_are_opened_and_stay_so(window: Browser, page: Path) -> None:
+    is_open = "return document.getElementById('lanes').open"
+    assert not window.run(is_open)
+    window.click("#lanes summary")
+    assert window.wait("return location.hash.includes('lanes=1')")
+    window.click("#next")
+    assert window.run(is_open)
+
+
+def test_where_most_runs_have_no_error_they_are_drawn(window: Browser, tmp_path: Path) -> None:
+    right, wrong = ("cats eat fish", "cats eat fish"), ("cats eat fish", "cats eat dish")
+    for k, chunk in enumerate(("100ms", "300ms", "600ms", "1000ms")):
+        texts = {"u": right if k else wrong}
+        write_cell(tmp_path / f"method=ufal,chunk={chunk}", chunk=chunk, texts=texts)
+    dom = drawn(window, build(tmp_path, tmp_path / "page.html"))
+    figure = dom.partition("<figure")[2].partition("</figure>")[0]
+    assert "NaN" not in dom and figure.count('class="point') == 4
+
+
+def test_the_table_fits_a_small_screen_and_has_no_empty_column(
+    window: Browser, tmp_path: Path
+) -> None:
+    settings = "method.last_frame_threshold=4,method.truncation=never"
+    for name in (f"method=simul_whisper,chunk=300ms,{settings}", "method=ufal,chunk=300ms"):
+        write_cell(tmp_path / name)
+    window.open(build(tmp_path, tmp_path / "page.html"))
+    heads = window.run("return [...document.querySelectorAll('th')].map((th) => th.innerText)")
+    assert not [head for head in heads if head.startswith(("Notes", "Data"))]
+    hidden = """const box = document.querySelector('.scroll');
+      return box.scrollWidth - box.clientWidth"""
+    assert window.run(hidden) <= 0
+
+
 def test_text_from_a_log_never_becomes_markup(window: Browser, tmp_path: Path) -> None:
     nasty = "</script><script>document.title='owned'</script> <img src=x> &amp; <!--"
     folder = tmp_path / "method=whisperrt,chunk=300ms"
@@ -260,8 +295,8 @@ def test_the_player_begins_at_0_with_the_two_best_methods_beside_each_other(
     window: Browser, page: Path
 ) -> None:
     dom = drawn(window, page)
-    assert dom.index('id="timelines"') < dom.index('id="results"') < dom.index('id="figures"')
-    player = dom.partition('id="timelines"')[2].partition('id="results"')[0]
+    assert dom.index('id="results"') < dom.index('id="figures"') < dom.index('id="timelines"')
+    player = dom.partition('id="timelines"')[2]
     assert "0.00 s</output>" in player
     assert re.findall(r"<dt>(\w+) ([\d]+ ms)</dt>", player) == [
         ("whisperrt", "300 ms"), ("ufal", "100 ms"),

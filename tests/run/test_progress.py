@@ -13,12 +13,12 @@ def test_progress_is_audio_heard() -> None:
     long = replace(fakes.utterance("long"), duration_s=3600.0)
     short = replace(fakes.utterance("short"), duration_s=60.0)
     with Progress("a cell", [long, short]) as progress:
-        assert progress.told() == "0:00:00 of 1:01:00 of audio, 0 of 2 recordings"
+        assert progress.told() == "0 of 2 recordings, 0:00:00 of 1:01:00"
         progress.heard(long, 1200.0)
         progress.heard(long, 1800.0)
-        assert progress.told() == "0:30:00 of 1:01:00 of audio, 0 of 2 recordings"
+        assert progress.told() == "0 of 2 recordings, 0:30:00 of 1:01:00"
         progress.closed(short, "failed before any of it was heard")
-        assert progress.told() == "0:31:00 of 1:01:00 of audio, 1 of 2 recordings"
+        assert progress.told() == "1 of 2 recordings, 0:31:00 of 1:01:00"
         progress.heard(long, 0.0)  # run again by itself
         progress.closed(long)
-        assert progress.told() == "1:01:00 of 1:01:00 of audio, 2 of 2 recordings"
+        assert progress.told() == "2 of 2 recordings, 1:01:00 of 1:01:00"

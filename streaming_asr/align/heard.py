@@ -1,0 +1,143 @@
+"""Times of the words that were heard, where no reference says what was spoken."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from streaming_asr.align.auto import AutoAligner
+from streaming_asr.cells.folder import EVENTS, is_set_aside
+from streaming_asr.config.build import build
+from streaming_asr.corpora.audio import load_audio
+from streaming_asr.errors import UserError
+from streaming_asr.events.log import EventWriter, Log, UtteranceLog, committed_words, read_log
+from streaming_asr.method import SAMPLE_RATE, Word, display_text
+from streaming_asr.metrics import METRICS
+from streaming_asr.metrics.table import EVERYTHING
+from streaming_asr.utterance import TimedWord, Utterance
+
+ALIGNED_S = 20.0  # of a recording at once, below Whisper's context
+# What no text can be held against, where the reference is the hypothesis itself.
+ACCURACY = ("wer", "cer", "rwer", "arwer", "word_latency_coverage")
+
+Heard: TypeAlias = tuple[str, UtteranceLog]  # what a method is called, and what it said
+
+
+def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path, Log]]:
+    """Give the words of the logs below `folder` their times; return the exit status and the logs as
+    they are now.
+
+    What was said in a recording is that of the first method, as for a live session without a
+    reference. Raises UserError where no log is there.
+    """
+    sessions: dict[Path, list[Path]] = defaultdict(list)
+    for path in sorted(folder.rglob(EVENTS)):
+        if not is_set_aside(path.relative_to(folder)):
+            sessions[path.parent.parent].append(path)
+    if not sessions:
+        raise UserError(f"session={folder}: holds no events.jsonl; give a folder of a session")
+    status = 0
+    every: dict[Path, Log] = {}
+    for paths in sessions.values():
+        logs = {path: read_log(path) for path in paths}
+        items: dict[str, list[Heard]] = defaultdict(list)
+        for path, log in logs.items():
+            for said in log.utterances:
+                items[said.utt].append((path.parent.name, said))
+        told = None
+        for heard in items.values():
+            if all(said.error is not None for _, said in heard):
+                continue
+            audio = Path(heard[0][1].audio_path or "")
+            if not audio.is_file():
+                say(f"{heard[0][1].utt}: its sound was not kept; serve with keep_audio=true")
+                status = 1
+                continue
+            text, words, by = timed(heard, audio, None, say)
+            told = told or by
+            for _, said in heard:
+                said.text, said.words = text, words
+        for path, log in logs.items():
+            whole = path.with_suffix(".timed")
+            whole.unlink(missing_ok=True)
+            with EventWriter(whole, timed_header(log.header, None, told)) as writer:
+                for said in log.utterances:
+                    writer.write_utterance(said)
+            whole.replace(path)
+        every |= logs
+    return status, every
+
+
+def timed_header(
+    header: dict[str, Any], reference: str | None, word_times: str | None
+) -> dict[str, Any]:
+    """Return the header that says where the words' times are from, and what they cannot tell."""
+    if word_times is None:
+        return header
+    config = header["config"]
+    data = config["data"] | {"word_times": word_times}
+    header = header | {"config": config | {"data": data}}
+    if reference is None:
+        lacking = {name: "reference" for name in METRICS if name.startswith(ACCURACY)}
+        header |= {"unmeasured": lacking, "knows": sorted(EVERYTHING)}
+    return header
+
+
+def timed(
+    heard: Sequence[Heard], audio: Path, reference: str | None, say: Callable[[str], None]
+) -> tuple[str, list[TimedWord] | None, str | None]:
+    """Return the reference, its words with their times, and what they are from.
+
+    Without a reference the text of the first method that has one stands for it, for all methods,
+    so that their latencies are of the same words and can be compared.
+    """
+    said = [each for each in heard if each[1].error is None and committed_words(each[1].steps)]
+    if reference is None and not said:
+        return "", None, None
+    title, log = (said or heard)[0]
+    hypothesis = committed_words(log.steps)
+    try:
+        chosen = AutoAligner.choose("auto", {log.language or "en"})
+        aligner = build(chosen.config.aligner)
+        recording = load_audio(audio)
+        words: list[TimedWord] = []
+        for text, begin_s, end_s in _pieces(hypothesis, log.duration_s, reference):
+            cut = recording[round(begin_s * SAMPLE_RATE) : round(end_s * SAMPLE_RATE)]
+            utterance = Utterance(log.utt, text, cut.copy, end_s - begin_s, language=log.language)
+            (result,) = aligner.align([utterance])
+            if result.words is None:
+                raise UserError(result.reason)
+            words += [
+                TimedWord(w, begin_s + start, begin_s + end) for w, start, end in result.words
+            ]
+    except UserError as error:
+        say(f"no word times, so no latency of words: {error}")
+        return reference or "", None, None
+    if reference is not None:
+        return reference, words, chosen.name
+    text = display_text(Word(text) for text, _ in hypothesis)
+    return text, words, f"{chosen.name}, of the text of {title}: errors are not counted"
+
+
+def _pieces(
+    hypothesis: Sequence[tuple[str, list[float | None]]], duration_s: float, reference: str | None
+) -> list[tuple[str, float, float]]:
+    """Return what to align: (text, begin, end in seconds) in turn.
+
+    A reference is one piece. A hypothesis is cut between words, by the method's own times, so that
+    long sessions fit the aligner; words without times are one piece too.
+    """
+    if reference is not None:
+        return [(reference, 0.0, duration_s)]
+    pieces: list[tuple[str, float, float]] = []
+    text, begin_s, last_end_s = "", 0.0, 0.0
+    for word, (start, end, _) in hypothesis:
+        if text and start is not None and start - begin_s > ALIGNED_S:
+            cut_s = (last_end_s + max(start, last_end_s)) / 2
+            pieces.append((text.strip(), begin_s, cut_s))
+            text, begin_s = "", cut_s
+        text += word
+        last_end_s = last_end_s if end is None else end
+    return [*pieces, (text.strip(), begin_s, duration_s)]
