@@ -26,6 +26,7 @@ from streaming_asr.metrics.intervals import (
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.score.results import lost
 from streaming_asr.score.sample import LATENCY, Sample, difference
+from streaming_asr.score.task import differing, task_of_log, title
 from streaming_asr.terminal import command_parser, console
 from streaming_asr.text.normalise import NORMALISERS
 
@@ -58,6 +59,7 @@ class Run:
     cpu: str
     chunk: Any
     is_best_effort: bool
+    task: dict[str, Any]  # see score/task.py
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,16 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--clock", choices=("ca", "cu"), default="ca", help="of the latency")
     parser.add_argument("--normaliser", choices=NORMALISERS, help="of WER; default: each run's own")
+    parser.add_argument(
+        "--other-task",
+        action="store_true",
+        help="compare runs of the same utterances though their audio, references, word times or "
+        "protocol differ",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the comparison there")
     arguments = parser.parse_args(argv)
     runs = read_runs(arguments.runs, clock=arguments.clock, normaliser=arguments.normaliser)
-    comparisons = compare(runs, against=arguments.against)
+    comparisons = compare(runs, against=arguments.against, other_task=arguments.other_task)
     rows = table(comparisons)
     if arguments.json is not None:
         text = json.dumps({"level": LEVEL, "n_draws": N_RESAMPLES, "rows": rows}, indent=1)
@@ -134,12 +142,19 @@ def _read(folder: Path, name: str, clock: str, normaliser: str | None) -> Run:
         cpu=str((log.header.get("machine") or {}).get("cpu")),
         chunk=(log.header.get("config") or {}).get("chunk"),
         is_best_effort=any(utterance.feed != "fixed" for utterance in log.utterances),
+        task=task_of_log(log, seen),
     )
 
 
-def compare(runs: Sequence[Run], against: str | None = None) -> list[Comparison]:
+def compare(
+    runs: Sequence[Run], against: str | None = None, *, other_task: bool = False
+) -> list[Comparison]:
     """Return each run beside its baseline: the first run, or with `against` the one of its corpus
-    whose folder's name contains that. Raises UserError for runs of different utterances."""
+    whose folder's name contains that.
+
+    Raises UserError for runs of different utterances, and for those of different tasks unless
+    `other_task` allows it.
+    """
     if against is None:
         baselines = [runs[0]] * len(runs)
     else:
@@ -149,7 +164,7 @@ def compare(runs: Sequence[Run], against: str | None = None) -> list[Comparison]
         raise UserError(
             f"{runs[0].folder}: nothing to compare it with; give two runs or more of one corpus"
         )
-    return [_compare(run, base) for run, base in pairs]
+    return [_compare(run, base, other_task) for run, base in pairs]
 
 
 def _baseline(run: Run, runs: Sequence[Run], against: str) -> Run:
@@ -177,8 +192,10 @@ def _baseline(run: Run, runs: Sequence[Run], against: str) -> Run:
     )
 
 
-def _compare(run: Run, baseline: Run) -> Comparison:
+def _compare(run: Run, baseline: Run, other_task: bool) -> Comparison:
     _check_same_corpus(run, baseline)
+    if not other_task:
+        _check_same_task(run, baseline)
     ordered = run.sample.in_order_of(baseline.sample.utts)
     clusters = baseline.sample.clusters
     return Comparison(run, baseline, clusters, difference(clusters, ordered, baseline.sample))
@@ -193,18 +210,29 @@ def _check_same_corpus(run: Run, baseline: Run) -> None:
             f"{len(theirs)}, of which both have {common}; run both on the same corpus, split and "
             "limit, or finish the run that was broken off"
         )
-    for utt, mine in ours.items():
-        other = theirs[utt]
-        # An imported log knows no audio: then the text alone must agree.
-        hashes = mine.audio_hash, other.audio_hash
-        what = "reference" if mine.text != other.text else ""
-        if not what and None not in hashes and hashes[0] != hashes[1]:
-            what = "audio"
-        if what:
-            raise UserError(
-                f"{run.name} and {baseline.name} have another {what} for utterance {utt}; they "
-                "are of different versions of a corpus: run one of them again"
-            )
+
+
+def _check_same_task(run: Run, baseline: Run) -> None:
+    for utt, mine in run.utterances.items():
+        other = baseline.utterances[utt]
+        # An imported log knows no audio and may know no times: then the rest must agree.
+        known = {
+            "reference": (mine.text, other.text),
+            "audio": (mine.audio_hash, other.audio_hash),
+        }
+        for what, (ours, theirs) in known.items():
+            if None not in (ours, theirs) and ours != theirs:
+                raise UserError(
+                    f"{run.name} and {baseline.name} have another {what} for utterance {utt}; they "
+                    "are of different versions of a corpus: run one of them again, or compare them "
+                    "all the same with --other-task"
+                )
+    if parts := differing(run.task, baseline.task):
+        raise UserError(
+            f"{run.name} and {baseline.name} are of different tasks, {title(run.task)} and "
+            f"{title(baseline.task)}: they differ in {' and '.join(parts)}; score both alike, or "
+            "compare them all the same with --other-task"
+        )
 
 
 def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
@@ -264,6 +292,8 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
         console(140).print(shown)
     if len(baselines) == 1:
         print(f"baseline: {baselines.pop()}")
+    for task in dict.fromkeys(title(each.run.task) for each in comparisons):
+        print(f"task: {task}")
     for drawn in dict.fromkeys(str(each.clusters) for each in comparisons):
         print(f"drawn: {drawn}, {N_RESAMPLES} times, paired")
     if any(row.get("interval", ()) is None for row in rows):
