@@ -33,17 +33,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--budget",
         nargs="+",
         metavar="METRIC=VALUE",
-        help="also name the best run within it: commit_p90=1s rtf=0.3 wer=10%%",
+        help="also name the best run within it: commit_p90=1s rtf=0.3 wer=10; where no run is, the "
+        "exit status is 1",
     )
     return exit_status(lambda: _report(parser, argv))
 
 
-def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
-    """Show the table and write the page."""
+def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
+    """Show the table and write the page; return 1 where no run is within the budget."""
     arguments = parser.parse_args(argv)
     limits = budget.parse_budget(arguments.budget or ())  # before anything is written
     console().print(table(arguments.folder))
     # print, not rich: rich would break a long path over lines
     print(f"report: {build(arguments.folder, arguments.out)}")
-    if limits:
-        print("\n".join(budget.verdict(read_results(arguments.folder), limits)))
+    if not limits:
+        return 0
+    results = read_results(arguments.folder)
+    print("\n".join(budget.verdict(results, limits)))
+    return 0 if budget.is_met(results, limits) else 1

@@ -24,6 +24,7 @@ from streaming_asr.metrics.intervals import (
     holm,
 )
 from streaming_asr.score.folder import EVENTS, find_cells
+from streaming_asr.score.limits import Limit, parse_limits, with_unit
 from streaming_asr.score.results import lost
 from streaming_asr.score.sample import LATENCY, Sample, difference
 from streaming_asr.score.task import differing, task_of_log, title
@@ -43,6 +44,8 @@ examples
       streaming minus offline, for each corpus of a sweep
   python -m streaming_asr.score compare outputs/mini --against method=reencode
       each run minus reencode at its own chunk
+  python -m streaming_asr.score compare accepted outputs/today --worse wer=0.5
+      a gate: status 1 where today is surely worse by more than half a point
 """
 
 
@@ -91,8 +94,16 @@ def main(argv: Sequence[str]) -> int:
         help="compare runs of the same utterances though their audio, references, word times or "
         "protocol differ",
     )
+    parser.add_argument(
+        "--worse",
+        nargs="+",
+        metavar="METRIC=VALUE",
+        help="end with status 1 where a run's whole interval is worse than the baseline by more: "
+        "wer=0.5 (points) commit_p90=200ms",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the comparison there")
     arguments = parser.parse_args(argv)
+    margins = _margins(arguments.worse or (), arguments.clock)
     runs = read_runs(arguments.runs, clock=arguments.clock, normaliser=arguments.normaliser)
     comparisons = compare(runs, against=arguments.against, other_task=arguments.other_task)
     rows = table(comparisons)
@@ -100,7 +111,35 @@ def main(argv: Sequence[str]) -> int:
         text = json.dumps({"level": LEVEL, "n_draws": N_RESAMPLES, "rows": rows}, indent=1)
         write_text(arguments.json, text + "\n")
     _print(comparisons, rows)
-    return 0
+    verdicts = [_judged(each, margin) for margin in margins for each in comparisons]
+    for told, _ in verdicts:
+        print(told)
+    return int(any(is_worse for _, is_worse in verdicts))
+
+
+def _margins(texts: Sequence[str], clock: str) -> list[Limit]:
+    """Return by how much a run may be worse. Raises UserError for what is not compared."""
+    compared = {"wer", *(name.format(clock=clock) for name in LATENCY.values())}
+    margins = parse_limits("--worse", texts, differences=True)
+    for margin in margins:
+        if margin.metric not in compared:
+            raise UserError(
+                f"--worse {margin.name}: only these are compared: {', '.join(sorted(compared))}"
+            )
+    return margins
+
+
+def _judged(comparison: Comparison, margin: Limit) -> tuple[str, bool]:
+    """Return in words whether the run is worse by more than the margin, and whether it is."""
+    estimate = comparison.differences.get(margin.metric)
+    by = f"by more than {with_unit(margin.metric, f'{margin.value:g}')}"
+    of = f"{comparison.run.name}: {margin.name}"
+    if estimate is None:
+        return f"{of}: cannot be judged, nothing of it was measured", True
+    if estimate.low is None:
+        return f"{of}: not worse {by} as far as can be told: there is no interval", False
+    is_worse = estimate.low > margin.value  # of all that is compared, more is worse
+    return f"{of}: {'WORSE' if is_worse else 'not surely worse'} {by}", is_worse
 
 
 def read_runs(
