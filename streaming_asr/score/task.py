@@ -68,12 +68,12 @@ def differing(mine: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [words for words, ours, theirs in pairs if None not in (ours, theirs) and ours != theirs]
 
 
-def _streams(log: Log) -> int:
+def _streams(log: Log) -> Any:
     """Return how many streams shared the device: a lone one waits for nobody."""
     if all(each.feed != "realtime_queue" for each in log.utterances):
         return 1
     config = log.header.get("config") or {}
-    return int(config.get("streams") or config.get("batch") or 1)
+    return config.get("streams") or config.get("batch") or 1
 
 
 def _words(utterance: UtteranceLog) -> list[list[Any]] | None:
