@@ -181,6 +181,7 @@ DELTA = json.dumps({"type": f"{PREFIX}delta", "delta": "hello"})
         ("vllm_realtime", ['{"type": "error", "error": "no such model"}'], "says: no such model"),
         ("deepgram", ['{"type": "Error", "description": "16000 only"}'], "says: 16000 only"),
         ("deepgram", ['{"type": "Results"}'], "not in the form of"),
+        ("deepgram", [result("a", 0.0, 1.0).replace("1.0", '"soon"')], "not in the form of"),
         (
             "deepgram",
             [result("b", 4.0, 2.0, is_final=True), result("a", 1.0, 1.0, is_final=True)],

@@ -208,7 +208,9 @@ def _read(state: RemoteState) -> None:
                     state.is_turn_over = False
                 state.untold.append(change)
                 state.changed.notify_all()
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except UserError as error:
+        state.error = state.error or error
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         told = UserError(f"the server's message is not in the form of method.protocol: {error!r}")
         state.error = state.error or told
     except Exception as error:
