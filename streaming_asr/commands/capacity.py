@@ -129,22 +129,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _capacity(arguments: argparse.Namespace) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
     rows, refused = measure(arguments.folders)
-    grid = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for at, head in enumerate(HEADS):
-        grid.add_column(head, justify="left" if at in (0, 1, 3) else "right", overflow="fold")
-    for row in rows:
-        grid.add_row(*map(Text, row.texts()))
-    console().print(grid)
+    show(HEADS, [row.texts() for row in rows], left=(0, 1, 3))
     for machine in dict.fromkeys(row.place.machine for row in rows):
         print(f"measured on {machine}; streams served one by one, lag p95 of the fewest")
     for reason in refused:
         print(f"left out: {reason}")
-    if arguments.table is not None:
-        lines = [HEADS, ["---"] * len(HEADS), *(row.texts() for row in rows)]
-        write_text(arguments.table, "".join(f"| {' | '.join(line)} |\n" for line in lines))
-        print(f"table: {arguments.table}")
+    write_table(HEADS, [row.texts() for row in rows], arguments.table)
+
+
+def show(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> None:
+    """Print a table; `left`: the columns that hold words."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for at, head in enumerate(heads):
+        grid.add_column(head, justify="left" if at in left else "right", overflow="fold")
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    console().print(grid)
+
+
+def write_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], path: str | Path | None
+) -> None:
+    """Write a table as Markdown where there is a path."""
+    if path is not None:
+        lines = [heads, ["---"] * len(heads), *rows]
+        write_text(Path(path), "".join(f"| {' | '.join(line)} |\n" for line in lines))
+        print(f"table: {path}")

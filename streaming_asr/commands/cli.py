@@ -26,6 +26,7 @@ COMMANDS = {
     "score": ("score.command", "score, retime, compare logs; other tools' logs in and out"),
     "report": ("report", "table and HTML page of a folder of results"),
     "capacity": ("commands.capacity", "how many streams one device carries, from logs of one"),
+    "load": ("commands.load", "how many streams somebody's server carries, by playing them"),
     "sync": ("commands.sync", "upload the W&B runs that a sweep kept offline"),
     "export": ("commands.export", "a merged adapter, for transformers and CTranslate2"),
     "list": ("commands.list", "methods, models, corpora and metrics there are"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streaming_asr.metrics import accuracy, cost, decomposition, latency, ordinary, stability
+from streaming_asr.metrics import accuracy, cost, decomposition, latency, ordinary, stability, turns
 from streaming_asr.metrics.accuracy import AlignedWordErrors
 from streaming_asr.metrics.latency import SEEN, WordLatency
 from streaming_asr.metrics.table import CLOCKS, METRICS
@@ -35,6 +35,7 @@ def compute(traces: Sequence[Trace]) -> Figures:
         | cost.beams(traces)
         | cost.compression(traces)
         | ordinary.figures(traces)
+        | turns.figures(traces)
     )
     figures["memory_peak_mib"] = cost.memory_peak_mib(traces)
     figures["commit_violations"] = sum(trace.commit_violations for trace in traces)

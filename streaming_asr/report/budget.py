@@ -4,77 +4,29 @@ and whether the two can be told apart."""
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.errors import UserError
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.intervals import LEAST, LEVEL
 from streaming_asr.score.compare import compare, read_runs
+from streaming_asr.score.limits import COMMIT, SHORT, Limit, parse_limits, with_unit
 from streaming_asr.score.results import Result
 from streaming_asr.score.table import heading_of
 from streaming_asr.terminal import shown
 
-COMMIT, SHOWN = "word_latency_committed_{}_ca_s", "word_latency_shown_{}_ca_s"
-SHORT = {  # names in a budget beside those of metrics.json
-    **{f"commit_{p}": COMMIT.format(p) for p in ("mean", "p50", "p90", "p95", "p99")},
-    **{f"shown_{p}": SHOWN.format(p) for p in ("mean", "p50", "p90", "p95", "p99")},
-    "arwer": "arwer_grid_ca",
-    "rtf": "rtf_total",
-    "erasure": "normalised_erasure",
-}
-FACTORS = {"s": {"s": 1.0, "ms": 1e-3}, "ms": {"ms": 1.0, "s": 1e3}}  # other units stand alone
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The worst value of a metric that a budget allows, in the metric's unit."""
-
-    name: str  # as given
-    metric: str
-    value: float
-
-    def excess(self, result: Result) -> float:
-        """Return by how much of the limit the run misses it, 0 or less within it; infinite for a
-        run without the metric."""
-        value = result.metrics.get(self.metric)
-        if value is None:
-            return math.inf
-        sign = -1 if METRICS[self.metric].better == "higher" else 1
-        return sign * (value - self.value) / self.value
-
-    def __str__(self) -> str:
-        word = "at least" if METRICS[self.metric].better == "higher" else "at most"
-        return f"{self.name} {word} {_with_unit(self.metric, f'{self.value:g}')}"
-
 
 def parse_budget(texts: Iterable[str]) -> list[Limit]:
-    """Return the limits of `commit_p90=1s rtf=0.3 wer=10%`, times with s or ms, rates with %.
-
-    Raises UserError for an unknown metric, one that is neither better high nor low, a value that is
-    not above 0, and a unit that is missing or another.
-    """
-    return [_limit(text) for text in texts]
+    """Return the limits of `commit_p90=1s rtf=0.3 wer=10%`. Raises UserError; see limits.py."""
+    return parse_limits("--budget", texts)
 
 
-def _limit(text: str) -> Limit:
-    name, _, given = text.partition("=")
-    metric = SHORT.get(name, name)
-    if metric not in METRICS:
-        near = did_you_mean(name, [*SHORT, *METRICS]) or "; score --list shows them all"
-        raise UserError(f"--budget {text}: no such metric{near}")
-    if METRICS[metric].better is None:
-        raise UserError(f"--budget {text}: {metric} is not better high or low; limit another")
-    unit = METRICS[metric].unit.strip("x")  # a number of times needs no sign
-    factors = FACTORS.get(unit, {unit: 1.0})
-    number = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(\S*)", given.strip())
-    if number is None or number[2] not in factors or not float(number[1]):
-        in_unit = f" in {' or '.join(factors)}" if unit else ""
-        raise UserError(
-            f"--budget {text}: {metric} takes a number above 0{in_unit}, as in {name}=1{unit}"
-        )
-    return Limit(name, metric, float(number[1]) * factors[number[2]])
+def is_met(results: Sequence[Result], limits: Sequence[Limit]) -> bool:
+    """Return whether, of each data, a run is within the limits."""
+    return all(
+        any(_miss(each, limits) <= 0 for each in _candidates(results) if each.split == split)
+        for split in {result.split for result in results}
+    )
 
 
 def verdict(results: Sequence[Result], limits: Sequence[Limit]) -> list[str]:
@@ -115,13 +67,13 @@ def _candidates(results: Sequence[Result]) -> list[Result]:
 
 
 def _miss(result: Result, limits: Sequence[Limit]) -> float:
-    return max(limit.excess(result) for limit in limits)
+    return max(limit.excess(result.metrics) for limit in limits)
 
 
 def _missed(result: Result, limits: Sequence[Limit]) -> list[str]:
     misses = []
     for limit in limits:
-        if limit.excess(result) > 0:
+        if limit.excess(result.metrics) > 0:
             over = abs(result.metrics[limit.metric] - limit.value)  # type: ignore[operator]
             misses.append(f"{limit.name} by {_shown(limit.metric, over)}")
     return misses
@@ -186,8 +138,4 @@ def _digits(metric: str) -> int:
 
 
 def _shown(metric: str, value: float | None) -> str:
-    return _with_unit(metric, shown(value, _digits(metric)))
-
-
-def _with_unit(metric: str, number: str) -> str:
-    return f"{number} {METRICS[metric].unit.strip('x')}".strip()
+    return with_unit(metric, shown(value, _digits(metric)))

@@ -24,8 +24,10 @@ from streaming_asr.metrics.intervals import (
     holm,
 )
 from streaming_asr.score.folder import EVENTS, find_cells
+from streaming_asr.score.limits import Limit, parse_limits, with_unit
 from streaming_asr.score.results import lost
 from streaming_asr.score.sample import LATENCY, Sample, difference
+from streaming_asr.score.task import differing, task_of_log, title
 from streaming_asr.terminal import add_json, command_parser, console
 from streaming_asr.text.normalise import NORMALISERS
 
@@ -42,6 +44,8 @@ examples
       streaming minus offline, for each corpus of a sweep
   python -m streaming_asr.score compare outputs/mini --against method=reencode
       each run minus reencode at its own chunk
+  python -m streaming_asr.score compare accepted outputs/today --worse wer=0.5
+      a gate: status 1 where today is surely worse by more than half a point
 """
 
 
@@ -58,6 +62,7 @@ class Run:
     cpu: str
     chunk: Any
     is_best_effort: bool
+    task: dict[str, Any]  # see score/task.py
 
 
 @dataclass(frozen=True)
@@ -83,16 +88,58 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--clock", choices=("ca", "cu"), default="ca", help="of the latency")
     parser.add_argument("--normaliser", choices=NORMALISERS, help="of WER; default: each run's own")
+    parser.add_argument(
+        "--other-task",
+        action="store_true",
+        help="compare runs of the same utterances though their audio, references, word times or "
+        "protocol differ",
+    )
+    parser.add_argument(
+        "--worse",
+        nargs="+",
+        metavar="METRIC=VALUE",
+        help="end with status 1 where a run's whole interval is worse than the baseline by more: "
+        "wer=0.5 (points) commit_p90=200ms",
+    )
     add_json(parser)
     arguments = parser.parse_args(argv)
+    margins = _margins(arguments.worse or (), arguments.clock)
     runs = read_runs(arguments.runs, clock=arguments.clock, normaliser=arguments.normaliser)
-    comparisons = compare(runs, against=arguments.against)
+    comparisons = compare(runs, against=arguments.against, other_task=arguments.other_task)
     rows = table(comparisons)
     if arguments.json is not None:
         give_json({"level": LEVEL, "n_draws": N_RESAMPLES, "rows": rows}, arguments.json)
+    verdicts = [_judged(each, margin) for margin in margins for each in comparisons]
     if arguments.json != "-":
         _print(comparisons, rows)
-    return 0
+        for told, _ in verdicts:
+            print(told)
+    return int(any(is_worse for _, is_worse in verdicts))
+
+
+def _margins(texts: Sequence[str], clock: str) -> list[Limit]:
+    """Return by how much a run may be worse. Raises UserError for what is not compared."""
+    compared = {"wer", *(name.format(clock=clock) for name in LATENCY.values())}
+    margins = parse_limits("--worse", texts, differences=True)
+    for margin in margins:
+        if margin.metric not in compared:
+            raise UserError(
+                f"--worse {margin.name}: only these are compared: {', '.join(sorted(compared))}"
+            )
+    return margins
+
+
+def _judged(comparison: Comparison, margin: Limit) -> tuple[str, bool]:
+    """Return in words whether the run is worse by more than the margin, and whether it is."""
+    estimate = comparison.differences.get(margin.metric)
+    by = f"by more than {with_unit(margin.metric, f'{margin.value:g}')}"
+    of = f"{comparison.run.name}: {margin.name}"
+    if estimate is None:
+        return f"{of}: cannot be judged, nothing of it was measured", True
+    if estimate.low is None:
+        return f"{of}: not worse {by} as far as can be told: there is no interval", False
+    is_worse = estimate.low > margin.value  # of all that is compared, more is worse
+    return f"{of}: {'WORSE' if is_worse else 'not surely worse'} {by}", is_worse
 
 
 def read_runs(
@@ -134,12 +181,19 @@ def _read(folder: Path, name: str, clock: str, normaliser: str | None) -> Run:
         cpu=str((log.header.get("machine") or {}).get("cpu")),
         chunk=(log.header.get("config") or {}).get("chunk"),
         is_best_effort=any(utterance.feed != "fixed" for utterance in log.utterances),
+        task=task_of_log(log, seen),
     )
 
 
-def compare(runs: Sequence[Run], against: str | None = None) -> list[Comparison]:
+def compare(
+    runs: Sequence[Run], against: str | None = None, *, other_task: bool = False
+) -> list[Comparison]:
     """Return each run beside its baseline: the first run, or with `against` the one of its corpus
-    whose folder's name contains that. Raises UserError for runs of different utterances."""
+    whose folder's name contains that.
+
+    Raises UserError for runs of different utterances, and for those of different tasks unless
+    `other_task` allows it.
+    """
     if against is None:
         baselines = [runs[0]] * len(runs)
     else:
@@ -149,7 +203,7 @@ def compare(runs: Sequence[Run], against: str | None = None) -> list[Comparison]
         raise UserError(
             f"{runs[0].folder}: nothing to compare it with; give two runs or more of one corpus"
         )
-    return [_compare(run, base) for run, base in pairs]
+    return [_compare(run, base, other_task) for run, base in pairs]
 
 
 def _baseline(run: Run, runs: Sequence[Run], against: str) -> Run:
@@ -177,8 +231,10 @@ def _baseline(run: Run, runs: Sequence[Run], against: str) -> Run:
     )
 
 
-def _compare(run: Run, baseline: Run) -> Comparison:
+def _compare(run: Run, baseline: Run, other_task: bool) -> Comparison:
     _check_same_corpus(run, baseline)
+    if not other_task:
+        _check_same_task(run, baseline)
     ordered = run.sample.in_order_of(baseline.sample.utts)
     clusters = baseline.sample.clusters
     return Comparison(run, baseline, clusters, difference(clusters, ordered, baseline.sample))
@@ -193,18 +249,29 @@ def _check_same_corpus(run: Run, baseline: Run) -> None:
             f"{len(theirs)}, of which both have {common}; run both on the same corpus, split and "
             "limit, or finish the run that was broken off"
         )
-    for utt, mine in ours.items():
-        other = theirs[utt]
-        # An imported log knows no audio: then the text alone must agree.
-        hashes = mine.audio_hash, other.audio_hash
-        what = "reference" if mine.text != other.text else ""
-        if not what and None not in hashes and hashes[0] != hashes[1]:
-            what = "audio"
-        if what:
-            raise UserError(
-                f"{run.name} and {baseline.name} have another {what} for utterance {utt}; they "
-                "are of different versions of a corpus: run one of them again"
-            )
+
+
+def _check_same_task(run: Run, baseline: Run) -> None:
+    for utt, mine in run.utterances.items():
+        other = baseline.utterances[utt]
+        # An imported log knows no audio and may know no times: then the rest must agree.
+        known = {
+            "reference": (mine.text, other.text),
+            "audio": (mine.audio_hash, other.audio_hash),
+        }
+        for what, (ours, theirs) in known.items():
+            if None not in (ours, theirs) and ours != theirs:
+                raise UserError(
+                    f"{run.name} and {baseline.name} have another {what} for utterance {utt}; they "
+                    "are of different versions of a corpus: run one of them again, or compare them "
+                    "all the same with --other-task"
+                )
+    if parts := differing(run.task, baseline.task):
+        raise UserError(
+            f"{run.name} and {baseline.name} are of different tasks, {title(run.task)} and "
+            f"{title(baseline.task)}: they differ in {' and '.join(parts)}; score both alike, or "
+            "compare them all the same with --other-task"
+        )
 
 
 def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
@@ -266,6 +333,8 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
         console().print(shown)
     if len(baselines) == 1:
         print(f"baseline: {short[baselines.pop()]}")
+    for task in dict.fromkeys(title(each.run.task) for each in comparisons):
+        print(f"task: {task}")
     for drawn in dict.fromkeys(str(each.clusters) for each in comparisons):
         print(f"drawn: {drawn}, {N_RESAMPLES} times, paired")
     if any(row.get("interval", ()) is None for row in rows):

@@ -23,6 +23,7 @@ from streaming_asr.files import write_text
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
 from streaming_asr.score.results import SCHEMA
 from streaming_asr.score.sample import Sample, intervals, shares
+from streaming_asr.score.task import normalisers, task_of_log
 
 
 def score_folder(
@@ -59,16 +60,16 @@ def score_folder(
         (folder / UTTERANCES).unlink(missing_ok=True)
         raise
     seen = traces(log, normaliser)
-    normalisers = {each.normalise for each in seen}
     # What an imported log cannot tell: these stay null, whatever the formulas make of its gaps.
     unmeasured = frozenset(log.header.get("unmeasured") or ()) & METRICS.keys()
     result = {
         **names,
         "config": dict(config if config is not None else log.header.get("config") or {}),
+        "task": task_of_log(log, seen),
         "hashes": dict(hashes if hashes is not None else earlier.get("hashes") or {}),
         "versions": log.header.get("versions") or {},
         "machine": log.header.get("machine") or {},
-        "normaliser": sorted({f"{each.name} {each.version}" for each in normalisers}),
+        "normaliser": normalisers(seen),
         "n_utterances": len(seen),
         "n_failed": sum(t.error is not None for t in seen),
         "n_slipped": sum((u.pacing_slip_s or 0.0) > SLIP_S for u in log.utterances),

@@ -226,7 +226,7 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
             if key not in _COLUMNS | _SETTING | common
         ),
         chunk_s=_seconds(config.get("chunk", overrides.get("chunk"))),
-        split=_split(config, overrides),
+        split=split_of(config, overrides),
         metrics=metrics,
         error=error,
         notes=tuple(notes),
@@ -310,8 +310,10 @@ def _unlike_most(
 
 
 def _corpus(result: Result) -> str:
-    """Return which utterances a cell is of: as many of the same corpus."""
-    data = (result.document.get("hashes") or {}).get("data")
+    """Return which utterances a cell is of: as many of the same task, or of the same corpus where
+    it was scored before tasks had ids."""
+    task = (result.document.get("task") or {}).get("id")
+    data = task or (result.document.get("hashes") or {}).get("data")
     version = f" of version {str(data)[:6]}" if data else ""
     return f"{result.document.get('n_utterances')} utterances{version}"
 
@@ -330,8 +332,10 @@ def _method(config: Mapping[str, Any]) -> str | None:
     return target[target.index("methods") + 1] if "methods" in target[:-1] else None
 
 
-def _split(config: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
-    data = config.get("data") or {}
+def split_of(config: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
+    """Return the corpus, its part and the noise over it, as tables call them; "" where unknown."""
+    data = config.get("data")
+    data = data if isinstance(data, Mapping) else {}
     corpus = data.get("name") or str(data.get("_target_", "")).rpartition(".")[2].lower()
     split = data.get("split") or overrides.get("data.split")
     if isinstance(split, list):
@@ -339,7 +343,7 @@ def _split(config: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
     if data.get("ids"):
         split = Path(str(data["ids"])).stem
     ratio = data.get("snr_db")
-    noise = "" if ratio is None else f"{ratio:g} dB"
+    noise = f"{ratio:g} dB" if isinstance(ratio, int | float) else ""
     kind = Path(str(data["noise"])).name if data.get("noise") else ""
     return " ".join(str(part) for part in (corpus, split, kind, noise) if part)
 

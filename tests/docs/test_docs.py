@@ -166,7 +166,8 @@ def test_a_command_that_reads_results_does(
     words = shlex.split(arguments.replace("outputs/sweep/", ""))  # before a cell's name
     stands = {"CELL": iter(cells * 2), "BASELINE": iter(cells), "RUN": iter(cells[1:])}
     words = [str(next(stands[word])) if word in stands else word for word in words]
-    assert call(program, words) == 0
+    is_gate = {"--budget", "--worse"} & set(words)  # which two recordings need not pass
+    assert call(program, words) in ((0, 1) if is_gate else (0,))
 
 
 HEARERS = ("transcribe", "compare", "live", "run", "data", "align")

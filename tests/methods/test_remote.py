@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,82 +12,20 @@ import numpy as np
 import pytest
 from fakes import FailsOn, Ticker, utterance
 from places import HANG_S
-from served import served, until
-from websockets.sync.server import ServerConnection, serve
+from remote_fakes import Answered, heard, lines, remote, text, websocket
+from served import served
+from websockets.sync.server import ServerConnection
 
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import EventWriter, UtteranceLog, committed_words, read_log
-from streaming_asr.method import Samples, Update
-from streaming_asr.methods.remote import Remote, protocols
-from streaming_asr.methods.remote.protocols import Change
+from streaming_asr.events.log import EventWriter, UtteranceLog, read_log
+from streaming_asr.methods.remote import Remote, wire
 from streaming_asr.metrics import clocks
 from streaming_asr.simulate.feeds import simulate
-
-CHUNK = 1600  # 100 ms
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocols, "CONNECT_S", HANG_S)
-
-
-def remote(url: str, protocol: str, **settings: Any) -> Remote:
-    wanted: dict[str, Any] = {"served": None, "rate": 16_000, "patience_s": HANG_S, **settings}
-    return Remote(url=url, protocol=protocol, feed="realtime", **wanted)
-
-
-class Arrived(deque[Change]):
-    """Counts what came in."""
-
-    n = 0
-
-    def append(self, change: Change) -> None:
-        super().append(change)
-        self.n += 1
-
-
-class Answered(Remote):
-    """Goes on from its k-th delivery once `answers[k]` changes have come in all, so that what is
-    said during the audio is heard during the audio, however busy the machine is."""
-
-    n_sent = 0
-
-    def __init__(self, url: str, protocol: str, answers: dict[int, int], **settings: Any) -> None:
-        super().__init__(
-            url=url, protocol=protocol, feed="realtime", rate=16_000, patience_s=HANG_S,
-            **{"served": None, **settings},
-        )  # fmt: skip
-        self.answers = answers
-
-    def start(self, **settings: Any) -> Any:
-        state = super().start(**settings)
-        state.untold = Arrived()
-        return state
-
-    def step(self, state: Any, audio: Samples, *, last: bool) -> Update:
-        update = super().step(state, audio, last=last)
-        self.n_sent += len(audio) > 0
-        until(lambda: state.untold.n >= self.answers.get(self.n_sent, 0))
-        return update
-
-
-def heard(folder: Path, method: Any, seconds: float = 1.5, chunk: int = CHUNK) -> UtteranceLog:
-    with EventWriter(folder / "events.jsonl", {}) as writer:
-        simulate(
-            method,
-            [utterance(seconds=seconds)],
-            writer=writer,
-            feed="realtime",
-            chunk_samples=chunk,
-            first_chunk_samples=chunk,
-            warm_up=False,
-        )
-    (said,) = read_log(folder / "events.jsonl").utterances
-    return said
-
-
-def text(said: UtteranceLog) -> str:
-    return "".join(word for word, _ in committed_words(said.steps))
+    monkeypatch.setattr(wire, "CONNECT_S", HANG_S)
 
 
 # -- the feed ---------------------------------------------------------------------------------
@@ -200,18 +135,6 @@ def test_settings_that_no_server_can_meet_are_refused(given: dict[str, Any], rul
 # -- the rules of the formats -----------------------------------------------------------------
 
 
-@contextmanager
-def websocket(handler: Callable[[ServerConnection], None]) -> Iterator[str]:
-    with serve(handler, "127.0.0.1", 0, compression=None) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def test_deltas_of_half_words_are_guesses_until_the_next_word_begins(tmp_path: Path) -> None:
     prefix = "conversation.item.input_audio_transcription."
 
@@ -263,26 +186,6 @@ def test_simulstream_shows_all_as_a_guess_until_the_end(tmp_path: Path) -> None:
     assert [" the", " hat"] in guesses and [" the", " cat", " sat"] in guesses
     assert text(said) == " the cat sat down"
     assert all(not step.committed for step in said.steps[:-2])
-
-
-@contextmanager
-def lines(*sent: bytes) -> Iterator[str]:
-    """A TCP server that sends its lines once it has heard 100 ms, and ends with the audio."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def run() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                n = 0
-                while data := connection.recv(65_536):
-                    if n < 3200 <= n + len(data):
-                        connection.sendall(b"".join(sent))
-                    n += len(data)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
-        thread.join()
 
 
 def test_lines_of_whisper_online_are_final_as_they_come(tmp_path: Path) -> None:

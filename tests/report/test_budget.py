@@ -85,6 +85,21 @@ def test_a_wrong_budget_is_refused_before_anything_is_written(
     capsys.readouterr()
 
 
+def test_the_exit_status_says_whether_a_run_is_within_the_budget(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_three(tmp_path / "g")
+    out = ["--out", str(tmp_path / "page.html")]
+    assert main([str(root), *out, "--budget", "wer=8", "commit_p90=9s"]) == 0
+    assert "3 of 3 runs are within it" in capsys.readouterr().out
+    assert main([str(root), *out, "--budget", "wer=8", "commit_p90=1ms"]) == 1
+    assert "none of 3 runs reaches it" in capsys.readouterr().out
+    other = {"u1": ("good morning", "bad morning")}
+    write_cell(root / "method=ufal,chunk=300ms,data.split=other", split="other", texts=other)
+    assert main([str(root), *out, "--budget", "wer=8"]) == 1  # of each data one must be
+    capsys.readouterr()
+
+
 def test_a_metric_that_is_better_high_is_limited_from_below() -> None:
     (limit,) = parse_budget(["headroom=3"])
     assert str(limit) == "headroom at least 3"

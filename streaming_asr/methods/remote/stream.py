@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from streaming_asr.errors import UserError, check_one_of
-from streaming_asr.method import NULL, Recorder, Samples, Update, Word, revise
-from streaming_asr.methods.remote.protocols import (
-    Change,
-    OpenAIRealtime,
-    Simulstream,
-    WhisperOnline,
-    Wire,
-    check_url,
-)
+import numpy as np
 
-PROTOCOLS = ("openai_realtime", "whisper_online", "simulstream")
+from streaming_asr.errors import UserError, check_one_of
+from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word, revise
+from streaming_asr.methods.remote.deepgram import Deepgram
+from streaming_asr.methods.remote.protocols import Simulstream, WhisperOnline
+from streaming_asr.methods.remote.realtime import OpenAIRealtime, VLLMRealtime
+from streaming_asr.methods.remote.wire import Change, Wire, check_url
+
+PROTOCOLS = ("openai_realtime", "vllm_realtime", "deepgram", "whisper_online", "simulstream")
+TURNS = ("forced", "natural")
+TELL_TURNS = ("openai_realtime", "deepgram")  # protocols whose servers say that a turn is over
+SILENCE_S = 0.1  # sent at once while the end of a turn is waited for
 TOKEN = "STREAMING_ASR_TOKEN"  # an environment variable: what stands in a setting is logged
 
 
@@ -36,7 +38,11 @@ class RemoteState:
     untold: deque[Change] = field(default_factory=deque)
     partial: tuple[str, ...] = ()
     error: Exception | None = None
-    ended: bool = False  # no more audio is sent
+    ended: bool = False  # all of the recording is sent
+    hung_up: bool = False  # and the server has been told so
+    is_turn_over: bool = False  # the server said so, and no words have come since
+    silence_s: float = 0.0  # sent after the recording
+    silence_due_s: float = 0.0  # when the next piece of it is, by the clock
     done: bool = False  # no more text comes
 
 
@@ -54,14 +60,18 @@ class Remote:
         served: str | None,
         rate: int,
         patience_s: float,
+        end_of_turn: str = "forced",
     ) -> None:
         """Check the settings; `start` connects. Raises UserError.
 
         url: the server's address. protocol: one of PROTOCOLS. feed: that of the run. served: the
         model to ask for (openai_realtime). rate: Hz of what is sent (openai_realtime). patience_s:
-        how long the end of the text is waited for.
+        how long the end of the text is waited for. end_of_turn: `forced` tells the server that
+        the turn is over with the last of the audio; `natural` goes on with silence until the server
+        says so, for at most patience_s.
         """
         check_one_of(PROTOCOLS, **{"method.protocol": protocol})
+        check_one_of(TURNS, **{"method.end_of_turn": end_of_turn})
         check_url(url, protocol)
         if feed != "realtime":
             raise UserError(
@@ -69,8 +79,13 @@ class Remote:
             )
         if rate not in (16_000, 24_000):
             raise UserError(f"method.rate={rate}: 16000 or 24000")
+        if end_of_turn == "natural" and protocol not in TELL_TURNS:
+            raise UserError(
+                f"method.end_of_turn=natural: {protocol} says of no turn that it is over; give "
+                f"forced, or a protocol that does: {', '.join(TELL_TURNS)}"
+            )
         self._url, self._protocol, self._served = url, protocol, served
-        self._rate, self._patience_s = rate, patience_s
+        self._rate, self._patience_s, self._natural = rate, patience_s, end_of_turn == "natural"
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> RemoteState:
         """Connect. Raises UserError where the server cannot be reached or refuses."""
@@ -85,7 +100,11 @@ class Remote:
         if self._protocol == "simulstream":
             return Simulstream(self._url, language)
         token = os.environ.get(TOKEN)
-        return OpenAIRealtime(self._url, language, self._served, self._rate, token)
+        if self._protocol == "vllm_realtime":
+            return VLLMRealtime(self._url, self._served, token)
+        if self._protocol == "deepgram":
+            return Deepgram(self._url, language, self._served, token)
+        return OpenAIRealtime(self._url, language, self._served, self._rate, token, self._natural)
 
     def step(self, state: RemoteState, audio: Samples, *, last: bool) -> Update:
         """Send the audio and return what has come; the last step waits for the server's end."""
@@ -108,23 +127,27 @@ class Remote:
             changes = list(state.untold)
             state.untold.clear()
         committed: list[str] = []
-        retracted = 0
+        retracted, is_over = 0, False
         for change in changes:
             # Words of this very step are taken back silently; older ones were given out.
             here = min(change.retracted, len(committed))
             revise(committed, here, change.committed)
             retracted += change.retracted - here
             state.partial = change.partial
+            is_over = is_over or change.endpoint
         if last:  # what never became final does so with the end
             committed += state.partial
             state.partial = ()
         words = tuple(map(Word, committed))
-        return Update(words, tuple(map(Word, state.partial)), retracted=retracted)
+        partial = tuple(map(Word, state.partial))
+        return Update(words, partial, endpoint=is_over, retracted=retracted)
 
     # -- by the clock on the wall: `method.Paced` ---------------------------------------------
 
     def wait(self, state: RemoteState, seconds: float) -> bool:
         """Return True once something has come, False after `seconds`."""
+        if state.ended and not state.hung_up:
+            return self._wait_in_silence(state)
         with state.changed:
             came = state.changed.wait_for(lambda: state.untold or state.done, seconds)
             if not came and state.ended and seconds >= self._patience_s:
@@ -136,14 +159,37 @@ class Remote:
 
     def end(self, state: RemoteState) -> float:
         """Say that no more audio comes, once; return how long the end of the text is waited for."""
-        if not state.ended:
-            state.ended = True
+        state.ended = True
+        if not self._natural:
+            self._hang_up(state)
+        return self._patience_s
+
+    def _hang_up(self, state: RemoteState) -> None:
+        if not state.hung_up:
+            state.hung_up = True
             try:
                 state.wire.end()
             except Exception as error:
                 state.error = state.error or error
                 state.done = True
-        return self._patience_s
+
+    def _wait_in_silence(self, state: RemoteState) -> bool:
+        """Return True once something has come, else False after a piece of silence was played.
+
+        Once the turn is over or patience is, the server is told that the audio has ended.
+        """
+        if state.is_turn_over or state.silence_s >= self._patience_s:
+            self._hang_up(state)
+        elif time.monotonic() >= state.silence_due_s:
+            state.silence_due_s = max(state.silence_due_s, time.monotonic() - SILENCE_S) + SILENCE_S
+            state.silence_s += SILENCE_S
+            try:
+                state.wire.send(np.zeros(round(SILENCE_S * SAMPLE_RATE), np.float32))
+            except Exception as error:
+                state.error, state.done = state.error or error, True
+        left_s = 0.0 if state.hung_up else max(0.0, state.silence_due_s - time.monotonic())
+        with state.changed:
+            return bool(state.changed.wait_for(lambda: state.untold or state.done, left_s))
 
     def is_done(self, state: RemoteState) -> bool:
         """Return whether all of the text has come and been told."""
@@ -154,12 +200,23 @@ def _read(state: RemoteState) -> None:
     try:
         for change in state.wire.changes():
             with state.changed:
+                if change.endpoint and not state.hung_up:
+                    state.is_turn_over = True
+                elif change.endpoint:  # it was told so
+                    change = change._replace(endpoint=False)
+                elif change.committed or change.partial:
+                    state.is_turn_over = False
                 state.untold.append(change)
                 state.changed.notify_all()
+    except UserError as error:
+        state.error = state.error or error
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        told = UserError(f"the server's message is not in the form of method.protocol: {error!r}")
+        state.error = state.error or told
     except Exception as error:
         state.error = state.error or error
     with state.changed:
-        if not state.ended and state.error is None:
+        if not state.hung_up and state.error is None:
             state.error = UserError("the server ended before the audio did")
         state.done = True
         state.changed.notify_all()

@@ -1,0 +1,86 @@
+"""Speaks Deepgram's live format, which WhisperLiveKit and others serve too, over a WebSocket.
+
+`Results` with `is_final` are final and the others a guess; a guess that comes late, for audio whose
+text is final, is passed over. `speech_final` and `UtteranceEnd` end a turn. Settings of the server
+stand in its address: `ws://127.0.0.1:8000/v1/listen?endpointing=300`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.methods.remote.wire import (
+    Change,
+    Clock,
+    apart,
+    connected,
+    messages,
+    pcm16,
+    said,
+)
+from streaming_asr.text.normalise import pieces
+
+ROUNDING_S = 0.01  # of times on the wire
+
+
+class Deepgram:
+    """See the module's docstring."""
+
+    def __init__(
+        self, url: str, language: str | None, served: str | None, token: str | None
+    ) -> None:
+        address = urlsplit(url)
+        asked = {"language": language, "model": served}
+        query: dict[str, Any] = {
+            "encoding": "linear16",
+            "sample_rate": SAMPLE_RATE,
+            "interim_results": "true",
+            **{name: value for name, value in asked.items() if value is not None},
+            **dict(parse_qsl(address.query)),
+        }
+        headers = {} if token is None else {"Authorization": f"Token {token}"}
+        url = address._replace(query=urlencode(query)).geturl()
+        self._connection, self._closing = connected(url, additional_headers=headers)
+        self._clock = Clock()
+        self._said = False  # words since the last turn's end
+
+    def send(self, samples: Samples) -> None:
+        if len(samples):
+            self._connection.send(pcm16(samples))
+
+    def end(self) -> None:
+        self._connection.send(json.dumps({"type": "CloseStream"}))
+
+    def changes(self) -> Iterator[Change]:
+        for message in messages(self._connection):
+            kind = message.get("type")
+            if kind == "Error":
+                raise UserError(said(message))
+            if kind == "UtteranceEnd" and self._said:
+                self._said = False
+                yield Change(endpoint=True)
+            elif kind == "Results" and (change := self._result(message)) is not None:
+                yield change
+
+    def _result(self, message: dict[str, Any]) -> Change | None:
+        words = pieces(apart(message["channel"]["alternatives"][0]["transcript"]))
+        start_s = float(message["start"])
+        end_s = start_s + float(message["duration"])
+        if not message.get("is_final"):
+            final_s = self._clock.end_s
+            is_late = start_s < final_s - ROUNDING_S and end_s <= final_s + ROUNDING_S
+            return None if is_late else Change((), words)
+        if words:
+            self._clock.advance(start_s, end_s)
+        self._said = self._said or bool(words)
+        is_over = bool(message.get("speech_final")) and self._said
+        self._said = self._said and not is_over
+        return Change(words, endpoint=is_over)
+
+    def close(self) -> None:
+        self._closing.close()

@@ -1,0 +1,161 @@
+"""Speaks the Realtime formats of OpenAI and of vLLM over a WebSocket.
+
+Deltas are final; the last word of a delta is final once the next one begins, since it may go on.
+The text that ends an item (`completed`, `done`) has the last word on it: where it differs, words
+are taken back.
+
+openai  A server that offers `streaming_asr.steps` (ours) tells whole words and its guess, and these
+        are taken instead. With `natural` the server finds the turns (`server_vad`), and each item
+        that it completes ends one.
+vllm    `/v1/realtime` of vLLM, after its public description: `session.update` has the model alone,
+        a commit begins the transcription and one with `final` ends it; `transcription.delta` and
+        `transcription.done` come back. 16 kHz.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from streaming_asr.corpora.audio import Resampler
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Samples, revise
+from streaming_asr.methods.remote.wire import (
+    Change,
+    apart,
+    connected,
+    first_message,
+    messages,
+    pcm16,
+    said,
+)
+from streaming_asr.text.normalise import common_prefix, pieces
+
+STEPS = "streaming_asr.steps"
+TRANSCRIPTION = "conversation.item.input_audio_transcription."
+
+
+class _Items:
+    """A connection whose deltas add up to items."""
+
+    def _connect(self, url: str, token: str | None) -> dict[str, Any]:
+        """Connect and return what the server says of the session."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._connection, self._closing = connected(url, additional_headers=headers)
+        self._words: list[str] = []  # final ones of the item
+        self._open = ""  # a final word that may go on
+        try:
+            return first_message(url, self._connection)
+        except BaseException:
+            self.close()
+            raise
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        self._connection.send(json.dumps({"type": kind, **fields}))
+
+    def send(self, samples: Samples) -> None:
+        if len(samples):
+            audio = base64.b64encode(pcm16(samples)).decode()
+            self._tell("input_audio_buffer.append", audio=audio)
+
+    def _grown(self, delta: str) -> Change:
+        *whole, self._open = pieces(self._open + delta) or ("",)
+        self._words += whole
+        return Change(tuple(whole), (self._open,) if self._open else ())
+
+    def _completed(self, text: str) -> Change:
+        """Return what the text of the whole item changes, and begin the next item."""
+        final = pieces(text)
+        mine, theirs = ([word.strip() for word in words] for words in (self._words, final))
+        kept = common_prefix(mine, theirs)
+        retracted = len(self._words) - kept
+        self._words, self._open = [], ""
+        return Change(tuple(map(apart, final[kept:])), (), retracted)
+
+    def close(self) -> None:
+        self._closing.close()
+
+
+class VLLMRealtime(_Items):
+    """See the module's docstring."""
+
+    def __init__(self, url: str, served: str | None, token: str | None) -> None:
+        self._connect(url, token)
+        self._tell("session.update", **({} if served is None else {"model": served}))
+        self._tell("input_audio_buffer.commit", final=False)
+
+    def end(self) -> None:
+        self._tell("input_audio_buffer.commit", final=True)
+
+    def changes(self) -> Iterator[Change]:
+        for event in messages(self._connection):
+            kind = event.get("type", "")
+            if kind == "error":
+                raise UserError(said(event))
+            if kind == "transcription.delta":
+                yield self._grown(event["delta"])
+            elif kind == "transcription.done":
+                yield self._completed(event["text"])
+                return
+
+
+class OpenAIRealtime(_Items):
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        url: str,
+        language: str | None,
+        served: str | None,
+        rate: int,
+        token: str | None,
+        natural: bool = False,
+    ) -> None:
+        session = self._connect(url, token).get("session") or {}
+        self._natural = natural
+        self._resampler = None if rate == SAMPLE_RATE else Resampler(rate)
+        self._tells_steps = STEPS in (session.get("extensions") or ())
+        transcription = {"model": served, "language": language}
+        given: dict[str, Any] = {
+            "format": {"type": "audio/pcm", "rate": rate},
+            "turn_detection": {"type": "server_vad"} if natural else None,
+            "transcription": {k: v for k, v in transcription.items() if v is not None},
+        }
+        update: dict[str, Any] = {"type": "transcription", "audio": {"input": given}}
+        if self._tells_steps:
+            update["include"] = [STEPS]
+        self._tell("session.update", session=update)
+
+    def send(self, samples: Samples) -> None:
+        if self._resampler is not None:
+            samples = self._resampler.of_samples(samples, SAMPLE_RATE)
+        super().send(samples)
+
+    def end(self) -> None:
+        if self._natural:  # the server has committed what was said
+            self._connection.close()
+            return
+        if self._resampler is not None:
+            super().send(self._resampler.of_frame(None))
+        self._tell("input_audio_buffer.commit")
+
+    def changes(self) -> Iterator[Change]:
+        for event in messages(self._connection):
+            kind = event.get("type", "")
+            if kind in ("error", f"{TRANSCRIPTION}failed"):
+                raise UserError(said(event))
+            if kind == STEPS:
+                words = pieces(event["delta"])
+                retracted = event["retracted"]
+                revise(self._words, retracted, words)
+                yield Change(words, pieces(event["partial"]), retracted)
+            # A server that tells steps sends deltas too: the words would count twice.
+            elif kind == f"{TRANSCRIPTION}delta" and not self._tells_steps:
+                yield self._grown(event["delta"])
+            elif kind == f"{TRANSCRIPTION}completed":
+                change = self._completed(event["transcript"])
+                yield change._replace(endpoint=self._natural)
+                if not self._natural:
+                    return

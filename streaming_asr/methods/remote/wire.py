@@ -1,0 +1,147 @@
+"""Holds what all wire formats share: what a message changes, connections, limits, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import Samples
+
+CONNECT_S = 10.0
+CLOSE_S = 2.0
+MOST_BYTES = 1_000_000  # of a message: an hour of text has a tenth of it
+BACK_S = 1.0  # a server's times may overlap by so much
+
+
+class Change(NamedTuple):
+    """A message's effect: words now final, the guess after them, final words taken back."""
+
+    committed: tuple[str, ...] = ()  # as appended to the text, blanks included
+    partial: tuple[str, ...] = ()
+    retracted: int = 0
+    endpoint: bool = False  # the server says that the turn is over and its text final
+
+
+class Wire(Protocol):
+    """A connection to a server. All may raise OSError and UserError."""
+
+    def send(self, samples: Samples) -> None:
+        """Send audio, (n,) at 16 kHz."""
+
+    def end(self) -> None:
+        """Say that no more audio comes."""
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what comes, waiting for it, to the end of the server's answer."""
+
+    def close(self) -> None:
+        """Close the connection; `changes` ends."""
+
+
+def apart(text: str) -> str:
+    """Return the text with a blank before it, which some servers leave out."""
+    return text if not text or text[0].isspace() else f" {text}"
+
+
+def pcm16(samples: Samples) -> bytes:
+    """Return samples in [-1, 1], (n,), as little-endian 16-bit PCM."""
+    return (np.clip(samples, -1.0, 1.0) * 32767).round().astype("<i2").tobytes()
+
+
+def connected(url: str, **settings: Any) -> tuple[Any, ExitStack]:
+    """Return a WebSocket and what closes it. Raises UserError where there is no server."""
+    try:
+        from websockets.exceptions import InvalidHandshake
+        from websockets.sync.client import connect
+    except ModuleNotFoundError as error:
+        raise UserError(
+            "method=remote: needs websockets; pip install 'streaming-asr[live]'"
+        ) from error
+    fixed: dict[str, Any] = {"max_size": MOST_BYTES, "compression": None, "ping_timeout": None}
+    closing = ExitStack()
+    try:
+        made = connect(url, open_timeout=CONNECT_S, close_timeout=CLOSE_S, **fixed, **settings)
+        return closing.enter_context(made), closing
+    except (OSError, InvalidHandshake, TimeoutError) as error:
+        raise unreachable(url, error) from error
+
+
+def unreachable(url: str, error: Exception) -> UserError:
+    """Return the error for an address at which no such server answers."""
+    url = url.partition("?")[0]  # settings stand behind it
+    return UserError(f"method.url={url}: cannot be reached ({error}); start the server there")
+
+
+def first_message(url: str, connection: Any) -> dict[str, Any]:
+    """Return the message with which a server greets. Raises UserError for none and for an error."""
+    from websockets.exceptions import ConnectionClosed
+
+    try:
+        message = decoded(connection.recv(timeout=CONNECT_S))
+    except TimeoutError as error:
+        raise UserError(
+            f"method.url={url}: connected, but nothing was said within {CONNECT_S:g} s; is it of "
+            "this method.protocol?"
+        ) from error
+    except ConnectionClosed as error:
+        raise UserError(f"method.url={url}: closed at once ({error}); see its log") from error
+    if message.get("type") == "error":
+        raise UserError(f"method.url={url}: {said(message)}")
+    return message
+
+
+def messages(connection: Any) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a WebSocket to its end. Raises UserError for what is no JSON object."""
+    for message in connection:
+        yield decoded(message)
+
+
+def decoded(message: str | bytes) -> dict[str, Any]:
+    """Return a message as an object. Raises UserError for what is none."""
+    try:
+        found = json.loads(message)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"the server sent what is no JSON object: {message[:80]!r}")
+    return found
+
+
+def said(message: dict[str, Any]) -> str:
+    """Return in words the error that a message tells: a text, or an object with one."""
+    error = message.get("error") or message.get("description")
+    told = error.get("message") if isinstance(error, dict) else error
+    return f"the server says: {told}"
+
+
+class Clock:
+    """The times that a server gives its final texts, which must not go back."""
+
+    def __init__(self) -> None:
+        self.end_s = 0.0
+
+    def advance(self, start_s: float, end_s: float) -> None:
+        """Take the times of the next text. Raises UserError where they go back."""
+        if start_s < self.end_s - BACK_S or end_s < start_s:
+            raise UserError(
+                f"the server's times go back: a text from {start_s:g} to {end_s:g} s after one "
+                f"that ended at {self.end_s:g} s; nothing can be said of its order"
+            )
+        self.end_s = max(self.end_s, end_s)
+
+
+def check_url(url: str, protocol: str) -> None:
+    """Raise UserError for an address that the protocol does not speak to."""
+    schemes = ("tcp",) if protocol == "whisper_online" else ("ws", "wss")
+    address = urlsplit(url)
+    if address.scheme not in schemes or not address.hostname:
+        example = "tcp://127.0.0.1:43007" if schemes == ("tcp",) else "ws://127.0.0.1:8000"
+        raise UserError(
+            f"method.url={url}: {protocol} goes by {' or '.join(schemes)}, as in {example}"
+        )
