@@ -283,6 +283,9 @@ def test_an_stm_gives_references_without_comments_and_labels(tmp_path: Path) -> 
     for line, told in (("2.0 1.0 text", "ends at 1.0 s before"), ("0 1 { a / b }", "alternatives")):
         with pytest.raises(UserError, match=f"line 1: .*{told}"):
             references(a_file(tmp_path, "r.stm", f"a 1 bob {line}\n"))
+    both = a_file(tmp_path, "r.stm", "a 1 bob 0 1 hello\nb 2 eve 0 1 hm\na 2 eve 1 2 yes\n")
+    with pytest.raises(UserError, match="line 3: channel 2 of a, whose first line is of channel 1"):
+        references(both)
 
 
 def test_import_scores_a_rivals_log_and_leaves_null_what_it_does_not_tell(
