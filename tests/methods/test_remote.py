@@ -7,7 +7,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from fakes import FailsOn, Ticker, utterance
 from places import HANG_S
 from served import served, until
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
 from streaming_asr.errors import UserError
@@ -307,6 +308,49 @@ def test_a_server_that_says_nonsense_or_leaves_early_fails_the_utterance(tmp_pat
     with websocket(lambda connection: connection.close()) as url:
         said = heard(tmp_path / "gone", remote(url, "simulstream"), seconds=0.5)
     assert said.status == "failed" and said.error
+
+
+STEPS = {"type": protocols.STEPS, "delta": " a", "partial": "", "retracted": 0}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "first", "then", "told"),
+    [
+        ("openai_realtime", "{", "", "the server sent what is no JSON"),
+        ("openai_realtime", "[]", "", "the server sent no JSON object"),
+        ("openai_realtime", "{}", json.dumps(STEPS | {"retracted": -1}), "Expected `int` >= 0"),
+        ("openai_realtime", "{}", json.dumps(STEPS | {"retracted": 1}), "took back 1 of 0 final"),
+        (
+            "openai_realtime",
+            "{}",
+            json.dumps(STEPS | {"delta": None}),
+            "`str`, got `null`",
+        ),
+        ("openai_realtime", "{}", json.dumps(STEPS | {"delta": "\ud800"}), "is no JSON"),
+        ("openai_realtime", "{}", '{"type": "error", "error": "no"}', "Expected `object`"),
+        ("simulstream", '{"new": "early"}', "", "said ' early' before it heard anything"),
+        ("simulstream", "{}", '{"new": ["a"]}', "`str`, got `array`"),
+    ],
+)
+def test_messages_of_another_form_fail_the_utterance_in_a_line(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    protocol: str,
+    first: str,
+    then: str,
+    told: str,
+) -> None:
+    def handler(connection: ServerConnection) -> None:
+        with suppress(ConnectionClosed):
+            connection.send(first)
+            for message in connection:
+                if then and (isinstance(message, bytes) or "append" in message):
+                    connection.send(then)
+
+    with websocket(handler) as url:
+        said = heard(tmp_path, remote(url, protocol), seconds=0.5)
+    assert said.status == "failed" and told in str(said.error)
+    assert not [each for each in caplog.records if each.exc_info]
 
 
 def test_an_end_that_never_comes_is_waited_for_as_long_as_told(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ import base64
 import json
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 import numpy as np
 
 from streaming_asr.corpora.audio import Resampler
@@ -34,6 +35,7 @@ CLOSE_S = 2.0
 STEPS = "streaming_asr.steps"
 TRANSCRIPTION = "conversation.item.input_audio_transcription."
 LINE = re.compile(r"(-?\d+) (-?\d+) ?(.*)")
+T = TypeVar("T")
 
 
 class Change(NamedTuple):
@@ -69,21 +71,22 @@ def pcm16(samples: Samples) -> bytes:
     return (np.clip(samples, -1.0, 1.0) * 32767).round().astype("<i2").tobytes()
 
 
-def _connected(url: str, **settings: Any) -> tuple[Any, ExitStack]:
-    """Return a WebSocket and what closes it."""
+def _connected(url: str, greet: Callable[[Any], None], **settings: Any) -> tuple[Any, ExitStack]:
+    """Return a WebSocket that was greeted, and what closes it."""
     try:
-        from websockets.exceptions import InvalidHandshake
+        from websockets.exceptions import WebSocketException
         from websockets.sync.client import connect
     except ModuleNotFoundError as error:
         raise UserError(
             "method=remote: needs websockets; pip install 'streaming-asr[live]'"
         ) from error
     fixed: dict[str, Any] = {"max_size": None, "compression": None, "ping_timeout": None}
-    closing = ExitStack()
     try:
-        made = connect(url, open_timeout=CONNECT_S, close_timeout=CLOSE_S, **fixed, **settings)
-        return closing.enter_context(made), closing
-    except (OSError, InvalidHandshake, TimeoutError) as error:
+        with ExitStack() as closing:
+            made = connect(url, open_timeout=CONNECT_S, close_timeout=CLOSE_S, **fixed, **settings)
+            greet(closing.enter_context(made))
+            return made, closing.pop_all()
+    except (OSError, WebSocketException) as error:
         raise _unreachable(url, error) from error
 
 
@@ -91,13 +94,58 @@ def _unreachable(url: str, error: Exception) -> UserError:
     return UserError(f"method.url={url}: cannot be reached ({error}); start the server there")
 
 
-def _messages(connection: Any) -> Iterator[Any]:
-    """Yield the messages of a WebSocket as JSON to its end."""
-    for message in connection:
-        try:
-            yield json.loads(message)
-        except ValueError as error:
-            raise UserError(f"the server sent what is no JSON: {message[:80]!r}") from error
+# What is read of a server's messages; what else they hold is theirs.
+
+
+class _Failure(msgspec.Struct):
+    message: str | None = None
+
+
+class _Error(msgspec.Struct):
+    error: _Failure
+
+
+class _Steps(msgspec.Struct):
+    delta: str
+    partial: str
+    retracted: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Delta(msgspec.Struct):
+    delta: str
+
+
+class _Completed(msgspec.Struct):
+    transcript: str
+
+
+class _Shown(msgspec.Struct):
+    new: str = ""
+    deleted: str = ""
+    end_of_processing: bool = False
+
+
+class _Line(msgspec.Struct):
+    text: str = ""
+
+
+def _object(message: str | bytes) -> dict[str, Any]:
+    """Return a message as a JSON object. Raises UserError for what is none."""
+    try:
+        row = msgspec.json.decode(message)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"the server sent what is no JSON: {message[:80]!r}") from error
+    if not isinstance(row, dict):
+        raise UserError(f"the server sent no JSON object: {message[:80]!r}")
+    return row
+
+
+def _read(row: dict[str, Any], kind: type[T]) -> T:
+    """Return what is read of a message. Raises UserError where its fields are of other types."""
+    try:
+        return msgspec.convert(row, kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"the server sent {str(row)[:80]!r}: {error}") from error
 
 
 class OpenAIRealtime:
@@ -107,14 +155,10 @@ class OpenAIRealtime:
         self, url: str, language: str | None, served: str | None, rate: int, token: str | None
     ) -> None:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._connection, self._closing = _connected(url, additional_headers=headers)
-        self._rate = rate
         self._resampler = None if rate == SAMPLE_RATE else Resampler(rate)
-        created = json.loads(self._connection.recv(timeout=CONNECT_S))
-        if created.get("type") == "error":
-            raise UserError(f"{url}: the server says: {created['error'].get('message')}")
-        session = created.get("session") or {}
-        self._tells_steps = STEPS in (session.get("extensions") or ())
+        self._words: list[str] = []  # final ones of the item
+        self._open = ""  # a final word that may go on
+        self._tells_steps = False
         transcription = {"model": served, "language": language}
         given: dict[str, Any] = {
             "format": {"type": "audio/pcm", "rate": rate},
@@ -122,11 +166,20 @@ class OpenAIRealtime:
             "transcription": {k: v for k, v in transcription.items() if v is not None},
         }
         update: dict[str, Any] = {"type": "transcription", "audio": {"input": given}}
-        if self._tells_steps:
-            update["include"] = [STEPS]
-        self._tell("session.update", session=update)
-        self._words: list[str] = []  # final ones of the item
-        self._open = ""  # a final word that may go on
+
+        def greet(connection: Any) -> None:
+            self._connection = connection
+            created = _object(connection.recv(timeout=CONNECT_S))
+            if created.get("type") == "error":
+                raise UserError(f"{url}: the server says: {_read(created, _Error).error.message}")
+            session = created.get("session")
+            extensions = session.get("extensions") if isinstance(session, dict) else None
+            if isinstance(extensions, list) and STEPS in extensions:
+                self._tells_steps = True
+                update["include"] = [STEPS]
+            self._tell("session.update", session=update)
+
+        _, self._closing = _connected(url, greet, additional_headers=headers)
 
     def _tell(self, kind: str, **fields: Any) -> None:
         self._connection.send(json.dumps({"type": kind, **fields}))
@@ -147,22 +200,25 @@ class OpenAIRealtime:
         self._tell("input_audio_buffer.commit")
 
     def changes(self) -> Iterator[Change]:
-        for event in _messages(self._connection):
+        for event in map(_object, self._connection):
             kind = event.get("type", "")
-            if kind == "error" or kind == f"{TRANSCRIPTION}failed":
-                raise UserError(f"the server says: {event['error'].get('message')}")
+            if kind in ("error", f"{TRANSCRIPTION}failed"):
+                raise UserError(f"the server says: {_read(event, _Error).error.message}")
             if kind == STEPS:
-                words = pieces(event["delta"])
-                retracted = event["retracted"]
-                revise(self._words, retracted, words)
-                yield Change(words, pieces(event["partial"]), retracted)
+                step = _read(event, _Steps)
+                words = pieces(step.delta)
+                if step.retracted > len(self._words):
+                    told = f"took back {step.retracted} of {len(self._words)} final words"
+                    raise UserError(f"the server {told}")
+                revise(self._words, step.retracted, words)
+                yield Change(words, pieces(step.partial), step.retracted)
             # A server that tells steps sends deltas too: the words would count twice.
             elif kind == f"{TRANSCRIPTION}delta" and not self._tells_steps:
-                *whole, self._open = pieces(self._open + event["delta"]) or ("",)
+                *whole, self._open = pieces(self._open + _read(event, _Delta).delta) or ("",)
                 self._words += whole
                 yield Change(tuple(whole), (self._open,) if self._open else ())
             elif kind == f"{TRANSCRIPTION}completed":
-                yield self._completed(pieces(event["transcript"]))
+                yield self._completed(pieces(_read(event, _Completed).transcript))
                 return
 
     def _completed(self, final: tuple[str, ...]) -> Change:
@@ -179,10 +235,11 @@ class Simulstream:
     """See the module's docstring."""
 
     def __init__(self, url: str, language: str | None) -> None:
-        self._connection, self._closing = _connected(url)
         about = {"sample_rate": SAMPLE_RATE}
         spoken = {} if language is None else {"source_lang": language, "target_lang": language}
-        self._connection.send(json.dumps(about | spoken))
+        self._connection, self._closing = _connected(
+            url, lambda connection: connection.send(json.dumps(about | spoken))
+        )
         self._shown = ""
 
     def send(self, samples: Samples) -> None:
@@ -193,17 +250,18 @@ class Simulstream:
         self._connection.send(json.dumps({"end_of_stream": True}))
 
     def changes(self) -> Iterator[Change]:
-        for message in _messages(self._connection):
-            if message.get("end_of_processing"):
+        for message in map(_object, self._connection):
+            shown = _read(message, _Shown)
+            if shown.end_of_processing:
                 yield Change(pieces(self._shown))
                 return
-            deleted = message.get("deleted", "").strip()
+            deleted = shown.deleted.strip()
             if deleted and self._shown.rstrip().endswith(deleted):
                 self._shown = self._shown.rstrip().removesuffix(deleted).rstrip()
             elif deleted:
                 words = pieces(self._shown)
                 self._shown = "".join(words[: len(words) - len(deleted.split())])
-            self._shown += apart(message.get("new", ""))
+            self._shown += apart(shown.new)
             yield Change((), pieces(self._shown))
 
     def close(self) -> None:
@@ -239,7 +297,7 @@ class WhisperOnline:
                     continue
                 match = LINE.fullmatch(text)
                 if text.startswith("{"):
-                    said = str(json.loads(text).get("text", ""))
+                    said = _read(_object(text), _Line).text
                 elif match is not None:
                     said = match[3]
                 else:

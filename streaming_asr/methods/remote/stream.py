@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from streaming_asr.errors import UserError, check_one_of
-from streaming_asr.method import NULL, Recorder, Samples, Update, Word, revise
+from streaming_asr.method import FRAME_SAMPLES, NULL, Recorder, Samples, Update, Word, revise
 from streaming_asr.methods.remote.protocols import (
     Change,
     OpenAIRealtime,
@@ -36,6 +36,7 @@ class RemoteState:
     untold: deque[Change] = field(default_factory=deque)
     partial: tuple[str, ...] = ()
     error: Exception | None = None
+    n_sent: int = 0  # samples
     ended: bool = False  # no more audio is sent
     done: bool = False  # no more text comes
 
@@ -92,6 +93,7 @@ class Remote:
         if len(audio):
             try:
                 state.wire.send(audio)
+                state.n_sent += len(audio)
             except Exception as error:
                 state.error = state.error or error
         if last:
@@ -118,6 +120,10 @@ class Remote:
         if last:  # what never became final does so with the end
             committed += state.partial
             state.partial = ()
+        said = "".join((*committed, *state.partial))
+        if said.strip() and state.n_sent < FRAME_SAMPLES and not last:
+            state.wire.close()
+            raise UserError(f"{self._url}: the server said {said[:80]!r} before it heard anything")
         words = tuple(map(Word, committed))
         return Update(words, tuple(map(Word, state.partial)), retracted=retracted)
 
