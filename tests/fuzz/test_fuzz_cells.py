@@ -347,7 +347,7 @@ def test_a_folder_of_any_name_is_read_or_refused(
         READERS["report"](place.parent)
 
 
-@cases(15)
+@cases(10)
 @given(corpora(), st.integers(1, 3), st.sampled_from(("none", "log", "header", "lost", "name")))
 def test_pieces_are_joined_whole_or_not_at_all(
     utterances: list[UtteranceLog], n: int, what: str
