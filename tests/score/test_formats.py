@@ -224,6 +224,9 @@ def test_simulstreams_subwords_become_whole_words(tmp_path: Path) -> None:
     assert emissions[-1].committed == (" the", " garden", " was", " red")
 
 
+ONE = {"committed_tokens": 1}
+
+
 def _chunk(audio_s: float, new: list[str], gone: list[str]) -> dict[str, Any]:
     return {
         "id": 7,
@@ -515,6 +518,8 @@ def test_an_import_whose_times_cannot_be_is_refused_whole(
         ("whisper_online", "0.4 0 1 the\n0.9 1 2 cat\n", "text after 6 samples"),
         ("simulstream", [_chunk(1.0, ["a"], []), _chunk(0.5, ["b"], [])], "goes back"),
         ("simulstream", [_chunk(0.8, ["a"], [])], "is ok after 0.8 of 1.5 s"),
+        ("simulstream", [_chunk(0.8, ["a", "b"], []) | ONE], "is ok after 0.8 of 1.5 s"),
+        ("simulstream", [_chunk(1.5, ["a", "b"], []) | ONE], "1 words are partial after the flush"),
         ("simuleval", [SIMULEVAL | {"source_length": 2100}], "u1: lasts 2.10 s, 1.50 s are st"),
     ],
 )
