@@ -10,6 +10,7 @@ import copy
 import faulthandler
 import io
 import json
+import logging
 import math
 import os
 import signal
@@ -69,6 +70,30 @@ def watched() -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+class Errors(logging.Handler):
+    """Keeps what is logged with a trace, or as an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info or record.levelno >= logging.ERROR:
+            self.found.append(logging.Formatter().format(record))
+
+
+@contextmanager
+def no_errors() -> Iterator[None]:
+    """Assert that nothing in the block logs an error or a trace."""
+    errors = Errors()
+    logging.getLogger().addHandler(errors)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(errors)
+    assert not errors.found, errors.found[0]
 
 
 def run(main: Callable[[list[str]], int | None], *arguments: object) -> tuple[int, str]:

@@ -14,15 +14,19 @@ import pytest
 from fuzzing import assert_finite, cases, edited, spoiled, spoiled_lines, watched
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft7Validator
 from report_cells import write_cell
 
 from experiments.figures.tables import write_table
 from streaming_asr.errors import UserError
+from streaming_asr.events.check import SCHEMA_FILE
 from streaming_asr.events.log import resume
 from streaming_asr.report import build, table
 from streaming_asr.score import score_folder
 
 pytestmark = pytest.mark.slow
+
+LOG = Draft7Validator(json.loads(SCHEMA_FILE.read_text()))
 
 
 @functools.cache
@@ -46,6 +50,8 @@ def test_a_damaged_log_is_scored_or_refused(content: bytes) -> None:
             score_folder(path.parent)
             assert_finite(path.with_name("metrics.json"))
             build(path.parent)
+            for line in content.split(b"\n")[:-1]:  # the reader has its own check of a step
+                assert LOG.is_valid(json.loads(line)), line
         with suppress(UserError):
             resume(path)
 
