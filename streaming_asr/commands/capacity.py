@@ -108,7 +108,8 @@ def _of_cell(cell: Result) -> tuple[Served | None, float]:
 
 def _place(cell: Result) -> Place:
     model = cell.config.get("model") or {}
-    machine = cell.document.get("machine") or {}
+    machine = cell.document.get("machine")
+    machine = machine if isinstance(machine, dict) else {}
     device = str(machine.get("gpu") or machine.get("cpu"))
     if "gpu" not in machine and machine.get("threads"):
         device += f", threads: {machine['threads']}"

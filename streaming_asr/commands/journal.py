@@ -11,8 +11,9 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from streaming_asr.cells.hashes import config_hash
@@ -23,6 +24,16 @@ AGAIN_S, UNSURE_S, QUIET_S = 30.0, 3.0, 0.5
 """Where a recording is taken up; see `taken_up`."""
 STALE_S = 7 * 24 * 3600
 """What nobody has gone on with for so long is removed."""
+
+
+Time = float | None
+
+
+class Row(msgspec.Struct):
+    """A line: the first `n` words are as before, and these follow."""
+
+    n: Annotated[int, msgspec.Meta(ge=0)]
+    words: list[tuple[str, Time, Time, Time]]  # with start, end and probability
 
 
 class Journal:
@@ -46,11 +57,10 @@ class Journal:
         """Return the words that stay, and the second from which the recording is heard again."""
         words: list[Word] = []
         with suppress(OSError):
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                with suppress(ValueError, TypeError, KeyError):  # the last line may be torn
-                    row = json.loads(line)
-                    said = [Word(*each) for each in row["words"]]
-                    words = [*words[: row["n"]], *said]
+            for line in self.path.read_bytes().splitlines():
+                with suppress(ValueError, RecursionError):  # the last line may be torn
+                    row = msgspec.json.decode(line, type=Row)
+                    words = [*words[: row.n], *(Word(*each) for each in row.words)]
         return taken_up(words, self._samples)
 
     def write(self, words: Sequence[Word], n: int) -> None:

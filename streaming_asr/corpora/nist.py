@@ -3,7 +3,7 @@
     CTM  <recording> <channel> <begin> <duration> <word> [<confidence>]
     STM  <recording> <channel> <speaker> <begin> <end> [<label,...>] text
 
-Times are in seconds. Lines that start with ;; are comments.
+Times are in seconds. Lines that start with ;; are comments. A recording here has one channel.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Segment:
 def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
     """Return the words of each recording of a CTM file in the order of time. Raises UserError."""
     words_of: dict[str, list[CtmWord]] = {}
+    channels: dict[str, str] = {}
     for where, line in _rows(path):
         fields = line.split()
         if len(fields) not in (5, 6):
@@ -49,6 +50,7 @@ def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
                 f"{where}: {len(fields)} fields; a CTM line is `recording channel begin duration "
                 "word [confidence]`."
             )
+        _check_channel(channels, fields, where)
         begin_s, length_s = numbers(fields[2:4], where)
         confidence = None
         if len(fields) == 6 and fields[5] not in ("NA", "-"):
@@ -63,6 +65,7 @@ def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
 def segments(path: Path) -> dict[str, list[Segment]]:
     """Return each recording's segments that are scored, in the order of time. Raises UserError."""
     segments_of: dict[str, list[Segment]] = {}
+    channels: dict[str, str] = {}
     for where, line in _rows(path):
         fields = line.split(maxsplit=5)
         if len(fields) < 5:
@@ -70,6 +73,7 @@ def segments(path: Path) -> dict[str, list[Segment]]:
                 f"{where}: {len(fields)} fields; an STM line is `recording channel speaker begin "
                 "end [<label>] text`."
             )
+        _check_channel(channels, fields, where)
         start_s, end_s = numbers(fields[3:5], where)
         if end_s < start_s:
             raise UserError(f"{where}: ends at {end_s} s before it starts at {start_s} s.")
@@ -84,6 +88,16 @@ def segments(path: Path) -> dict[str, list[Segment]]:
     for parts in segments_of.values():
         parts.sort(key=lambda segment: (segment.start_s, segment.end_s))
     return segments_of
+
+
+def _check_channel(channels: dict[str, str], fields: list[str], where: str) -> None:
+    """Raise UserError where a recording has a line of another channel than its first."""
+    recording, channel = fields[:2]
+    if (first := channels.setdefault(recording, channel)) != channel:
+        raise UserError(
+            f"{where}: channel {channel} of {recording}, whose first line is of channel {first}; "
+            "they are different sounds: keep the lines of one channel."
+        )
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str]]:

@@ -111,7 +111,7 @@ def table(folder: Path | str, *, wide: bool = False) -> Group:
         remarks.append(f"no reference: without texts beside the audio no errors can be counted{of}")
     n = max((result.document.get("n_utterances") or 0 for result in results), default=0)
     if 0 < n < FEW and any(result.metrics.get("wer") is not None for result in results):
-        remarks.append(f"of {n} recordings: chance decides much of such a WER; run more of them")
+        remarks.append(f"few recordings ({n}): chance decides much of such a WER; run more of them")
     # A path in a remark stays in one piece, to be copied.
     told = [wrapped(f"[{at}] {text}") for at, text in enumerate(remarks, start=1)]
     return Group(grid, *(Text(text, no_wrap=True, overflow="ignore") for text in told))

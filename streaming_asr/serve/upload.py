@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from starlette.background import BackgroundTask
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import Message, Receive
 
@@ -78,8 +78,10 @@ async def transcribe(service: Service, request: Request) -> Response:
     A client whose recording is not here yet holds no session, and one that leaves ends its own.
     """
     receive = _limited(request, service.settings)
+    # Told of its app, starlette would answer a bad form itself, in another format.
+    scope = {key: value for key, value in request.scope.items() if key != "app"}
     try:
-        async with Request(request.scope, receive).form(max_files=1) as form:
+        async with Request(scope, receive).form(max_files=1) as form:
             wanted = _wanted(service, form)
             upload = service.admit(_Upload)
             assert isinstance(upload, _Upload)
@@ -90,7 +92,9 @@ async def transcribe(service: Service, request: Request) -> Response:
                 await upload.leave(service)
                 raise
     except MultiPartException as error:
-        raise Refused(400, "invalid_form", str(error)) from error
+        raise Refused(400, "invalid_form", error.message) from error
+    except ClientDisconnect as error:
+        raise Refused(499, "client_left", "the client left before its recording") from error
     response.background = BackgroundTask(upload.leave, service)
     return response
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,9 @@ def test_what_cannot_be_measured_is_told_and_left_out(tmp_path: Path) -> None:
     (failed / "failed.json").write_text('{"error": "no weights"}')
     rows, refused = measure([tmp_path])
     assert [row.place.label for row in rows] == ["ufal"]
+    result = tmp_path / "method=ufal,chunk=300ms" / "metrics.json"
+    result.write_text(json.dumps(json.loads(result.read_text()) | {"machine": 7}))
+    assert measure([tmp_path])[0][0].place.machine == "None"
     assert sorted(reason.split(":")[0] for reason in refused) == ["offline whole", "star 300 ms"]
 
 

@@ -173,6 +173,7 @@ def test_a_journal_keeps_what_was_revised_and_passes_over_a_torn_line() -> None:
     journal.write([said[0], said[2]], 0)
     journal.write([said[0], said[1], said[3]], 1)  # the second was taken back
     with journal.path.open("a") as file:
+        file.write('[7]\n{"n": 1, "words": [["a", "late", 1, null]]}\n{"n": -1, "words": []}\n')
         file.write('{"n": 4, "wor')
     assert Journal({"chunk": "1s"}, samples).kept() == (said[:2], pytest.approx(2.75))
     assert Journal({"chunk": "2s"}, samples).kept() == ([], 0.0)

@@ -1,4 +1,4 @@
-"""Fuzz: recordings, manifests, other tools' logs and configurations."""
+"""Fuzz: recordings, manifests and configurations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import yaml
 from fuzzing import assert_finite, cases, spoiled, spoiled_lines, watched
 from hypothesis import example, given
 from hypothesis import strategies as st
-from places import FIXTURES
 
 from streaming_asr.config.compose import CONF_DIR
 from streaming_asr.config.settle import compose
@@ -28,13 +27,10 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter
 from streaming_asr.run import command as run
 from streaming_asr.score import score_folder
-from streaming_asr.score.command import main as score
-from streaming_asr.score.formats import FORMATS
 from streaming_asr.simulate.feeds import simulate
 
 pytestmark = pytest.mark.slow
 
-WRITTEN = FIXTURES / "formats"
 FORMS = {
     "a.wav": {"subtype": "PCM_16"},
     "b.wav": {"subtype": "FLOAT"},
@@ -133,42 +129,6 @@ def test_a_spoiled_manifest_is_a_corpus_or_an_error(content: bytes) -> None:
             corpus = Manifest(str(path))
             corpus.data_hash()
             run_and_score(corpus, Path(place) / "cell")
-
-
-# -- other tools' logs --------------------------------------------------------------------------
-
-LOGS = {
-    "whisper_online": (WRITTEN / "written/whisper_online/u1.txt").read_text(),
-    "simuleval": (WRITTEN / "written/simuleval/instances.jsonl").read_text(),
-    "simulstream": (WRITTEN / "written/simulstream/metrics.jsonl").read_text(),
-}
-
-
-@st.composite
-def imports(draw: st.DrawFn) -> tuple[str, bytes]:
-    name = draw(st.sampled_from(sorted(LOGS)))
-    text = LOGS[name]
-    return name, draw(spoiled_lines(text) if text.startswith("{") else spoiled(text.encode()))
-
-
-def test_every_format_that_can_be_imported_is_fuzzed() -> None:
-    assert set(LOGS) == set(FORMATS)
-
-
-@cases(30)
-@given(imports())
-def test_a_spoiled_log_of_another_tool_is_scored_or_refused(made: tuple[str, bytes]) -> None:
-    name, content = made
-    with tempfile.TemporaryDirectory() as place, watched():
-        path, cell = Path(place) / "u1.txt", Path(place) / "cell"
-        path.write_bytes(content)
-        given_ = ["--manifest", str(WRITTEN / "events.jsonl"), "--into", str(cell)]
-        status = score(["import", name, str(path), *given_])
-        assert status in (0, 2)
-        if status == 0:
-            assert_finite(cell / "metrics.json")
-        else:
-            assert not (cell / "events.jsonl").exists()
 
 
 # -- configurations -----------------------------------------------------------------------------

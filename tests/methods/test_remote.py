@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from fakes import FailsOn, Ticker, utterance
 from places import HANG_S
 from remote_fakes import Answered, heard, lines, remote, text, websocket
 from served import served
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection
 
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, UtteranceLog, read_log
-from streaming_asr.methods.remote import Remote, wire
+from streaming_asr.methods.remote import Remote, realtime, wire
 from streaming_asr.metrics import clocks
 from streaming_asr.simulate.feeds import simulate
 
@@ -220,3 +222,46 @@ def test_an_end_that_never_comes_is_waited_for_as_long_as_told(tmp_path: Path) -
         finally:
             over.set()
     assert said.status == "failed" and "no end of the text within 0.3 s" in str(said.error)
+
+
+STEPS = {"type": realtime.STEPS, "delta": " a", "partial": "", "retracted": 0}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "first", "then", "told"),
+    [
+        ("openai_realtime", "{", "", "the server sent what is no JSON"),
+        ("openai_realtime", "[]", "", "the server sent what is no JSON object"),
+        ("openai_realtime", "{}", json.dumps(STEPS | {"retracted": -1}), "Expected `int` >= 0"),
+        ("openai_realtime", "{}", json.dumps(STEPS | {"retracted": 1}), "took back 1 of 0 final"),
+        (
+            "openai_realtime",
+            "{}",
+            json.dumps(STEPS | {"delta": None}),
+            "`str`, got `null`",
+        ),
+        ("openai_realtime", "{}", json.dumps(STEPS | {"delta": "\ud800"}), "is no JSON"),
+        ("openai_realtime", "{}", '{"type": "error", "error": "no"}', "the server says: no"),
+        ("simulstream", '{"new": "early"}', "", "said ' early' before it heard anything"),
+        ("simulstream", "{}", '{"new": ["a"]}', "`str`, got `array`"),
+    ],
+)
+def test_messages_of_another_form_fail_the_utterance_in_a_line(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    protocol: str,
+    first: str,
+    then: str,
+    told: str,
+) -> None:
+    def handler(connection: ServerConnection) -> None:
+        with suppress(ConnectionClosed):
+            connection.send(first)
+            for message in connection:
+                if then and (isinstance(message, bytes) or "append" in message):
+                    connection.send(then)
+
+    with websocket(handler) as url:
+        said = heard(tmp_path, remote(url, protocol), seconds=0.5)
+    assert said.status == "failed" and told in str(said.error)
+    assert not [each for each in caplog.records if each.exc_info]

@@ -176,7 +176,11 @@ DELTA = json.dumps({"type": f"{PREFIX}delta", "delta": "hello"})
         ("openai_realtime", ["<html><body>It works!</body></html>"], "no JSON object: '<html>"),
         ("openai_realtime", ["[1]"], "no JSON object"),
         ("openai_realtime", [b"\xff\x00"], "no JSON object"),
-        ("openai_realtime", [json.dumps({"type": f"{PREFIX}delta"})], "not in the form of"),
+        (
+            "openai_realtime",
+            [json.dumps({"type": f"{PREFIX}delta"})],
+            "missing required field `delta`",
+        ),
         ("openai_realtime", [json.dumps({"type": "error"})], "the server says: None"),
         ("vllm_realtime", ['{"type": "error", "error": "no such model"}'], "says: no such model"),
         ("deepgram", ['{"type": "Error", "description": "16000 only"}'], "says: 16000 only"),

@@ -211,7 +211,7 @@ def test_a_busy_machine_and_few_recordings_are_remarked(tmp_path: Path) -> None:
     text = rendered(tmp_path)
     assert "ufal [1]" in text and "whisperrt [" not in text
     assert "[1] this machine was busy: steps took over 1.5 times their CPU time" in text
-    assert "[2] of 2 recordings: chance decides much of such a WER" in text
+    assert "[2] few recordings (2): chance decides much of such a WER" in text
 
 
 @pytest.mark.parametrize("name", ["empty", "missing"])

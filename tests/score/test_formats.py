@@ -224,6 +224,9 @@ def test_simulstreams_subwords_become_whole_words(tmp_path: Path) -> None:
     assert emissions[-1].committed == (" the", " garden", " was", " red")
 
 
+ONE = {"committed_tokens": 1}
+
+
 def _chunk(audio_s: float, new: list[str], gone: list[str]) -> dict[str, Any]:
     return {
         "id": 7,
@@ -283,6 +286,9 @@ def test_an_stm_gives_references_without_comments_and_labels(tmp_path: Path) -> 
     for line, told in (("2.0 1.0 text", "ends at 1.0 s before"), ("0 1 { a / b }", "alternatives")):
         with pytest.raises(UserError, match=f"line 1: .*{told}"):
             references(a_file(tmp_path, "r.stm", f"a 1 bob {line}\n"))
+    both = a_file(tmp_path, "r.stm", "a 1 bob 0 1 hello\nb 2 eve 0 1 hm\na 2 eve 1 2 yes\n")
+    with pytest.raises(UserError, match="line 3: channel 2 of a, whose first line is of channel 1"):
+        references(both)
 
 
 def test_import_scores_a_rivals_log_and_leaves_null_what_it_does_not_tell(
@@ -512,6 +518,8 @@ def test_an_import_whose_times_cannot_be_is_refused_whole(
         ("whisper_online", "0.4 0 1 the\n0.9 1 2 cat\n", "text after 6 samples"),
         ("simulstream", [_chunk(1.0, ["a"], []), _chunk(0.5, ["b"], [])], "goes back"),
         ("simulstream", [_chunk(0.8, ["a"], [])], "is ok after 0.8 of 1.5 s"),
+        ("simulstream", [_chunk(0.8, ["a", "b"], []) | ONE], "is ok after 0.8 of 1.5 s"),
+        ("simulstream", [_chunk(1.5, ["a", "b"], []) | ONE], "1 words are partial after the flush"),
         ("simuleval", [SIMULEVAL | {"source_length": 2100}], "u1: lasts 2.10 s, 1.50 s are st"),
     ],
 )

@@ -139,6 +139,18 @@ def test_uploads_without_a_body_hold_no_session_and_are_answered(tmp_path: Path)
         assert made.recv(12) == b"HTTP/1.1 408"
 
 
+def test_an_upload_that_is_left_half_sent_is_no_fault_of_the_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(tmp_path) as service:
+        with raw(service, upload(wav(noise(1.0)))[:2000]):
+            get(f"{service.address}/healthz")  # so that it was read
+        until(lambda: "the client left before its recording" in caplog.text)
+        with raw(service, HEAD + b"Content-Type: multipart/form-data\r\n\r\n") as made:
+            assert b'"code":"invalid_form","message":"Missing boundary' in made.recv(4096)
+    assert not [each for each in caplog.records if each.exc_info]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_streamed, free", [("false", 0), ("true", 0), ("true", 2)])
 def test_an_upload_whose_client_left_is_abandoned_at_once(

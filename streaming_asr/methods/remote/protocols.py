@@ -15,6 +15,8 @@ import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import msgspec
+
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.methods.remote import wire
@@ -27,11 +29,18 @@ from streaming_asr.methods.remote.wire import (
     decoded,
     messages,
     pcm16,
+    read,
     unreachable,
 )
 from streaming_asr.text.normalise import pieces
 
 LINE = re.compile(r"(-?\d+) (-?\d+) ?(.*)")
+
+
+class _Shown(msgspec.Struct):
+    new: str = ""
+    deleted: str = ""
+    end_of_processing: bool = False
 
 
 class Simulstream:
@@ -53,16 +62,17 @@ class Simulstream:
 
     def changes(self) -> Iterator[Change]:
         for message in messages(self._connection):
-            if message.get("end_of_processing"):
+            shown = read(message, _Shown)
+            if shown.end_of_processing:
                 yield Change(pieces(self._shown))
                 return
-            deleted = message.get("deleted", "").strip()
+            deleted = shown.deleted.strip()
             if deleted and self._shown.rstrip().endswith(deleted):
                 self._shown = self._shown.rstrip().removesuffix(deleted).rstrip()
             elif deleted:
                 words = pieces(self._shown)
                 self._shown = "".join(words[: len(words) - len(deleted.split())])
-            self._shown += apart(message.get("new", ""))
+            self._shown += apart(shown.new)
             yield Change((), pieces(self._shown))
 
     def close(self) -> None:

@@ -17,7 +17,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
@@ -29,12 +31,31 @@ from streaming_asr.methods.remote.wire import (
     first_message,
     messages,
     pcm16,
+    read,
     said,
 )
 from streaming_asr.text.normalise import common_prefix, pieces
 
 STEPS = "streaming_asr.steps"
 TRANSCRIPTION = "conversation.item.input_audio_transcription."
+
+
+class _Steps(msgspec.Struct):
+    delta: str
+    partial: str
+    retracted: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Delta(msgspec.Struct):
+    delta: str
+
+
+class _Done(msgspec.Struct):
+    text: str
+
+
+class _Completed(msgspec.Struct):
+    transcript: str
 
 
 class _Items:
@@ -95,9 +116,9 @@ class VLLMRealtime(_Items):
             if kind == "error":
                 raise UserError(said(event))
             if kind == "transcription.delta":
-                yield self._grown(event["delta"])
+                yield self._grown(read(event, _Delta).delta)
             elif kind == "transcription.done":
-                yield self._completed(event["text"])
+                yield self._completed(read(event, _Done).text)
                 return
 
 
@@ -113,10 +134,11 @@ class OpenAIRealtime(_Items):
         token: str | None,
         natural: bool = False,
     ) -> None:
-        session = self._connect(url, token).get("session") or {}
+        session = self._connect(url, token).get("session")
+        extensions = session.get("extensions") if isinstance(session, dict) else None
         self._natural = natural
         self._resampler = None if rate == SAMPLE_RATE else Resampler(rate)
-        self._tells_steps = STEPS in (session.get("extensions") or ())
+        self._tells_steps = isinstance(extensions, list) and STEPS in extensions
         transcription = {"model": served, "language": language}
         given: dict[str, Any] = {
             "format": {"type": "audio/pcm", "rate": rate},
@@ -147,15 +169,18 @@ class OpenAIRealtime(_Items):
             if kind in ("error", f"{TRANSCRIPTION}failed"):
                 raise UserError(said(event))
             if kind == STEPS:
-                words = pieces(event["delta"])
-                retracted = event["retracted"]
-                revise(self._words, retracted, words)
-                yield Change(words, pieces(event["partial"]), retracted)
+                step = read(event, _Steps)
+                words = pieces(step.delta)
+                if step.retracted > len(self._words):
+                    told = f"took back {step.retracted} of {len(self._words)} final words"
+                    raise UserError(f"the server {told}")
+                revise(self._words, step.retracted, words)
+                yield Change(words, pieces(step.partial), step.retracted)
             # A server that tells steps sends deltas too: the words would count twice.
             elif kind == f"{TRANSCRIPTION}delta" and not self._tells_steps:
-                yield self._grown(event["delta"])
+                yield self._grown(read(event, _Delta).delta)
             elif kind == f"{TRANSCRIPTION}completed":
-                change = self._completed(event["transcript"])
+                change = self._completed(read(event, _Completed).transcript)
                 yield change._replace(endpoint=self._natural)
                 if not self._natural:
                     return

@@ -16,7 +16,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streaming_asr.errors import UserError, check_one_of
-from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word, revise
+from streaming_asr.method import (
+    FRAME_SAMPLES,
+    NULL,
+    SAMPLE_RATE,
+    Recorder,
+    Samples,
+    Update,
+    Word,
+    revise,
+)
 from streaming_asr.methods.remote.deepgram import Deepgram
 from streaming_asr.methods.remote.protocols import Simulstream, WhisperOnline
 from streaming_asr.methods.remote.realtime import OpenAIRealtime, VLLMRealtime
@@ -43,6 +52,7 @@ class RemoteState:
     is_turn_over: bool = False  # the server said so, and no words have come since
     silence_s: float = 0.0  # sent after the recording
     silence_due_s: float = 0.0  # when the next piece of it is, by the clock
+    n_sent: int = 0  # samples
     done: bool = False  # no more text comes
 
 
@@ -111,6 +121,7 @@ class Remote:
         if len(audio):
             try:
                 state.wire.send(audio)
+                state.n_sent += len(audio)
             except Exception as error:
                 state.error = state.error or error
         if last:
@@ -138,6 +149,10 @@ class Remote:
         if last:  # what never became final does so with the end
             committed += state.partial
             state.partial = ()
+        said = "".join((*committed, *state.partial))
+        if said.strip() and state.n_sent < FRAME_SAMPLES and not last:
+            state.wire.close()
+            raise UserError(f"{self._url}: the server said {said[:80]!r} before it heard anything")
         words = tuple(map(Word, committed))
         partial = tuple(map(Word, state.partial))
         return Update(words, partial, endpoint=is_over, retracted=retracted)

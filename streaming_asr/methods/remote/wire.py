@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 import numpy as np
 
 from streaming_asr.errors import UserError
@@ -17,6 +17,7 @@ CONNECT_S = 10.0
 CLOSE_S = 2.0
 MOST_BYTES = 1_000_000  # of a message: an hour of text has a tenth of it
 BACK_S = 1.0  # a server's times may overlap by so much
+T = TypeVar("T")
 
 
 class Change(NamedTuple):
@@ -105,12 +106,20 @@ def messages(connection: Any) -> Iterator[dict[str, Any]]:
 def decoded(message: str | bytes) -> dict[str, Any]:
     """Return a message as an object. Raises UserError for what is none."""
     try:
-        found = json.loads(message)
+        found = msgspec.json.decode(message)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise UserError(f"the server sent what is no JSON object: {message[:80]!r}")
     return found
+
+
+def read(message: dict[str, Any], kind: type[T]) -> T:
+    """Return what is read of a message. Raises UserError where its fields are of other types."""
+    try:
+        return msgspec.convert(message, kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"the server sent {str(message)[:80]!r}: {error}") from error
 
 
 def said(message: dict[str, Any]) -> str:

@@ -151,7 +151,7 @@ def _steps(recording: ForeignRecording, n_samples: int) -> list[Step]:
                 retracted=emission.retracted,
             )
         )
-    if not steps or steps[-1].partial or (heard < n_samples and not recording.has_steps):
+    if not steps or (heard < n_samples and not recording.has_steps):
         steps.append(Step("flush", max(n_samples, heard), {"wall": 0}))
     steps[-1].kind = "flush"
     return steps

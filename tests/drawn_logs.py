@@ -1,0 +1,194 @@
+"""Valid logs as hypothesis draws them, and every way to break one rule of events.invariants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+
+from streaming_asr.events.log import Step, UtteranceLog
+from streaming_asr.utterance import TimedWord
+
+WORDS = ("harbour", "opens", "at", "nine", "on", "friday")
+CHUNK = 16_000
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> UtteranceLog:
+    """A valid log of two words or more, in chunks of a second."""
+    said = draw(st.lists(st.sampled_from(WORDS), min_size=2, max_size=6))
+    n_steps = draw(st.integers(len(said), 8))
+    duration = n_steps * CHUNK - draw(st.integers(0, CHUNK - 1))
+    steps = []
+    for k in range(n_steps):
+        last = k == n_steps - 1
+        wall = draw(st.integers(0, 10**10))
+        frames = draw(st.integers(0, 1500))
+        new = [f" {said[k]}"] if k < len(said) else []
+        # One word is taken back and said again.
+        back = int(1 < k < len(said) and draw(st.booleans()))
+        committed = ([f" {said[k - 1]}"] if back else []) + new
+        times = [[k + 0.1, k + 0.2, draw(st.floats(0, 1))]] * len(committed)
+        steps.append(
+            Step(
+                "flush" if last else "audio",
+                min((k + 1) * CHUNK, duration),
+                {"wall": wall, "cpu": wall // 2, "encode": wall // 3, "decode": wall // 3},
+                {"frames_real": frames, "frames_computed": frames + draw(st.integers(0, 1500))},
+                committed,
+                [] if last else [" perhaps"],
+                draw(st.sampled_from((None, times))),
+                back,
+            )
+        )
+    return UtteranceLog(
+        "u",
+        " ".join(said).capitalize(),
+        duration,
+        draw(st.sampled_from((None, [TimedWord(w, i + 0.1, i + 0.4) for i, w in enumerate(said)]))),
+        steps=steps,
+        commit_violations=sum(step.retracted for step in steps),
+    )
+
+
+def timed(log: UtteranceLog) -> list[TimedWord]:
+    said = log.text.split()
+    log.words = [TimedWord(w, i + 0.1, i + 0.4) for i, w in enumerate(said)]
+    return log.words
+
+
+def audio_goes_back(log: UtteranceLog, at: int) -> None:
+    log.steps[max(at, 1)].audio_samples = log.steps[max(at, 1) - 1].audio_samples - 1
+
+
+def no_flush(log: UtteranceLog, at: int) -> None:
+    log.steps[-1].kind = "audio"
+
+
+def flushed_twice(log: UtteranceLog, at: int) -> None:
+    log.steps.append(log.steps[-1])
+
+
+def beyond_the_end(log: UtteranceLog, at: int) -> None:
+    log.steps[-1].audio_samples = log.duration_samples + 8001
+
+
+def ends_early(log: UtteranceLog, at: int) -> None:
+    log.duration_samples += 8001 + CHUNK
+
+
+def negative_compute(log: UtteranceLog, at: int) -> None:
+    log.steps[at].compute_ns = {"wall": -1}
+
+
+def too_much_cpu(log: UtteranceLog, at: int) -> None:
+    log.steps[at].compute_ns |= {"wall": 10**6, "cpu": 10**13}
+
+
+def parts_beyond_the_step(log: UtteranceLog, at: int) -> None:
+    log.steps[at].compute_ns["feature"] = log.steps[at].compute_ns["wall"] + 10**9
+
+
+def lag_below_compute(log: UtteranceLog, at: int) -> None:
+    log.steps[at].compute_ns |= {"wall": 10**10, "lag": 10**9}
+
+
+def more_real_than_computed(log: UtteranceLog, at: int) -> None:
+    log.steps[at].counts["frames_real"] = log.steps[at].counts["frames_computed"] + 2
+
+
+def fewer_rows_than_steps(log: UtteranceLog, at: int) -> None:
+    log.steps[at].counts |= {"decode_steps": 9, "beam_sum": 7}
+
+
+def takes_back_too_many(log: UtteranceLog, at: int) -> None:
+    log.steps[at].retracted = 100
+
+
+def violations_miscounted(log: UtteranceLog, at: int) -> None:
+    log.commit_violations += 1
+
+
+def partial_is_left(log: UtteranceLog, at: int) -> None:
+    log.steps[-1].partial = [" more"]
+
+
+def ok_with_an_error(log: UtteranceLog, at: int) -> None:
+    log.error = "no audio"
+
+
+def times_of_other_words(log: UtteranceLog, at: int) -> None:
+    log.steps[at].words = [[0.1, 0.2, 0.5]] * (len(log.steps[at].committed) + 1)
+
+
+def a_word_ends_first(log: UtteranceLog, at: int) -> None:
+    log.steps[0].words = [[0.5, 0.2, 0.5]]
+
+
+def a_word_in_milliseconds(log: UtteranceLog, at: int) -> None:
+    log.steps[0].words = [[100.0, 200.0, 0.5]]
+
+
+def probability_above_one(log: UtteranceLog, at: int) -> None:
+    log.steps[0].words = [[0.1, 0.2, 1.5]]
+
+
+def reference_reversed(log: UtteranceLog, at: int) -> None:
+    words = timed(log)
+    words[0] = words[0]._replace(start=words[1].start + 0.01, end=words[1].start + 0.02)
+
+
+def reference_outside(log: UtteranceLog, at: int) -> None:
+    words = timed(log)
+    words[-1] = words[-1]._replace(end=log.duration_s + 0.6)
+
+
+def reference_ends_first(log: UtteranceLog, at: int) -> None:
+    words = timed(log)
+    words[-1] = words[-1]._replace(end=words[-1].start - 0.01)
+
+
+def another_text(log: UtteranceLog, at: int) -> None:
+    timed(log)
+    log.text = "They cancelled our flight because of fog"
+
+
+def text_before_sound(log: UtteranceLog, at: int) -> None:
+    log.steps[0].audio_samples = 319
+
+
+def seconds_as_milliseconds(log: UtteranceLog, at: int) -> None:
+    log.words = None
+    log.text = " ".join(WORDS)
+    log.duration_samples //= 1000
+    for step in log.steps:
+        step.audio_samples //= 1000
+
+
+BREAKS: dict[Callable[[UtteranceLog, int], None], str] = {
+    audio_goes_back: "never goes back",
+    no_flush: "ends with it",
+    flushed_twice: "No step follows",
+    beyond_the_end: "beyond it",
+    ends_early: "to its end",
+    negative_compute: "The lag holds",
+    too_much_cpu: "CPU time",
+    parts_beyond_the_step: "the step its parts",
+    lag_below_compute: "The lag holds",
+    more_real_than_computed: "`frames_real`",
+    fewer_rows_than_steps: "`decode_steps`",
+    takes_back_too_many: "only by `retracted`",
+    violations_miscounted: "`commit_violations`",
+    partial_is_left: "Nothing is partial",
+    ok_with_an_error: "An `error`",
+    times_of_other_words: "one entry for each",
+    a_word_ends_first: "in the audio",
+    a_word_in_milliseconds: "in the audio",
+    probability_above_one: "in the audio",
+    reference_reversed: "are in order",
+    reference_outside: "in the recording",
+    reference_ends_first: "are in order",
+    another_text: "spell its text",
+    text_before_sound: "20 ms",
+    seconds_as_milliseconds: "words a second",
+}

@@ -1,0 +1,330 @@
+"""Talks as hypothesis draws them, in the formats of other tools, and every way to break a rule.
+
+A format is written here from its description in docs/formats.md, not by the project's own writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+WORDS = ("harbour", "opens", "at", "nine", "on", "friday")
+Rows = list[Any]  # of a file: JSON objects, or lines of text
+
+
+@dataclass
+class Talk:
+    """A recording of which a word is heard every second, and all words are right.
+
+    computed_s: compute of each second. `guesses`: whether a guess stands after the text.
+    """
+
+    name: str
+    said: list[str]
+    duration_s: float
+    computed_s: list[float]
+    guesses: bool
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.said)
+
+    @property
+    def heard_s(self) -> list[float]:
+        """The audio received at each step; the last one ends the recording."""
+        n = len(self.computed_s)
+        return [min(k + 1.0, self.duration_s) for k in range(n)]
+
+    @property
+    def finished_s(self) -> list[float]:
+        """When each step was seen, first in, first out."""
+        seen: list[float] = []
+        for heard_s, compute_s in zip(self.heard_s, self.computed_s, strict=True):
+            seen.append(max(heard_s, seen[-1] if seen else 0.0) + compute_s)
+        return seen
+
+
+@st.composite
+def talks(draw: st.DrawFn, *, n: int | None = None) -> list[Talk]:
+    """One to three recordings, all of other names."""
+    made = []
+    for i in range(n or draw(st.integers(1, 3))):
+        said = draw(st.lists(st.sampled_from(WORDS), min_size=2, max_size=6))
+        n_steps = draw(st.integers(len(said), 8))
+        last_s = draw(st.integers(600, 1000)) / 1000  # so that a step that lacks is seen
+        spent = st.integers(10, 3000).map(lambda ms: ms / 1000)
+        times = draw(st.lists(spent, min_size=n_steps, max_size=n_steps))
+        made.append(Talk(f"talk-{i}", said, n_steps - 1 + last_s, times, draw(st.booleans())))
+    return made
+
+
+# -- the formats ----------------------------------------------------------------------------------
+
+
+def simuleval(talks: list[Talk]) -> Rows:
+    rows = []
+    for index, talk in enumerate(talks):
+        n = len(talk.said)
+        delays = [1000.0 * heard for heard in talk.heard_s[:n]]
+        spent = [1000.0 * sum(talk.computed_s[: k + 1]) for k in range(n)]
+        row: dict[str, Any] = {
+            "index": index,
+            "prediction": talk.text,
+            "delays": delays,
+            "elapsed": [d + s for d, s in zip(delays, spent, strict=True)],
+            "prediction_length": n,
+            "reference": talk.text,
+            "source": [f"/data/{talk.name}.wav", "samplerate: 16000 Hz"],
+            "source_length": 1000.0 * talk.duration_s,
+        }
+        if talk.guesses:
+            row["elapsed_fifo"] = [1000.0 * seen for seen in talk.finished_s[:n]]
+        rows.append(row)
+    return rows
+
+
+def simulstream(talks: list[Talk]) -> Rows:
+    rows: Rows = []
+    for number, talk in enumerate(talks):
+        rows.append({"id": number, "metadata": {"wav_name": f"{talk.name}.wav"}})
+        n = len(talk.computed_s)
+        for k, (heard_s, compute_s) in enumerate(zip(talk.heard_s, talk.computed_s, strict=True)):
+            guess = ["perhaps"] if k < n - 1 else []
+            rows.append(
+                {
+                    "id": number,
+                    "total_audio_processed": heard_s,
+                    "computation_time": compute_s,
+                    "generated_tokens": talk.said[k : k + 1] + guess,
+                    "deleted_tokens": ["perhaps"] if k else [],
+                }
+            )
+            if talks[0].guesses:
+                rows[-1]["committed_tokens"] = min(k + 1, len(talk.said))
+    return rows
+
+
+def whisper_online(talk: Talk, *, comp_unaware: bool) -> Rows:
+    times = talk.heard_s if comp_unaware else talk.finished_s
+    rows = zip(times, talk.heard_s, talk.said, strict=False)
+    return [f"{1000 * t:.4f} {1000 * (a - 0.5):.0f} {1000 * a:.0f}  {w}" for t, a, w in rows]
+
+
+def manifest(talks: list[Talk]) -> Rows:
+    return [
+        {
+            "id": talk.name,
+            "audio_filepath": "a.wav",
+            "duration": talk.duration_s,
+            "text": talk.text,
+            "speaker": "s1",
+            "language": "en",
+            "words": [[word, k + 0.1, k + 0.4] for k, word in enumerate(talk.said)],
+        }
+        for talk in talks
+    ]
+
+
+def stm(talks: list[Talk]) -> Rows:
+    return [f"{each.name} 1 s1 0.00 {each.duration_s:.3f} <o> {each.text}" for each in talks]
+
+
+# -- what breaks them -----------------------------------------------------------------------------
+
+TIMES = {"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 1e9}}
+TOKENS = {"type": "array", "items": {"type": "string"}}
+TIME = TIMES["items"]
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "simuleval": {
+        "type": "object",
+        "required": ["prediction", "delays"],
+        "properties": {
+            "index": {"type": ["integer", "null"]},
+            "prediction": {"type": "string"},
+            "delays": TIMES,
+            "elapsed": TIMES,
+            "elapsed_fifo": {**TIMES, "type": ["array", "null"]},
+            "reference": {"type": ["string", "null"]},
+            "source": {"type": ["array", "string", "null"], "items": {"type": "string"}},
+            "source_length": {**TIME, "type": ["number", "null"]},  # type: ignore[dict-item]
+        },
+    },
+    "simulstream": {
+        "type": "object",
+        "required": ["id"],
+        "properties": {
+            "id": {"type": ["integer", "string"]},
+            "metadata": {
+                "type": ["object", "null"],
+                "required": ["wav_name"],
+                "properties": {"wav_name": {"type": "string"}},
+            },
+            "total_audio_processed": TIME,
+            "computation_time": TIME,
+            "generated_tokens": TOKENS,
+            "deleted_tokens": TOKENS,
+            "committed_tokens": {"type": ["integer", "null"], "minimum": 0},
+        },
+    },
+}
+
+
+def _scaled(row: dict[str, Any], keys: tuple[str, ...], by: float) -> None:
+    for key in keys:
+        if isinstance(row.get(key), list):
+            row[key] = [by * value for value in row[key]]
+        elif key in row:
+            row[key] *= by
+
+
+CLOCKS = ("delays", "elapsed", "elapsed_fifo")
+
+
+def _negative_compute(rows: Rows, at: int) -> None:
+    row = rows[at]
+    for key in CLOCKS[1:]:
+        if key in row:
+            row[key][0] = row["delays"][0] - 5
+
+
+def _compute_taken_back(rows: Rows, at: int) -> None:
+    row = rows[at]
+    row.pop("elapsed_fifo", None)
+    row["elapsed"][-1] = row["delays"][-1] + row["elapsed"][-2] - row["delays"][-2] - 5
+
+
+def _back(rows: Rows, at: int) -> None:
+    rows[at]["delays"][-1] = rows[at]["delays"][0] - 1
+
+
+SIMULEVAL: dict[str, Callable[[Rows, int], Any]] = {
+    "a delay goes back": _back,
+    "seen before it is heard": _negative_compute,
+    "compute is taken back": _compute_taken_back,
+    "after the recording": lambda rows, at: rows[at]["delays"].__setitem__(
+        -1, rows[at]["source_length"] + 600
+    ),
+    "delays in seconds": lambda rows, at: _scaled(rows[at], CLOCKS, 1e-3),
+    "delays in microseconds": lambda rows, at: _scaled(rows[at], CLOCKS, 1e3),
+    "the length in seconds": lambda rows, at: _scaled(rows[at], ("source_length",), 1e-3),
+    "a delay too many": lambda rows, at: rows[at]["delays"].append(9000.0),
+    "a word too many": lambda rows, at: rows[at].update(prediction=rows[at]["prediction"] + " a"),
+    "twice": lambda rows, at: rows.append(rows[at]),
+    "no length": lambda rows, at: rows[at].pop("source_length"),  # where there is no manifest
+    "no reference": lambda rows, at: rows[at].pop("reference"),
+    "of another name": lambda rows, at: rows[at].update(source=["another.wav"]),
+}
+ALONE = ("no length", "no reference")  # what a manifest says in its place
+WITH_MANIFEST = ("of another name",)
+
+
+def _chunk(rows: Rows, at: int) -> dict[str, Any]:
+    """The chunk that comes after `at` others."""
+    chunks: Rows = [row for row in rows if "metadata" not in row]
+    row: dict[str, Any] = chunks[at % len(chunks)]
+    return row
+
+
+def _ends_early(rows: Rows, at: int) -> None:
+    rows.pop()
+
+
+def _goes_back(rows: Rows, at: int) -> None:
+    rows[-1]["total_audio_processed"] = rows[-2]["total_audio_processed"] - 0.1
+
+
+SIMULSTREAM: dict[str, Callable[[Rows, int], Any]] = {
+    "audio goes back": _goes_back,
+    "after the recording": lambda rows, at: rows[-1].update(
+        total_audio_processed=rows[-1]["total_audio_processed"] + 0.6
+    ),
+    "not to its end": _ends_early,
+    "audio in milliseconds": lambda rows, at: _scaled(
+        _chunk(rows, at), ("total_audio_processed",), 1e3
+    ),
+    "first audio in kiloseconds": lambda rows, at: _scaled(
+        rows[1], ("total_audio_processed",), 1e-3
+    ),
+    "takes back what was not shown": lambda rows, at: _chunk(rows, at)["deleted_tokens"].append(
+        "never"
+    ),
+    "commits what is not shown": lambda rows, at: [
+        row.update(committed_tokens=99) for row in rows if "metadata" not in row
+    ],
+    "of no recording": lambda rows, at: _chunk(rows, at).update(id=99),
+    "of another name": lambda rows, at: rows[0]["metadata"].update(wav_name="another.wav"),
+    "twice": lambda rows, at: rows.extend([{**row, "id": "again"} for row in rows]),
+    "byte-level BPE": lambda rows, at: _chunk(rows, at)["generated_tokens"].insert(0, "Ġa"),
+}
+
+
+def _time_of_line(line: str, change: Callable[[float], float]) -> str:
+    time, _, rest = line.partition(" ")
+    return f"{change(float(time)):.4f} {rest}"
+
+
+def _lines(change: Callable[[float], float]) -> Callable[[Rows, int], Any]:
+    def changed(rows: Rows, at: int) -> None:
+        rows[:] = [_time_of_line(line, change) for line in rows]
+
+    return changed
+
+
+def _line(at: int, text: str) -> Callable[[Rows, int], Any]:
+    return lambda rows, _: rows.insert(at, text)
+
+
+WHISPER_ONLINE: dict[str, Callable[[Rows, int], Any]] = {
+    "a time goes back": lambda rows, at: rows.append(_time_of_line(rows[0], lambda ms: ms - 1)),
+    "in seconds": _lines(lambda ms: ms / 1000),
+    "no number": _line(1, "1e3 0 100 a"),
+    "no times": _line(0, "loading the model"),
+    "a time alone": _line(1, "1000.0"),
+    "times that are none": _line(1, "nan 0 0 a"),
+    "too large": _line(1, f"{'9' * 400} 0 0 a"),
+}
+# Of the audio clock alone: compute has no bound.
+AUDIO_CLOCK: dict[str, Callable[[Rows, int], Any]] = {
+    "in microseconds": _lines(lambda ms: ms * 1000),
+    "after the recording": lambda rows, at: rows.append("9600.0 0 0 a"),
+}
+
+
+def _field(at: int, text: str) -> Callable[[Rows, int], Any]:
+    def changed(rows: Rows, row: int) -> None:
+        fields = rows[row].rsplit(" 1 s1 ", 1)
+        parts = ["1", "s1", *fields[1].split(" ")]
+        parts[at] = text
+        rows[row] = " ".join([fields[0], *parts])
+
+    return changed
+
+
+STM: dict[str, Callable[[Rows, int], Any]] = {
+    "ends first": _field(2, "99"),
+    "no number": _field(3, "soon"),
+    "not a time": _field(3, "nan"),
+    "below 0": _field(2, "-1"),
+    "too few": lambda rows, at: rows.insert(at, "talk-1"),
+    "alternatives": _field(5, "{ a / b }"),
+    "two channels": lambda rows, at: rows.append(rows[at].replace(" 1 s1 ", " 2 s2 ")),
+    "of no recording": lambda rows, at: rows.clear(),
+}
+MANIFEST: dict[str, Callable[[Rows, int], Any]] = {
+    "a word ends first": lambda rows, at: rows[at]["words"][0].__setitem__(2, 0.0),
+    "a word after the end": lambda rows, at: rows[at]["words"][-1].__setitem__(
+        2, rows[at]["duration"] + 0.6
+    ),
+    "words in milliseconds": lambda rows, at: rows[at].update(
+        words=[[w, 1e3 * a, 1e3 * b] for w, a, b in rows[at]["words"]]
+    ),
+    "words out of order": lambda rows, at: rows[at]["words"].reverse(),
+    "words of another text": lambda rows, at: rows[at].update(text="They cancelled all flights"),
+    "the duration in milliseconds": lambda rows, at: _scaled(rows[at], ("duration",), 1e3),
+    "the duration in kiloseconds": lambda rows, at: _scaled(rows[at], ("duration",), 1e-3),
+    "twice": lambda rows, at: rows.append(rows[at]),
+    "no sound there": lambda rows, at: rows[at].update(audio_filepath="b.wav"),
+}

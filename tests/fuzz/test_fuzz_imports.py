@@ -1,0 +1,272 @@
+"""Fuzz: other tools' logs and their references, drawn from their formats, one thing wrong each.
+
+What is valid is scored as it must be, what breaks a rule leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import foreign_logs
+import pytest
+from drawn_logs import BREAKS, logs, ok_with_an_error
+from foreign_logs import (
+    ALONE,
+    AUDIO_CLOCK,
+    MANIFEST,
+    SCHEMAS,
+    SIMULEVAL,
+    SIMULSTREAM,
+    STM,
+    WHISPER_ONLINE,
+    WITH_MANIFEST,
+    Rows,
+    Talk,
+    talks,
+)
+from fuzzing import assert_finite, breaking, cases, edited, lines, run, spoiled, watched
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator
+
+from streaming_asr.corpora.manifest import SCHEMA as MANIFEST_SCHEMA
+from streaming_asr.events.log import EventWriter, UtteranceLog
+from streaming_asr.metrics import METRICS
+from streaming_asr.score import command
+from streaming_asr.score.document import document_of
+from streaming_asr.score.formats import FORMATS
+
+pytestmark = pytest.mark.slow
+
+WRITERS: dict[str, Callable[[list[Talk]], Rows]] = {
+    "simuleval": foreign_logs.simuleval,
+    "simulstream": foreign_logs.simulstream,
+}
+RULES = {"simuleval": SIMULEVAL, "simulstream": SIMULSTREAM}
+FORM_RULES = [(form, rule) for form in RULES for rule in RULES[form]]
+LINE_RULES = {**WHISPER_ONLINE, **AUDIO_CLOCK}
+REFERENCES = ("manifest", "stm", "cell")
+
+
+@contextmanager
+def a_place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "a.wav").touch()  # whose length the manifest states
+        yield Path(place)
+
+
+def text(rows: Rows) -> bytes:
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
+def references(place: Path, given_: list[Talk], kind: str) -> Path:
+    """Write what was said as a manifest, an STM file or the folder of a cell."""
+    if kind == "manifest":
+        path = place / "m.jsonl"
+        path.write_bytes(lines(foreign_logs.manifest(given_)))
+    elif kind == "stm":
+        path = place / "r.stm"
+        path.write_bytes(text(foreign_logs.stm(given_)))
+    else:
+        path = place / "cell"
+        with EventWriter(path / "events.jsonl", {}) as writer:
+            for talk in given_:
+                said = UtteranceLog(talk.name, talk.text, round(talk.duration_s * 16_000))
+                said.status, said.error = "failed", "not heard"
+                writer.write_utterance(said)
+    return path
+
+
+def imported(
+    place: Path, form: str, content: bytes | Path, *options: object
+) -> tuple[int, str, Path]:
+    path = content if isinstance(content, Path) else place / "theirs.log"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    cell = place / "imported"
+    status, said = run(command.main, "import", form, path, "--into", cell, *options)
+    if status:
+        assert status == 2 and not cell.exists() and said.startswith("error: "), said
+    else:
+        document_of(cell / "metrics.json")  # as the report reads it
+        assert_finite(cell / "metrics.json")
+    return status, said, cell
+
+
+def a_folder(place: Path, given_: list[Talk], *, comp_unaware: bool) -> tuple[Path, list[Rows]]:
+    folder = place / "lines"
+    folder.mkdir()
+    made = [foreign_logs.whisper_online(talk, comp_unaware=comp_unaware) for talk in given_]
+    for talk, rows in zip(given_, made, strict=True):
+        (folder / f"{talk.name}.txt").write_bytes(text(rows))
+    return folder, made
+
+
+def test_every_format_that_can_be_imported_is_fuzzed() -> None:
+    assert {*WRITERS, "whisper_online"} == set(FORMATS)
+
+
+@cases(20)
+@given(talks(), st.sampled_from(sorted(FORMATS)), st.sampled_from(REFERENCES), st.booleans())
+def test_a_valid_log_of_another_tool_is_scored(
+    given_: list[Talk], form: str, kind: str, comp_unaware: bool
+) -> None:
+    with a_place() as place, watched():
+        options: list[object] = ["--manifest", references(place, given_, kind)]
+        if form == "whisper_online":
+            content: bytes | Path
+            content, _ = a_folder(place, given_, comp_unaware=comp_unaware)
+            options += ["--comp-unaware"] * comp_unaware
+        else:
+            content = lines(WRITERS[form](given_))
+        status, said, cell = imported(place, form, content, *options)
+        assert status == 0, said
+        result = json.loads((cell / "metrics.json").read_text())
+        assert result["metrics"]["wer"] == 0.0 and result["n_failed"] == 0
+        header = json.loads((cell / "events.jsonl").read_text().partition("\n")[0])
+        lost = header["unmeasured"].keys() & METRICS.keys()
+        assert {result["metrics"][name] for name in lost} == {None}
+
+
+# -- logs -----------------------------------------------------------------------------------------
+
+
+@cases(20)
+@given(
+    talks(), st.sampled_from([(form, rule) for form in RULES for rule in RULES[form]]), st.data()
+)
+def test_a_log_that_breaks_a_rule_of_its_format_is_refused(
+    given_: list[Talk], what: tuple[str, str], data: st.DataObject
+) -> None:
+    form, rule = what
+    with a_place() as place, watched():
+        rows = WRITERS[form](given_)
+        RULES[form][rule](rows, data.draw(st.integers(0, len(given_) - 1)))
+        has = rule not in ALONE and (
+            form == "simulstream" or rule in WITH_MANIFEST or data.draw(st.booleans())
+        )
+        options = ["--manifest", references(place, given_, "manifest")] if has else []
+        status, said, _ = imported(place, form, lines(rows), *options)
+        assert status == 2, (what, said)
+
+
+@cases(15)
+@given(talks(), st.sampled_from(sorted(SCHEMAS)), st.data())
+def test_a_log_whose_fields_are_of_other_types_is_refused(
+    given_: list[Talk], form: str, data: st.DataObject
+) -> None:
+    with a_place() as place, watched():
+        rows = WRITERS[form](given_)
+        at = data.draw(st.integers(0, len(rows) - 1))
+        rows[at] = data.draw(breaking(rows[at], SCHEMAS[form]))
+        status, said, _ = imported(
+            place, form, lines(rows), "--manifest", references(place, given_, "manifest")
+        )
+        assert status == 2, said
+
+
+@cases(15)
+@given(talks(), st.booleans(), st.sampled_from(sorted(LINE_RULES)), st.data())
+def test_lines_that_break_a_rule_are_refused(
+    given_: list[Talk], comp_unaware: bool, rule: str, data: st.DataObject
+) -> None:
+    comp_unaware |= rule in AUDIO_CLOCK
+    with a_place() as place, watched():
+        folder, made = a_folder(place, given_, comp_unaware=comp_unaware)
+        at = data.draw(st.integers(0, len(given_) - 1))
+        LINE_RULES[rule](made[at], at)
+        (folder / f"{given_[at].name}.txt").write_bytes(text(made[at]))
+        options = ["--manifest", references(place, given_, "manifest")]
+        options += ["--comp-unaware"] * comp_unaware  # type: ignore[list-item]
+        status, said, _ = imported(place, "whisper_online", folder, *options)
+        assert status == 2, said
+
+
+@cases(15)
+@given(talks(), st.sampled_from(sorted(FORMATS)), st.data())
+def test_a_spoiled_log_of_another_tool_is_scored_or_refused(
+    given_: list[Talk], form: str, data: st.DataObject
+) -> None:
+    with a_place() as place, watched():
+        options = ["--manifest", references(place, given_, "manifest")]
+        if form == "whisper_online":
+            folder, made = a_folder(place, given_, comp_unaware=False)
+            path = folder / f"{given_[0].name}.txt"
+            path.write_bytes(data.draw(spoiled(text(made[0]))))
+            imported(place, form, folder, *options)
+            return
+        rows = WRITERS[form](given_)
+        how = st.one_of(edited(rows).map(lines), spoiled(lines(rows)))
+        imported(place, form, data.draw(how), *options)
+
+
+# -- references -----------------------------------------------------------------------------------
+
+
+@cases(15)
+@given(talks(), st.sampled_from(sorted(MANIFEST)), st.data())
+def test_a_manifest_that_breaks_a_rule_is_refused(
+    given_: list[Talk], rule: str, data: st.DataObject
+) -> None:
+    with a_place() as place, watched():
+        rows = foreign_logs.manifest(given_)
+        MANIFEST[rule](rows, data.draw(st.integers(0, len(rows) - 1)))
+        (place / "m.jsonl").write_bytes(lines(rows))
+        form = data.draw(st.sampled_from(sorted(WRITERS)))
+        content = lines(WRITERS[form](given_))
+        status, said, _ = imported(place, form, content, "--manifest", place / "m.jsonl")
+        assert status == 2, said
+
+
+@cases(10)
+@given(talks(), st.data())
+def test_a_manifest_that_breaks_its_schema_is_refused(
+    given_: list[Talk], data: st.DataObject
+) -> None:
+    with a_place() as place, watched():
+        rows = foreign_logs.manifest(given_)
+        at = data.draw(st.integers(0, len(rows) - 1))
+        rows[at] = data.draw(breaking(rows[at], MANIFEST_SCHEMA))
+        # NaN and its like are read as texts, which is what some fields hold.
+        as_read = json.loads(json.dumps(rows[at]), parse_constant=str)
+        assume(not Draft7Validator(MANIFEST_SCHEMA).is_valid(as_read))
+        (place / "m.jsonl").write_bytes(lines(rows))
+        content = lines(foreign_logs.simulstream(given_))
+        status, said, _ = imported(place, "simulstream", content, "--manifest", place / "m.jsonl")
+        assert status == 2, said
+
+
+@cases(10)
+@given(talks(), st.sampled_from(sorted(STM)), st.data())
+def test_an_stm_that_breaks_a_rule_is_refused(
+    given_: list[Talk], rule: str, data: st.DataObject
+) -> None:
+    with a_place() as place, watched():
+        rows = foreign_logs.stm(given_)
+        STM[rule](rows, data.draw(st.integers(0, len(rows) - 1)))
+        (place / "r.stm").write_bytes(text(rows))
+        content = lines(foreign_logs.simulstream(given_))
+        status, said, _ = imported(place, "simulstream", content, "--manifest", place / "r.stm")
+        assert status == 2, said
+
+
+@cases(5)
+@given(logs(), st.sampled_from(sorted(BREAKS, key=lambda spoil: spoil.__name__)), st.data())
+def test_references_of_a_log_that_breaks_an_invariant_are_refused(
+    log: Any, spoil: Any, data: st.DataObject
+) -> None:
+    if spoil is ok_with_an_error:  # the writer closes it as failed
+        return
+    talk = Talk("u", log.text.split(), log.duration_s, [1.0] * len(log.steps), False)
+    with a_place() as place, watched():
+        content = lines(foreign_logs.simulstream([talk]))
+        spoil(log, data.draw(st.integers(0, len(log.steps) - 1)))
+        with EventWriter(place / "cell" / "events.jsonl", {}) as writer:
+            writer.write_utterance(log)
+        status, said, _ = imported(place, "simulstream", content, "--manifest", place / "cell")
+        assert status == 2, said

@@ -1,0 +1,173 @@
+"""Fuzz: servers that `remote` asks, one thing wrong with what each says.
+
+What they say is understood, or fails the utterance by a line.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import utterance
+from fuzzing import INPUT_S, assert_finite, cases, edited, no_errors, spoiled, watched
+from hypothesis import event, given
+from hypothesis import strategies as st
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, serve
+
+from streaming_asr.errors import UserError
+from streaming_asr.events.log import EventWriter, read_log
+from streaming_asr.methods.remote import Remote
+from streaming_asr.score import score_folder
+from streaming_asr.simulate.feeds import simulate
+
+pytestmark = pytest.mark.slow
+
+TOLD = "conversation.item.input_audio_transcription."
+SERVERS: dict[str, list[Any]] = {
+    "openai_realtime": [
+        {"type": "session.created", "session": {"id": "s"}},
+        {"type": f"{TOLD}delta", "delta": "The dan"},
+        {"type": f"{TOLD}delta", "delta": "ger was"},
+        {"type": f"{TOLD}completed", "transcript": "The danger is past."},
+    ],
+    "streaming_asr.steps": [
+        {"type": "session.created", "session": {"extensions": ["streaming_asr.steps"]}},
+        {"type": "streaming_asr.steps", "delta": " The danger", "partial": " is", "retracted": 0},
+        {"type": "streaming_asr.steps", "delta": " dagger", "partial": "", "retracted": 1},
+        {"type": f"{TOLD}completed", "transcript": "The dagger is past."},
+    ],
+    "simulstream": [
+        {"new": "the hat", "deleted": ""},
+        {"new": "cat sat", "deleted": "hat"},
+        {"end_of_processing": True},
+    ],
+    "whisper_online": ["0 200  And so", "200 300 my", {"start": 0, "end": 0.3, "text": " fellow"}],
+}
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> tuple[str, list[bytes]]:
+    """A protocol and what a server of it sends, one message of it wrong."""
+    name = draw(st.sampled_from(sorted(SERVERS)))
+    script = copy.deepcopy(SERVERS[name])
+    at = draw(st.integers(0, len(script) - 1))
+    if isinstance(script[at], dict) and draw(st.booleans()):
+        script[at] = draw(edited(script[at]))
+        sent = [_message(each) for each in script]
+    else:
+        sent = [_message(each) for each in script]
+        how = draw(st.sampled_from(("spoil", "lose", "repeat", "swap", "nonsense")))
+        if how == "spoil":
+            sent[at] = draw(spoiled(sent[at]))
+        elif how == "lose":
+            del sent[at]
+        elif how == "repeat":
+            sent.insert(at, sent[at])
+        elif how == "swap":
+            sent[at], sent[0] = sent[0], sent[at]
+        else:
+            sent[at] = draw(st.sampled_from((b"", b"null", b"7", b"[]", b"[" * 99_999, b"\xff")))
+    return name, sent
+
+
+def _message(row: Any) -> bytes:
+    return row.encode() if isinstance(row, str) else json.dumps(row).encode()
+
+
+@contextmanager
+def websocket(sent: list[bytes]) -> Iterator[str]:
+    """A server that sends its first message at once, its last one and its leave with the end of
+    the audio, and the others with the first of it."""
+
+    def handler(connection: ServerConnection) -> None:
+        left = list(sent)
+        with suppress(ConnectionClosed, UnicodeDecodeError):
+            for each in left[:1]:
+                connection.send(each, text=True)
+            del left[:1]
+            for message in connection:
+                is_end = isinstance(message, str) and ("commit" in message or "end_of" in message)
+                if isinstance(message, bytes) or is_end or "append" in message:
+                    kept = 0 if is_end else 1
+                    while len(left) > kept:
+                        connection.send(left.pop(0), text=True)
+                if is_end:
+                    return
+
+    with serve(handler, "127.0.0.1", 0, compression=None) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def plain(sent: list[bytes]) -> Iterator[str]:
+    """A TCP server that sends its lines with the first audio, and leaves with the last."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def run() -> None:
+            made, _ = listening.accept()
+            left = b"\n".join(sent) + b"\n"
+            with made, suppress(OSError):
+                while made.recv(65_536):
+                    made.sendall(left)
+                    left = b""
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        thread.join()
+
+
+def heard(folder: Path, url: str, protocol: str) -> None:
+    """What a run of one utterance through the server leaves in `folder`."""
+    method = Remote(
+        url=url, protocol=protocol, feed="realtime", served=None, rate=16_000, patience_s=INPUT_S
+    )
+    with EventWriter(folder / "events.jsonl", {}) as writer:
+        simulate(
+            method,
+            [utterance(seconds=0.2)],
+            writer=writer,
+            feed="realtime",
+            chunk_samples=1600,
+            first_chunk_samples=1600,
+            warm_up=False,
+        )
+
+
+@cases(14)
+@given(answers())
+def test_what_any_server_says_is_understood_or_fails_the_utterance_by_a_line(
+    made: tuple[str, list[bytes]],
+) -> None:
+    name, sent = made
+    is_plain = name == "whisper_online"
+    serving = plain if is_plain else websocket
+    protocol = "openai_realtime" if name == "streaming_asr.steps" else name
+    with tempfile.TemporaryDirectory() as place, watched(), no_errors(), serving(sent) as url:
+        heard(Path(place), url, protocol)
+        try:
+            (said,) = read_log(Path(place) / "events.jsonl").utterances
+            score_folder(place)
+        except UserError as error:
+            event("refused")
+            assert str(error)
+            return
+        event(said.status)
+        assert_finite(Path(place) / "metrics.json")
+        if said.status == "failed":
+            assert said.error and "Error: " not in said.error and "\n" not in said.error
