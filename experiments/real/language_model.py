@@ -41,6 +41,7 @@ from streaming_asr.whisper.ngram import CARD_FILE, MODEL_FILE, vocabulary_hash
 FIRST_YEAR = 1900  # older addresses are written as nobody speaks
 WEIGHTS = HERE / "data/weights/tiny.en/u2/any_chunk"
 LICENCES = {name: source.licence for name, source in SOURCES.items()}
+KALDINGRAM = "kaldingram.cli"
 END = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -102,7 +103,7 @@ def ngrams(lines: Iterable[str], n_classes: int, order: int, threshold: float, a
     """
     with tempfile.TemporaryDirectory() as folder:
         text, whole = Path(folder) / "text", Path(folder) / "whole.arpa"
-        alone = (str(number) for number in range(n_classes))
+        alone = [*map(str, range(n_classes)), "<unk>"]  # KenLM warns of a model without <unk>
         text.write_text("".join(f"{line}\n" for line in (*lines, *alone)), encoding="ascii")
         _kaldingram("train", f"--ngram-order={order}", f"--text={text}", f"--lm={whole}")
         if threshold:
@@ -112,7 +113,7 @@ def ngrams(lines: Iterable[str], n_classes: int, order: int, threshold: float, a
 
 
 def _kaldingram(*arguments: str) -> None:
-    command = [sys.executable, "-m", "kaldingram.cli", *arguments]
+    command = [sys.executable, "-m", KALDINGRAM, *arguments]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
