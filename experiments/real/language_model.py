@@ -4,7 +4,7 @@
         --speech outputs/real/voices/common_voice{,_v1}/train.jsonl \\
         --dev outputs/real/dev/dev.jsonl outputs/real/readers.jsonl --out outputs/real/lm
 
-OUT is a folder that method.lm takes: lm.arpa.gz and lm.json, which names the sources. The texts are
+OUT is a folder that method.lm takes: lm.arpa.xz and lm.json, which names the sources. The texts are
 addresses on the State of the Union since 1900, example sentences of WordNet and those of the speech
 that the trainings hear, in the classes of --weights' head. Left out are sentences that are kept for
 tests, speakers and texts of the frozen lists, and what is said in --dev. Kaldingram counts,
@@ -14,8 +14,8 @@ smooths (Kneser-Ney) and prunes: pip install 'streaming-asr[lm]'.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
+import lzma
 import re
 import subprocess
 import sys
@@ -42,6 +42,7 @@ FIRST_YEAR = 1900  # older addresses are written as nobody speaks
 WEIGHTS = HERE / "data/weights/tiny.en/u2/any_chunk"
 LICENCES = {name: source.licence for name, source in SOURCES.items()}
 KALDINGRAM = "kaldingram.cli"
+NUMBER = re.compile(r"-?\d+\.\d+")
 END = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -131,7 +132,7 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--speechocean762", help="folder, or name on the hub")
     parser.add_argument("--dev", type=Path, nargs="+", required=True, help="manifests")
     parser.add_argument("--order", type=int, default=5)
-    parser.add_argument("--threshold", type=float, default=1e-7, help="of pruning; 0: all is kept")
+    parser.add_argument("--threshold", type=float, default=3e-7, help="of pruning; 0: all is kept")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(argv)
     check_range(2, 5, order=given.order)
@@ -152,9 +153,10 @@ def program(argv: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         arpa = Path(folder) / "lm.arpa"
         ngrams(lines, n_classes, given.order, given.threshold, arpa)
-        content = arpa.read_bytes()
+        # A thousandth is less than any score notices, and halves the file.
+        content = NUMBER.sub(lambda found: f"{float(found[0]):.3f}", arpa.read_text("ascii"))
     with beside(given.out / MODEL_FILE) as scratch:
-        scratch.write_bytes(gzip.compress(content, mtime=0))
+        scratch.write_bytes(lzma.compress(content.encode()))
     card = {
         "vocabulary": vocabulary_hash(tokenizer.spellings()),
         "classes": n_classes,
@@ -164,7 +166,7 @@ def program(argv: Sequence[str] | None = None) -> None:
         "sources": texts.rows,
     }
     write_text(given.out / CARD_FILE, json.dumps(card, indent=2) + "\n")
-    counts = re.findall(rb"^ngram \d=(\d+)", content, flags=re.MULTILINE)
+    counts = re.findall(r"^ngram \d=(\d+)", content, flags=re.MULTILINE)
     n_bytes = (given.out / MODEL_FILE).stat().st_size
     print(f"{given.out}: {sum(map(int, counts))} n-grams, {n_bytes / 1e6:.2f} MB")
 

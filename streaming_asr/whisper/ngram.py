@@ -1,18 +1,17 @@
 """N-gram models over the classes of a CTC head, read by KenLM, for the first pass of CTC methods.
 
-A model is a folder: lm.arpa.gz, whose words are the numbers of the classes, and lm.json, which
+A model is a folder: lm.arpa.xz, whose words are the numbers of the classes, and lm.json, which
 says what vocabulary they number and what texts the model learned.
 `python -m experiments.real.language_model` builds one.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
+import lzma
 import math
 import tempfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError, check_range
 
-MODEL_FILE, CARD_FILE = "lm.arpa.gz", "lm.json"
+MODEL_FILE, CARD_FILE = "lm.arpa.xz", "lm.json"
 FOLDER = "lm"
 """Its name in a folder of weights."""
 REMEDY = "build one with `python -m experiments.real.language_model`, or do without: method.lm=none"
@@ -102,12 +101,12 @@ def load_ngram(lm: str | None, weights: str | Path | None) -> Ngram | None:
     settings.arpa_complain = kenlm.ARPALoadComplain.NONE
     file = folder / MODEL_FILE
     try:
-        # Not every build of KenLM reads gzip.
+        # Not every build of KenLM reads compressed files.
         with tempfile.TemporaryDirectory() as scratch:
             plain = Path(scratch) / "lm.arpa"
-            plain.write_bytes(gzip.decompress(file.read_bytes()))
+            plain.write_bytes(lzma.decompress(file.read_bytes()))
             model = kenlm.Model(str(plain), settings)
-    except (OSError, RuntimeError, EOFError, zlib.error) as error:
+    except (OSError, RuntimeError, lzma.LZMAError) as error:
         said = " ".join(str(error).split()).rpartition(" threw ")[2]  # behind KenLM's own lines
         raise UserError(f"{file}: damaged, or no n-gram model ({said}); {REMEDY}") from error
     return Ngram(folder, str(vocabulary), model, kenlm.State)

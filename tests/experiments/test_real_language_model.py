@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import lzma
 import math
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def model_of(lines: list[str], folder: Path, threshold: float = 0.0):
     arpa = folder / "lm.arpa"
     ngrams(lines, 4, 3, threshold, arpa)
     (folder / "lm.json").write_text('{"vocabulary": "of a test"}')
-    (folder / "lm.arpa.gz").write_bytes(gzip.compress(arpa.read_bytes()))
+    (folder / "lm.arpa.xz").write_bytes(lzma.compress(arpa.read_bytes()))
     return load_ngram(str(folder), None)
 
 

@@ -6,8 +6,8 @@ head fitted to tell tones apart, so that what was said is known and long streams
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -429,7 +429,7 @@ def language_model(folder: Path, method: U2, unlikely: str) -> Path:
         f"{rows}\n\\2-grams:\n-1.0\t0 0\n\n\\end\\\n"
     )
     folder.mkdir()
-    (folder / "lm.arpa.gz").write_bytes(gzip.compress(arpa.encode()))
+    (folder / "lm.arpa.xz").write_bytes(lzma.compress(arpa.encode()))
     card = {"vocabulary": vocabulary_hash(method._tokenizer.spellings())}
     (folder / "lm.json").write_text(json.dumps(card))
     return folder

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import math
 import sys
 from pathlib import Path
@@ -39,7 +39,7 @@ def write(folder: Path, arpa: str = ARPA, card: str | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     told = json.dumps({"vocabulary": vocabulary_hash(SPELLINGS)})
     (folder / "lm.json").write_text(told if card is None else card)
-    (folder / "lm.arpa.gz").write_bytes(gzip.compress(arpa.encode()))
+    (folder / "lm.arpa.xz").write_bytes(lzma.compress(arpa.encode()))
     return folder
 
 
@@ -87,15 +87,15 @@ def test_a_model_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
     ("name", "content", "answer"),
     [
         ("lm.json", None, "there is no .*lm.json; build one with"),
-        ("lm.arpa.gz", None, "there is no .*lm.arpa.gz; build one with"),
+        ("lm.arpa.xz", None, "there is no .*lm.arpa.xz; build one with"),
         ("lm.json", b"{", "names no vocabulary"),
         ("lm.json", b"[1]", "names no vocabulary"),
         ("lm.json", b"{}", "names no vocabulary"),
-        ("lm.arpa.gz", b"", "lm.arpa.gz: damaged"),
-        ("lm.arpa.gz", ARPA.encode(), "lm.arpa.gz: damaged"),
-        ("lm.arpa.gz", gzip.compress(ARPA.encode())[:-30], "lm.arpa.gz: damaged"),
-        ("lm.arpa.gz", gzip.compress(ARPA[:150].encode()), "lm.arpa.gz: damaged"),
-        ("lm.arpa.gz", gzip.compress(b"hello"), "lm.arpa.gz: damaged"),
+        ("lm.arpa.xz", b"", "lm.arpa.xz: damaged"),
+        ("lm.arpa.xz", ARPA.encode(), "lm.arpa.xz: damaged"),
+        ("lm.arpa.xz", lzma.compress(ARPA.encode())[:-30], "lm.arpa.xz: damaged"),
+        ("lm.arpa.xz", lzma.compress(ARPA[:150].encode()), "lm.arpa.xz: damaged"),
+        ("lm.arpa.xz", lzma.compress(b"hello"), "lm.arpa.xz: damaged"),
     ],
 )
 def test_a_folder_without_a_whole_model_is_refused(
