@@ -20,12 +20,13 @@ def test_each_sentence_is_taken_once_and_none_of_dev() -> None:
     assert list(first) == ["All is well."]
     second = texts.of("two", "free", ["All is well!", "she saw, and left", "They left.", "..."])
     assert list(second) == ["They left."]
-    third = texts.of("three", "free", ["We met. She saw, and left. He slept."])
+    frozen = "Both of Newman's children are pursuing acting careers."  # of the list cv-dev
+    third = texts.of("three", "free", ["We met. She saw, and left. He slept.", frozen])
     assert list(third) == []
     assert texts.rows == [
-        {"name": "one", "licence": "CC0", "sentences": 1, "of_dev": 2},
-        {"name": "two", "licence": "free", "sentences": 1, "of_dev": 1},
-        {"name": "three", "licence": "free", "sentences": 0, "of_dev": 1},
+        {"name": "one", "licence": "CC0", "sentences": 1, "left_out": 2},
+        {"name": "two", "licence": "free", "sentences": 1, "left_out": 1},
+        {"name": "three", "licence": "free", "sentences": 0, "left_out": 2},
     ]
 
 
