@@ -107,6 +107,7 @@ def test_what_the_package_imports_is_what_it_depends_on() -> None:
             *extras["longform"],
             *extras["corpora"],
             *extras["live"],
+            *extras["lm"],
             "hydra-core",
         ]
     )

@@ -109,8 +109,9 @@ def model_hash(config: Mapping[str, Any]) -> str:
     """
     files: list[Path] = []
     hub = []
-    for section, key in (("model", "path"), ("method", "weights")):
-        if name := (config.get(section) or {}).get(key):
+    for section, key in (("model", "path"), ("method", "weights"), ("method", "lm")):
+        name = (config.get(section) or {}).get(key)
+        if name and name != "none":
             path = Path(str(name)).expanduser()
             within = sorted(islice(path.rglob("*"), MOST_FILES + 1)) if path.is_dir() else [path]
             if len(within) > MOST_FILES:

@@ -6,6 +6,10 @@ head fitted to tell tones apart, so that what was said is known and long streams
 
 from __future__ import annotations
 
+import json
+import lzma
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -25,6 +29,7 @@ from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode, encode_masked
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.ngram import vocabulary_hash
 
 TEXT = " she had 3 Stück Käse für $12.50 — 不过 the quick fox"
 
@@ -409,6 +414,55 @@ def test_int8_keeps_the_frames_near_and_the_words_of_the_beeps(beeper) -> None:
     words = [word for update in updates for word in update.committed]
     assert [word.text for word in words] == [beeper[2][i] for i in which]
     assert all(word.probability is not None for word in words)
+
+
+# -- with a language model ----------------------------------------------------------------------
+
+
+def language_model(folder: Path, method: U2, unlikely: str) -> Path:
+    """A model of single classes, all alike but for the word `unlikely`, which has 1e-30."""
+    (ill,) = method._tokenizer.encode(unlikely)
+    n = method._tokenizer.n_tokens
+    rows = "".join(f"{-30.0 if token == ill else -1.0}\t{token}\n" for token in range(n))
+    arpa = (
+        f"\\data\\\nngram 1={n + 3}\nngram 2=1\n\n\\1-grams:\n-9\t<unk>\n-99\t<s>\n-1\t</s>\n"
+        f"{rows}\n\\2-grams:\n-1.0\t0 0\n\n\\end\\\n"
+    )
+    folder.mkdir()
+    (folder / "lm.arpa.xz").write_bytes(lzma.compress(arpa.encode()))
+    card = {"vocabulary": vocabulary_hash(method._tokenizer.spellings())}
+    (folder / "lm.json").write_text(json.dumps(card))
+    return folder
+
+
+def test_a_language_model_ranks_the_first_pass_in_chunks_of_any_size(beeper, tmp_path) -> None:
+    which = [0, 1, 2, 3, 4, 5]
+    audio = beeps(which, [GAP_S, GAP_S, 0.8, GAP_S, GAP_S, 0.1])
+    plain = method_of(beeper)
+    folder = language_model(tmp_path / "lm", plain, beeper[2][3])
+    # The bonus makes up for the probability of every other word; the frames are very sure.
+    settings = {"lm": str(folder), "lm_weight": 100.0, "lm_bonus": 230.2585}
+    said = {}
+    for chunk_s in (0.1, 0.3, 1.0):
+        method = method_of(beeper, chunk_s=chunk_s, first_chunk_s=1.0, **settings)
+        updates = stream(method, audio, chunk=round(chunk_s * 16_000), first=16_000)
+        said[chunk_s] = [word.text for update in updates for word in update.committed]
+    assert said[0.1] == said[0.3] == said[1.0]
+    assert beeper[2][3] not in said[1.0]
+    # In its place stand others, which the frames of that beep are less sure of.
+    assert said[1.0][:3] == beeper[2][:3] and said[1.0][-2:] == beeper[2][4:6]
+    words = [word.text for update in stream(plain, audio) for word in update.committed]
+    assert words == [beeper[2][i] for i in which]
+    none = method_of(beeper, lm="none", lm_weight=9.0, lm_bonus=9.0)
+    assert stream(none, audio) == stream(plain, audio)
+
+
+def test_a_language_model_of_another_head_is_refused(beeper, tmp_path) -> None:
+    folder = language_model(tmp_path / "lm", method_of(beeper), beeper[2][0])
+    with pytest.raises(UserError, match="another vocabulary than the 256 classes"):
+        new_method("u2", str(tiny_folder()), head="embedding", ctc_tokens=256, lm=str(folder))
+    with pytest.raises(UserError, match=r"there is no .*lm\.json"):
+        method_of(beeper, lm="auto")
 
 
 # -- refusals -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import torch
 
 from experiments.bench.plain_ctc import PlainPrefixBeamSearch
 from streaming_asr.methods.u2.ctc import PrefixBeamSearch
+from streaming_asr.whisper.ngram import Fusion
 
 INF = math.inf
 
@@ -110,3 +111,114 @@ def test_a_minute_of_certain_blank_stays_the_empty_text() -> None:
     search.advance(log_probs)
     assert search.best_tokens() == ()
     assert search.hypotheses(1)[0].score == 0.0
+
+
+# -- with a language model ------------------------------------------------------------------------
+
+
+class Table:
+    """Stands for an n-gram model: p(token | the last one), by a table."""
+
+    def __init__(self, probabilities: dict[tuple[int | None, int], float]) -> None:
+        self.probabilities = probabilities
+
+    def start(self) -> None:
+        return None
+
+    def score(self, state: int | None, token: int) -> float:
+        return math.log(self.probabilities[state, token])
+
+    def after(self, state: int | None, token: int) -> int:
+        return token
+
+
+def fused(table: Table, weight: float, bonus: float) -> Fusion:
+    return Fusion(table, weight, bonus)  # type: ignore[arg-type]
+
+
+def random_table(n_tokens: int, seed: int) -> Table:
+    random = np.random.default_rng(seed)
+    rows = {state: random.dirichlet(np.ones(n_tokens)) for state in (None, *range(n_tokens))}
+    return Table(
+        {(state, u): float(row[u]) for state, row in rows.items() for u in range(n_tokens)}
+    )
+
+
+def added(table: Table, tokens: tuple[int, ...], weight: float, bonus: float) -> float:
+    pairs = itertools.pairwise((None, *tokens))
+    return sum(weight * table.score(state, token) + bonus for state, token in pairs)
+
+
+@pytest.mark.parametrize(
+    ("weight", "bonus", "best"),
+    [
+        # One frame: a 0.5, b 0.4, blank 0.1; the model gives a 0.1 and b 0.9.
+        (0.0, 0.0, (0,)),  # a: 0.5
+        (1.0, 0.0, (1,)),  # b: 0.4 * 0.9 = 0.36, blank 0.1, a 0.05
+        (20.0, 0.0, ()),  # blank: 0.1, b: 0.4 * 0.9 ** 20 = 0.05
+        (20.0, 1.0, (1,)),  # blank: 0.1, b: 0.05 * e = 0.13
+    ],
+)
+def test_the_model_ranks_and_the_score_stays_that_of_the_alignments(weight, bonus, best) -> None:
+    table = Table({(None, 0): 0.1, (None, 1): 0.9})
+    search = PrefixBeamSearch(2, beam=3, fusion=fused(table, weight, bonus))
+    search.advance(torch.tensor([[0.5, 0.4, 0.1]]).log())
+    assert search.best_tokens() == best
+    scores = {h.tokens: math.exp(h.score) for h in search.hypotheses()}
+    assert scores == pytest.approx({(0,): 0.5, (1,): 0.4, (): 0.1}, rel=1e-6)
+
+
+def test_the_model_sees_what_stands_before_a_token() -> None:
+    # Behind a stands b, behind b a: "ab" beats "aa" that the frames prefer.
+    table = Table(
+        {(None, 0): 0.5, (None, 1): 0.5, (0, 0): 0.1, (0, 1): 0.9, (1, 0): 0.9, (1, 1): 0.1}
+    )
+    frames = torch.tensor([[0.9, 0.05, 0.05], [0.05, 0.05, 0.9], [0.6, 0.35, 0.05]]).log()
+    plain, ranked = PrefixBeamSearch(2), PrefixBeamSearch(2, fusion=fused(table, 1.0, 0.0))
+    for search in (plain, ranked):
+        search.advance(frames)
+    assert plain.best_tokens() == (0, 0)
+    assert ranked.best_tokens() == (0, 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_pruning_the_order_is_that_of_both_sums(seed: int) -> None:
+    n_frames, n_classes, blank, weight, bonus = 5, 3, 2, 0.7, 0.4
+    log_probs, table = posteriors(n_frames, n_classes, seed), random_table(2, seed)
+    sums: dict[tuple[int, ...], float] = {}
+    for path in itertools.product(range(n_classes), repeat=n_frames):
+        log_prob = sum(float(log_probs[t, u]) for t, u in enumerate(path))
+        tokens = collapse(path, blank)
+        sums[tokens] = add(sums.get(tokens, -INF), log_prob)
+    search = PrefixBeamSearch(blank, 1000, n_classes, fused(table, weight, bonus))
+    search.advance(log_probs)
+    found = [h.tokens for h in search.hypotheses()]
+    assert found == sorted(sums, key=lambda u: -(sums[u] + added(table, u, weight, bonus)))
+    scores = {h.tokens: h.score for h in search.hypotheses()}
+    assert scores == pytest.approx(sums, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_model_that_adds_nothing_changes_nothing(seed: int) -> None:
+    log_probs = posteriors(60, 12, seed)
+    plain = PrefixBeamSearch(11, beam=6)
+    silent = PrefixBeamSearch(11, beam=6, fusion=fused(random_table(11, seed), 0.0, 0.0))
+    for search in (plain, silent):
+        search.advance(log_probs)
+    assert silent.hypotheses() == plain.hypotheses()
+
+
+@pytest.mark.parametrize("piece", [1, 7, 50])
+def test_with_a_model_pieces_of_any_size_give_what_one_pass_gives(piece: int) -> None:
+    log_probs = posteriors(50, 20, seed=3)
+    fusion = fused(random_table(19, 3), 0.7, 1.0)
+    whole = PrefixBeamSearch(19, fusion=fusion)
+    whole.advance(log_probs)
+    streamed = whole.anew()
+    assert streamed.best_tokens() == () and streamed.n_frames == 0
+    for part in log_probs.split(piece):
+        streamed.advance(part)
+    assert streamed.hypotheses() == whole.hypotheses()
+    plain = PrefixBeamSearch(19)
+    plain.advance(log_probs)
+    assert plain.best_tokens() != whole.best_tokens()

@@ -79,6 +79,11 @@ def test_an_edit_of_a_model_file_changes_the_model_hash(tmp_path: Path) -> None:
     before = model_hash(plain)
     (adapter / "weights").write_bytes(b"2")
     assert model_hash(plain) != before
+    fused = {"model": {"path": str(model)}, "method": {"lm": str(adapter)}}
+    before = model_hash(fused)
+    (adapter / "weights").write_bytes(b"3")
+    assert model_hash(fused) != before
+    assert model_hash({"method": {"lm": "none"}}) == model_hash({"method": {}})
     assert model_hash({"model": {"path": "a/hub"}}) != model_hash({"model": {"path": "a/nother"}})
 
 

@@ -6,15 +6,21 @@ token. Per frame only the most probable tokens are tried (first beam), and of th
 result the best are kept (second beam). All of one frame is computed for the whole beam at once.
 
 Beside the sums runs the best single alignment of each prefix; from it come the token times.
+
+With a language model (shallow fusion) prefixes are ranked by their alignments' log-probability plus
+what the model adds for each token; the score of a hypothesis stays that of its alignments alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from streaming_asr.whisper.ngram import Fusion
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -37,17 +43,26 @@ class PrefixBeamSearch:
     """One search, from the first frame of a segment on; `advance` takes any number of frames.
 
     beam: prefixes kept after a frame. top: tokens tried per frame, blank included (default beam).
+    fusion: a language model that ranks them too.
     """
 
-    def __init__(self, blank: int, beam: int = 10, top: int | None = None) -> None:
+    def __init__(
+        self, blank: int, beam: int = 10, top: int | None = None, fusion: Fusion | None = None
+    ) -> None:
         self.blank = blank
         self.beam = beam
         self.top = top or beam
+        self.fusion = fusion
         self.n_frames = 0
         # Every prefix ever kept has one number, so that a prefix that comes back is recognised.
         self._parent = [NONE]
         self._token = [NONE]
         self._child: dict[tuple[int, int], int] = {}
+        # What the language model has added to each prefix and to each growth that was tried, and
+        # its state behind each prefix.
+        self._added = [0.0]
+        self._gains: dict[tuple[int, int], float] = {}
+        self._states: list[Any] = [None if fusion is None else fusion.model.start()]
         # Spans are chains that share their beginnings: (chain before, first frame, end frame).
         self._chains: list[tuple[int, int, int]] = []
 
@@ -60,6 +75,10 @@ class PrefixBeamSearch:
         self._best_token: Floats = np.full(1, -np.inf)
         self._chain_blank: Ints = np.array([NONE])
         self._chain_token: Ints = np.array([NONE])
+
+    def anew(self) -> PrefixBeamSearch:
+        """Return a search with the same settings that has heard nothing."""
+        return PrefixBeamSearch(self.blank, self.beam, self.top, self.fusion)
 
     def advance(self, log_probs: torch.Tensor) -> None:
         """Take in log-probabilities (frames, classes)."""
@@ -128,7 +147,8 @@ class PrefixBeamSearch:
         # The best of what stays and what grows.
         n_old = len(total)
         candidates = np.concatenate([np.logaddexp(stay_blank, stay_token), grow.ravel()])
-        kept = np.argsort(-candidates, kind="stable")[: self.beam]
+        ranks = candidates if self.fusion is None else candidates + self._fused(tokens)
+        kept = np.argsort(-ranks, kind="stable")[: self.beam]
         kept = kept[candidates[kept] > -np.inf]
         old = kept < n_old
         source, column = np.divmod(kept - n_old, max(1, tokens.size))
@@ -160,6 +180,27 @@ class PrefixBeamSearch:
         self._chain_blank = np.where(old, chain[source], NONE)
         self._chain_token = chains
 
+    def _fused(self, tokens: Ints) -> Floats:
+        """Return what the language model adds to each prefix as it is (beam,), then to each grown
+        by each of `tokens`, one row a prefix."""
+        prefixes, tried = self._prefix.tolist(), tokens.tolist()
+        own = [self._added[prefix] for prefix in prefixes]
+        grown = [
+            added + self._gain(prefix, token)
+            for prefix, added in zip(prefixes, own, strict=True)
+            for token in tried
+        ]
+        return np.array(own + grown)
+
+    def _gain(self, prefix: int, token: int) -> float:
+        assert self.fusion is not None
+        known = self._gains.get((prefix, token))
+        if known is None:
+            log_prob = self.fusion.model.score(self._states[prefix], token)
+            known = self.fusion.weight * log_prob + self.fusion.bonus
+            self._gains[prefix, token] = known
+        return known
+
     def _chain(self, before: int, first: int, end: int | None = None) -> int:
         self._chains.append((int(before), first, first + 1 if end is None else end))
         return len(self._chains) - 1
@@ -170,6 +211,9 @@ class PrefixBeamSearch:
             known = self._child[prefix, token] = len(self._parent)
             self._parent.append(prefix)
             self._token.append(token)
+            if self.fusion is not None:
+                self._added.append(self._added[prefix] + self._gain(prefix, token))
+                self._states.append(self.fusion.model.after(self._states[prefix], token))
         return known
 
     def _spell(self, prefix: int) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import StreamingEncoder, encode_parts
 from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
 from streaming_asr.whisper.flops import block_flops
+from streaming_asr.whisper.ngram import fusion_of, load_ngram
 from streaming_asr.whisper.quantise import quantise
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.settings import Chunked, trained
@@ -67,7 +68,7 @@ class StreamState(BlockWindow):
         Returns ends of the blocks to encode anew, the first of them a chunk or longer.
         """
         self.silent_run = 0
-        self.search = PrefixBeamSearch(self.search.blank, self.search.beam, self.search.top)
+        self.search = self.search.anew()
         return self.shift(start, self.chunk_frames)
 
 
@@ -77,7 +78,9 @@ class U2(SharedPasses, Chunked):
 
     weights: a folder with a CTC head and what else was trained. head: trained (from that folder)
     or embedding (untrained, of `ctc_tokens` classes; default all text tokens). beam: prefixes of
-    the first pass. rescore: how many of them the decoder scores, 0 for none. word_times: alignment
+    the first pass. lm: a language model of the head's classes (none, auto: beside the weights, or
+    a folder), which ranks them too, with lm_weight times its log-probability and lm_bonus for each
+    token. rescore: how many of them the decoder scores, 0 for none. word_times: alignment
     (cross-attention of the committed text, one more pass) or ctc (where the first pass emitted).
     Times of endpoints: see `endpoint`; max_delay_s by default 12 s scaled to the context.
     With dtype=int8 the head is in 8 bits too. Raises UserError on settings out of range and where
@@ -88,6 +91,9 @@ class U2(SharedPasses, Chunked):
     head: str
     ctc_tokens: int | None
     beam: int
+    lm: str | None
+    lm_weight: float
+    lm_bonus: float
     rescore: int
     attention_weight: float
     ctc_weight: float
@@ -112,11 +118,14 @@ class U2(SharedPasses, Chunked):
                 "`python -m streaming_asr.train method=u2`, name its folder with method.weights=, "
                 "or try the method untrained with method.head=embedding"
             )
+        ngram = load_ngram(self.lm, folder)
         self._whisper = load_trained(self.model_path, folder, device=self.device, dtype=self.dtype)
         if self.head == "trained" and folder is not None:
             layer = load_head(folder, self._whisper)
             ctc_tokens = layer.out_features - 1
         self._tokenizer = CtcTokenizer(self._whisper, ctc_tokens)
+        spellings = self._tokenizer.spellings()
+        self._fusion = fusion_of(ngram, spellings, self.lm_weight, self.lm_bonus)
         if self.head == "embedding":
             layer = embedding_head(self._whisper, self._tokenizer.n_tokens)
         layer = layer.to(self._whisper.device, self._whisper.model.dtype).requires_grad_(False)
@@ -153,7 +162,7 @@ class U2(SharedPasses, Chunked):
             cache=DecoderCache(self._decoder, rows=max(1, self.rescore)),
             mel=torch.zeros(shape, device=whisper.device),
             features=StreamingLogMel(whisper.n_mels, device=whisper.device),
-            search=PrefixBeamSearch(self._tokenizer.blank, self.beam),
+            search=PrefixBeamSearch(self._tokenizer.blank, self.beam, fusion=self._fusion),
             prompt=whisper.prompt(language),
             language=language,
             recorder=recorder,

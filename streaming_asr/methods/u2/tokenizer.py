@@ -74,6 +74,10 @@ class CtcTokenizer:
         full["model"]["merges"] = merges
         self._full_bpe = Tokenizer.from_str(json.dumps(full))
 
+    def spellings(self) -> list[bytes]:
+        """Return the bytes that each class stands for, the blank left out."""
+        return [self._spelling.token_bytes(i) for i in range(self.n_tokens)]
+
     def encode(self, text: str) -> list[int]:
         """Return the CTC classes that spell `text`, none of them the blank."""
         ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
