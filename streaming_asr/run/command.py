@@ -31,6 +31,7 @@ from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import mini_data
 from streaming_asr.config.settle import settle
 from streaming_asr.errors import UserError
+from streaming_asr.models.shared import forget, sharing
 from streaming_asr.run.cell import run_cell
 from streaming_asr.run.failures import EXIT_FAILED, cell_failed, failures_told
 from streaming_asr.run.obtain import planned
@@ -69,10 +70,11 @@ def _main(line: CommandLine) -> int:
     status = 0
     if plan.launcher == "basic" and not plan.foreign_sweeper:
         begin(plan.full)
-        for number, cell in enumerate(plan.cells, start=1):
-            config = cell.missing if cell.config is None else cell.config
-            number_or_none = number if is_sweep else None
-            status, _ = _attempt(config, cell.full, cell.full.hydra, cell.folder, number_or_none)
+        with sharing():
+            for number, cell in enumerate(plan.cells, start=1):
+                config = cell.missing if cell.config is None else cell.config
+                each = number if is_sweep else None
+                status, _ = _attempt(config, cell.full, cell.full.hydra, cell.folder, each)
     else:
         by_hydra("run", job, _for_hydra(line, plan), "run")
     if status and not is_sweep:
@@ -152,7 +154,6 @@ def _attempt(
     config: settled, or why it cannot be. composed: what it was settled of. node: Hydra's own.
     number: of the cell in a sweep, which goes on whatever happens to it.
     """
-    machine.give_back_memory()
     if number is not None:
         print(f"[{number}] {folders.name_of(folder)}", flush=True)
     try:
@@ -164,5 +165,9 @@ def _attempt(
         print(f"{folder.name}: another process is writing it; passed over", flush=True)
         return 0, None
     except Exception as error:
-        return cell_failed(error, composed, node, folder, number), None
-    return 0, {"cell": result["cell"], "wer": result["metrics"].get("wer")}
+        status = cell_failed(error, composed, node, folder, number)
+    else:
+        return 0, {"cell": result["cell"], "wer": result["metrics"].get("wer")}
+    forget()
+    machine.give_back_memory()  # now that the failure and what it held are gone
+    return status, None
