@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny import tiny_folder
 
-from streaming_asr.whisper.alignment import alignment_times, median_filter, warp
 from streaming_asr.whisper import decoder as decoder_module
+from streaming_asr.whisper.alignment import alignment_times, median_filter, warp
 from streaming_asr.whisper.decoder import Decoder, DecoderCache, times_vocabulary
 from streaming_asr.whisper.load import load_whisper
 
