@@ -156,8 +156,8 @@ def whisperrt(checkouts: Path, chunk_s: float) -> Pair:
 
     folder = checkout(checkouts, "WhisperRT-Streaming")
     whisper, first_s = weights(), rt.CHUNKS_S[chunk_s]
-    blocks = [round(s * FRAMES_PER_S) for s in (chunk_s, first_s)]
-    author = rt.Author(folder, whisper, *blocks, ())
+    chunk, first = (round(s * FRAMES_PER_S) for s in (chunk_s, first_s))
+    author = rt.Author(folder, whisper, chunk, first, ())
 
     def said(audio: np.ndarray) -> str:
         return _text(whisper, author.tokens(audio)[-1])
@@ -173,9 +173,12 @@ def whisperlivekit(checkouts: Path) -> Pair:
     # It tells by the folder's name that a model is English-only.
     named = checkouts / "tiny.en"
     if not named.exists():
+        checkouts.mkdir(parents=True, exist_ok=True)
         named.symlink_to(Path(locate(parity.MODEL)).resolve())
-    unset = ("model_path", "lora_path", "cif_ckpt_path", "init_prompt", "static_init_prompt")
-    unset += ("max_context_tokens", "custom_alignment_heads", "warmup_file", "model_cache_dir")
+    unset = (
+        *("model_path", "lora_path", "cif_ckpt_path", "init_prompt", "static_init_prompt"),
+        *("max_context_tokens", "custom_alignment_heads", "warmup_file", "model_cache_dir"),
+    )
     asr = backend.SimulStreamingASR(
         **dict.fromkeys(unset),
         model_size="tiny.en",

@@ -76,6 +76,7 @@ def mended(theirs: type) -> type:
     """Their class without the faults that are not among `faults`."""
 
     class Mended(theirs):  # type: ignore[misc, valid-type]
+        suppress_tokens: Any
         faults: Collection[str] = ()
         place: int | None = None
         """The frame of the last token before this chunk, by our rule."""

@@ -101,8 +101,10 @@ def by_hydra(
     if {"-h", "--help"} & set(argv):
         line = CommandLine(argv)
         full = compose_raw(line.settings, config_name=config_name, config_dir=line.config_dir)
-        config = OmegaConf.to_yaml(OmegaConf.masked_copy(full, [k for k in full if k != "hydra"]))
-        print(Template(full.hydra.help.template).safe_substitute(CONFIG=config))
+        template = full.hydra.help.template
+        with open_dict(full):
+            del full["hydra"]
+        print(Template(template).safe_substitute(CONFIG=OmegaConf.to_yaml(full)))
         return
     before, sys.argv = sys.argv, [prog, *argv]
     try:
