@@ -113,7 +113,7 @@ def openai_dimensions(config: Any) -> dict[str, int]:
 def stand_in(*names: str, **content: Any) -> None:
     """Empty modules, with `content`, for packages that are not installed and not called."""
     for name in names:
-        if importlib.util.find_spec(name) is None:
+        if name not in sys.modules and importlib.util.find_spec(name) is None:
             module = types.ModuleType(name)
             module.__spec__ = importlib.util.spec_from_loader(name, None)
             vars(module).update(content)

@@ -25,7 +25,8 @@ HERE = Path(__file__).resolve().parent
 CONF_DIR = next(p for p in (HERE / "conf", HERE.parent / "conf") if p.is_dir())
 
 REMEMBERED_BYTES = 32 * 2**20
-"""Files that are smaller than this together are read again instead of remembered."""
+"""What is told of files that are smaller than this together is remembered by one process alone."""
+_computed: dict[str, str] = {}
 
 STALE_S = 24 * 3600
 """What has been in the making for so long was left by a process that was killed."""
@@ -165,9 +166,11 @@ def remembered(kind: str, files: Sequence[Path], compute: Callable[[], str]) -> 
     A file counts as changed where its size or time of change differs. kind: what is computed.
     """
     stats = [(str(file.resolve()), file.stat()) for file in files]
-    if sum(stat.st_size for _, stat in stats) < REMEMBERED_BYTES:
-        return compute()
     told = json.dumps([kind, [(name, s.st_size, s.st_mtime_ns) for name, s in stats]])
+    if sum(stat.st_size for _, stat in stats) < REMEMBERED_BYTES:
+        if told not in _computed:
+            _computed[told] = compute()
+        return _computed[told]
     key = hashlib.sha256(told.encode()).hexdigest()[:32]
     place = cache_root() / "hashes" / key
     with suppress(OSError):

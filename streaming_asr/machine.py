@@ -12,6 +12,7 @@ import platform
 import socket
 import subprocess
 import sys
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -65,13 +66,24 @@ def machine(*, device: str = "cpu", launcher: str = "basic") -> dict[str, Any]:
 
 
 def _cpu_name() -> str:
+    return _cpu("model name") or platform.processor() or platform.machine()
+
+
+@cache
+def is_intel() -> bool:
+    """Return whether the processor is Intel's, for which MKL has kernels that others do not get."""
+    return "Intel" in (_cpu("vendor_id") or platform.processor())
+
+
+def _cpu(key: str) -> str:
+    """Return what Linux says of the first core under `key`; nothing elsewhere."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
+            if line.startswith(key):
                 return line.partition(":")[2].strip()
     except OSError:
         pass
-    return platform.processor() or platform.machine()
+    return ""
 
 
 def _git_commit() -> str | None:

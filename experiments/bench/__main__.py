@@ -116,6 +116,26 @@ fused or eager as the paper's, and STAR's step at chunks --at beside encoding an
             "only": ("memory", "step"),
         },
     ),
+    "peers": Command(
+        "our methods beside the programs of others",
+        """\
+CPU time and texts of our methods beside others' programs on the same weights (tiny.en) and clips
+(Debian's prompts): faster-whisper, transformers, whisper_streaming, SimulStreaming, the authors'
+WhisperRT, WhisperLiveKit. What is not installed is left out: README.md says how to get each.
+--checkouts: the folder with the checkouts of those that are no packages.
+
+  python -m experiments.bench peers --limit 10
+  python -m experiments.bench peers --only faster_whisper,transformers
+""",
+        {
+            "checkouts": "outputs/peers",
+            "limit": 10,
+            "only": (
+                *("faster_whisper", "transformers", "whisper_streaming", "simulstreaming"),
+                *("whisperrt", "whisperlivekit"),
+            ),
+        },
+    ),
     "serve": Command(
         "live sessions per core, and what sessions that are cut leave behind",
         "Whole servers on loopback, one core each, and clients that speak --seconds in real time, "

@@ -42,8 +42,9 @@ THRESHOLD = 4
 STD_MEAN = torch.std_mean
 
 
-def reference(checkout: Path, whisper: Whisper, chunk_s: float) -> Any:
-    """Their decoder on our weights; `faults` of the result are left in."""
+def reference(checkout: Path, whisper: Whisper, chunk_s: float, *, mend: bool = True) -> Any:
+    """Their decoder on our weights; `faults` of the result are left in, all where it is not
+    mended."""
     sys.path.insert(0, str(checkout))
     from simulstreaming.whisper.simul_whisper import (  # type: ignore[import-not-found]
         config,
@@ -67,13 +68,15 @@ def reference(checkout: Path, whisper: Whisper, chunk_s: float) -> Any:
         beam_size=1,
         logdir=None,
     )
-    return mended(simul_whisper.PaddedAlignAttWhisper)(settings)
+    theirs_as_is = simul_whisper.PaddedAlignAttWhisper
+    return (mended(theirs_as_is) if mend else theirs_as_is)(settings)
 
 
 def mended(theirs: type) -> type:
     """Their class without the faults that are not among `faults`."""
 
     class Mended(theirs):  # type: ignore[misc, valid-type]
+        suppress_tokens: Any
         faults: Collection[str] = ()
         place: int | None = None
         """The frame of the last token before this chunk, by our rule."""

@@ -229,8 +229,8 @@ def main() -> None:
     ) as rows:
         for chunk_s in options.chunk_s:
             first_s = CHUNKS_S[chunk_s]
-            blocks = [round(s * FRAMES_PER_S) for s in (chunk_s, first_s)]
-            author = Author(options.reference, whisper, *blocks, options.leave)
+            chunk, first = (round(s * FRAMES_PER_S) for s in (chunk_s, first_s))
+            author = Author(options.reference, whisper, chunk, first, options.leave)
             method = our_method(chunk_s, first_s)
             for clip in parity.prompts(options.limit):
                 audio = clip.load()

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,10 @@ def code_hash(target: str) -> str:
             files |= {file for file in own.parent.rglob("*.py") if file.name != "train.py"}
     waiting, seen = list(files), set(files)
     while waiting:
-        for file in _imported(waiting.pop()):
-            if file not in seen:
-                seen.add(file)
-                waiting.append(file)
+        file = waiting.pop()
+        new = set(_imported(file, file.stat().st_mtime_ns)) - seen
+        seen |= new
+        waiting += new
     return files_hash(sorted(seen))
 
 
@@ -78,11 +79,14 @@ def _source(module: str) -> Path | None:
     return Path(origin) if origin is not None and Path(origin).is_file() else None
 
 
-def _imported(file: Path) -> Iterator[Path]:
-    """Yield the files of this project that a file imports anywhere in it and that can change a
-    result."""
-    if file.suffix != ".py":
-        return
+@cache
+def _imported(file: Path, changed_ns: int) -> tuple[Path, ...]:
+    """Return the files of this project that a file imports anywhere in it and that can change a
+    result; `changed_ns`, when it was changed, so that the cells of a sweep read it once."""
+    return tuple(_imports(file)) if file.suffix == ".py" else ()
+
+
+def _imports(file: Path) -> Iterator[Path]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import hydra
@@ -93,7 +94,18 @@ def begin(full: DictConfig) -> None:
 def by_hydra(
     config_name: str, job: Callable[[DictConfig], Any], argv: Sequence[str], prog: str
 ) -> None:
-    """Let Hydra take the command line and call `job`, in this process or in a launcher's."""
+    """Let Hydra take the command line and call `job`, in this process or in a launcher's.
+
+    --help is answered here: Hydra reads every file of conf/ for it, which takes a second.
+    """
+    if {"-h", "--help"} & set(argv):
+        line = CommandLine(argv)
+        full = compose_raw(line.settings, config_name=config_name, config_dir=line.config_dir)
+        template = full.hydra.help.template
+        with open_dict(full):
+            del full["hydra"]
+        print(Template(template).safe_substitute(CONFIG=OmegaConf.to_yaml(full)))
+        return
     before, sys.argv = sys.argv, [prog, *argv]
     try:
         hydra.main(config_path=str(CONF_DIR), config_name=config_name, version_base="1.3")(job)()

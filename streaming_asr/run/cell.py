@@ -26,6 +26,7 @@ from streaming_asr.method import SAMPLE_RATE, LongForm, Paced
 from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasured
 from streaming_asr.models.find import find_here, is_english_only
 from streaming_asr.models.hash import model_hash
+from streaming_asr.models.shared import of_files
 from streaming_asr.run.progress import Progress, report_page
 from streaming_asr.terminal import wrapped
 
@@ -155,6 +156,7 @@ def _simulate(
         print(
             f"{called}: goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances"
         )
+    of_files(hashes["model"])
     method, synchronise = method_of(config)
     if config.language == "detect":
         from streaming_asr.whisper.detect import Untold

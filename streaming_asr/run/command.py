@@ -31,6 +31,7 @@ from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import mini_data
 from streaming_asr.config.settle import settle
 from streaming_asr.errors import UserError
+from streaming_asr.models.shared import forget, sharing
 from streaming_asr.run.cell import run_cell
 from streaming_asr.run.failures import EXIT_FAILED, cell_failed, failures_told
 from streaming_asr.run.obtain import planned
@@ -73,12 +74,14 @@ def _main(line: CommandLine, present: Callable[[Path], None]) -> int:
     status = 0
     if plan.launcher == "basic" and not plan.foreign_sweeper:
         begin(plan.full)
-        for number, cell in enumerate(plan.cells, start=1):
-            config = cell.missing if cell.config is None else cell.config
-            number_or_none = number if is_sweep else None
-            if is_sweep:
-                print(f"[{number} of {len(plan.cells)}] {plan.names[number - 1]}", flush=True)
-            status, _ = _attempt(config, cell.full, cell.full.hydra, cell.folder, number_or_none)
+        with sharing():
+            for number, cell in enumerate(plan.cells, start=1):
+                config = cell.missing if cell.config is None else cell.config
+                each = number if is_sweep else None
+                if is_sweep:
+                    told = f"[{number} of {len(plan.cells)}] {plan.names[number - 1]}"
+                    print(told, flush=True)
+                status, _ = _attempt(config, cell.full, cell.full.hydra, cell.folder, each)
     else:
         by_hydra("run", job, _for_hydra(line, plan), "run")
     if status and not is_sweep:
@@ -160,7 +163,6 @@ def _attempt(
     config: settled, or why it cannot be. composed: what it was settled of. node: Hydra's own.
     number: of the cell in a sweep, which goes on whatever happens to it.
     """
-    machine.give_back_memory()
     try:
         if not isinstance(config, DictConfig):
             raise config or UserError(f"{folder}: no configuration")
@@ -170,5 +172,9 @@ def _attempt(
         print(f"[{number}] another process is writing it; passed over", flush=True)
         return 0, None
     except Exception as error:
-        return cell_failed(error, composed, node, folder, number), None
-    return 0, {"cell": result["cell"], "wer": result["metrics"].get("wer")}
+        status = cell_failed(error, composed, node, folder, number)
+    else:
+        return 0, {"cell": result["cell"], "wer": result["metrics"].get("wer")}
+    forget()
+    machine.give_back_memory()  # now that the failure and what it held are gone
+    return status, None

@@ -176,6 +176,7 @@ def _start(
                     console="off",
                     disable_code=True,
                     disable_git=True,
+                    x_save_requirements=False,  # the log has the versions that count
                     x_disable_stats=True,  # its sampling would run beside the timed steps
                     # Without it a run waits for ever for a server that is gone.
                     finish_timeout=FINISH_TIMEOUT_S,

@@ -126,7 +126,8 @@ def merge_adapter(model: Any, adapter: str | Path) -> Any:
     try:
         config = LoraConfig.from_pretrained(str(path))
         config.base_model_name_or_path = None  # peft warns where the model now lies elsewhere
-        wrapped = _wrapped(model, config)
+        with torch.random.fork_rng(devices=[]):  # what follows draws as where nothing was loaded
+            wrapped = _wrapped(model, config)
         set_peft_model_state_dict(wrapped, dict(held))
     except (RuntimeError, ValueError, KeyError) as error:
         raise UserError(

@@ -14,6 +14,7 @@ from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 from streaming_asr.models.find import MULTILINGUAL_TOKENS
 from streaming_asr.models.hash import check_floats
+from streaming_asr.models.shared import shared
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.quantise import check_device, quantise
 from streaming_asr.whisper.tensors import quiet, refuse_not_finite
@@ -147,11 +148,27 @@ def load_whisper(
 
     dtype: float32, float16, bfloat16, or int8 on a CPU: the linear layers of encoder and decoder in
     8 bits, the adapter merged before; the output layer, which is the embedding too, in float32.
+    The cells of a sweep share it (`models.shared`): a training changes a model of its own alone.
     Raises UserError where the model or the adapter is missing or of another form.
     """
+    check_one_of(LOADED_AS, dtype=dtype)
+    named = [None if each is None else str(each) for each in (path, adapter, tokenizer_path)]
+    return shared(
+        ("whisper", device, dtype, *named),
+        lambda: _loaded(path, device, dtype, adapter, tokenizer_path),
+        lambda whisper: sum(each.nbytes for each in whisper.model.parameters()),
+    )
+
+
+def _loaded(
+    path: str | Path,
+    device: str,
+    dtype: str,
+    adapter: str | Path | None,
+    tokenizer_path: str | Path | None,
+) -> Whisper:
     from transformers import AutoTokenizer, WhisperForConditionalGeneration
 
-    check_one_of(LOADED_AS, dtype=dtype)
     check_device(dtype, device)
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")

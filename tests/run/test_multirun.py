@@ -246,3 +246,13 @@ def test_a_sweep_runs_under_other_launchers_which_the_result_names(
     for folder in folders:
         machine = json.loads((folder / "metrics.json").read_text())["machine"]
         assert machine["launcher"] == launcher
+
+
+def test_garbage_is_collected_after_a_cell_that_failed_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected = []
+    monkeypatch.setattr(run.machine, "give_back_memory", lambda: collected.append(1))
+    axes = ("method.fail=broken,null", "chunk=100ms,300ms,400ms", "limit=1")
+    assert run.main(["-m", *arguments(tmp_path, *axes)]) == 1
+    assert len(collected) == 3

@@ -7,8 +7,9 @@ import pytest
 import torch
 from tiny import tiny_folder
 
+from streaming_asr.whisper import decoder as decoder_module
 from streaming_asr.whisper.alignment import alignment_times, median_filter, warp
-from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.decoder import Decoder, DecoderCache, times_vocabulary
 from streaming_asr.whisper.load import load_whisper
 
 
@@ -217,3 +218,23 @@ def test_parts_of_a_shared_pass_are_what_each_is_alone(whisper, decoder):
     assert [q.shape[0] for q in heard[:4]] == [1, 1, 2, 1]
     for hidden, log_probs in zip(alone, decoder.next_log_probs(parts()), strict=True):
         assert_close(log_probs, decoder.log_probs(hidden[:, -1]))
+
+
+@pytest.mark.parametrize("intel", [True, False])
+@pytest.mark.parametrize("shape", [(1, 3), (2, 3), (1, 1, 3), (2, 5, 3)])
+def test_the_vocabulary_is_multiplied_alike_on_every_processor(monkeypatch, shape, intel):
+    monkeypatch.setattr(decoder_module, "is_intel", lambda: intel)
+    weight = torch.tensor([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0], [1.0, 1.0, 1.0], [0.5, 0.0, 0.0]])
+    x = torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape)
+    a, b, c = x.unbind(-1)
+    expected = torch.stack([a + 2 * c, -3 * b, a + b + c, a / 2], dim=-1)
+    assert torch.equal(times_vocabulary(x, weight), expected)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_mkl_gets_the_vocabulary_first_where_the_processor_is_not_intels(monkeypatch, n):
+    monkeypatch.setattr(decoder_module, "is_intel", lambda: False)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    said = times_vocabulary(torch.randn(n, 4), torch.randn(6, 4))
+    assert said.shape == (n, 6) and said.stride(-1) == max(n, 2)
+    assert times_vocabulary(torch.randn(n, 4).half(), torch.randn(6, 4).half()).is_contiguous()

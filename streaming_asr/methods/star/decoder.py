@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streaming_asr.whisper.alignment import warp
+from streaming_asr.whisper.decoder import times_vocabulary
 from streaming_asr.whisper.encoder import merge_heads, split_heads
 
 
@@ -61,6 +62,10 @@ class AnchorDecoder:
         """Return logits (n, vocabulary) of hidden states (n, d)."""
         logits: Tensor = self._head(hidden)
         return logits
+
+    def next_logits(self, hidden: Tensor) -> Tensor:
+        """Return logits (vocabulary,) of one hidden state (d,), without gradients."""
+        return times_vocabulary(hidden[None], self._head.weight)[0]
 
     def forward(
         self, tokens: Sequence[int], vectors: Tensor, scores: Tensor, visible: Sequence[int]

@@ -200,7 +200,7 @@ class Star(SharedPasses, Chunked):
                 hidden = self._decoder.step(state.cache, sequence[state.n_fed :], visible)
                 state.n_fed = len(sequence)
                 state.recorder.count(decode_steps=1, beam_sum=1)
-                log_probs = self._decoder.logits(hidden[None])[0].float() + self._whisper.suppressed
+                log_probs = self._decoder.next_logits(hidden).float() + self._whisper.suppressed
                 best = int(log_probs.argmax())
                 if best == self._whisper.eot and ended:
                     state.finished = True
