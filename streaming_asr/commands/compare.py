@@ -41,7 +41,8 @@ def _compare(argv: list[str]) -> int:
     quoted = str(audio).replace("'", r"\'")
     line.settings += ["data=folder", f"data.path='{quoted}'"]
     stem = re.sub(r"[^\w.+-]", "_", audio.stem)
-    line.default(method="whisperrt,ufal", tracker="none", name=f"'compare/{stem}'")
+    line.default_methods(2)
+    line.default(tracker="none", name=f"'compare/{stem}'")
     line.default(**{"data.align": "auto"})
     status = run.main(line.argv, _present)
     output, results = line.get("output") or "outputs", str(line.get("name")).strip("'")

@@ -1,6 +1,6 @@
 """Transcribes recordings as they would be heard: text as it comes, then the transcript.
 
-    streaming-asr transcribe talk.m4a                       # WhisperRT at 300 ms on tiny.en
+    streaming-asr transcribe talk.m4a                       # Simul-Whisper at 1 s on tiny.en
     streaming-asr transcribe *.mp3 --srt --out subtitles    # talk.srt for each
     streaming-asr transcribe interviews method=ufal chunk=1s model=base language=de
 
@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.cells.folder import check_writable
 from streaming_asr.commands.journal import Journal
-from streaming_asr.config.command_line import check_options
+from streaming_asr.config.command_line import CommandLine, check_options
 from streaming_asr.config.settle import compose
 from streaming_asr.config.weights import unheard
 from streaming_asr.corpora import Folder
@@ -112,8 +112,9 @@ def _transcribe(given: argparse.Namespace) -> int:
         return 1
     if forms:
         check_writable(given.out, "--out")  # before the work, not after it
-    overrides = [*(a for a in given.arguments if a not in names), "tracker=none"]
-    job = _Job(overrides, forms, given.out, many=len(files) + len(failed) > 1)
+    line = CommandLine([*(a for a in given.arguments if a not in names), "tracker=none"])
+    line.default_methods(1)
+    job = _Job(line.settings, forms, given.out, many=len(files) + len(failed) > 1)
     for file in files:
         try:
             job.transcribe(file)

@@ -1,7 +1,7 @@
 """Methods side by side on your own voice, or on a file as if it were spoken now.
 
+    python -m streaming_asr live audio=mic                            # pip install -e .[live]
     python -m streaming_asr live method=whisperrt,ufal audio=talk.wav
-    python -m streaming_asr live method=whisperrt,ufal audio=mic      # pip install -e .[live]
     python -m streaming_asr live audio=talk.wav speed=0               # as fast as it goes
 
   audio=FILE|mic     what is heard; default mic
@@ -10,6 +10,7 @@
                      what each method wrote, and no errors are counted
   align=auto|none    whether words get times at the end
   session=FOLDER     of `serve keep_audio=true`: hear nothing, give what was said there its times
+  method=NAMES       default simul_whisper, in chunks of 1 s: what dev says serves any voice best
   gate=speech|none   speech alone is heard, or all
   language=detect    or a code as de; default: a model of many languages detects it
   other settings     those of `run`: model (default tiny.en), chunk, language, method.beam, ...
@@ -74,7 +75,8 @@ def _live(argv: list[str]) -> int:
     reference = _read_reference(given["reference"])
     stem = re.sub(r"[^\w.-]", "_", Path(source).stem)
     session = f"'live/{stem}-{datetime.now():%Y%m%d-%H%M%S}'"
-    line.default(method="whisperrt,ufal", name=session, tracker="none", gate="speech")
+    line.default_methods(1)
+    line.default(name=session, tracker="none", gate="speech")
     open_source = _open_microphone() if source == "mic" else _open_file(source, speed)
 
     import numpy as np

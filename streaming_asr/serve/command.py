@@ -81,7 +81,8 @@ def _serve(settings: Settings, line: CommandLine, listening: socket.socket) -> i
     from streaming_asr.serve.service import Service
 
     name = f"'serve/{datetime.now():%Y%m%d-%H%M%S}'"
-    line.default(method="whisperrt,ufal", name=name, tracker="none", gate="speech")
+    line.default_methods(1)
+    line.default(name=name, tracker="none", gate="speech")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     for handler in logging.getLogger().handlers:
         handler.addFilter(Few())

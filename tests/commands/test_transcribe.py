@@ -88,7 +88,7 @@ def test_a_setting_that_the_method_refuses_is_no_fault_of_the_recording(
     talk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert transcribe.main([str(talk), *MINI, "method.beam=abc"]) == 2
-    assert capsys.readouterr().err == "error: beam=abc: must be int, as WhisperRT states\n"
+    assert capsys.readouterr().err == "error: beam=abc: must be int, as SimulWhisper states\n"
 
 
 def test_two_recordings_of_one_name_do_not_write_one_file(
