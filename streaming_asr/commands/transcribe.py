@@ -1,12 +1,13 @@
 """Transcribes recordings as they would be heard: text as it comes, then the transcript.
 
-    streaming-asr transcribe talk.m4a                       # Simul-Whisper at 1 s on tiny.en
+    streaming-asr transcribe talk.m4a                       # the hush word at 1 s on tiny.en
     streaming-asr transcribe *.mp3 --srt --out subtitles    # talk.srt for each
     streaming-asr transcribe interviews method=ufal chunk=1s model=base language=de
 
 On a terminal committed words are solid and the guess after them is dim; stdout gets the transcript,
 a pipe or a file as its words become final. Files of subtitles and JSON grow as well. A command that
 was killed goes on where it was when it is given again.
+Speech alone is heard, unless gate=none is given.
 A file that cannot be read is named and makes the exit status 1; the others are still transcribed.
 """
 
@@ -114,6 +115,7 @@ def _transcribe(given: argparse.Namespace) -> int:
         check_writable(given.out, "--out")  # before the work, not after it
     line = CommandLine([*(a for a in given.arguments if a not in names), "tracker=none"])
     line.default_methods(1)
+    line.default(gate="speech")
     job = _Job(line.settings, forms, given.out, many=len(files) + len(failed) > 1)
     for file in files:
         try:

@@ -8,8 +8,9 @@ from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.errors import UserError
 
 MULTIRUN = ("-m", "--multirun")
-# What dev says serves a voice that no training had, best first, and its chunk (docs/choosing.md).
-FOR_ANY_VOICE = ("simul_whisper", "hush_word")
+# What dev says serves a voice that no training had, best first (docs/choosing.md).
+ON_TINY_EN = ("hush_word", "simul_whisper")
+ELSEWHERE = ("simul_whisper", "ufal")  # which need no weights of their own
 CONFIG_DIR = ("-cd", "--config-dir")
 # Options that Hydra answers.
 HYDRAS = ("help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun", "info",
@@ -70,9 +71,10 @@ class CommandLine:
         self.settings += [f"{key}={v}" for key, v in values.items() if self.get(key) is None]
 
     def default_methods(self, n: int) -> None:
-        """Where no method is given, add the first `n` of FOR_ANY_VOICE, in chunks of 1 s."""
+        """Where no method is given, add `n` that serve any voice, in chunks of 1 s."""
         if self.get("method") is None:
-            self.default(method=",".join(FOR_ANY_VOICE[:n]), chunk="1s")
+            names = ON_TINY_EN if self.get("model") in (None, "tiny.en") else ELSEWHERE
+            self.default(method=",".join(names[:n]), chunk="1s")
 
 
 def check_options(argv: Sequence[str], own: Sequence[str] = ()) -> None:
