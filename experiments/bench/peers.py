@@ -12,8 +12,8 @@ import logging
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import version
@@ -264,13 +264,24 @@ def beside(pair: Pair, clips: Sequence[tuple[np.ndarray, str]]) -> dict[str, Any
     return row
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep back what the others print and log of each chunk."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
 def bench(*, checkouts: str, limit: int, only: Sequence[str]) -> dict[str, Any]:
     """All pairs that are installed, over the first prompts of experiments/real."""
     folder = Path(checkouts)
     clips = [(clip.load(), clip.text) for clip in parity.prompts(limit)]
     rows, absent = [], {}
-    logging.disable(logging.WARNING)  # theirs say what they do with each chunk
-    with threads(1), redirect_stdout(io.StringIO()):  # theirs print too
+    with threads(1), quiet():
         for name in only:
             for make in PEERS[name]:
                 try:
