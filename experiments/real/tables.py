@@ -2,10 +2,11 @@
 
     python -m experiments.real.tables [--output outputs] [--readme README.md]
 
-Reads <output>/{real,real_u2,star,chunkformer_stream}/*/metrics.json (prompts), real_voices,
-real_speechocean762, real_variants, real_detector, real_base and real_all, and rewrites the blocks
-of these names in this folder's results.md; with --readme also the block `real` of that file, a row
-for each method at 1 s, intervals in columns of their own. What is missing stays as the page has
+Reads <output>/real_other/*/metrics.json (LibriSpeech test-other), {real,real_u2,star,
+chunkformer_stream} (prompts), real_voices, real_speechocean762, real_variants, real_detector,
+real_base and real_all, and rewrites the blocks of these names in this folder's results.md; with
+--readme also the block `real` of that file, of real_other a row for each method at 1 s, intervals
+in columns of their own. What is missing stays as the page has
 it, or reads "not run". Differences from offline are paired, over all rows at 300 ms (ChunkFormer's
 320) and 1 s (960 ms) of a corpus together (`score compare`).
 """
@@ -48,8 +49,9 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     ],
     "UFAL": [{"method": "ufal"}],
     "hush word": [{"method": "hush_word", "padding": "hush", "beam": 5, "prune": True}],
-    "U2, first pass": [{"method": "u2", "rescore": 0}],
-    "U2, rescored": [{"method": "u2", "rescore": 6}],
+    "U2, first pass": [{"method": "u2", "rescore": 0, "lm": "none"}],
+    "U2, rescored": [{"method": "u2", "rescore": 6, "lm": "none"}],
+    "U2, rescored, language model": [{"method": "u2", "rescore": 6, "lm": "lm"}],
     "STAR, wait-3": [{"method": "star", "wait_k": 3}],
     "ChunkFormer, look-ahead 320 ms": [
         {"method": "chunkformer", "mode": "stream", "right_frames": 4}
@@ -64,8 +66,8 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
 }
 """By the name of a system: what its cell is; of several the first that there is."""
 OFFLINE, GREEDY, WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, *OTHERS = SYSTEMS
-FIRST, U2, STAR, CHUNKFORMER, ALWAYS, REENCODE, ZEROS, FULL, MASK = OTHERS
-METHODS = (WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, FIRST, U2, STAR)
+FIRST, U2, U2_LM, STAR, CHUNKFORMER, ALWAYS, REENCODE, ZEROS, FULL, MASK = OTHERS
+METHODS = (WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, FIRST, U2, U2_LM, STAR)
 ROWS = (
     (OFFLINE, None),
     (GREEDY, None),
@@ -76,6 +78,9 @@ ROWS = (
     (CHUNKFORMER, 960),
     *((system, 1000) for system in METHODS),
 )
+MANY_VOICES = tuple(
+    (system, chunk) for system, chunk in ROWS if chunk not in (100, 500) and system != DETECTOR
+)
 VARIANTS = (
     (OFFLINE, None),
     (GREEDY, None),
@@ -84,7 +89,7 @@ VARIANTS = (
 )
 DETECTORS = tuple((system, chunk) for chunk in (300, 1000) for system in (NEVER, DETECTOR, ALWAYS))
 SHORT = (
-    *((system, 1000) for system in (WHISPERRT, BEAM, NEVER, UFAL, HUSH, U2, STAR)),
+    *((system, 1000) for system in (WHISPERRT, BEAM, NEVER, UFAL, HUSH, U2, U2_LM, STAR)),
     (CHUNKFORMER, 960),
 )
 SHORT_COLUMNS = {
@@ -105,6 +110,8 @@ COLUMNS = {
     "CPU RTF": ("rtf_cpu", 2),
     "encoder GFLOP/s": ("encoder_gflops_per_s", 1),
 }
+WER, FINAL = "wer", "word_latency_committed_p50_ca_s"
+WITHIN = {WER: (15, 18, 22, 30), FINAL: (1.0, 1.2, 1.5, 2.0)}
 COMPARED = ("over offline, beam 5, points", "differ", "p")
 COMPARED_MS = (300, 320, 960, 1000)
 
@@ -186,6 +193,8 @@ def blocks(output: Path) -> dict[str, str]:
     corpora = ("real_voices", "real_speechocean762")
     variants = read(output / "real_variants", output / "real")
     return {
+        "real_other": table(read(output / "real_other"), MANY_VOICES),
+        "real_other_within": within(read(output / "real_other"), MANY_VOICES),
         "real": table(prompts(output), ROWS),
         **{name: table(read(output / name), ROWS) for name in corpora},
         "real_variants": table(variants, VARIANTS),
@@ -193,6 +202,34 @@ def blocks(output: Path) -> dict[str, str]:
         "real_base": base(output),
         "real_all": whole(output),
     }
+
+
+def within(cells: Sequence[Result], rows: Rows) -> str:
+    """Which row is soonest within so many errors, and which errs least within so much latency."""
+    found = [(system, chunk, cell(cells, system, chunk)) for system, chunk in rows]
+    there = [each for each in found if each[2] is not None and each[0] not in (OFFLINE, GREEDY)]
+    lines = []
+    for limited, other in ((WER, FINAL), (FINAL, WER)):
+        for limit in WITHIN[limited]:
+            inside = [each for each in there if each[2].metrics[limited] <= limit]
+            system, chunk, best = min(
+                inside, key=lambda each: each[2].metrics[other], default=(NONE, 0, None)
+            )
+            lines.append(
+                [
+                    f"{limit:g} % of the words wrong"
+                    if limited == WER
+                    else f"final after {limit:g} s",
+                    system,
+                    NONE if best is None else duration(chunk),
+                    *(
+                        with_interval(best, metric, digits) if best else NONE
+                        for metric, digits in ((WER, 1), (FINAL, 2))
+                    ),
+                ]
+            )
+    header = ["at most", "best", "chunk", "WER %", "committed p50 s"]
+    return _under_caption([each for *_, each in there], header, lines)
 
 
 def base(output: Path) -> str:
@@ -221,8 +258,8 @@ def _by_data(
 
 
 def short(output: Path) -> str:
-    """The table for another page: the baseline and each method once, at 1 s."""
-    cells = prompts(output)
+    """The table for another page: the baseline and each method once at 1 s, many voices."""
+    cells = read(output / "real_other")
     baseline = GREEDY if cell(cells, OFFLINE, None) is None else OFFLINE
     rows = {system: cell(cells, system, chunk) for system, chunk in ((baseline, None), *SHORT)}
     header = [name for each, (_, _, own) in SHORT_COLUMNS.items() for name in (each, own) if name]
