@@ -4,34 +4,51 @@ A decoder that has once said a phrase twice is likely to say it again, whatever 
 makes the next one more probable. The rule looks at the newest tokens alone. A phrase of k tokens
 that stands c times in a row at the end of a text is unsupported
 
-- where it stands there more often than speech does that: more than `SHORT_COPIES` times for
-  phrases of fewer than `LONG` tokens, more than `LONG_COPIES` times for longer ones; or
-- where the audio since the first of them holds fewer than `FRAMES_PER_TOKEN` frames for each of
-  their c * k tokens, twice the rate of fast speech.
+- where it stands there too often: more than `SHORT_COPIES` times for phrases of fewer than `LONG`
+  tokens, more than `LONG_COPIES` times for longer ones; or
+- where it came too fast: the audio since the first of them holds fewer than `FRAMES_PER_TOKEN`
+  frames for each of their c * k tokens, twice the rate of fast speech.
 
-Its last copy is dropped then, and the text ends before it, until more has been heard. So what is
-said twice too fast comes a chunk later, and what is said without end stops. The rule is the same
-for all methods that decode freely (`guard=repeats`); the papers have none (`guard=none`).
+People say a short phrase that often too ("no, no, no, no"), and what they say next must be heard.
+So the token that would complete a short copy is refused, and the text goes on with the next best
+one: the end where nobody speaks, another word where somebody does. Before a long copy the text
+ends, until more has been heard. WhisperRT, which knows when each token came, waits likewise where
+a short copy came too fast. The rule is the same for all methods that decode freely
+(`guard=repeats`); the papers have none (`guard=none`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 FRAMES_PER_TOKEN = 8
 """Frames of 20 ms: 0.16 s, 6.25 tokens a second."""
 LONG, SHORT_COPIES, LONG_COPIES = 5, 3, 2
 
-Surplus = Callable[[Sequence[int], Callable[[int], float]], int]
+
+class Copy(NamedTuple):
+    """An unsupported copy at the end of a text."""
+
+    n_tokens: int
+    too_often: bool
+    """Whether it is one too many, whatever is heard; else it came too fast."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether people may say it so, and the text goes on."""
+        return self.n_tokens < LONG
 
 
-def no_guard(tokens: Sequence[int], frames_since: Callable[[int], float]) -> int:
-    """Return 0: nothing is dropped (`guard=none`)."""
-    return 0
+Guard = Callable[[Sequence[int], Callable[[int], float]], Copy | None]
 
 
-def surplus(tokens: Sequence[int], frames_since: Callable[[int], float]) -> int:
-    """Return how many of the last tokens are an unsupported copy, 0 for none.
+def no_guard(tokens: Sequence[int], frames_since: Callable[[int], float]) -> None:
+    """Return None: nothing is refused (`guard=none`)."""
+
+
+def unsupported(tokens: Sequence[int], frames_since: Callable[[int], float]) -> Copy | None:
+    """Return the unsupported copy that the last token completes, the shortest; None for none.
 
     frames_since(i): encoder frames of audio in which the tokens from i on can have been spoken.
     """
@@ -40,15 +57,18 @@ def surplus(tokens: Sequence[int], frames_since: Callable[[int], float]) -> int:
         copies = _copies(tokens, k)
         if copies < 2:
             continue
-        most = SHORT_COPIES if k < LONG else LONG_COPIES
         n_said = copies * k
-        if copies > most or frames_since(n - n_said) < FRAMES_PER_TOKEN * n_said:
-            return k
-    return 0
+        if copies > (SHORT_COPIES if k < LONG else LONG_COPIES):
+            return Copy(k, too_often=True)
+        if frames_since(n - n_said) < FRAMES_PER_TOKEN * n_said:
+            return Copy(k, too_often=False)
+    return None
 
 
 def _copies(tokens: Sequence[int], k: int) -> int:
     """Return how often the last k tokens stand in a row at the end, 1 or more."""
+    if tokens[-1] != tokens[-1 - k]:
+        return 1
     phrase, copies, stop = tokens[-k:], 1, len(tokens) - k
     while stop >= k and tokens[stop - k : stop] == phrase:
         copies, stop = copies + 1, stop - k
@@ -60,4 +80,4 @@ def even(n_tokens: int, n_frames: float) -> Callable[[int], float]:
     return lambda i: (n_tokens - i) * n_frames / n_tokens
 
 
-GUARDS: dict[str, Surplus] = {"repeats": surplus, "none": no_guard}
+GUARDS: dict[str, Guard] = {"repeats": unsupported, "none": no_guard}

@@ -16,7 +16,7 @@ import torch
 
 from streaming_asr.method import Recorder
 from streaming_asr.whisper.decoder import Decoder, DecoderCache, OnCross
-from streaming_asr.whisper.guard import GUARDS, even
+from streaming_asr.whisper.guard import GUARDS, Copy, even
 from streaming_asr.whisper.together import Passes, Wanted
 
 TOKENS_PER_SECOND = 28
@@ -81,8 +81,8 @@ class Guide:
 class BeamSearch:
     """Settings of a search of width `beam` (1: greedy); hypotheses are rows 0.. of the cache.
 
-    guard: none, or repeats, under which a hypothesis ends before a copy that no speech supports,
-    and is left out where others go on (`whisper/guard.py`).
+    guard: none, or repeats (`whisper/guard.py`), under which no token completes a short copy that
+    no speech supports, and a hypothesis ends before a long one, or is left out where others go on.
     """
 
     decoder: Decoder
@@ -135,6 +135,7 @@ class BeamSearch:
             # Hypotheses are equally long at all times.
             start += len(feed[0])
             with recorder.part("policy"):
+                self._refuse_short_copies(live, tokens, log_probs, n_heard)
                 if len(live) == 1 and guide.narrow(tokens[0][0]):
                     tokens, log_probs = [tokens[0][:1]], [log_probs[0][:1]]
                 parents, live = self._grow(live, ended, guide.judge(live), tokens, log_probs)
@@ -151,6 +152,24 @@ class BeamSearch:
                 feed = [[hypothesis.tokens[-1]] for hypothesis in live]
         return max(ended, key=lambda one: one.mean_log_prob, default=Hypothesis())
 
+    def _refuse_short_copies(
+        self,
+        live: list[Hypothesis],
+        tokens: list[list[int]],
+        log_probs: list[list[float]],
+        n_heard: int,
+    ) -> None:
+        """Take out of the next tokens, in place, those that complete a short unsupported copy, but
+        for the last that is left of a hypothesis."""
+        for one, nexts, scores in zip(live, tokens, log_probs, strict=True):
+            for i in reversed(range(len(nexts))):
+                copy = self._copy((*one.tokens, nexts[i]), n_heard)
+                if copy and copy.is_short and len(nexts) > 1:
+                    del nexts[i], scores[i]
+
+    def _copy(self, tokens: tuple[int, ...], n_heard: int) -> Copy | None:
+        return GUARDS[self.guard](tokens, even(len(tokens), n_heard))
+
     def _without_loops(
         self,
         parents: list[int],
@@ -160,15 +179,15 @@ class BeamSearch:
     ) -> tuple[list[int], list[Hypothesis]]:
         """Return the hypotheses whose last token completes no unsupported copy; where all do and
         none has ended, the first of them ends before its copy."""
-        dropped = [GUARDS[self.guard](one.tokens, even(len(one.tokens), n_heard)) for one in live]
-        if not any(dropped):
+        copies = [self._copy(one.tokens, n_heard) for one in live]
+        if not any(copies):
             return parents, live
-        if all(dropped) and not ended:
-            best, n = live[0], len(live[0].tokens) - dropped[0]
+        if (copy := copies[0]) and all(copies) and not ended:
+            best, n = live[0], len(live[0].tokens) - copy.n_tokens
             ended.append(
                 Hypothesis(best.tokens[:n], best.log_probs[:n], best.frames[:n], best.last_attended)
             )
-        kept = [i for i, n in enumerate(dropped) if not n]
+        kept = [i for i, copy in enumerate(copies) if not copy]
         return [parents[i] for i in kept], [live[i] for i in kept]
 
     def _grow(

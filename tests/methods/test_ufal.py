@@ -626,3 +626,33 @@ def test_settings_out_of_range_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=message):
         new_method("ufal", str(tiny_folder()), cache=cache, **options)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("no no no no no I said", "no no no I said"),
+        ("one two three four five " * 3 + "six", "one two three four five " * 2),
+        ("I said no", "I said no"),
+    ],
+)
+def test_the_guard_takes_short_copies_out_and_cuts_the_text_before_a_long_one(said, kept):
+    from faster_whisper.transcribe import Segment
+    from faster_whisper.transcribe import Word as Found
+
+    from streaming_asr.methods.ufal.faster import FasterWhisper
+    from streaming_asr.whisper.guard import GUARDS
+
+    texts = [f" {word}" for word in said.split()]
+    ids = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    names = {i: text for text, i in ids.items()}
+    tokenizer = SimpleNamespace(
+        token_to_id=lambda text: 99, decode=lambda tokens: "".join(names[i] for i in tokens)
+    )
+    model = SimpleNamespace(model=SimpleNamespace(hf_tokenizer=tokenizer), _guard=GUARDS["repeats"])
+    segment = Segment(
+        0, 0, 0.0, 30.0, said, [ids[t] for t in texts], 0.0, 0.0, 0.0,
+        [Found(0.0, 1.0, text, 1.0) for text in texts], 0.0,
+    )  # fmt: skip
+    guarded = FasterWhisper._guarded(model, segment)
+    assert "".join(word.word for word in guarded.words).split() == kept.split()

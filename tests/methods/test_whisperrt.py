@@ -17,7 +17,7 @@ from streaming_asr.methods.whisperrt.beam import _Branch, _without_loops, decode
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
-from streaming_asr.whisper.guard import surplus
+from streaming_asr.whisper.guard import unsupported
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.masks import block_ends
 from streaming_asr.whisper.seam import Seam
@@ -424,7 +424,7 @@ def test_a_token_whose_probability_fell_is_unstable_however_little(tolerance, fo
 
 
 def test_a_hypothesis_that_loops_is_left_out_and_the_last_ends_before_its_copy():
-    settings = Settings(None, 0, n=0, max_new=9, beam=2, guard=surplus, chunk_frames=1000)
+    settings = Settings(None, 0, n=0, max_new=9, beam=2, guard=unsupported, chunk_frames=1000)
 
     def branch(token, *before):
         return _Branch(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from streaming_asr.method import NULL
-from streaming_asr.whisper.guard import even, no_guard, surplus
+from streaming_asr.whisper.guard import Copy, even, no_guard, unsupported
 from streaming_asr.whisper.search import BeamSearch
 from streaming_asr.whisper.together import alone
 
@@ -39,17 +39,19 @@ def since(*frames: float) -> Any:
 def test_a_phrase_stands_so_often_in_a_row_whatever_is_heard(
     tokens: list[int], n_copied: int
 ) -> None:
-    assert surplus(tokens, lambda i: LONG_AGO) == n_copied
-    assert no_guard(tokens, lambda i: 0.0) == 0
+    copy = unsupported(tokens, lambda i: LONG_AGO)
+    assert copy == (Copy(n_copied, too_often=True) if n_copied else None)
+    assert copy is None or copy.is_short == (n_copied < 5)
+    assert no_guard(tokens, lambda i: 0.0) is None
 
 
 def test_two_tokens_need_sixteen_frames_and_a_phrase_of_five_eighty() -> None:
-    assert surplus([3, 3], since(16, 16)) == 0
-    assert surplus([3, 3], since(15, 15)) == 1
+    assert unsupported([3, 3], since(16, 16)) is None
+    assert unsupported([3, 3], since(15, 15)) == Copy(1, too_often=False)
     phrase = [1, 2, 3, 4, 5]
-    assert surplus(phrase * 2, lambda i: 80.0) == 0
-    assert surplus(phrase * 2, lambda i: 79.0) == 5
-    assert surplus([9, 9, 1], lambda i: 0.0) == 0  # it has gone on
+    assert unsupported(phrase * 2, lambda i: 80.0) is None
+    assert unsupported(phrase * 2, lambda i: 79.0) == Copy(5, too_often=False)
+    assert unsupported([9, 9, 1], lambda i: 0.0) is None  # it has gone on
 
 
 def test_tokens_of_unknown_place_share_the_audio() -> None:
@@ -57,11 +59,14 @@ def test_tokens_of_unknown_place_share_the_audio() -> None:
     assert [frames_since(i) for i in (0, 5, 9)] == [50.0, 25.0, 5.0]
 
 
-class Loops:
-    """A decoder that says a phrase without end: token t is followed by t + 1, 4 by 1."""
+class Says:
+    """A decoder of 8 tokens that goes by the last token fed: `best` first, then `second`."""
 
     max_tokens = 100
     device = "cpu"
+
+    def __init__(self, best: dict[int, int], second: dict[int, int]) -> None:
+        self.best, self.second = best, second
 
     def part(self, cache: Any, feed: list[list[int]], *args: Any, **settings: Any) -> Any:
         return feed
@@ -70,26 +75,38 @@ class Loops:
         rows = []
         for row in parts[0]:
             logits = torch.full((8,), -9.0)
-            logits[row[-1] % 4 + 1] = 0.0
+            logits[self.second.get(row[-1], 0)] = -1.0
+            logits[self.best.get(row[-1], 2)] = 0.0
             rows.append(logits.log_softmax(-1))
         return [torch.stack(rows)]
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-@pytest.mark.parametrize(("n_heard", "said"), [(2000, 12), (40, 4)])
-def test_a_search_ends_before_a_copy_that_no_speech_supports(
-    beam: int, n_heard: int, said: int
-) -> None:
+def searched(decoder: Says, beam: int, guard: str, n_heard: int | None = None) -> tuple[int, ...]:
     cache = SimpleNamespace(reorder=lambda parents, n: None)
-    search = BeamSearch(Loops(), 0, beam, "repeats")  # type: ignore[arg-type]
-    passes = search.passes(cache, [4], 1500, 60, NULL, None, n_heard)  # type: ignore[arg-type]
-    best = alone(passes, NULL)
+    search = BeamSearch(decoder, 0, beam, guard)  # type: ignore[arg-type]
+    return alone(search.passes(cache, [1], 1500, 60, NULL, None, n_heard), NULL).tokens  # type: ignore[arg-type]
+
+
+LOOP = Says({1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 2}, {})
+"""Says `2 3 4 5 6` without end."""
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize(("n_heard", "n_said"), [(2000, 2), (40, 1)])
+def test_a_search_ends_before_a_long_copy_that_no_speech_supports(
+    beam: int, n_heard: int, n_said: int
+) -> None:
+    said = searched(LOOP, beam, "repeats", n_heard)
     if beam == 1:
-        assert best.tokens == (1, 2, 3, 4) * (said // 4)
+        assert said == (2, 3, 4, 5, 6) * n_said
     else:  # others go on where one loops, under the same rule
-        assert not any(
-            surplus(best.tokens[:n], even(n, n_heard)) for n in range(len(best.tokens) + 1)
-        )
-    free = BeamSearch(Loops(), 0, 1)  # type: ignore[arg-type]
-    passes = free.passes(cache, [4], 1500, 60, NULL)  # type: ignore[arg-type]
-    assert len(alone(passes, NULL).tokens) == 60
+        assert not any(unsupported(said[:n], even(n, n_heard)) for n in range(len(said) + 1))
+    assert len(searched(LOOP, 1, "none")) == 60
+
+
+def test_after_a_short_copy_too_many_the_next_best_is_said_and_the_text_goes_on() -> None:
+    """No, no, no, no, ... I said: 2 comes without end, then 3 and 4; in silence nothing does."""
+    spoken = Says({1: 2, 2: 2, 3: 4, 4: 0}, {2: 3})
+    assert searched(spoken, 1, "repeats") == (2, 2, 2, 3, 4)
+    assert searched(spoken, 1, "none") == (2,) * 60
+    assert searched(Says({1: 2, 2: 2}, {2: 0}), 1, "repeats") == (2, 2, 2)

@@ -7,6 +7,7 @@ colon never stand in a transcript. Here the model is asked instead.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -227,21 +228,30 @@ class FasterWhisper:
         return Hypothesis(words, tuple(float(segment.end) for segment in segments))
 
     def _guarded(self, segment: Segment) -> Segment:
-        """Return the segment up to its first unsupported copy, by the guard's rule.
+        """Return the segment without its unsupported copies, by the guard's rule.
 
-        CTranslate2 searches by itself, so the text is cut where a search here would have ended.
+        CTranslate2 searches by itself, so a short copy is taken out of what it found, and the text
+        is cut before a long one.
         """
-        eot = self.model.hf_tokenizer.token_to_id("<|endoftext|>")
+        tokenizer = self.model.hf_tokenizer
+        eot = tokenizer.token_to_id("<|endoftext|>")
         tokens = [token for token in segment.tokens if token < eot]
         n_frames = (segment.end - segment.start) * SAMPLE_RATE / FRAME_SAMPLES
-        for n in range(2, len(tokens) + 1):
-            n_copied = self._guard(tokens[:n], even(n, n_frames))
-            if n_copied:
-                kept = self.model.hf_tokenizer.decode(tokens[: n - n_copied])
-                words, length = [], 0
-                for word in segment.words or ():
-                    length += len(word.word)
-                    if length <= len(kept):
-                        words.append(word)
-                return replace(segment, words=words)
-        return segment
+        kept: list[int] = []  # which tokens
+        for i in range(len(tokens)):
+            kept.append(i)
+            copy = self._guard([tokens[j] for j in kept], even(len(kept), n_frames))
+            if copy:
+                del kept[-copy.n_tokens :]
+                if not copy.is_short:
+                    break
+        if len(kept) == len(tokens):
+            return segment
+        # A word stays where the token does that its last letter lies in.
+        ends = [len(tokenizer.decode(tokens[: i + 1])) for i in range(len(tokens))]
+        words, length, there = [], 0, set(kept)
+        for word in segment.words or ():
+            length += len(word.word)
+            if min(bisect_left(ends, length), len(ends) - 1) in there:
+                words.append(word)
+        return replace(segment, words=words)

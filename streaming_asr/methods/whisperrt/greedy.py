@@ -28,15 +28,16 @@ def decode_greedy(
 ) -> Passes[None]:
     """Bring the hypothesis up to date with `n_frames` of audio, in place."""
     decoder, eot = settings.decoder, settings.eot
-    token, log_prob = yield from _verify(
-        settings, cache, hypothesis, prompt, floor, n_frames, recorder
-    )
+    nexts = yield from _verify(settings, cache, hypothesis, prompt, floor, n_frames, recorder)
     recorder.count(decode_steps=1, beam_sum=1)
     n_new = 0
-    while token != eot:
+    while True:
+        token, log_prob = settings.allowed(hypothesis, nexts)
+        if token == eot:
+            return
         hypothesis.append(token, log_prob, born)
         if n_copied := settings.n_surplus(hypothesis, born, floor):
-            # The text ends before its copy, until the next chunk.
+            # The text ends before the copy, until the next chunk.
             hypothesis.crop(len(hypothesis.tokens) - n_copied, len(prompt))
             return
         n_new += 1
@@ -47,8 +48,7 @@ def decode_greedy(
             part = decoder.part(cache, [hypothesis.tokens[-1:]], [n_fed - 1], n_frames)
         log_probs = yield Wanted("decode", decoder.taken_log_probs, part)
         with recorder.part("decode"):
-            best = log_probs[0, 0].max(-1)
-            token, log_prob = int(best.indices), float(best.values)
+            nexts = _best_two(log_probs[0, 0])
         hypothesis.filled = n_fed
         recorder.count(decode_steps=1, beam_sum=1)
 
@@ -61,9 +61,9 @@ def _verify(
     floor: int,
     n_frames: int,
     recorder: Recorder,
-) -> Passes[tuple[int, float]]:
+) -> Passes[list[tuple[int, float]]]:
     """Run the one teacher-forced pass of a chunk: crop the hypothesis at its first unstable token;
-    return the token that follows and its log-probability.
+    return the two best tokens that follow, each with its log-probability.
 
     Evaluates up to 2n tokens, so that after a crop those that are last then have a probability
     under this audio to be compared with.
@@ -80,7 +80,7 @@ def _verify(
     with recorder.part("decode"):
         tail = torch.tensor(hypothesis.tokens[low:], dtype=torch.long, device=log_probs.device)
         under_this = log_probs[0, : len(tail)].gather(-1, tail[:, None])[:, 0].tolist()
-        top_log_probs, top_tokens = (part.tolist() for part in log_probs[0].max(-1))
+        top_tokens = log_probs[0].argmax(-1).tolist()
         stop = n_tokens
         for i in range(max(floor, n_tokens - settings.n, 0), n_tokens):
             fell = under_this[i - low] < hypothesis.log_probs[i] - settings.tolerance
@@ -93,4 +93,10 @@ def _verify(
         hypothesis.log_probs[low:stop] = under_this[: stop - low]
         # No position is left: the text ends here until the window is cut.
         is_full = n_prompt + stop >= decoder.max_tokens
-        return settings.eot if is_full else top_tokens[stop - low], top_log_probs[stop - low]
+        return [(settings.eot, 0.0)] if is_full else _best_two(log_probs[0, stop - low])
+
+
+def _best_two(log_probs: torch.Tensor) -> list[tuple[int, float]]:
+    """Return the two likeliest tokens of (vocabulary,), each with its log-probability."""
+    best = log_probs.topk(2)
+    return list(zip(best.indices.tolist(), best.values.tolist(), strict=True))

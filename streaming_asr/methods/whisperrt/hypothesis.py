@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from streaming_asr.whisper.decoder import Decoder
-from streaming_asr.whisper.guard import Surplus, no_guard
+from streaming_asr.whisper.guard import Guard, no_guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Settings:
     """Keep self-attention keys and values from chunk to chunk (WhisperRT VI-B)."""
     tolerance: float = 0.0
     """A log-probability that fell by no more has not fallen; 0: Definitions 1 and 3 as printed."""
-    guard: Surplus = no_guard
+    guard: Guard = no_guard
     """Which of the newest tokens are a copy that no speech supports (`whisper/guard.py`)."""
     chunk_frames: int = 0
     """A token was spoken at most so long before the audio that it was born from."""
@@ -32,10 +34,21 @@ class Settings:
         """Return how many of the last tokens to drop, given the audio up to frame `born`; those
         below `floor` are committed and stay."""
         n_tokens = len(hypothesis.tokens)
-        n_copied = self.guard(
+        copy = self.guard(
             hypothesis.tokens, lambda i: born - hypothesis.born[i] + self.chunk_frames
         )
-        return min(n_copied, max(0, n_tokens - floor))
+        return min(copy.n_tokens, max(0, n_tokens - floor)) if copy else 0
+
+    def allowed(
+        self, hypothesis: Hypothesis, nexts: Sequence[tuple[int, float]]
+    ) -> tuple[int, float]:
+        """Return the best next token that completes no short phrase said too often, with its
+        log-probability; where all do, the best. What came too fast is for `n_surplus`: it waits."""
+        for token, log_prob in nexts:
+            copy = self.guard([*hypothesis.tokens, token], lambda i: math.inf)
+            if token == self.eot or not (copy and copy.is_short):
+                return token, log_prob
+        return nexts[0]
 
 
 @dataclass(slots=True)
