@@ -88,10 +88,17 @@ def _check_mergeable(adapter: Path) -> None:
 
 
 def _write_model(folder: Path, config: Any, adapter: Path | None) -> None:
+    from streaming_asr.config.weights import scale_of
     from streaming_asr.whisper.load import load_whisper
 
+    method = config.method
+    scale = scale_of(method.get("adapter_scale", 1.0), adapter, method.get("chunk_s", 1.0))
     whisper = load_whisper(
-        config.model.path, device=config.device, dtype=config.dtype, adapter=adapter
+        config.model.path,
+        device=config.device,
+        dtype=config.dtype,
+        adapter=adapter,
+        adapter_scale=scale,
     )
     whisper.save(folder)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.chunking import duration_key, format_duration
-from streaming_asr.errors import MissingWeights
+from streaming_asr.errors import MissingWeights, UserError
 from streaming_asr.files import check_file
 from streaming_asr.models.hash import weights_hash
 
@@ -100,6 +102,26 @@ def training_of(weights: Path) -> dict[str, Any]:
         return dict(json.loads((weights / "training.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):
         return {}
+
+
+def scale_of(wanted: str | float, weights: str | Path | None, chunk_s: float) -> float:
+    """Return `wanted`, or for `dev` the share of the adapter's change that dev chose for the chunk:
+    `adapter_scale` of the training.json in `weights` (share by chunk in seconds, linear in the
+    chunk's logarithm between them), 1 without. Raises UserError for another word or below 0.
+    """
+    if wanted != "dev":
+        try:
+            scale = float(wanted)
+        except ValueError:
+            scale = math.nan
+        if not 0 <= scale < math.inf:
+            raise UserError(f"adapter_scale={wanted}: must be dev, or a number from 0 on")
+        return scale
+    chosen = {} if weights is None else training_of(Path(weights)).get("adapter_scale")
+    if not chosen:
+        return 1.0
+    at = sorted((math.log(float(chunk)), float(share)) for chunk, share in chosen.items())
+    return float(np.interp(math.log(chunk_s), *zip(*at, strict=True)))
 
 
 def unheard(config: Mapping[str, Any], languages: Set[str]) -> str | None:

@@ -110,11 +110,11 @@ def save_lora(wrapped: Any, folder: Path, base: str) -> None:
     (folder / "adapter_config.json").write_text(text + "\n")
 
 
-def merge_adapter(model: Any, adapter: str | Path) -> Any:
-    """`model` with the adapter's low-rank updates added to its weights."""
+def merge_adapter(model: Any, adapter: str | Path, scale: float = 1.0) -> Any:
+    """`model` with the adapter's low-rank updates, times `scale`, added to its weights."""
     path = Path(adapter)
     if path.is_file():
-        return merge_published(model, path)
+        return merge_published(model, path, scale)
     if not (path / "adapter_config.json").is_file():
         raise UserError(
             f"adapter {str(path)!r}: no adapter_config.json there; give the folder that peft's "
@@ -126,6 +126,7 @@ def merge_adapter(model: Any, adapter: str | Path) -> Any:
     try:
         config = LoraConfig.from_pretrained(str(path))
         config.base_model_name_or_path = None  # peft warns where the model now lies elsewhere
+        config.lora_alpha *= scale  # type: ignore[assignment]
         with torch.random.fork_rng(devices=[]):  # what follows draws as where nothing was loaded
             wrapped = _wrapped(model, config)
         set_peft_model_state_dict(wrapped, dict(held))
@@ -144,8 +145,9 @@ def merge_adapter(model: Any, adapter: str | Path) -> Any:
     return wrapped.merge_and_unload()
 
 
-def merge_published(model: Any, path: Path) -> Any:
-    """Add a published WhisperRT checkpoint (weights and low-rank updates) to `model`."""
+def merge_published(model: Any, path: Path, scale: float = 1.0) -> Any:
+    """Add a published WhisperRT checkpoint to `model`: its weights, its low-rank updates times
+    `scale`."""
     content = load_pickled(path, f"checkpoint {str(path)!r}")
     own = model.model.state_dict()
     low_rank: dict[str, dict[str, torch.Tensor]] = {}
@@ -167,7 +169,7 @@ def merge_published(model: Any, path: Path) -> Any:
     refuse_not_finite(f"checkpoint {str(path)!r}", _tensors(content))
     for name, pair in low_rank.items():
         weight = f"{name}.weight"
-        delta = (pair["lora_A"].float() @ pair["lora_B"].float()).T
+        delta = scale * (pair["lora_A"].float() @ pair["lora_B"].float()).T
         if weight not in own or delta.shape != own[weight].shape:
             raise UserError(
                 f"checkpoint {str(path)!r}: update {name} is {tuple(delta.shape)}, this model has "

@@ -141,9 +141,10 @@ def load_whisper(
     dtype: str = "float32",
     adapter: str | Path | None = None,
     tokenizer_path: str | Path | None = None,
+    adapter_scale: float = 1.0,
 ) -> Whisper:
     """Load `path` (folder, hub name, name@revision) and merge `adapter` (peft folder, published
-    checkpoint).
+    checkpoint), `adapter_scale` of its change.
     tokenizer_path: the model whose tokenizer it shares, by default its own.
 
     dtype: float32, float16, bfloat16, or int8 on a CPU: the linear layers of encoder and decoder in
@@ -154,8 +155,8 @@ def load_whisper(
     check_one_of(LOADED_AS, dtype=dtype)
     named = [None if each is None else str(each) for each in (path, adapter, tokenizer_path)]
     return shared(
-        ("whisper", device, dtype, *named),
-        lambda: _loaded(path, device, dtype, adapter, tokenizer_path),
+        ("whisper", device, dtype, adapter_scale, *named),
+        lambda: _loaded(path, device, dtype, adapter, tokenizer_path, adapter_scale),
         lambda whisper: sum(each.nbytes for each in whisper.model.parameters()),
     )
 
@@ -166,6 +167,7 @@ def _loaded(
     dtype: str,
     adapter: str | Path | None,
     tokenizer_path: str | Path | None,
+    adapter_scale: float,
 ) -> Whisper:
     from transformers import AutoTokenizer, WhisperForConditionalGeneration
 
@@ -197,7 +199,7 @@ def _loaded(
     if adapter is not None:
         from streaming_asr.whisper.adapters import merge_adapter
 
-        model = merge_adapter(model, adapter)
+        model = merge_adapter(model, adapter, adapter_scale)
     # After the adapter is merged, which then costs no memory there.
     model.to(torch.device(device))  # type: ignore[arg-type]
     if dtype == "int8":

@@ -16,10 +16,15 @@ class OnWhisper:
     device: str
     dtype: str
 
-    def load(self, adapter: str | None = None) -> Whisper:
-        """Return the model with the adapter merged. Raises UserError where either is missing."""
+    def load(self, adapter: str | None = None, scale: float = 1.0) -> Whisper:
+        """Return the model with `scale` of the adapter's change merged. Raises UserError where
+        either is missing."""
         return load_whisper(
-            self.model_path, device=self.device, dtype=self.dtype, adapter=trained(adapter)
+            self.model_path,
+            device=self.device,
+            dtype=self.dtype,
+            adapter=trained(adapter),
+            adapter_scale=scale,
         )
 
 

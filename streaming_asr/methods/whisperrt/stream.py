@@ -18,6 +18,7 @@ from functools import partial
 
 import torch
 
+from streaming_asr.config.weights import scale_of
 from streaming_asr.errors import check_one_of, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.whisperrt.beam import decode_beam
@@ -32,7 +33,7 @@ from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.search import TOKENS_PER_SECOND
-from streaming_asr.whisper.settings import Chunked
+from streaming_asr.whisper.settings import Chunked, trained
 from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
 
 
@@ -40,7 +41,8 @@ from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
 class WhisperRT(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
-    weights: folder of an adapter to merge, or none. beam: 0 or 1 greedy, else the beam's
+    weights: folder of an adapter to merge, or none. adapter_scale: share of its change: dev, as dev
+    chose for the chunk, or a number; 1 is the paper. beam: 0 or 1 greedy, else the beam's
     width b. n: last tokens verified per chunk. tolerance: a log-probability that fell by no more
     has not fallen; 0 is the paper's definition. commit: see `commit.py`. decoder_cache: keep the
     decoder's self-attention of tokens older than n (VI-B), an approximation. guard: repeats or
@@ -48,6 +50,7 @@ class WhisperRT(SharedPasses, Chunked):
     """
 
     weights: str | None
+    adapter_scale: str | float
     beam: int
     n: int
     tolerance: float
@@ -62,7 +65,10 @@ class WhisperRT(SharedPasses, Chunked):
         check_one_of(GUARDS, guard=self.guard)
         check_range(0, n=self.n, beam=self.beam, tolerance=self.tolerance)
         super().__post_init__()
-        whisper = self._whisper = self.load(self.weights)
+        folder = trained(self.weights)
+        whisper = self._whisper = self.load(
+            folder, scale_of(self.adapter_scale, folder, self.chunk_s)
+        )
         self._decoder = Decoder(whisper)
         self._seam = Seam.of(whisper.context_frames, self._chunk_frames, self._first_frames)
         self._commit_stable = self.commit == "stable"

@@ -1,0 +1,44 @@
+"""Adapters: how much of their change is merged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import tiny_folder
+
+from streaming_asr.config.weights import scale_of
+from streaming_asr.errors import UserError
+from streaming_asr.whisper.adapters import merge_adapter, save_lora, with_lora
+from streaming_asr.whisper.load import load_whisper
+
+
+def test_the_share_of_the_change_is_what_dev_chose_for_the_chunk_or_a_number(
+    tmp_path: Path,
+) -> None:
+    chosen = {"adapter_scale": {"0.3": 0.9, "1": 0.7}}
+    (tmp_path / "training.json").write_text(json.dumps(chosen))
+    by_chunk = [scale_of("dev", tmp_path, chunk_s) for chunk_s in (0.1, 0.3, 0.3**0.5, 1.0, 2.0)]
+    assert by_chunk == pytest.approx([0.9, 0.9, 0.8, 0.7, 0.7])
+    assert scale_of(0.5, tmp_path, 1.0) == scale_of("0.5", None, 1.0) == 0.5
+    assert scale_of("dev", None, 1.0) == scale_of("dev", tmp_path / "absent", 1.0) == 1.0
+    for wrong in ("auto", -0.1, "nan"):
+        with pytest.raises(UserError, match=f"adapter_scale={wrong}: must be dev, or a number"):
+            scale_of(wrong, tmp_path, 1.0)
+
+
+def test_half_of_the_change_is_merged_half_way(tmp_path: Path) -> None:
+    wrapped = with_lora(load_whisper(tiny_folder()).model, rank=2, target_modules=["q_proj"])
+    for name, parameter in wrapped.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.ones_(parameter)
+    save_lora(wrapped, tmp_path, "tiny")
+    none, half, all_of_it = (
+        merge_adapter(load_whisper(tiny_folder()).model, tmp_path, scale)
+        .model.encoder.layers[0].self_attn.q_proj.weight
+        for scale in (0.0, 0.5, 1.0)
+    )  # fmt: skip
+    assert not torch.equal(none, all_of_it)
+    torch.testing.assert_close(half, (none + all_of_it) / 2, rtol=0, atol=1e-3)  # kept in float16
