@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from hydra import compose as hydra_compose
@@ -65,6 +66,23 @@ def compose_raw(
             "hydra.job.chdir=true: paths are relative to where the command is given; leave it out"
         )
     return full
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Within it what OmegaConf raises is a UserError: a resolver's own, or what `explain` says."""
+    try:
+        yield
+    except OmegaConfBaseException as error:
+        raise _cause(error) or explain(error) from error
+
+
+def _cause(error: BaseException | None) -> UserError | None:
+    while error is not None:
+        if isinstance(error, UserError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def mini_data(settings: Sequence[str]) -> list[str]:

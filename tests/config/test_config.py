@@ -306,22 +306,18 @@ def test_every_recipe_composes_with_the_training_program(path: Path) -> None:
     assert get_object(recipe["target"]["_target_"])
 
 
-@pytest.mark.parametrize(
-    ("model", "chunk", "rank", "points", "epochs"),
-    [
-        ("base", "300ms", 32, 0.25, 10),
-        ("small", "1s", 32, 0.4, 10),
-        ("large-v2", "200ms", 4, 0.07, 3),
-    ],
-)
-def test_the_papers_training_follows_model_and_chunk(model, chunk, rank, points, epochs) -> None:
-    import streaming_asr.train  # noqa: F401 (registers its schema)
+def test_a_model_or_a_chunk_that_the_paper_has_not_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from streaming_asr import train
 
-    overrides = ["recipe=whisperrt_paper", f"model={model}", f"chunk={chunk}"]
-    recipe = compose_raw(overrides, config_name="train").recipe
-    assert (recipe.target.rank, recipe.target.point_fraction) == (rank, points)
-    assert recipe.fit.max_steps == epochs * recipe.fit.evaluate_every
-    assert recipe.fit.lr == 1e-5
+    paper, places = "recipe=whisperrt_paper", ["train_data=x", "dev_manifest=y"]
+    for given, wrong in (("model=medium", "medium"), ("chunk=1s model=base", "1s")):
+        for rest in (places, ["--cfg", "job", "--resolve"]):
+            monkeypatch.setattr("sys.argv", ["train", paper, *given.split(), *rest])
+            assert train.main() == 2
+            told = capsys.readouterr().err
+            assert f"error: recipe.paper: the paper has no settings for {wrong}, but for " in told
 
 
 def test_build_raises_what_the_constructor_raises() -> None:
