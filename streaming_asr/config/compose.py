@@ -34,6 +34,11 @@ BY_PATH = {
     "model": "any Whisper of the hub or a folder is model=whisper model.path=",
     "data": "a set of the hub is data=huggingface data.path=",
 }
+# What brings more of a group than there is.
+PLUGINS = {
+    "hydra/launcher": "; pip install 'streaming-asr[launch]' brings joblib and Slurm's",
+    "hydra/sweeper": "; pip install hydra-optuna-sweeper brings optuna",
+}
 
 
 def compose_raw(
@@ -112,7 +117,7 @@ def explain(
             return UserError(f"{outer}={path}: no such {outer}{near}; {BY_PATH[outer]}{path}")
         return UserError(
             f"{group}={option}: no such {group or 'configuration'}{near}; "
-            f"there are {', '.join(options) or 'none'}"
+            f"there are {', '.join(options) or 'none'}{PLUGINS.get(group, '')}"
         )
     text = f"{error}\n{error.__cause__ or ''}"
     missing = re.search(
