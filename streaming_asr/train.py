@@ -104,13 +104,18 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     if config.data is not None:
         _transcribe(config)
     if not Path(config.train_data).is_dir():
+        made = f"python -m streaming_asr.data shards data=... out={config.train_data}"
+        if config.model.get("name") == "mini":
+            made = f"python -m experiments.mini.corpus train --hours 14 --out {config.train_data}"
         raise UserError(
-            f"train_data={config.train_data}: no such folder; make mini's with "
-            "`python -m experiments.mini.corpus train --hours 14 --out outputs/mini/train`, "
-            "or name a folder of training shards"
+            f"train_data={config.train_data}: no such folder; make it with `{made}`, or name a "
+            "folder of training shards"
         )
     if not Path(config.dev_manifest).is_file():
-        raise UserError(f"dev_manifest={config.dev_manifest}: no such manifest; name one")
+        raise UserError(
+            f"dev_manifest={config.dev_manifest}: no such manifest; make it with `python -m "
+            f"streaming_asr.data manifest data=... out={config.dev_manifest}`, or name another"
+        )
     if config.recipe.get("stages"):
         if config.recipe.stage is None:
             return _in_turn(_stages(config.recipe))

@@ -320,6 +320,29 @@ def test_a_model_or_a_chunk_that_the_paper_has_not_is_refused_by_name(
             assert f"error: recipe.paper: the paper has no settings for {wrong}, but for " in told
 
 
+@pytest.mark.parametrize(
+    "recipe",
+    ["whisperrt_paper", "u2_paper", "hush_word_paper", "star_paper", "chunkformer_paper"],
+)
+def test_a_recipe_without_its_corpus_says_how_to_make_it(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from streaming_asr import train
+
+    def told(*given: str) -> str:
+        command = ["train", f"recipe={recipe}", "model=base", f"output={tmp_path}", *given]
+        monkeypatch.setattr("sys.argv", command)
+        assert train.main() == 2
+        return capsys.readouterr().err
+
+    assert "train_data: has no default for model=base" in told()
+    places = [f"train_data={tmp_path}/none", f"dev_manifest={tmp_path}/none.jsonl"]
+    assert f"none: no such folder; make it with `python -m streaming_asr.data shards data=... out={tmp_path}/none`" in told(*places)  # fmt: skip
+    (tmp_path / "none").mkdir()
+    assert "none.jsonl: no such manifest; make it with `python -m streaming_asr.data" in told(*places)  # fmt: skip
+    assert not (tmp_path / "training").exists()
+
+
 def test_build_raises_what_the_constructor_raises() -> None:
     with pytest.raises(RuntimeError, match="broken"):
         build({"_target_": "run_fakes.Parrot", "chunk_s": 1, "first_chunk_s": 1, "fail": "broken"})
