@@ -4,10 +4,11 @@
 
 A step's operations are those of a forward pass over its windows: times 3 where the weights learn
 (the backward pass is two more), times 2 where frozen weights hand gradients on, times 1 where
-nothing goes back. A window lasts 12.3 s and has 40 tokens, LibriSpeech's means. The recipe says how
-many steps there are; where a training goes on until nothing improves, EPOCHS are counted. A GPU does
-100 TFLOP/s, a third of what an A100 states in bf16, and small steps keep it from that: WhisperFlow's
-authors report 48 hours of an A40 for base, with one clip a step, where this counts a quarter of one.
+nothing goes back. A window lasts 12.3 s and has 40 tokens, LibriSpeech's means. The recipe says
+how many steps there are; where a training goes on until nothing improves, EPOCHS are counted.
+A GPU does 100 TFLOP/s, a third of what an A100 states in bf16. Small steps keep it from that:
+WhisperFlow's authors report 48 hours of an A40 for base, with one clip a step, where this counts a
+quarter of one.
 """
 
 from __future__ import annotations

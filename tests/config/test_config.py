@@ -337,9 +337,11 @@ def test_a_recipe_without_its_corpus_says_how_to_make_it(
 
     assert "train_data: has no default for model=base" in told()
     places = [f"train_data={tmp_path}/none", f"dev_manifest={tmp_path}/none.jsonl"]
-    assert f"none: no such folder; make it with `python -m streaming_asr.data shards data=... out={tmp_path}/none`" in told(*places)  # fmt: skip
+    makes = "make it with `python -m streaming_asr.data"
+    refused = told(*places)
+    assert f"none: no such folder; {makes} shards data=... out={tmp_path}/none`" in refused
     (tmp_path / "none").mkdir()
-    assert "none.jsonl: no such manifest; make it with `python -m streaming_asr.data" in told(*places)  # fmt: skip
+    assert f"none.jsonl: no such manifest; {makes} manifest" in told(*places)
     assert not (tmp_path / "training").exists()
 
 
