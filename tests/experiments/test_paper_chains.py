@@ -37,6 +37,7 @@ SIZES = {
     "recipe.stages.ctc.max_steps=1 recipe.stages.hybrid.max_steps=1",
     "star": "recipe.target.batch=2 recipe.target.rank=4 recipe.stages.plain.max_steps=1 "
     "recipe.stages.segmenter.max_steps=1 recipe.stages.frozen.max_steps=1",
+    "u2 run": "data.split=test-clean",
     "chunkformer": "recipe.target.batch_s=2 recipe.target.vocabulary=30 recipe.target.d=16 "
     "recipe.target.heads=2 recipe.target.layers=2 recipe.target.hidden=32",
 }
@@ -84,7 +85,7 @@ def test_the_commands_of_a_page_run_in_order(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the processes of the stages
     whisper = f" model.path={tiny_folder(context_frames=1500)}"
-    own = {**SIZES, "hush_word": "", "star": SIZES["star"] + " recipe.target.wav2vec2=wav2vec2"}
+    own = {**SIZES, "star": SIZES["star"] + " recipe.target.wav2vec2=wav2vec2"}
     tiny_wav2vec2(tmp_path / "wav2vec2")
     block = re.findall(r"```sh\n(.*?)```", section(paper), re.DOTALL)[0]
     programs = []
@@ -93,7 +94,7 @@ def test_the_commands_of_a_page_run_in_order(
         _, _, module, *words = shlex.split(command)
         name = words.pop(0) if module == "experiments.star.wav2vec2" else module.split(".")[1]
         if name in ("run", "train"):
-            more = SIZES["run"] if name == "run" else f"{SIZES['train']} {own[paper]}"
+            more = f"{SIZES[name]} {own.get(f'{paper} run' if name == 'run' else paper, '')}"
             words += (more + whisper * ("model.path=null" not in words)).split()
         first = [name] if "wav2vec2" in module else []
         monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-m", module, *first, *words])
