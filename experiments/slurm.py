@@ -34,8 +34,9 @@ SWEEP = (
     *("tracker=none", "threads=1"),
 )
 ON_SLURM = (
-    *("hydra/launcher=submitit_slurm", "hydra.launcher.partition=main", "pieces=2"),
-    *("hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=4", "hydra.launcher.timeout_min=10"),
+    *("hydra/launcher=slurm", "hydra.launcher.partition=main", "pieces=2"),
+    *("hydra.launcher.gpus_per_node=null", "hydra.launcher.cpus_per_task=1"),
+    *("hydra.launcher.mem_gb=4", "hydra.launcher.timeout_min=10"),
 )
 PATIENCE_S = 900
 

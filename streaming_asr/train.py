@@ -104,16 +104,21 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     if config.data is not None:
         _transcribe(config)
     if not Path(config.train_data).is_dir():
+        made = f"python -m streaming_asr.data shards data=... out={config.train_data}"
+        if config.model.get("name") == "mini":
+            made = f"python -m experiments.mini.corpus train --hours 14 --out {config.train_data}"
         raise UserError(
-            f"train_data={config.train_data}: no such folder; make mini's with "
-            "`python -m experiments.mini.corpus train --hours 14 --out outputs/mini/train`, "
-            "or name a folder of training shards"
+            f"train_data={config.train_data}: no such folder; make it with `{made}`, or name a "
+            "folder of training shards"
         )
     if not Path(config.dev_manifest).is_file():
-        raise UserError(f"dev_manifest={config.dev_manifest}: no such manifest; name one")
+        raise UserError(
+            f"dev_manifest={config.dev_manifest}: no such manifest; make it with `python -m "
+            f"streaming_asr.data manifest data=... out={config.dev_manifest}`, or name another"
+        )
     if config.recipe.get("stages"):
         if config.recipe.stage is None:
-            return _in_turn(list(config.recipe.stages))
+            return _in_turn(_stages(config.recipe))
         _choose_stage(config, method)
 
     # torch loads from here on: everything the user can get wrong has been looked at
@@ -224,6 +229,11 @@ def _transcribe(config: DictConfig) -> None:
     config.dev_manifest = config.recipe.target.dev_manifest = config.dev_manifest or str(dev)
 
 
+def _stages(recipe: DictConfig) -> list[str]:
+    """Return the names of the recipe's stages in turn; one that is null is left out."""
+    return [name for name, own in recipe.stages.items() if own is not None]
+
+
 def _in_turn(stages: list[str]) -> dict[str, float]:
     """Give this very command once per stage; end the program where one fails."""
     for stage in stages:
@@ -237,7 +247,7 @@ def _in_turn(stages: list[str]) -> dict[str, float]:
 def _choose_stage(config: DictConfig, method: str) -> None:
     """Make the configuration that of one stage: its share of the minutes and its own settings of
     `fit`, where it starts and what it is called."""
-    recipe, names = config.recipe, list(config.recipe.stages)
+    recipe, names = config.recipe, _stages(config.recipe)
     if recipe.stage not in names:
         raise UserError(
             f"recipe.stage={recipe.stage}: one of {', '.join(names)}, or null for all in turn"

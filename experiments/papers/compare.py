@@ -134,7 +134,7 @@ def _held(cell: Result, key: str) -> list[str]:
     value: Any = config
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
-    return [str(value)]
+    return ["none" if value is None else str(value)]
 
 
 def _same(held: str, wanted: str) -> bool:

@@ -1,6 +1,7 @@
-"""The prompts of experiment=real with noise over a share of each, for the paper's table 1.
+"""Speech with noise over a share of each recording, for the paper's table 1.
 
-    python -m experiments.star.noisy [--out outputs/star_noise_data] [--limit 60]
+    python -m experiments.star.noisy                         # the prompts of experiment=real
+    python -m experiments.star.noisy --manifest FILE.jsonl   # other speech
 
 As appendix C has it: of a recording of T seconds a stretch of share * T, drawn at random, gets
 noise. The paper's noise is natural (Freesound, by MS-SNSD); here it is synthesised (babble, pink,
@@ -45,10 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("outputs/star_noise_data"))
     parser.add_argument("--limit", type=int, default=60, help="utterances (default: 60)")
+    parser.add_argument("--manifest", help="of other speech than the prompts")
     arguments = parser.parse_args(argv)
     kinds = sorted(KINDS)
-    prompts = build(compose_raw(["data=prompts", "data.align=none"]).data)
-    utterances = prompts.utterances(arguments.limit)
+    speech = ["data=prompts", "data.align=none"]
+    if arguments.manifest:
+        speech = ["data=manifest", f"data.path={arguments.manifest}"]
+    utterances = build(compose_raw(speech).data).utterances(arguments.limit)
     for share in SHARES:
         folder = arguments.out / str(share)
         lines = []

@@ -16,7 +16,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from streaming_asr.config.command_line import CommandLine
-from streaming_asr.config.compose import compose_raw
+from streaming_asr.config.compose import compose_raw, explained
 from streaming_asr.config.types import check_arguments
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
@@ -68,8 +68,12 @@ def program(config_name: str, job: Callable[[DictConfig], Any]) -> int:
 
     statuses: list[int] = []
 
+    def told(config: DictConfig) -> int:
+        with explained():
+            return int(job(config) or 0)
+
     def each(config: DictConfig) -> None:
-        statuses.append(exit_status(lambda: job(config)))
+        statuses.append(exit_status(lambda: told(config)))
 
     def run() -> int:
         line = CommandLine(sys.argv[1:])
@@ -80,7 +84,7 @@ def program(config_name: str, job: Callable[[DictConfig], Any]) -> int:
         begin(full)
         with open_dict(full):
             del full["hydra"]
-        return int(job(full) or 0)
+        return told(full)
 
     return exit_status(run)
 
@@ -96,14 +100,20 @@ def by_hydra(
 ) -> None:
     """Let Hydra take the command line and call `job`, in this process or in a launcher's.
 
-    --help is answered here: Hydra reads every file of conf/ for it, which takes a second.
+    --help is answered here: Hydra reads every file of conf/ for it, which takes a second. With
+    --resolve what cannot be resolved is refused here, as Hydra prints its own traceback.
     """
-    if {"-h", "--help"} & set(argv):
+    if {"-h", "--help", "--resolve"} & set(argv):
         line = CommandLine(argv)
-        full = compose_raw(line.settings, config_name=config_name, config_dir=line.config_dir)
+        settings = [s for s in line.settings if "=" in s]  # not the `job` of --cfg
+        full = compose_raw(settings, config_name=config_name, config_dir=line.config_dir)
         template = full.hydra.help.template
         with open_dict(full):
             del full["hydra"]
+    if "--resolve" in argv:
+        with explained():
+            OmegaConf.resolve(full)
+    elif {"-h", "--help"} & set(argv):
         print(Template(template).safe_substitute(CONFIG=OmegaConf.to_yaml(full)))
         return
     before, sys.argv = sys.argv, [prog, *argv]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from hydra import compose as hydra_compose
@@ -32,6 +33,11 @@ PUBLISHED_AS = {
 BY_PATH = {
     "model": "any Whisper of the hub or a folder is model=whisper model.path=",
     "data": "a set of the hub is data=huggingface data.path=",
+}
+# What brings more of a group than there is.
+PLUGINS = {
+    "hydra/launcher": "; pip install 'streaming-asr[launch]' brings joblib and Slurm's",
+    "hydra/sweeper": "; pip install hydra-optuna-sweeper brings optuna",
 }
 
 
@@ -67,6 +73,23 @@ def compose_raw(
     return full
 
 
+@contextmanager
+def explained() -> Iterator[None]:
+    """Within it what OmegaConf raises is a UserError: a resolver's own, or what `explain` says."""
+    try:
+        yield
+    except OmegaConfBaseException as error:
+        raise _cause(error) or explain(error) from error
+
+
+def _cause(error: BaseException | None) -> UserError | None:
+    while error is not None:
+        if isinstance(error, UserError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
 def mini_data(settings: Sequence[str]) -> list[str]:
     """Return data=mini where the settings name the model mini and neither data nor experiment."""
     keys = {key_of(setting) for setting in settings}
@@ -94,7 +117,7 @@ def explain(
             return UserError(f"{outer}={path}: no such {outer}{near}; {BY_PATH[outer]}{path}")
         return UserError(
             f"{group}={option}: no such {group or 'configuration'}{near}; "
-            f"there are {', '.join(options) or 'none'}"
+            f"there are {', '.join(options) or 'none'}{PLUGINS.get(group, '')}"
         )
     text = f"{error}\n{error.__cause__ or ''}"
     missing = re.search(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from streaming_asr.chunking import FEEDS, first_chunk_ms, format_duration, parse_duration
 from streaming_asr.errors import UserError, check_one_of
@@ -148,6 +148,23 @@ def _explained(file: str) -> str:
     return "\n".join(f"  {line}" for line in own)
 
 
+def _of_paper(*names: str, _root_: Any) -> Any:
+    """Return what `recipe.paper`, the settings that a paper prints, has under these names in turn.
+
+    Raises UserError for a name that the paper has nothing for, as a model it did not train.
+    """
+    found = _root_.recipe.paper
+    for name in names:
+        if name not in found:
+            rows = [key for key in found if isinstance(found[key], DictConfig)]
+            raise UserError(
+                f"recipe.paper: the paper has no settings for {name}, but for {', '.join(rows)}; "
+                "take one of these, or another recipe="
+            )
+        found = found[name]
+    return found
+
+
 def _register() -> None:
     ConfigStore.instance().store(name="run_schema", node=RunConfig)
     resolvers: dict[str, Callable[..., Any]] = {
@@ -157,6 +174,7 @@ def _register() -> None:
         "cell_name": cell_name,
         "choices": _choices,
         "explained": _explained,
+        "of_paper": _of_paper,
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)

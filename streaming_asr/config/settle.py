@@ -13,10 +13,9 @@ from dataclasses import fields
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import OmegaConfBaseException
 
 from streaming_asr.chunking import check_feed, first_chunk_ms, format_duration, parse_duration
-from streaming_asr.config.compose import compose_raw, explain
+from streaming_asr.config.compose import compose_raw, explained
 from streaming_asr.config.schema import RunConfig, check_settings
 from streaming_asr.config.weights import find_weights, own_network, weights_folders
 from streaming_asr.errors import UserError, did_you_mean
@@ -48,10 +47,8 @@ def settle(config: DictConfig, hydra_node: Any) -> DictConfig:
     hydra_node: says which option each group has. Raises UserError. No weights are loaded, so this
     is done for every cell of a sweep before the first one runs.
     """
-    try:
+    with explained():
         return _settle(config, hydra_node.runtime.choices)
-    except OmegaConfBaseException as error:
-        raise _cause(error) or explain(error) from error
 
 
 def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
@@ -173,11 +170,3 @@ def check_known(config: DictConfig, languages: Set[str]) -> None:
             f"model={config.model.get('name')}: {knows}, and the utterances are in {others}; take "
             f"a model that knows more, as model={'large-v3' if 'yue' in others else 'base'}"
         )
-
-
-def _cause(error: BaseException | None) -> UserError | None:
-    while error is not None:
-        if isinstance(error, UserError):
-            return error
-        error = error.__cause__ or error.__context__
-    return None

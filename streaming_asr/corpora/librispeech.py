@@ -50,6 +50,7 @@ class LibriSpeech(Loader):
             return
         root = need_folder(self.path, "LibriSpeech", "LibriSpeech")
         there = [f.name for f in root.iterdir() if f.is_dir() and next(f.glob("*/*/*.flac"), None)]
+        there += [f.stem for f in self.path.glob("*.jsonl")]
         need_split(root, self.split, there, "LibriSpeech")
         for chapter in sorted((root / self.split).glob("*/*/")):
             speaker, number = chapter.parent.name, chapter.name

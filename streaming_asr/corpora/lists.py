@@ -241,7 +241,7 @@ def _as_listed(
             return UserError(
                 f"{file}: other audio than {name} of {known.name}, whose {form} has the sha256 "
                 f"{row.files[form][:12]}...; take the right file, or all from `python -m "
-                f"streaming_asr.run.obtain {whole_list(known.name)}`"
+                f"streaming_asr get {whole_list(known.name)}`"
             )
     else:
         unknown[form] += 1

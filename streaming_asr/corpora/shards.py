@@ -79,8 +79,9 @@ def read_shards(folder: Path) -> list[Item]:
             items.append(Item(row["text"], words, row["speaker"], *where, *known))
     if not items:
         raise UserError(
-            f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make mini's with "
-            "`python -m experiments.mini.corpus train --out outputs/mini/train`"
+            f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make them with `python -m "
+            "streaming_asr.data shards data=... out=FOLDER`, mini's with `python -m "
+            "experiments.mini.corpus train --out FOLDER`"
         )
     return items
 

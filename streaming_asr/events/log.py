@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -146,7 +146,7 @@ class EventWriter:
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self) -> EventWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

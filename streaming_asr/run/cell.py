@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,10 +27,11 @@ from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasure
 from streaming_asr.models.find import find_here, is_english_only
 from streaming_asr.models.hash import model_hash
 from streaming_asr.models.shared import of_files
-from streaming_asr.run.progress import Progress, report_page
+from streaming_asr.run.progress import LiveWriter, Progress, report_page
 from streaming_asr.terminal import wrapped
 
 if TYPE_CHECKING:
+    from streaming_asr.track.tracker import Tracker
     from streaming_asr.utterance import Utterance
 
 
@@ -92,11 +93,14 @@ def run_cell(
             if whole != folder:
                 return _join(plain, whole, hashes) or result
             if "WANDB_SWEEP_ID" in os.environ:  # an agent waits for the numbers of every cell
-                _track(plain, folder, result, cell)
+                with _tracked(plain, folder, cell) as track:
+                    _send(track, folder, result)
             return result
         folders.save_configuration(folder, config, hydra_node.overrides.task)
-        _simulate(config, plain, folder, corpus, hashes, launcher, called)
-        result = _score(plain, folder, hashes, cell)
+        with _tracked(plain, folder, cell) as track:
+            _simulate(config, plain, folder, corpus, hashes, launcher, called, track)
+            result = _score(plain, folder, hashes, cell)
+            _send(track, folder, result)
         if whole != folder and (joined := _join(plain, whole, hashes)) is not None:
             folder, result = whole, joined
         if (folders.header_of(folder) or {}).get("longform"):  # not only a measurement
@@ -128,9 +132,10 @@ def _simulate(
     hashes: Mapping[str, str],
     launcher: str,
     called: str,
+    track: Tracker,
 ) -> None:
     from streaming_asr import machine
-    from streaming_asr.events.log import EventWriter, resume
+    from streaming_asr.events.log import resume
     from streaming_asr.metrics import METRICS_VERSION
     from streaming_asr.simulate.feeds import simulate
 
@@ -179,10 +184,13 @@ def _simulate(
         header["weights"] = weights
         if weights["found"] != "model.path":
             print(wrapped(f"{called}: weights of {config.model.path} from {weights['found']}"))
-    with EventWriter(path, header) as writer, Progress(called, utterances) as progress:
+    progress_of = partial(Progress, track=track, normaliser=config.normaliser)
+    with LiveWriter(path, header) as writer, progress_of(called, utterances) as progress:
 
         def closed_now(utterance: Utterance, error: str | None) -> None:
-            progress.closed(utterance, error)
+            said = writer.committed.pop(utterance.id)
+            # What a failed utterance said before it failed is not its result.
+            progress.closed(utterance, "".join(said) if error is None else "")
             if not path.exists():
                 raise UserError(
                     f"{path}: was removed or moved during the run, so nothing of it can be kept; "
@@ -271,10 +279,7 @@ def _score(
 ) -> dict[str, Any]:
     from streaming_asr.score import score_folder
 
-    result = score_folder(folder, config=plain, hashes=hashes, experiment=plain["name"], cell=cell)
-    if plain.get("piece") is None:
-        _track(plain, folder, result, cell)
-    return result
+    return score_folder(folder, config=plain, hashes=hashes, experiment=plain["name"], cell=cell)
 
 
 def _join(plain: dict[str, Any], whole: Path, hashes: dict[str, str]) -> dict[str, Any] | None:
@@ -286,18 +291,30 @@ def _join(plain: dict[str, Any], whole: Path, hashes: dict[str, str]) -> dict[st
     except UserError as error:
         print(f"not joined yet: {error}")
         return None
-    return _score(plain | {"piece": None}, whole, hashes, whole.name)
+    plain = plain | {"piece": None}
+    result = _score(plain, whole, hashes, whole.name)
+    with _tracked(plain, whole, whole.name) as track:
+        _send(track, whole, result)
+    return result
 
 
-def _track(plain: dict[str, Any], folder: Path, result: Mapping[str, Any], cell: str) -> None:
-    if (plain["tracker"] or {}).get("name", "none") != "none":
+def _tracked(plain: dict[str, Any], folder: Path, cell: str) -> AbstractContextManager[Tracker]:
+    """Return the tracker of a cell; a piece has none, the cell it is of has one at the end."""
+    from streaming_asr.track.tracker import tracker
+
+    told = plain if plain.get("piece") is None else plain | {"tracker": None}
+    return tracker(told, folder=folder, experiment=plain["name"], cell=cell)
+
+
+def _send(track: Tracker, folder: Path, result: Mapping[str, Any]) -> None:
+    """Give the tracker, if there is one, the result of a cell."""
+    if track.alive:
         from streaming_asr.corpora.rows import text_lines
-        from streaming_asr.track.tracker import tracker
 
-        with tracker(plain, folder=folder, experiment=plain["name"], cell=cell) as track:
-            track.summary(result["metrics"])
-            track.utterances([json.loads(line) for line in text_lines(folder / folders.UTTERANCES)])
-            track.report(report_page(folder))
+        track.summary(result["metrics"])
+        track.utterances([json.loads(line) for line in text_lines(folder / folders.UTTERANCES)])
+        track.events(folder / folders.EVENTS)
+        track.report(report_page(folder))
 
 
 def _samples(duration: str) -> int:

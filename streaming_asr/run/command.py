@@ -58,9 +58,10 @@ def _main(line: CommandLine, present: Callable[[Path], None]) -> int:
         by_hydra("run", job, line.argv, "streaming-asr" if completes else "run")
         return 0
     _own_speech(line)
-    if line.get("hydra/launcher") == "submitit_slurm" and shutil.which("sbatch") is None:
+    launcher = line.get("hydra/launcher")
+    if launcher in ("slurm", "submitit_slurm") and shutil.which("sbatch") is None:
         raise UserError(
-            "hydra/launcher=submitit_slurm: there is no sbatch here; give the command on a machine "
+            f"hydra/launcher={launcher}: there is no sbatch here; give the command on a machine "
             "that submits to Slurm, or take hydra/launcher=joblib"
         )
     plan = planned(line, or_mini=True)
@@ -133,8 +134,9 @@ def _own_speech(line: CommandLine) -> None:
 # -- one cell -------------------------------------------------------------------------------
 
 
-def job(config: DictConfig) -> dict[str, Any] | None:
-    """Run one cell as Hydra calls it, in this process or in a launcher's."""
+def job(config: DictConfig) -> float | None:
+    """Run one cell as Hydra calls it, in this process or in a launcher's; return its WER in
+    percent, which a sweeper makes small, None where the cell failed."""
     node = HydraConfig.get()
     folder = Path(os.path.relpath(node.runtime.output_dir))
     number = node.job.num + 1 if node.mode == RunMode.MULTIRUN else None
@@ -157,8 +159,8 @@ def _attempt(
     node: Any,
     folder: Path,
     number: int | None,
-) -> tuple[int, dict[str, Any] | None]:
-    """Run one cell; return its exit status and what a sweeper wants of its result.
+) -> tuple[int, float | None]:
+    """Run one cell; return its exit status and its WER.
 
     config: settled, or why it cannot be. composed: what it was settled of. node: Hydra's own.
     number: of the cell in a sweep, which goes on whatever happens to it.
@@ -174,7 +176,7 @@ def _attempt(
     except Exception as error:
         status = cell_failed(error, composed, node, folder, number)
     else:
-        return 0, {"cell": result["cell"], "wer": result["metrics"].get("wer")}
+        return 0, result["metrics"].get("wer")
     forget()
     machine.give_back_memory()  # now that the failure and what it held are gone
     return status, None

@@ -4,6 +4,7 @@
         track.log({"loss": 2.1}, step=10)        # a training curve
         track.summary({"wer": 4.2})              # the final numbers of a cell
         track.utterances(rows)                   # one row per utterance
+        track.events(Path("events.jsonl"))       # the log as an artifact
         track.report(Path("report.html"))        # the HTML report with its timelines, as media
 
 A result never depends on the tracker: whatever goes wrong in it (not installed, a service that
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streaming_asr.chunking import parse_duration
 from streaming_asr.errors import check_one_of
 
 FINISH_TIMEOUT_S = 300  # for a server that went away while a run's files were being sent
@@ -43,6 +45,11 @@ class Tracker:
         self._run = run
         self._curves: set[str] = set()
         self._alive = run is not None
+
+    @property
+    def alive(self) -> bool:
+        """Whether what is sent arrives anywhere."""
+        return self._alive
 
     def log(self, values: Mapping[str, float], *, step: int) -> None:
         """Add one point to each named curve at a training step."""
@@ -81,6 +88,18 @@ class Tracker:
             self._run.log({"utterances": Table(columns, data, allow_mixed_types=True)})
 
         self._guard("utterances", send)
+
+    def events(self, log: Path) -> None:
+        """Keep the log of events as an artifact: every figure can be computed again of it."""
+
+        def send() -> None:
+            from wandb import Artifact
+
+            artifact = Artifact(f"events-{self._run.id}", type="events")
+            artifact.add_file(str(log))
+            self._run.log_artifact(artifact)
+
+        self._guard("events", send)
 
     def report(self, page: Path) -> None:
         """Keep the HTML report, with its timelines and their sound, as a medium of this run."""
@@ -123,6 +142,7 @@ def tracker(
 
     config: the resolved configuration of the run in plain containers; its `tracker` holds
     name (none | wandb), project, mode (offline | online), entity and tags.
+    The run's configuration has `chunk_ms`, a number, beside it, and its type of job is the method.
     experiment: the group the run belongs to; default the configuration's `name`.
     cell: the run's name; default the folder's.
     """
@@ -168,7 +188,8 @@ def _start(
                 group=group,
                 name=name,
                 dir=str(folder),
-                config=dict(config),
+                config={**config, **_numbers(config)},
+                job_type=(config.get("method") or {}).get("name"),
                 reinit="finish_previous",
                 settings=wandb.Settings(
                     init_timeout=INIT_TIMEOUT_S,
@@ -186,6 +207,11 @@ def _start(
         except Exception as error:
             _warn(f"wandb.init(mode={mode}) failed", error)
     return None
+
+
+def _numbers(config: Mapping[str, Any]) -> dict[str, int]:
+    """Return the chunk in milliseconds, for the axis of a panel."""
+    return {"chunk_ms": parse_duration(config["chunk"])} if config.get("chunk") else {}
 
 
 def _summary_of(name: str) -> str | None:

@@ -52,7 +52,7 @@ class FitConfig:
     max_minutes: float
     optimizer: str = "adamw"  # "adamw" | "muon", for the matrices inside layers
     lr: float = 1e-3
-    schedule: str = "linear_tail"  # "linear_tail" | "plateau" | "constant"
+    schedule: str = "linear_tail"  # "linear_tail" | "plateau" | "constant" | "noam"
     tail: float = 0.35  # linear_tail: share of progress over which lr falls linearly
     final_lr_ratio: float = 0.04
     warmup_steps: int = 100
@@ -118,9 +118,11 @@ def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimiz
 
 
 def lr_factor(config: FitConfig, step: int, progress: float) -> float:
-    """Return the multiplier of `lr`: linear warm-up, then flat, then (linear_tail) a linear
-    fall."""
+    """Return the multiplier of `lr`: linear warm-up, then flat, then (linear_tail) a linear fall;
+    noam: a fall by the root of the steps right after the warm-up."""
     warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
+    if config.schedule == "noam" and warm == 1:
+        return (max(1, config.warmup_steps) / (step + 1)) ** 0.5
     if config.schedule != "linear_tail" or progress <= 1 - config.tail:
         return warm
     left = max(0.0, (1 - progress) / config.tail)
@@ -154,7 +156,7 @@ def fit(
 
 
 def _check(config: FitConfig) -> None:
-    check_one_of(("linear_tail", "plateau", "constant"), schedule=config.schedule)
+    check_one_of(("linear_tail", "plateau", "constant", "noam"), schedule=config.schedule)
     check_one_of(("adamw", "muon"), optimizer=config.optimizer)
     check_range(1, patience=config.patience, cached_batches=config.cached_batches)
     check_range(0, 0.99, average=config.average)

@@ -306,22 +306,43 @@ def test_every_recipe_composes_with_the_training_program(path: Path) -> None:
     assert get_object(recipe["target"]["_target_"])
 
 
-@pytest.mark.parametrize(
-    ("model", "chunk", "rank", "points", "epochs"),
-    [
-        ("base", "300ms", 32, 0.25, 10),
-        ("small", "1s", 32, 0.4, 10),
-        ("large-v2", "200ms", 4, 0.07, 3),
-    ],
-)
-def test_the_papers_training_follows_model_and_chunk(model, chunk, rank, points, epochs) -> None:
-    import streaming_asr.train  # noqa: F401 (registers its schema)
+def test_a_model_or_a_chunk_that_the_paper_has_not_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from streaming_asr import train
 
-    overrides = ["recipe=whisperrt_paper", f"model={model}", f"chunk={chunk}"]
-    recipe = compose_raw(overrides, config_name="train").recipe
-    assert (recipe.target.rank, recipe.target.point_fraction) == (rank, points)
-    assert recipe.fit.max_steps == epochs * recipe.fit.evaluate_every
-    assert recipe.fit.lr == 1e-5
+    paper, places = "recipe=whisperrt_paper", ["train_data=x", "dev_manifest=y"]
+    for given, wrong in (("model=medium", "medium"), ("chunk=1s model=base", "1s")):
+        for rest in (places, ["--cfg", "job", "--resolve"]):
+            monkeypatch.setattr("sys.argv", ["train", paper, *given.split(), *rest])
+            assert train.main() == 2
+            told = capsys.readouterr().err
+            assert f"error: recipe.paper: the paper has no settings for {wrong}, but for " in told
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    ["whisperrt_paper", "u2_paper", "hush_word_paper", "star_paper", "chunkformer_paper"],
+)
+def test_a_recipe_without_its_corpus_says_how_to_make_it(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from streaming_asr import train
+
+    def told(*given: str) -> str:
+        command = ["train", f"recipe={recipe}", "model=base", f"output={tmp_path}", *given]
+        monkeypatch.setattr("sys.argv", command)
+        assert train.main() == 2
+        return capsys.readouterr().err
+
+    assert "train_data: has no default for model=base" in told()
+    places = [f"train_data={tmp_path}/none", f"dev_manifest={tmp_path}/none.jsonl"]
+    makes = "make it with `python -m streaming_asr.data"
+    refused = told(*places)
+    assert f"none: no such folder; {makes} shards data=... out={tmp_path}/none`" in refused
+    (tmp_path / "none").mkdir()
+    assert f"none.jsonl: no such manifest; {makes} manifest" in told(*places)
+    assert not (tmp_path / "training").exists()
 
 
 def test_build_raises_what_the_constructor_raises() -> None:

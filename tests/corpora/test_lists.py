@@ -176,10 +176,25 @@ def test_a_folder_with_a_manifest_stands_for_the_corpus(clips: Path) -> None:
     ]
 
 
+def test_a_folder_that_lacks_clips_of_a_list_names_them(clips: Path) -> None:
+    manifest = clips / "all.jsonl"
+    (clips / f"{IDS[0]}.flac").unlink()
+    with pytest.raises(UserError, match=rf"{IDS[0]}\.flac"):
+        corpus("librispeech", clips, "ids=toy").utterances()
+    manifest.write_text(manifest.read_text().splitlines()[1] + "\n")
+    with pytest.raises(UserError, match=f"ids=toy: 1 of its utterances .* not there: {IDS[0]};"):
+        corpus("librispeech", clips, "ids=toy").utterances()
+
+
+def test_a_folder_of_manifests_says_which_splits_it_has(clips: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.split=dev-clean: .* there are: all"):
+        corpus("librispeech", clips, "split=dev-clean").utterances()
+
+
 def test_other_audio_and_other_text_under_a_listed_id_are_refused(clips: Path) -> None:
     manifest = clips / "all.jsonl"
     sound(clips / f"{IDS[0]}.flac", seed=9)
-    with pytest.raises(UserError, match=f"{IDS[0]}.flac: other audio than {IDS[0]} of toy"):
+    with pytest.raises(UserError, match=f"{IDS[0]}.flac: other .* streaming_asr get toy`"):
         corpus("librispeech", clips, "ids=toy").utterances()
     manifest.write_text(manifest.read_text().replace("number 1x", "number nine"))
     with pytest.raises(UserError, match=f"{IDS[0]}: its text 'he hoped number nine' is not"):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from omegaconf import DictConfig, OmegaConf
 
 from experiments.papers import NONE, papers, read_paper
 from experiments.papers.compare import agrees, compare, main
+from streaming_asr.chunking import first_chunk_ms, parse_duration
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR
@@ -119,6 +123,53 @@ def test_chunkformers_averages_are_means_of_their_rows(model: str) -> None:
     for context in {r.labels["context"] for r in rows}:
         *each, mean = (float(r.values["WER"]) for r in rows if r.labels["context"] == context)
         assert mean == pytest.approx(sum(each) / 9, abs=0.006)
+
+
+# -- the training ---------------------------------------------------------------------------
+
+
+def recipe_of(name: str, *given: str) -> DictConfig:
+    import streaming_asr.train  # noqa: F401 (registers its schema)
+
+    return compose_raw([f"recipe={name}", *given], config_name="train").recipe
+
+
+@pytest.mark.parametrize("paper", list(papers()))
+def test_the_recipe_of_a_paper_has_the_numbers_that_it_prints(paper: str) -> None:
+    training = yaml.safe_load(papers()[paper].read_text())["training"]
+    differing = []
+    for where, given, key, printed in training["settings"]:
+        recipe = recipe_of(training["recipe"], *given.split())
+        epochs = recipe.fit.max_steps / recipe.fit.evaluate_every
+        ours = epochs if key == "epochs" else OmegaConf.select(recipe, key, throw_on_missing=True)
+        if ours != printed:
+            differing.append((where, given, key, printed, ours))
+    assert differing == []
+
+
+def test_every_chunk_of_table_vii_has_its_rank_and_its_share_of_points() -> None:
+    for row in table("whisperrt", "VII").rows:
+        model, chunk = row.labels["model"], row.labels["chunk"].replace("1000ms", "1s")
+        target = recipe_of("whisperrt_paper", f"model={model}", f"chunk={chunk}").target
+        extra = first_chunk_ms(chunk) / parse_duration(chunk) - 1
+        ours = [target.rank, extra, target.point_fraction]
+        assert ours == [float(value) for value in row.values.values()]
+
+
+def test_an_epoch_is_the_batches_of_the_corpus_times_their_points() -> None:
+    n_of = {"multilingual": 1_726_583}  # utterances; else LibriSpeech's
+    paper = OmegaConf.to_container(OmegaConf.load(CONF_DIR / "recipe/whisperrt_paper.yaml").paper)
+    for settings in paper.values():
+        for name, row in settings.items():
+            if isinstance(row, dict):
+                batches = math.ceil(n_of.get(name, 281_241) / settings["batch"])
+                assert row["epoch"] == batches * row["most"]
+                assert row["steps"] % row["epoch"] == 0
+                if name.endswith("s"):
+                    ms = parse_duration(name)
+                    first = first_chunk_ms(name)
+                    blocks = 1 + math.ceil((16_000 - first) / ms)
+                    assert row["most"] == int(row["points"] * blocks) + 1
 
 
 # -- matching -------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import run_fakes
 from run_fakes import RUN, arguments, cu_scores, program, texts
 
 from experiments import slurm
+from streaming_asr.config.build import by_hydra
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
@@ -209,9 +210,16 @@ def test_where_slurm_is_absent_nothing_is_begun(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert run.main(["-m", *arguments(tmp_path, "hydra/launcher=submitit_slurm")]) == 2
-    assert "there is no sbatch here" in capsys.readouterr().err
+    assert run.main(["-m", *arguments(tmp_path, "hydra/launcher=slurm")]) == 2
+    assert "hydra/launcher=slurm: there is no sbatch here" in capsys.readouterr().err
     assert not (tmp_path / "outputs").exists()
+
+
+def test_a_sweeper_gets_the_wer_of_each_run_as_a_number(tmp_path: Path) -> None:
+    returned: list[float | None] = []
+    sweep = ["-m", *arguments(tmp_path, "method.wrong_every=0,1", "limit=2")]
+    by_hydra("run", lambda config: returned.append(run.job(config)), sweep, "run")
+    assert returned == [0.0, 100.0]
 
 
 def test_a_launcher_without_a_sweep_is_refused_before_the_cell_runs(

@@ -101,6 +101,14 @@ def test_the_documented_sweep_is_made_and_its_agent_runs_a_cell(tmp_path: Path) 
         if item.key
     }
     assert sent["wer"] == wer
+    live = [
+        json.loads(item.value_json)
+        for record in records(log)
+        if record.WhichOneof("record_type") == "history"
+        for item in record.history.item
+        if item.nested_key == ["wer_so_far"]
+    ]
+    assert live == [wer]
 
 
 def test_a_sweep_goes_up_in_one_command(

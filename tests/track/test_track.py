@@ -17,7 +17,12 @@ from wandb_server import records, stand_in
 from streaming_asr.errors import UserError
 from streaming_asr.track.tracker import TrackerWarning, tracker
 
-CONFIG = {"name": "grid", "chunk": "300ms", "tracker": {"name": "wandb", "mode": "offline"}}
+CONFIG = {
+    "name": "grid",
+    "method": {"name": "ufal"},
+    "chunk": "1s",
+    "tracker": {"name": "wandb", "mode": "offline"},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -54,17 +59,20 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
     page.write_text("<p>report</p>")
     cell = tmp_path / "my cell"
     cell.mkdir()
+    log_of_events = cell / "events.jsonl"
+    log_of_events.write_text("{}")
     with tracker(CONFIG, folder=cell) as track:
         track.log({"loss": 3.5}, step=10)
         track.log({"loss": 2.25}, step=20)
         track.summary({"wer": 4.25, "cer": None})
         track.utterances([{"utt": "a", "latency": {"p50": 0.5}}, {"utt": "b", "wer": 1.0}])
         track.report(page)
+        track.events(log_of_events)
     wandb.teardown()  # its service writes on for some ms after finish()
 
     (log,) = cell.glob("wandb/offline-run-*/*.wandb")
     assert f"streaming-asr sync {tmp_path}" in capsys.readouterr().out
-    runs, curve, summary, metrics, media = [], [], {}, {}, {}
+    runs, curve, summary, metrics, media, artifacts = [], [], {}, {}, {}, []
     for record in records(log):
         kind = record.WhichOneof("record_type")
         if kind == "run":
@@ -81,9 +89,16 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
             summary |= {item.key: item.value_json for item in record.summary.update if item.key}
         elif kind == "metric":
             metrics[record.metric.name] = record.metric
+        elif kind == "request" and record.request.HasField("log_artifact"):
+            artifacts.append(record.request.log_artifact.artifact)
+        elif kind == "artifact":
+            artifacts.append(record.artifact)
     assert (runs[0].run_group, runs[0].display_name) == ("grid", "my cell")
     config = {item.key: item.value_json for item in runs[0].config.update}
-    assert config["chunk"] == '"300ms"'
+    assert (config["chunk"], config["chunk_ms"]) == ('"1s"', "1000")
+    assert runs[0].job_type == "ufal"
+    kept = [artifact for artifact in artifacts if artifact.type == "events"]
+    assert [e.path for a in kept for e in a.manifest.contents] == ["events.jsonl"]
     assert curve == [(10, 3.5), (20, 2.25)]
     assert metrics["loss"].step_metric == "step"
     assert metrics["wer"].summary.min

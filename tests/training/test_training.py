@@ -220,6 +220,9 @@ def test_batches_of_alike_lengths_hold_every_example_once_in_one_order_for_all_r
         ("constant", 900, 0.9, 1.0),
         ("plateau", 900, 0.9, 1.0),
         ("plateau", 24, 0.9, 0.25),
+        ("noam", 49, 0.1, 0.5),
+        ("noam", 99, 0.1, 1.0),
+        ("noam", 399, 0.9, 0.5),  # the root of 100 / 400
     ],
 )
 def test_the_learning_rate_follows_its_schedule(schedule, step, progress, expected):
