@@ -170,7 +170,8 @@ class _Job:
             told = transcript(self.method, samples, file, self.config, grow, journal)
             shown.end(told)
         took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
-        _say(f"{file}: {took}, {self.config.model.name}, chunk={self.config.chunk}")
+        method = CommandLine(self.overrides).get("method")
+        _say(f"{file}: {took}, {method}, {self.config.model.name}, chunk={self.config.chunk}")
         for path in self._write(file, told):
             _say(f"wrote {path}")
         journal.remove()

@@ -8,7 +8,7 @@ from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.errors import UserError
 
 MULTIRUN = ("-m", "--multirun")
-# What dev says serves a voice that no training had, best first (docs/choosing.md).
+# What dev says serves voices that no training heard, best first (docs/choosing.md).
 ON_TINY_EN = ("hush_word", "simul_whisper")
 ELSEWHERE = ("simul_whisper", "ufal")  # which need no weights of their own
 CONFIG_DIR = ("-cd", "--config-dir")

@@ -47,6 +47,7 @@ def test_good_files_are_transcribed_and_bad_ones_named(
     result = json.loads((out / "talk.json").read_text())
     assert told.out == f"{talk}:\n{result['text']}\n\n" and len(result["text"].split()) > 3
     assert f"error: {bad}: not readable as audio" in told.err
+    assert ", simul_whisper, mini, chunk=1s\n" in told.err
     assert f"error: {names[2]}: no such folder or file" in told.err
     assert "2 of 3 recordings could not be transcribed" in told.err
     assert "".join(word["text"] for word in result["words"]).strip() == result["text"]
