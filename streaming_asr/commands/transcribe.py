@@ -103,6 +103,8 @@ def _transcribe(given: argparse.Namespace) -> int:
     names = [a for a in given.arguments if "=" not in a or Path(a).exists()]
     if not names:
         raise UserError("no recording given; name a file or a folder, as in transcribe talk.m4a")
+    if len(names) > 1 and Path(whole := " ".join(names)).exists():
+        raise UserError(f"{whole}: came in {len(names)} parts; quote a path that holds blanks")
     forms = [form for form in FORMATS if getattr(given, form)]
     files, failed = _files(names)
     stems = [file.stem for file in files]

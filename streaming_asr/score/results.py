@@ -127,6 +127,12 @@ def lost(name: object, n_failed: int, n_silent: int, n: int) -> list[str]:
     ]
 
 
+def no_folder(root: Path) -> UserError:
+    """Return the error for what is no folder of results: a file, or nothing."""
+    kind = "is a file" if root.exists() else "no such folder"
+    return UserError(f"{root}: {kind}; give a folder of results, as outputs/default")
+
+
 def read_results(folder: Path | str) -> list[Result]:
     """Return all cells under `folder`, by method, variant, split and chunk.
 
@@ -134,7 +140,7 @@ def read_results(folder: Path | str) -> list[Result]:
     """
     root = Path(folder)
     if not root.is_dir():
-        raise UserError(f"{root}: no such folder; give a folder of results, as outputs/default")
+        raise no_folder(root)
     places = {
         path.parent
         for name in (folders.RESULT, folders.FAILED)

@@ -92,6 +92,18 @@ def test_a_setting_that_the_method_refuses_is_no_fault_of_the_recording(
     assert capsys.readouterr().err == "error: beam=abc: must be int, as SimulWhisper states\n"
 
 
+def test_a_path_with_blanks_that_the_shell_took_apart_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my talks").mkdir()
+    Path("my talks/my talk.wav").touch()
+    assert transcribe.main(["my", "talks/my", "talk.wav", *MINI]) == 2
+    assert capsys.readouterr().err == (
+        "error: my talks/my talk.wav: came in 3 parts; quote a path that holds blanks\n"
+    )
+
+
 def test_two_recordings_of_one_name_do_not_write_one_file(
     talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
