@@ -324,7 +324,7 @@ def test_a_slip_is_answered_before_weights_are_downloaded(
     ],
 )
 def test_a_path_alone_is_a_corpus(given: list[str], meant: list[str]) -> None:
-    run._own_speech(line := CommandLine(given))
+    (line := CommandLine(given)).default_data()
     assert line.settings == meant
 
 
