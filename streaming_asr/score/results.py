@@ -154,6 +154,9 @@ def read_results(folder: Path | str) -> list[Result]:
         and unfinished(path.parent)
         and not folders.is_set_aside(path.relative_to(root))
     }
+    if not places and next(root.rglob(folders.EVENTS), None) is not None:
+        so_far = f"or see what there is so far: streaming-asr score {root}"
+        raise UserError(f"{root}: no run in it is finished; give its command again, {so_far}")
     if not places:
         raise UserError(
             f"{root}: no metrics.json of this program in it or below; report shows finished runs, "

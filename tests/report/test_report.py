@@ -225,6 +225,16 @@ def test_a_folder_without_results_is_the_users_error(
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / name}: no ")
 
 
+def test_a_run_that_is_not_finished_is_told_from_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = write_cell(tmp_path / "method=whisperrt,chunk=300ms")
+    (cell / "metrics.json").unlink()
+    (cell / "events.jsonl").touch()
+    assert main([str(tmp_path)]) == 2
+    assert f"{tmp_path}: no run in it is finished; give its" in capsys.readouterr().err
+
+
 def test_a_file_in_place_of_a_folder_is_called_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
