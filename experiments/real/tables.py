@@ -95,8 +95,8 @@ SHORT = (
 SHORT_COLUMNS = {
     "word errors %": ("wer", 1, "95 % interval"),
     "final after s": ("word_latency_committed_p50_ca_s", 2, "95 % interval, s"),
-    "one in ten after s": ("word_latency_committed_p90_ca_s", 2, None),
-    "CPU s per s": ("rtf_cpu", 2, None),
+    "one word in ten later than s": ("word_latency_committed_p90_ca_s", 2, None),
+    "CPU s per s of audio": ("rtf_cpu", 2, None),
 }
 """By heading: the metric, its digits, and the heading of its interval's column."""
 COLUMNS = {

@@ -145,9 +145,10 @@ def show(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for at, head in enumerate(heads):
-        grid.add_column(head, justify="left" if at in left else "right", overflow="fold")
+    grid = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+    for at, (head, *cells) in enumerate(zip(heads, *rows, strict=True)):
+        longest = max(len(word) for text in (head, *cells) for word in text.split())  # stays whole
+        grid.add_column(head, justify="left" if at in left else "right", min_width=longest)
     for row in rows:
         grid.add_row(*map(Text, row))
     console().print(grid)

@@ -103,6 +103,8 @@ def _transcribe(given: argparse.Namespace) -> int:
     names = [a for a in given.arguments if "=" not in a or Path(a).exists()]
     if not names:
         raise UserError("no recording given; name a file or a folder, as in transcribe talk.m4a")
+    if len(names) > 1 and Path(whole := " ".join(names)).exists():
+        raise UserError(f"{whole}: came in {len(names)} parts; quote a path that holds blanks")
     forms = [form for form in FORMATS if getattr(given, form)]
     files, failed = _files(names)
     stems = [file.stem for file in files]
@@ -170,7 +172,8 @@ class _Job:
             told = transcript(self.method, samples, file, self.config, grow, journal)
             shown.end(told)
         took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
-        _say(f"{file}: {took}, {self.config.model.name}, chunk={self.config.chunk}")
+        method = CommandLine(self.overrides).get("method")
+        _say(f"{file}: {took}, {method}, {self.config.model.name}, chunk={self.config.chunk}")
         for path in self._write(file, told):
             _say(f"wrote {path}")
         journal.remove()

@@ -77,6 +77,7 @@ def program(config_name: str, job: Callable[[DictConfig], Any]) -> int:
 
     def run() -> int:
         line = CommandLine(sys.argv[1:])
+        line.default_data()
         if line.asks or line.multirun:
             by_hydra(config_name, each, line.argv, sys.argv[0])
             return max(statuses, default=0)

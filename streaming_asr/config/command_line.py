@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.errors import UserError
 
 MULTIRUN = ("-m", "--multirun")
-# What dev says serves a voice that no training had, best first (docs/choosing.md).
+# What dev says serves voices that no training heard, best first (docs/choosing.md).
 ON_TINY_EN = ("hush_word", "simul_whisper")
 ELSEWHERE = ("simul_whisper", "ufal")  # which need no weights of their own
 CONFIG_DIR = ("-cd", "--config-dir")
@@ -42,6 +43,9 @@ class CommandLine:
             else:
                 self.settings.append(argument)
         if not self.asks and (bare := [s for s in self.settings if s[:1] != "~" and "=" not in s]):
+            for key, unit in pairwise(self.settings):
+                if unit in ("ms", "s") and key[-1:].isdigit():
+                    raise UserError(f"{key} {unit}: holds a blank; write {key}{unit}")
             raise UserError(
                 f"{bare[0]}: settings are written key=value; a recording is audio={bare[0]} for "
                 f"live and compare, data=folder data.path={bare[0]} for the others"
@@ -69,6 +73,12 @@ class CommandLine:
     def default(self, **values: str) -> None:
         """Add each setting that is not given."""
         self.settings += [f"{key}={v}" for key, v in values.items() if self.get(key) is None]
+
+    def default_data(self) -> None:
+        """Add the corpus that `data.path=FILE` alone means."""
+        path = self.get("data.path")
+        if path is not None and self.get("experiment") is None:
+            self.default(data="manifest" if path.endswith((".jsonl", ".json")) else "folder")
 
     def default_methods(self, n: int) -> None:
         """Where no method is given, add `n` that serve any voice, in chunks of 1 s."""

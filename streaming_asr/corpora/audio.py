@@ -11,7 +11,7 @@ import mmap
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
@@ -44,6 +44,7 @@ UNKNOWN_SIZE = 2**31 - 512  # from here on a WAV header says "as long as it goes
 MAX_PHASES = 50_000  # of a resampler between two rates; more would take minutes and gigabytes
 # How a recording begins: a page that opens an Ogg stream, the first block of a FLAC.
 _BEGINS = re.compile(rb"OggS\x00\x02\x00{8}|fLaC[\x00\x80]\x00\x00\x22")
+_CONTAINER = re.compile(rb"....ftyp|\x1aE\xdf\xa3", re.DOTALL)
 _GOES_ON = re.compile(rb"OggS\x00[\x00\x01]")  # a page of a stream that was opened
 
 log = logging.getLogger(__name__)
@@ -129,6 +130,10 @@ def _check_one(path: str | Path, kind: str) -> None:
 
 
 def _is_container(path: str | Path) -> bool:
+    """Return whether FFmpeg is to read a file: an MP4 or a WebM under another name, too."""
+    if Path(path).suffix.lower() not in CONTAINERS and Path(path).is_file():
+        with suppress(OSError), Path(path).open("rb") as raw:
+            return bool(_CONTAINER.match(raw.read(8)))
     return Path(path).suffix.lower() in CONTAINERS
 
 

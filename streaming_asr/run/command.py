@@ -57,7 +57,7 @@ def _main(line: CommandLine, present: Callable[[Path], None]) -> int:
         completes = line.argv[:1] in (["-sc"], ["--shell-completion"])
         by_hydra("run", job, line.argv, "streaming-asr" if completes else "run")
         return 0
-    _own_speech(line)
+    line.default_data()
     launcher = line.get("hydra/launcher")
     if launcher in ("slurm", "submitit_slurm") and shutil.which("sbatch") is None:
         raise UserError(
@@ -122,13 +122,6 @@ def _join(plan: Plan) -> int:
             print(f"error: {error}", file=sys.stderr)
             return EXIT_FAILED
     return 0
-
-
-def _own_speech(line: CommandLine) -> None:
-    """Add the corpus that `data.path=FILE` alone means."""
-    path = line.get("data.path")
-    if path is not None and line.get("experiment") is None:
-        line.default(data="manifest" if path.endswith((".jsonl", ".json")) else "folder")
 
 
 # -- one cell -------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from streaming_asr.events.check import InvalidLog
 from streaming_asr.events.log import SLIP_S, Log, read_log
 from streaming_asr.files import write_text
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
-from streaming_asr.score.results import SCHEMA
+from streaming_asr.score.results import SCHEMA, no_folder
 from streaming_asr.score.sample import Sample, intervals, shares
 from streaming_asr.score.task import normalisers, task_of_log
 
@@ -115,9 +115,7 @@ def find_cells(root: str | Path) -> list[Path]:
     Raises UserError for none, and for pieces of different runs in one cell."""
     root = Path(root)
     if not root.is_dir():
-        raise UserError(
-            f"{root}: no such folder; give a folder of results, such as outputs/default"
-        )
+        raise no_folder(root)
     split = sorted(path.parent for path in root.rglob(PIECES) if path.is_dir())
     lacking = [cell for cell in split if number_of_pieces(cell) and not join(cell)]
     cells = sorted(

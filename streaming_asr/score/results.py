@@ -127,6 +127,12 @@ def lost(name: object, n_failed: int, n_silent: int, n: int) -> list[str]:
     ]
 
 
+def no_folder(root: Path) -> UserError:
+    """Return the error for what is no folder of results: a file, or nothing."""
+    kind = "is a file" if root.exists() else "no such folder"
+    return UserError(f"{root}: {kind}; give a folder of results, as outputs/default")
+
+
 def read_results(folder: Path | str) -> list[Result]:
     """Return all cells under `folder`, by method, variant, split and chunk.
 
@@ -134,7 +140,7 @@ def read_results(folder: Path | str) -> list[Result]:
     """
     root = Path(folder)
     if not root.is_dir():
-        raise UserError(f"{root}: no such folder; give a folder of results, as outputs/default")
+        raise no_folder(root)
     places = {
         path.parent
         for name in (folders.RESULT, folders.FAILED)
@@ -148,6 +154,9 @@ def read_results(folder: Path | str) -> list[Result]:
         and unfinished(path.parent)
         and not folders.is_set_aside(path.relative_to(root))
     }
+    if not places and next(root.rglob(folders.EVENTS), None) is not None:
+        so_far = f"or see what there is so far: streaming-asr score {root}"
+        raise UserError(f"{root}: no run in it is finished; give its command again, {so_far}")
     if not places:
         raise UserError(
             f"{root}: no metrics.json of this program in it or below; report shows finished runs, "

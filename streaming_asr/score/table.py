@@ -82,6 +82,7 @@ def table(folder: Path | str, *, wide: bool = False) -> Group:
             for at, (metric, _, digits) in enumerate(columns)
         ]
         rows.append([name, *split, result.chunk, *numbers])
+    remarks = [f"[{at}] {text}" for at, text in enumerate(remarks, start=1)]
     title = [*(splits if len(splits) == 1 else ()), *model_of_all(results), *sorted(shared)]
     grid = Table(
         title=Text(" · ".join(filter(None, title))),
@@ -113,7 +114,7 @@ def table(folder: Path | str, *, wide: bool = False) -> Group:
     if 0 < n < FEW and any(result.metrics.get("wer") is not None for result in results):
         remarks.append(f"few recordings ({n}): chance decides much of such a WER; run more of them")
     # A path in a remark stays in one piece, to be copied.
-    told = [wrapped(f"[{at}] {text}") for at, text in enumerate(remarks, start=1)]
+    told = map(wrapped, remarks)
     return Group(grid, *(Text(text, no_wrap=True, overflow="ignore") for text in told))
 
 

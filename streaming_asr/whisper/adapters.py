@@ -132,8 +132,8 @@ def merge_adapter(model: Any, adapter: str | Path, scale: float = 1.0) -> Any:
         set_peft_model_state_dict(wrapped, dict(held))
     except (RuntimeError, ValueError, KeyError) as error:
         raise UserError(
-            f"adapter {str(path)!r} does not fit this model: {str(error).splitlines()[0]}; use the "
-            "model it was trained on"
+            f"adapter {str(path)!r} does not fit this model: "
+            f"{str(error).splitlines()[:2][-1].strip()}; use the model it was trained on"
         ) from error
     wanted = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
     if missing := sorted(wanted.keys() - held.keys()):

@@ -47,6 +47,7 @@ def test_good_files_are_transcribed_and_bad_ones_named(
     result = json.loads((out / "talk.json").read_text())
     assert told.out == f"{talk}:\n{result['text']}\n\n" and len(result["text"].split()) > 3
     assert f"error: {bad}: not readable as audio" in told.err
+    assert ", simul_whisper, mini, chunk=1s\n" in told.err
     assert f"error: {names[2]}: no such folder or file" in told.err
     assert "2 of 3 recordings could not be transcribed" in told.err
     assert "".join(word["text"] for word in result["words"]).strip() == result["text"]
@@ -89,6 +90,18 @@ def test_a_setting_that_the_method_refuses_is_no_fault_of_the_recording(
 ) -> None:
     assert transcribe.main([str(talk), *MINI, "method.beam=abc"]) == 2
     assert capsys.readouterr().err == "error: beam=abc: must be int, as SimulWhisper states\n"
+
+
+def test_a_path_with_blanks_that_the_shell_took_apart_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my talks").mkdir()
+    Path("my talks/my talk.wav").touch()
+    assert transcribe.main(["my", "talks/my", "talk.wav", *MINI]) == 2
+    assert capsys.readouterr().err == (
+        "error: my talks/my talk.wav: came in 3 parts; quote a path that holds blanks\n"
+    )
 
 
 def test_two_recordings_of_one_name_do_not_write_one_file(
@@ -311,7 +324,7 @@ def test_a_slip_is_answered_before_weights_are_downloaded(
     ],
 )
 def test_a_path_alone_is_a_corpus(given: list[str], meant: list[str]) -> None:
-    run._own_speech(line := CommandLine(given))
+    (line := CommandLine(given)).default_data()
     assert line.settings == meant
 
 

@@ -47,6 +47,7 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         (["chunk=0"], "chunk=0: must be positive; the least is chunk=20ms"),
         (["chunk=300s"], "chunk=300s: Whisper hears 30 s at once"),
         (["--chunk", "300ms"], "settings are written key=value; write chunk=300ms"),
+        (["chunk=300", "ms"], "chunk=300 ms: holds a blank; write chunk=300ms"),
         (["--chunk=300ms"], "write chunk=300ms"),
         (["--method.beam", "3"], "write method.beam=3"),
         (["--first-chunk", "1s"], "write first_chunk=1s"),
@@ -123,6 +124,7 @@ def test_a_configuration_that_is_nested_too_deep_is_refused(
         (train, ["--chunk", "300ms"], "write chunk=300ms"),
         (align, ["talk.wav"], "data=folder data.path=talk.wav for the others"),
         (align, ["data=mni"], "data=mni: no such data; did you mean mini?"),
+        (align, ["data.path=none.wav"], "none.wav: no such folder or file"),
     ],
 )
 def test_a_wrong_command_of_the_others_is_told_its_remedy(

@@ -16,9 +16,13 @@ T = np.arange(3 * 16_000) / 16_000
 TONE = (0.3 * np.sin(2 * np.pi * 440 * T)).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", ["a.m4a", "a.mp4", "a.webm"])
-def test_a_container_sounds_as_what_was_recorded(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [("a.m4a", ""), ("a.mp4", ""), ("a.webm", ""), ("a.mp4", "a.wav"), ("a.webm", "a.mp3")],
+)
+def test_a_container_sounds_as_what_was_recorded(tmp_path: Path, name: str, called: str) -> None:
     path = write_container(tmp_path / name, TONE)
+    path = path.rename(tmp_path / (called or name))
     heard = load_audio(path)
     assert abs(len(heard) - len(TONE)) < 1600 and abs(duration_s(path) - 3) < 0.1
     spectrum = np.abs(np.fft.rfft(heard[8000:40_000]))

@@ -211,7 +211,7 @@ def test_a_busy_machine_and_few_recordings_are_remarked(tmp_path: Path) -> None:
     text = rendered(tmp_path)
     assert "ufal [1]" in text and "whisperrt [" not in text
     assert "[1] this machine was busy: steps took over 1.5 times their CPU time" in text
-    assert "[2] few recordings (2): chance decides much of such a WER" in text
+    assert "\nfew recordings (2): chance decides much of such a WER" in text
 
 
 @pytest.mark.parametrize("name", ["empty", "missing"])
@@ -223,6 +223,27 @@ def test_a_folder_without_results_is_the_users_error(
         build(tmp_path / name)
     assert main([str(tmp_path / name)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / name}: no ")
+
+
+def test_a_run_that_is_not_finished_is_told_from_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = write_cell(tmp_path / "method=whisperrt,chunk=300ms")
+    (cell / "metrics.json").unlink()
+    (cell / "events.jsonl").touch()
+    assert main([str(tmp_path)]) == 2
+    assert f"{tmp_path}: no run in it is finished; give its" in capsys.readouterr().err
+
+
+def test_a_file_in_place_of_a_folder_is_called_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "talk.wav"
+    path.touch()
+    assert main([str(path)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {path}: is a file; give a folder of results, as outputs/default\n"
+    )
 
 
 def test_the_command_needs_no_torch_and_says_where_the_page_is(tmp_path: Path) -> None:
