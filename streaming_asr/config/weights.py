@@ -121,7 +121,8 @@ def scale_of(wanted: str | float, weights: str | Path | None, chunk_s: float) ->
     if not chosen:
         return 1.0
     at = sorted((math.log(float(chunk)), float(share)) for chunk, share in chosen.items())
-    return float(np.interp(math.log(chunk_s), *zip(*at, strict=True)))
+    logs, shares = ([pair[i] for pair in at] for i in (0, 1))
+    return float(np.interp(math.log(chunk_s), logs, shares))
 
 
 def unheard(config: Mapping[str, Any], languages: Set[str]) -> str | None:
