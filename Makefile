@@ -1,10 +1,10 @@
 # `make help` lists the targets. PIP_ARGS extends every installation, for instance with
-# PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu".
+# PIP_ARGS="--index-url https://pypi.example.org/simple".
 PYTHON ?= python3
 PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS)
+INSTALL := $(BIN)/python install.py -c constraints.txt $(PIP_ARGS)
 FOLDER ?= outputs/default
 # Two test processes, one thread each: threads that fight for two cores are slower than one.
 WORKERS ?= 2
@@ -22,12 +22,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "installs into $(VENV) without a word; it takes minutes, most of them for PyTorch"
-	$(PIP) -e .
+	$(INSTALL) -e .
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
 run: $(VENV)/.installed  ## WhisperRT on real speech with real Whisper: prints the table, writes the HTML report

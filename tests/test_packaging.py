@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+import install
 from streaming_asr.models.packages import packaged
 
 ROOT = Path(__file__).parent.parent
@@ -141,3 +146,87 @@ def test_make_refuses_another_python_before_it_makes_an_environment(tmp_path: Pa
     )
     assert made.returncode != 0 and not (tmp_path / ".venv").exists()
     assert "Python 2.7.18\nPython 3.11 to 3.13 is needed" in made.stdout
+
+
+@pytest.fixture
+def fake_index() -> Iterator[tuple[str, list[str]]]:
+    """The address of an index that has PyTorch, and below /empty none; the paths it was asked."""
+    asked: list[str] = []
+
+    class Index(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            has = self.path == "/cpu/torch/"
+            self.send_response(200 if has or self.path.startswith("/empty") else 404)
+            self.end_headers()
+            self.wfile.write(b'<a href="torch-2.13.0%2Bcpu-cp311.whl">' if has else b"nothing")
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Index) as server:
+        Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+@pytest.fixture
+def pip_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No index of pip but its own default."""
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_pytorch_for_cpus_is_taken_where_its_index_has_it(
+    fake_index: tuple[str, list[str]], pip_alone: None
+) -> None:
+    address, asked = fake_index
+    of_index = ["--extra-index-url", f"{address}/cpu"]
+    arguments = ["-c", "constraints.txt", "-e", "."]
+    assert install.for_cpus(arguments, driver=False, index=f"{address}/cpu") == of_index
+    for other in ("empty", "missing"):
+        assert install.for_cpus(arguments, driver=False, index=f"{address}/{other}") == []
+    assert asked == ["/cpu/torch/", "/empty/torch/", "/missing/torch/"]
+
+
+def test_pytorch_is_taken_as_before_where_its_index_does_not_answer(pip_alone: None) -> None:
+    with socket.socket() as closed:  # bound and not listening: who connects is refused
+        closed.bind(("127.0.0.1", 0))
+        index = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        assert install.for_cpus([], driver=False, index=index) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "driver"),
+    [
+        ([], None, True),
+        (["--index-url=https://example.org/simple"], None, False),
+        (["-i", "https://example.org/simple"], None, False),
+        ([], ("PIP_INDEX_URL", "https://example.org/simple"), False),
+        ([], ("PIP_EXTRA_INDEX_URL", "https://example.org/simple"), False),
+        ([], ("PIP_NO_INDEX", "1"), False),
+    ],
+)
+def test_a_driver_or_an_index_of_ones_own_decides_where_pytorch_comes_from(
+    arguments: list[str],
+    variable: tuple[str, str] | None,
+    driver: bool,
+    fake_index: tuple[str, list[str]],
+    pip_alone: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address, asked = fake_index
+    if variable:
+        monkeypatch.setenv(*variable)
+    assert install.for_cpus(arguments, driver=driver, index=f"{address}/cpu") == []
+    assert asked == []
+
+
+def test_a_file_of_pip_that_names_an_index_decides_too(
+    tmp_path: Path, fake_index: tuple[str, list[str]], pip_alone: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    address, asked = fake_index
+    (tmp_path / "pip.conf").write_text("[install]\nextra-index-url = https://example.org/simple\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    assert install.for_cpus([], driver=False, index=f"{address}/cpu") == [] == asked

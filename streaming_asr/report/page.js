@@ -180,7 +180,11 @@ function drawTable() {
       if (!(key in best) || wins) best[key] = value;
     }
   }
-  const told = (cell) => [...(cell.error ? ['failed: ' + cell.error] : []), ...cell.notes].join('; ');
+  // What all runs are told stands once, below the table.
+  const common = cells.length ? cells[0].notes.filter((note) =>
+    cells.every((cell) => cell.notes.includes(note))) : [];
+  const told = (cell) => [...(cell.error ? ['failed: ' + cell.error] : []),
+    ...cell.notes.filter((note) => !common.includes(note))].join('; ');
   const hasNotes = cells.some(told);
   const [sortName, sortDirection] = (state.sort || '').split(':');
   const order = (column) => column.name !== sortName ? 'none'
@@ -225,6 +229,8 @@ function drawTable() {
     el('tbody', {}, ...(rows.length ? rows : [none])));
   byId('count').textContent = cells.length === data.cells.length ? runs(cells.length)
     : `${cells.length} of ${runs(data.cells.length)}`;
+  byId('notes').textContent = common.length
+    ? `${cells.length > 1 ? 'All runs: ' : ''}${common.join('; ')}.` : '';
   cue(byId('results').parentElement);
 }
 
@@ -233,7 +239,9 @@ function drawTable() {
 const isNarrow = matchMedia('(max-width: 40rem)').matches; // drawn as wide as shown: type keeps its size
 const WIDTH = isNarrow ? 330 : 460;
 const HEIGHT = 310;
-const LETTER = 6.7; // the width of one, about
+const pen = document.createElement('canvas').getContext('2d');
+pen.font = `12px ${getComputedStyle(document.body).fontFamily}`; // as the style has it for figures
+const widthOf = (text) => pen.measureText(text).width;
 const EDGE = { left: 50, right: 18, top: 14, bottom: 42 };
 
 function linearTicks(low, high, count) {
@@ -346,8 +354,8 @@ function chart(cells, spec) {
   }
   let lastEnd = -Infinity;
   for (const tick of x.ticks) {
-    const text = spec.x.text ? spec.x.text(tick) : format(tick);
-    const half = text.length * LETTER / 2;
+    const text = format(tick);
+    const half = widthOf(text) / 2;
     canvas.append(svg('line', { class: 'grid', x1: x.at(tick), x2: x.at(tick), y1: bottom,
       y2: bottom + 4 }));
     if (x.at(tick) - half < lastEnd + 4) continue;
@@ -418,7 +426,7 @@ function chart(cells, spec) {
   }
   canvas.append(...marks);
   for (const { point, text } of labels) {
-    const w = text.length * LETTER;
+    const w = widthOf(text);
     const px = x.at(point.x);
     const py = y.at(point.at);
     const spots = [[px + 9, py - 6], [px - 9 - w, py - 6], [px - w / 2, py - 22],
@@ -484,7 +492,8 @@ function stacks(cells) {
     .filter((row) => !row.parts.includes(null));
   if (!rows.length) return null;
   const sum = (values) => values.reduce((total, value) => total + value, 0);
-  const left = isNarrow ? 120 : 190;
+  const nameOf = ({ cell }) => `${short(cell.label, isNarrow ? 9 : 16)} ${chunkText(cell)}`;
+  const left = Math.max(...rows.map((row) => widthOf(nameOf(row)))) + 10;
   const height = 24 + rows.length * BAR + 30;
   const x = scale(rows.flatMap((row) => [sum(row.parts.map((v) => Math.max(v, 0))),
     sum(row.parts.map((v) => Math.min(v, 0)))]), { ticks: null }, left, WIDTH - 48);
@@ -498,13 +507,14 @@ function stacks(cells) {
   }
   canvas.append(svg('text', { x: (left + WIDTH - 48) / 2, y: height - 8, 'text-anchor': 'middle' },
     'Committed word latency, mean (s)'));
-  rows.forEach(({ cell, parts }, at) => {
+  rows.forEach((row, at) => {
+    const { cell, parts } = row;
     const y = 10 + at * BAR;
     const name = `${cell.label} ${chunkText(cell)}`;
     const told = PARTS.map(([, text], n) => `${text} ${parts[n].toFixed(3)} s`);
     const group = svg('g', { class: 'stack' }, svg('title', {}, `${name}\n${told.join('\n')}`),
       svg('text', { x: left - 8, y: y + 10, 'text-anchor': 'end' },
-        `${short(cell.label, isNarrow ? 9 : 16)} ${chunkText(cell)}`));
+        nameOf(row)));
     let [below, above] = [0, 0];
     parts.forEach((value, n) => {
       const from = value < 0 ? (below += value) : above;

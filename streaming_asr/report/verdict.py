@@ -55,8 +55,11 @@ def verdict(results: Sequence[Result]) -> str | None:
         return " ".join(["; ".join(told) + "."] * bool(told) + [UNJUDGED])
     known = [result for result in results if result.metrics.get(WER) is not None]
     offline = [result for result in known if result.method == "offline" and not result.is_odd]
-    n_streaming = sum(result.method != "offline" for result in known)
-    least = f", the least of {n_streaming} streaming runs" if n_streaming > 2 else ""
+    wers = [result.metrics[WER] for result in known if result.method != "offline"]
+    n_as_good = wers.count(best.metrics.get(WER)) - 1
+    least = f", the least of {len(wers)} streaming runs" if len(wers) > 2 else ""
+    if least and n_as_good:
+        least += f" (shared by {n_as_good} other{'s' * (n_as_good > 1)})"
     parts = [text for each in pair if (text := _told(each, "of the right words", least))]
     if offline and best.method != "offline":
         lowest = min(offline, key=lambda result: result.or_last(WER))

@@ -465,3 +465,6 @@ def test_the_first_sentence_states_the_least_wer_and_offlines(tmp_path: Path) ->
     write_cell(tmp_path / "method=star,chunk=300ms", texts=worse)
     (told,) = page_data(tmp_path)["verdicts"]
     assert told.startswith("whisperrt at 300 ms: WER 50.0 %, the least of 3 streaming runs, half ")
+    write_cell(tmp_path / "method=u2,chunk=300ms", texts=wrong)
+    (told,) = page_data(tmp_path)["verdicts"]
+    assert "WER 50.0 %, the least of 4 streaming runs (shared by 1 other), half " in told

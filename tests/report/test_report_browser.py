@@ -267,10 +267,13 @@ def test_the_table_fits_a_small_screen_and_has_no_empty_column(
 ) -> None:
     settings = "method.last_frame_threshold=4,method.truncation=never"
     for name in (f"method=simul_whisper,chunk=300ms,{settings}", "method=ufal,chunk=300ms"):
-        write_cell(tmp_path / name)
+        path = write_cell(tmp_path / name) / "metrics.json"
+        path.write_text(path.read_text().replace('"n_failed": 0', '"n_failed": 2'))
     window.open(build(tmp_path, tmp_path / "page.html"))
     heads = window.run("return [...document.querySelectorAll('th')].map((th) => th.innerText)")
     assert not [head for head in heads if head.startswith(("Notes", "Data"))]
+    below = window.run("return document.getElementById('notes').innerText")
+    assert below == "All runs: 2 of 2 utterances failed."
     hidden = """const box = document.querySelector('.scroll');
       return box.scrollWidth - box.clientWidth"""
     assert window.run(hidden) <= 0
