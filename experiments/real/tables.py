@@ -213,7 +213,9 @@ def within(cells: Sequence[Result], rows: Rows) -> str:
         for limit in WITHIN[limited]:
             inside = [each for each in there if each[2].metrics[limited] <= limit]
             system, chunk, best = min(
-                inside, key=lambda each: each[2].metrics[other], default=(NONE, 0, None)
+                inside,
+                key=lambda each: (each[2].metrics[other], each[2].metrics[limited]),
+                default=(NONE, 0, None),
             )
             lines.append(
                 [
