@@ -111,7 +111,7 @@ COLUMNS = {
     "encoder GFLOP/s": ("encoder_gflops_per_s", 1),
 }
 WER, FINAL = "wer", "word_latency_committed_p50_ca_s"
-WITHIN = {WER: (15, 18, 22, 30), FINAL: (1.0, 1.2, 1.5, 2.0)}
+WITHIN = {WER: (15, 20, 25), FINAL: (1.2, 1.5, 2.0)}
 COMPARED = ("over offline, beam 5, points", "differ", "p")
 COMPARED_MS = (300, 320, 960, 1000)
 
