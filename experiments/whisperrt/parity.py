@@ -177,6 +177,7 @@ def our_method(chunk_s: float, first_s: float) -> Any:
         chunk_s=chunk_s,
         first_chunk_s=first_s,
         weights=str(parity.ADAPTER),
+        adapter_scale=1.0,
         commit="paper",
         n=N,
     )
