@@ -221,7 +221,7 @@ def _transcribe(config: DictConfig) -> None:
             "data=: recordings without texts train method=whisperrt, which learns from the offline "
             "model; other methods take train_data="
         )
-    config.recipe.target.distil = config.recipe.target.distil or "both"
+    config.recipe.target.distil = config.recipe.target.distil or "frames"
     if "RANK" not in os.environ:
         print(f"the training itself: {config.recipe.fit.max_minutes:g} min at most", flush=True)
     shards, dev = prepare(config.data, config.model, Path(config.output))

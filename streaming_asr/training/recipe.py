@@ -68,7 +68,6 @@ class CorpusRecipe:
     seed: int
     augment: Mapping[str, Any] | None
 
-    timed: ClassVar[bool] = True  # only utterances with word times are trained on
     model: nn.Module = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -90,6 +89,11 @@ class CorpusRecipe:
             uses=("test",),
         )
         self.dev = dev[: self.n_dev]
+
+    @property
+    def timed(self) -> bool:
+        """Return whether only utterances with word times are trained on."""
+        return True
 
     def train_on(self, items: list[Item]) -> None:
         """Take `items` as the corpus."""

@@ -14,8 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.whisper.encoder import encode, encode_masked, merge_heads, split_heads
+from streaming_asr.whisper.encoder import (
+    Attend,
+    Part,
+    encode,
+    encode_masked,
+    encode_parts,
+    merge_heads,
+    part_of,
+    split_heads,
+)
 from streaming_asr.whisper.masks import visible_until
+
+SLICE = 250  # queries that attend together: half of a masked square is never computed
 
 
 def encode_windows(
@@ -29,15 +40,27 @@ def encode_windows(
     """
     if mels[0].device.type == "cpu":
         return [encode_masked(model, m[None], ends=e)[0] for m, e in zip(mels, ends, strict=True)]
-    encoded = encode_together(model, mels, ends)
+    encoded = _encode_padded(model, mels, ends)
     return [rows[: e[-1]] for rows, e in zip(encoded, ends, strict=True)]
 
 
 def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> Tensor:
     """Return the block-causal encodings of windows of unequal lengths in one pass: (B, F, d).
 
-    What stands behind a window's last frame is padding that no frame of the window sees.
+    What stands behind a window's last frame is padding that no frame of the window sees. On a CPU
+    each window attends by itself, and the padding comes last.
     """
+    if mels[0].device.type != "cpu":
+        return _encode_padded(model, mels, ends)
+    parts = [
+        Part(part_of(model, mel[None]).frames, _in_slices(e))
+        for mel, e in zip(mels, ends, strict=True)
+    ]
+    return pad_sequence([rows[0] for rows in encode_parts(model, parts)], batch_first=True)
+
+
+def _encode_padded(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> Tensor:
+    """Return `encode_together` of windows that are padded first, one attention for all."""
     mel = pad_sequence([m.T for m in mels], batch_first=True).transpose(1, 2)
     # 1, not 0: a frame of padding sees the first one, so that no softmax is empty.
     until = pad_sequence(
@@ -45,6 +68,39 @@ def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[
     )
     frames = torch.arange(until.shape[1], device=mel.device)
     return encode(model, mel, frames < until[:, None, :, None])
+
+
+def _in_slices(ends: Sequence[int]) -> Attend:
+    """Return how the frames of a window with blocks at `ends` attend, some queries at a time.
+
+    A slice of queries meets the keys up to the end of its last block alone. In bfloat16 the plain
+    products are twice as fast with their gradients as torch's fused attention on a CPU.
+    """
+    until = visible_until(ends)
+    slices = []
+    for first in range(0, len(until), SLICE):
+        own = until[first : first + SLICE]
+        stop = int(own[-1])
+        slices.append((first, first + len(own), stop, torch.arange(stop) < own[:, None]))
+
+    def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.cat(
+            [
+                _masked(q[:, :, first:last], k[:, :, :stop], v[:, :, :stop], mask)
+                for first, last, stop, mask in slices
+            ],
+            dim=2,
+        )
+
+    return attend
+
+
+def _masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Return the attention of q (batch, heads, n, d / heads) to k and v where `mask` is True."""
+    if q.dtype != torch.bfloat16:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    scores = q @ (k * q.shape[-1] ** -0.5).transpose(-1, -2)
+    return scores.masked_fill(~mask, -1e4).softmax(-1) @ v
 
 
 def decode_windows(

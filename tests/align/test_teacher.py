@@ -114,7 +114,7 @@ def test_one_command_transcribes_and_distils(recordings, tmp_path, monkeypatch, 
     assert "the training itself: 18 min at most" in told
     made = tmp_path / "train/mini/whisperrt/300ms"
     card = json.loads((made / "training.json").read_text())
-    assert card["distil"] == "both" and card["n_dev"] == 1
+    assert card["distil"] == "frames" and card["n_dev"] == 1
     with safe_open(made / "adapter_model.safetensors", "np") as tensors:
         assert any(".lora_B." in name for name in tensors.keys())  # noqa: SIM118
 

@@ -6,7 +6,12 @@ import pytest
 import torch
 from tiny import noise, tiny_folder
 
-from streaming_asr.whisper.batched import decode_windows, encode_together, encode_windows
+from streaming_asr.whisper.batched import (
+    _encode_padded,
+    decode_windows,
+    encode_together,
+    encode_windows,
+)
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
@@ -27,13 +32,14 @@ def mels(whisper):
     ]  # fmt: skip
 
 
-def test_padded_windows_are_encoded_as_each_alone_and_so_are_their_gradients(whisper):
+@pytest.mark.parametrize("encode", [encode_together, _encode_padded])
+def test_windows_in_one_pass_are_encoded_as_each_alone_and_so_are_their_gradients(whisper, encode):
     given = mels(whisper)
     weight = whisper.model.model.encoder.layers[0].fc1.weight.requires_grad_(True)
     found = {}
     for padded in (True, False):
         if padded:
-            rows = encode_together(whisper.model, given, ENDS)
+            rows = encode(whisper.model, given, ENDS)
             encoded = [own[: ends[-1]] for own, ends in zip(rows, ENDS, strict=True)]
         else:
             encoded = encode_windows(whisper.model, given, ENDS)
@@ -46,6 +52,19 @@ def test_padded_windows_are_encoded_as_each_alone_and_so_are_their_gradients(whi
     scale = float(found[False][1].abs().max())
     assert torch.allclose(found[True][1], found[False][1], atol=1e-5 * scale)
     weight.requires_grad_(False)
+
+
+def test_windows_longer_than_a_slice_attend_as_the_mask_says(whisper, monkeypatch):
+    monkeypatch.setattr("streaming_asr.whisper.batched.SLICE", 40)
+    given = mels(whisper)
+    with torch.no_grad():
+        rows = encode_together(whisper.model, given, ENDS)
+        for own, mel, ends in zip(rows, given, ENDS, strict=True):
+            alone = encode_masked(whisper.model, mel[None], ends=ends)[0]
+            assert torch.allclose(own[: ends[-1]], alone, atol=1e-5)
+            with torch.autocast("cpu", torch.bfloat16):
+                half = encode_together(whisper.model, [mel], [ends])[0]
+            assert torch.nn.functional.cosine_similarity(half.float(), alone).min() > 0.99
 
 
 def test_padded_texts_are_decoded_as_each_alone(whisper):

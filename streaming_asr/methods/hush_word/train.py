@@ -17,7 +17,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -115,8 +115,12 @@ class HushWordRecipe(CorpusRecipe):
     crop_end: float  # share of the clips that end anywhere
     several: float
     prompt: float
-    timed: ClassVar[bool] = False
     model: HushWords = field(init=False, repr=False)
+
+    @property
+    def timed(self) -> bool:
+        """Return False: texts are learned without their times."""
+        return False
 
     def __post_init__(self) -> None:
         bounds = [_bound(clamp) for clamp in self.clamps]

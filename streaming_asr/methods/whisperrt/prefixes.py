@@ -28,28 +28,26 @@ class Example:
     prompt: Sequence[int]  # the control tokens before the text, as many in each window
     prefixes: list[tuple[int, list[int]]]  # (frames heard, text tokens that have ended by then)
     offline: Tensor | None = None  # (n_mels, 2 * context) of the whole window, for a teacher
-    text: Sequence[int] = ()  # all its text tokens, for a teacher
 
 
 @dataclass(frozen=True)
 class Batch:
     """Windows, and per window the token rows of its prefixes packed end to end, (B, S) each.
 
-    For distillation also what the offline model hears and reads: `offline` and `text`.
+    For distillation also what the offline model hears: `offline`.
     """
 
     mels: list[Tensor]
     ends: list[list[int]]
     tokens: Tensor
-    labels: Tensor  # next token; -100 in the prompt and in padding
+    labels: Tensor  # next token; -100 in the prompt, in padding, and where nothing is learned
     positions: Tensor  # position in its row
     rows: Tensor  # which row of the window
     heard: Tensor  # encoder frames this row may see
     offline: Tensor | None = None  # (B, n_mels, 2 * context)
-    text: Tensor | None = None  # (B, L): prompt and all text tokens of each window
 
     def to(self, device: torch.device) -> Batch:
-        names = ("tokens", "labels", "positions", "rows", "heard", "offline", "text")
+        names = ("tokens", "labels", "positions", "rows", "heard", "offline")
         tensors = {name: getattr(self, name) for name in names}
         moved: dict[str, Any] = {
             name: None if tensor is None else tensor.to(device) for name, tensor in tensors.items()
@@ -57,17 +55,21 @@ class Batch:
         return Batch([mel.to(device) for mel in self.mels], self.ends, **moved)
 
 
-def pack(examples: Sequence[Example], eot: int) -> Batch:
-    """Return the batch: each prefix a row prompt + tokens, its labels tokens + <|endoftext|>."""
+def pack(examples: Sequence[Example], eot: int, last: int | None = None) -> Batch:
+    """Return the batch: each prefix a row prompt + tokens, its labels tokens + <|endoftext|>.
+
+    last: of each row's tokens only so many are learned, the last ones; None: all.
+    """
     columns: dict[str, list[Tensor]] = {}
     for example in examples:
         prompt = example.prompt
         packed: dict[str, list[int]] = {}
         for index, (heard, tokens) in enumerate(example.prefixes):
             n = len(prompt) + len(tokens)
+            n_known = 0 if last is None else max(0, len(tokens) - last)
             for name, values in {
                 "tokens": [*prompt, *tokens],
-                "labels": [-100] * (len(prompt) - 1) + [*tokens, eot],
+                "labels": [-100] * (len(prompt) - 1 + n_known) + [*tokens[n_known:], eot],
                 "positions": range(n),
                 "rows": [index] * n,
                 "heard": [heard] * n,
@@ -82,23 +84,12 @@ def pack(examples: Sequence[Example], eot: int) -> Batch:
         for name, values in columns.items()
     }
     offline = [e.offline for e in examples if e.offline is not None]
-    texts = [torch.tensor([*e.prompt, *e.text]) for e in examples]
     return Batch(
         [e.mel for e in examples],
         [e.ends for e in examples],
         offline=torch.stack(offline) if offline else None,
-        text=pad_sequence(texts, batch_first=True, padding_value=eot) if offline else None,
         **padded,
     )
-
-
-@dataclass(frozen=True)
-class Teaching:
-    """The offline model's answer to a batch; it hears whole windows."""
-
-    frames: Tensor  # (B, context, d), its encoder's
-    chances: Tensor | None  # (B, L, k): of the k likeliest next tokens after each of `Batch.text`
-    tokens: Tensor | None  # (B, L, k): which these are
 
 
 class PrefixModel(nn.Module):
@@ -108,40 +99,53 @@ class PrefixModel(nn.Module):
         super().__init__()
         self.whisper = whisper
 
-    def forward(
-        self, batch: Batch, teacher_tokens: int | None = None
-    ) -> tuple[Tensor, Tensor, Teaching | None]:
-        """Return logits (n, V) of the positions that have a label, in the order of labels[labels >=
-        0], encoder frames (B, F, d), of which row b has ends[b][-1], and what the offline model
-        says, its frames and so many of its likeliest tokens; None: it is not asked.
+    def forward(self, batch: Batch, *, decode_it: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Return encoder frames (B, F, d), of which row b has ends[b][-1], and the decoder's hidden
+        states (n, d) of the positions that have a label, in the order of labels[labels >= 0]; None
+        without `decode_it`.
         """
-        taught = None if teacher_tokens is None else self._teach(batch, teacher_tokens)
         z = encode_together(self.whisper, batch.mels, batch.ends)
+        if not decode_it:
+            return z, None
         n = batch.tokens.shape[1]
         causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
         # A token sees those before it in its own row alone; rows stand end to end.
         own_row = (batch.rows[:, None, :, None] == batch.rows[:, None, None, :]) & causal
         heard = torch.arange(z.shape[1], device=z.device) < batch.heard[:, None, :, None]
         hidden = decode(self._base, z, batch.tokens, batch.positions, own_row, heard)
-        return self._base.proj_out(hidden[batch.labels >= 0]), z, taught
+        return z, hidden[batch.labels >= 0]
 
     @torch.no_grad()
-    def _teach(self, batch: Batch, k: int) -> Teaching:
-        """Ask the offline model, the network without its adapter, for its `k` likeliest tokens."""
-        assert batch.offline is not None and batch.text is not None
-        # So the teacher costs no memory of its own.
+    def offline_frames(self, mel: Tensor) -> Tensor:
+        """Return the offline model's encoder frames (B, context, d) of mel (B, n_mels, 2 *
+        context)."""
+        # The network without its adapter, so that the teacher costs no memory of its own.
         with self.whisper.disable_adapter():  # type: ignore[operator]
-            z = encode_padded(self.whisper, batch.offline)
-            if not k:
-                return Teaching(z, None, None)
-            n = batch.text.shape[1]
-            causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
-            positions = torch.arange(n, device=z.device)
-            hidden = decode(self._base, z, batch.text, positions, causal, None)
-            logits = self._base.proj_out(hidden)
-            chances, tokens = logits.float().softmax(-1).topk(k)
-        # The chances of the rest are given to the likeliest, so that they sum up to one.
-        return Teaching(z, chances / chances.sum(-1, keepdim=True), tokens)
+            return encode_padded(self.whisper, mel)
+
+    @property
+    def vocabulary(self) -> Tensor:
+        """Return the matrix (V, d) that makes logits of the decoder's hidden states."""
+        weight: Tensor = self._base.proj_out.weight
+        return weight
+
+    def reading(self, frames: Tensor) -> Tensor:
+        """Return (d, d): how far apart two frames are for the decoder.
+
+        The squared length of a difference of frames, times this matrix, is the mean square
+        difference of the keys and values that all cross-attentions make of the two, each over its
+        variance on `frames` (n, d).
+        """
+        layers = self._base.model.decoder.layers
+        attentions = [layer.encoder_attn for layer in layers]
+        with torch.no_grad(), self.whisper.disable_adapter():  # type: ignore[operator]
+            weights = [w.weight.float() for a in attentions for w in (a.k_proj, a.v_proj)]
+            read = torch.cat(weights)  # (2 * layers * d, d)
+            variance = (frames.float() @ read.T).var(0).clamp(min=1e-6)
+            metric = (read.T / variance) @ read / len(read)
+            sizes, axes = torch.linalg.eigh(metric)
+            root: Tensor = axes * sizes.clamp(min=0).sqrt()
+        return root
 
     @property
     def _base(self) -> Any:

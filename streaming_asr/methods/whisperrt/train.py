@@ -11,9 +11,15 @@ have ended by t (eq. 18), then <|endoftext|>. Two modes:
          with a block, so one pass gives all points; one optimiser step takes the points of a whole
          batch. The same gradients, averaged over the points instead of taken one after the other.
 
-With `distil` the offline model, which hears the whole window, teaches as well: `frames`, the causal
-encoder's frames come near to its frames; `logits`, where a token has ended, the decoder comes near
-to its `TEACHER_TOKENS` likeliest ones; `both`. When to stop remains Algorithm 3's: <|endoftext|>.
+What learns is `learn`:
+
+`all`      encoder and decoder, as the paper does;
+`encoder`  the encoder alone, to give the frames that the offline encoder gives of the whole window:
+           it needs no text, and each frame teaches;
+`decoder`  the decoder alone, from an encoder that stands still.
+
+With `distil: frames` the offline encoder teaches beside Algorithm 3 too. Two frames are as far
+apart as the keys and values are that the decoder makes of them (`PrefixModel.reading`).
 
 Windows are encoded as a stream encodes them: never padded to the context, the last block filled
 up with zeros. Only complete words are targets.
@@ -33,12 +39,12 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streaming_asr.errors import UserError, check_one_of, check_range
-from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, Teaching, pack
+from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, pack
 from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, published_name
+from streaming_asr.training.vocabulary import vocabulary_loss
 from streaming_asr.training.windows import Window, length_buckets
 from streaming_asr.whisper.adapters import MODULES, save_lora, with_lora
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
@@ -47,8 +53,8 @@ from streaming_asr.whisper.masks import block_ends
 from streaming_asr.whisper.window import FRAME_S
 
 RANDOM_CHUNK_FRAMES = range(5, 51, 5)  # 0.1 .. 1.0 s
-TEACHER_TOKENS = 16  # of the vocabulary; the rest has next to no chance
-TEACHER_OF = {None: None, "frames": 0, "logits": TEACHER_TOKENS, "both": TEACHER_TOKENS}
+LEARN = {"all": "", "encoder": ".encoder.", "decoder": ".decoder."}  # in the names of what learns
+N_READ = 8  # windows whose frames say how much keys and values vary
 
 
 @dataclass(kw_only=True, eq=False)
@@ -58,7 +64,9 @@ class WhisperRTRecipe(BlockRecipe):
     random_chunks: each batch has one chunk, 0.1, 0.2, ... or 1.0 s with equal chances (the paper:
     "uniformly sampled between 0.1 and 1.0 seconds"); `chunk_s` then is that of `evaluate` alone.
     modules: where the adapter lies, a key of `MODULES`.
-    distil: see the module; distil_weight: of the teacher's terms beside Algorithm 3's.
+    learn, distil: see the module; distil_weight: of the teacher's term beside Algorithm 3's.
+    last_tokens: of a prefix only so many are learned, the last ones, and its end; null: all, as the
+    paper does. A stream asks for the last ones alone, and each costs a pass over the vocabulary.
     start: folder of an adapter to go on from.
     Points per window: floor(point_fraction * blocks) + 1, at most `points_per_window`.
     Raises UserError where the corpus is missing or has no word times.
@@ -67,10 +75,12 @@ class WhisperRTRecipe(BlockRecipe):
     random_chunks: bool
     rank: int
     modules: str
+    learn: str
     init: str
     mode: str
     point_fraction: float
     points_per_window: int
+    last_tokens: int | None
     batch: int
     buckets: int
     distil: str | None
@@ -80,12 +90,13 @@ class WhisperRTRecipe(BlockRecipe):
     def __post_init__(self) -> None:
         check_one_of(("fast", "paper"), mode=self.mode)
         check_one_of(MODULES, modules=self.modules)
-        if self.distil not in TEACHER_OF:
-            raise UserError(f"distil={self.distil!r}: one of frames, logits, both, or null")
+        check_one_of(LEARN, learn=self.learn)
+        if self.distil not in (None, "frames"):
+            raise UserError(f"distil={self.distil!r}: frames, or null")
         check_range(0, above=True, distil_weight=self.distil_weight)
         check_range(0, 1, above=True, point_fraction=self.point_fraction)
         check_range(1, batch=self.batch, buckets=self.buckets, rank=self.rank)
-        check_range(1, points_per_window=self.points_per_window)
+        check_range(1, points_per_window=self.points_per_window, last_tokens=self.last_tokens)
         super().__post_init__()
         self.chunk = round(self.chunk_s / FRAME_S)
         self.first_chunk = round(self.first_chunk_s / FRAME_S)
@@ -99,10 +110,30 @@ class WhisperRTRecipe(BlockRecipe):
         self.peft = with_lora(
             self.whisper.model, self.rank, modules, init=self.init, start=self.begun
         )
-        self.model = PrefixModel(self.peft)
+        self.model = self.prefixes = PrefixModel(self.peft)
+        for name, parameter in self.peft.named_parameters():
+            if LEARN[self.learn] not in name:
+                parameter.requires_grad = False
         blocks = block_ends(self.whisper.context_frames, self.chunk, self.first_chunk)
         self.steps_per_batch = 1 if self.mode == "fast" else self._n_points(len(blocks))
         self._drawn: tuple[tuple[int, int], list[list[Window]]] | None = None
+        self.reading = self._reading() if self.taught else None
+
+    @property
+    def timed(self) -> bool:
+        """Return whether word times are needed: an encoder learns from sound alone."""
+        return self.learn != "encoder"
+
+    @property
+    def taught(self) -> bool:
+        """Return whether the offline encoder teaches."""
+        return self.learn == "encoder" or self.distil is not None
+
+    def _reading(self) -> Tensor:
+        """Return `PrefixModel.reading` of some windows of the corpus, (d, d)."""
+        heard = [self._offline_mel(window) for window in self.windows(self.rng("reading"), N_READ)]
+        frames = [self.prefixes.offline_frames(mel[None])[0] for mel in heard]
+        return self.prefixes.reading(torch.cat(frames))
 
     # -- data -----------------------------------------------------------------------------------
 
@@ -126,7 +157,7 @@ class WhisperRTRecipe(BlockRecipe):
             ends = [[end for end in e if end <= t] for e in ends]
             points = [e[-1:] for e in ends]
         examples = [self._example(*each) for each in zip(windows, ends, points, strict=True)]
-        return pack(examples, self.whisper.eot)
+        return pack(examples, self.whisper.eot, self.last_tokens)
 
     def _schedule(self, rng: random.Random) -> tuple[int, int]:
         """Return the frames of a chunk and of the first chunk."""
@@ -164,14 +195,15 @@ class WhisperRTRecipe(BlockRecipe):
             prefixes.append((heard, tokens[:n]))
         self.check_room(max(len(written) for _, written in prefixes))
         mel = self.mel(window.audio, ends)
-        if self.distil is None:
-            return Example(mel, ends, prompt, prefixes)
+        offline = self._offline_mel(window) if self.taught else None
+        return Example(mel, ends, prompt, prefixes, offline)
+
+    def _offline_mel(self, window: Window) -> Tensor:
+        """Return the features of the whole window as the offline model hears it, (n_mels, 2 *
+        context)."""
         whole = np.zeros(self.whisper.context_frames * FRAME_SAMPLES, np.float32)
         whole[: len(window.audio)] = window.audio
-        offline = log_mel(torch.from_numpy(whole), self.whisper.n_mels)
-        return Example(
-            mel, ends, prompt, prefixes, offline, tokens[: self.whisper.max_tokens - len(prompt)]
-        )
+        return log_mel(torch.from_numpy(whole), self.whisper.n_mels)
 
     def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
         """Return the text tokens and when each has ended, never before the one in front of it.
@@ -188,47 +220,38 @@ class WhisperRTRecipe(BlockRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Return the mean cross-entropy of all rows' tokens and ends, and the teacher's terms."""
+        """Return the mean cross-entropy of all rows' tokens and ends, and the teacher's term; of
+        `learn: encoder` the teacher's alone."""
         batch = batch.to(self.device)
-        logits, frames, taught = model(batch, TEACHER_OF[self.distil])
+        frames, hidden = model(batch, decode_it=self.learn != "encoder")
+        logs = {"audio_s": sum(e[-1] for e in batch.ends) * FRAME_S}
+        if hidden is None:
+            loss = self._distance(batch, frames)
+            return loss, logs | {"frames": float(loss.detach()), "weight": logs["audio_s"]}
         labels = batch.labels[batch.labels >= 0]
-        right = logits.detach().argmax(-1) == labels
+        loss, likeliest = vocabulary_loss(hidden, self.prefixes.vocabulary, labels)
+        right = (likeliest == labels).float()
         ends = labels == self.whisper.eot
-        logs = {
-            "token_accuracy": float(right.float().mean()),
-            "stop_accuracy": float(right[ends].float().mean()),
-            "audio_s": sum(e[-1] for e in batch.ends) * FRAME_S,
+        logs |= {
+            "token_accuracy": float(right.mean()),
+            "stop_accuracy": float(right[ends].mean()),
             "weight": float(len(labels)),
         }
-        log_chances = logits.float().log_softmax(-1)
-        loss = F.nll_loss(log_chances, labels)
-        if taught is not None:
-            terms = self._distil(batch, log_chances, frames, taught)
-            loss = loss + self.distil_weight * sum(terms.values())
-            logs |= {name: float(term.detach()) for name, term in terms.items()}
+        if self.distil is not None:
+            distance = self._distance(batch, frames)
+            loss = loss + self.distil_weight * distance
+            logs["frames"] = float(distance.detach())
         return loss, logs
 
-    def _distil(
-        self, batch: Batch, log_chances: Tensor, frames: Tensor, taught: Teaching
-    ) -> dict[str, Tensor]:
-        """Return the teacher's terms: of the frames, their squared distance over the teacher's
-        variance; of the tokens that have ended, the cross-entropy with the teacher's likeliest
-        ones.
-        """
-        terms: dict[str, Tensor] = {}
-        if self.distil != "logits":
-            n = torch.tensor([ends[-1] for ends in batch.ends], device=frames.device)
-            known = torch.arange(frames.shape[1], device=frames.device) < n[:, None]
-            target = taught.frames[:, : frames.shape[1]][known].float()
-            terms["frames"] = F.mse_loss(frames[known].float(), target) / target.var()
-        if taught.chances is not None and taught.tokens is not None:
-            asked = batch.labels >= 0
-            ended = batch.labels[asked] != self.whisper.eot
-            window = asked.nonzero()[:, 0][ended]
-            position = batch.positions[asked][ended]
-            own = log_chances[ended].gather(-1, taught.tokens[window, position])
-            terms["logits"] = -(taught.chances[window, position] * own).sum() / len(ended)
-        return terms
+    def _distance(self, batch: Batch, frames: Tensor) -> Tensor:
+        """Return how far frames (B, F, d) stand from the offline model's, a mean over frames: 1
+        where keys and values differ by as much as they vary."""
+        assert batch.offline is not None and self.reading is not None
+        n = torch.tensor([ends[-1] for ends in batch.ends], device=frames.device)
+        known = torch.arange(frames.shape[1], device=frames.device) < n[:, None]
+        offline = self.prefixes.offline_frames(batch.offline)[:, : frames.shape[1]]
+        apart = frames[known].float() - offline[known].float()
+        return (apart @ self.reading.to(apart)).square().sum(-1).mean()
 
     def evaluate(self) -> dict[str, float]:
         """Return the WER in percent of greedy streaming on dev, the adapter as `save` leaves it."""
@@ -240,8 +263,8 @@ class WhisperRTRecipe(BlockRecipe):
         self.write_card(
             folder,
             "whisperrt",
-            "random_chunks rank modules init mode point_fraction points_per_window "
-            "distil distil_weight batch",
+            "random_chunks rank modules learn init mode point_fraction points_per_window "
+            "last_tokens distil distil_weight batch",
             base=self.model_path,
             start=self.begun_from,
             chunk_s=round(self.chunk * FRAME_S, 2),
