@@ -34,7 +34,7 @@ COLUMNS = (
 )
 CLAIM = {"no.", "claim", "verdict"}
 DIFFERENCE = {"of claim", "by", "95 %", "p, Holm"}
-FEW = "few"  # so few errors that fewer than six utterances may differ: no p
+FEW = "few"  # so few errors that fewer than six utterances may differ: neither p nor interval
 LEVEL = 0.05
 
 Rows = Iterator[tuple[int, dict[str, str]]]
@@ -105,6 +105,10 @@ def differences(text: str) -> dict[int, tuple[str, float | None]]:
     """Return, by the line's number, the claim of each difference that one rests on, and its p by
     Holm over them all; None where few errors are told."""
     found = [(at, row) for at, row in rows(text, DIFFERENCE) if row["of claim"] != NONE]
+    for at, row in found:
+        if row["p, Holm"] == FEW and row["95 %"] != NONE:
+            told = f"line {at + 1} of a page: {row['95 %']} of few errors"
+            raise UserError(f"{told}; few errors have no interval, give {NONE}")
     p_values = [None if row["p, Holm"] == FEW else p_value(*_numbers(row)) for _, row in found]
     return {at: (row["of claim"], p) for (at, row), p in zip(found, holm(p_values), strict=True)}
 

@@ -12,7 +12,7 @@ from streaming_asr.corpora.loader import Loader, choose
 from streaming_asr.corpora.manifest import audio_files, scan_manifest
 from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError
-from streaming_asr.files import HERE
+from streaming_asr.files import HERE, check_file
 from streaming_asr.utterance import Utterance
 
 __all__ = ["MINI", "Folder", "Manifest", "Mini", "choose", "hash_of"]
@@ -109,6 +109,7 @@ class Folder(Loader):
         if self.path.is_file():
             return [self.path]
         if not self.path.is_dir():
+            check_file(self.path)
             raise UserError(
                 f"{self.path}: no such folder or file; give a recording or a folder of them."
             )

@@ -44,6 +44,10 @@ UNKNOWN_SIZE = 2**31 - 512  # from here on a WAV header says "as long as it goes
 MAX_PHASES = 50_000  # of a resampler between two rates; more would take minutes and gigabytes
 # How a recording begins: a page that opens an Ogg stream, the first block of a FLAC.
 _BEGINS = re.compile(rb"OggS\x00\x02\x00{8}|fLaC[\x00\x80]\x00\x00\x22")
+# How an MP3 begins that states its length: a silent frame with its number of frames.
+_BEGINS_MP3 = re.compile(
+    rb"\xff[\xe2-\xff]..\x00{9,32}(?:Xing|Info)\x00\x00\x00[\x00-\x0f]", re.DOTALL
+)
 _CONTAINER = re.compile(rb"....ftyp|\x1aE\xdf\xa3", re.DOTALL)
 _GOES_ON = re.compile(rb"OggS\x00[\x00\x01]")  # a page of a stream that was opened
 
@@ -114,14 +118,15 @@ def _unreadable(path: str | Path, why: object) -> UserError:
 
 
 def _check_one(path: str | Path, kind: str) -> None:
-    """Raise UserError where recordings stand one after the other in an Ogg or a FLAC, of which the
-    first alone would be read."""
-    if kind not in ("OGG", "FLAC"):
+    """Raise UserError where recordings stand one after the other in an Ogg, a FLAC or an MP3, of
+    which the first alone would be read."""
+    if kind not in ("OGG", "FLAC", "MP3"):
         return
+    begins = _BEGINS_MP3 if kind == "MP3" else _BEGINS
     with Path(path).open("rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as held:
         # Streams that sound at once are all opened before the first of them goes on.
-        opened = _GOES_ON.search(held) if kind == "OGG" else _BEGINS.search(held)
-        if opened is not None and _BEGINS.search(held, opened.end()) is not None:
+        opened = (_GOES_ON if kind == "OGG" else begins).search(held)
+        if opened is not None and begins.search(held, opened.end()) is not None:
             raise UserError(
                 f"{path}: holds several recordings one after another, of which only the first "
                 "would be heard; convert each by itself, or join them: "

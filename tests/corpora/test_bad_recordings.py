@@ -88,6 +88,7 @@ OPUS = {"format": "OGG", "subtype": "OPUS"}
         ("a.opus", OPUS, chain, "holds several recordings one after another"),
         ("a.flac", {}, chain, "holds several recordings one after another"),
         ("a.oga", {"format": "OGG"}, chain, "holds several recordings one after another"),
+        ("a.mp3", {}, chain, "holds several recordings one after another"),
     ],
 )
 def test_what_is_not_whole_is_refused(
@@ -221,6 +222,8 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None
     with pytest.raises(UserError, match="is a pipe or a device; save"):
         reads.get(name, load_audio)(tmp_path / name)
     assert duration_s(tmp_path / name) == 0.0
+    with pytest.raises(UserError, match="is a pipe or a device; save"):
+        Folder(tmp_path / name).utterances()
 
 
 def test_a_length_that_no_recording_has_counts_as_unknown(tmp_path: Path) -> None:

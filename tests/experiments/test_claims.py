@@ -38,7 +38,7 @@ PAGE = """\
 |---|---|---:|---:|---:|
 | 1 | a less b | 2.0 points | [0.0, 9.0] | |
 | 2 | a less c | -1.0 s | [-9.0, -0.5] | |
-| 2 | a less d | 0.5 points | [0.1, 1.0] | few |
+| 2 | a less d | 0.5 points | – | few |
 | – | a less e | 9.0 points | – | – |
 """
 
@@ -88,6 +88,11 @@ def test_an_interval_without_its_difference_is_refused() -> None:
 def test_a_row_with_a_cell_too_few_is_refused() -> None:
     with pytest.raises(UserError, match="line 18 of a page: 4 cells; give 5 cells"):
         differences(PAGE + "| 1 | a less f | 1.0 | [0, 2] |\n")
+
+
+def test_few_errors_have_no_interval() -> None:
+    with pytest.raises(UserError, match=r"line 16 of a page: \[0.1, 1.0\] of few errors; few"):
+        differences(PAGE.replace("0.5 points | – | few", "0.5 points | [0.1, 1.0] | few"))
 
 
 def test_p_is_corrected_over_all_that_the_claims_rest_on() -> None:
