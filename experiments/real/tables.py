@@ -8,8 +8,9 @@ chunkformer_stream} (prompts), real_voices, real_speechocean762, real_variants, 
 real_base and real_all, and rewrites the blocks of these names in this folder's results.md; with
 --readme also the block `real` of that file, of real_other a row for each method at 1 s, intervals
 in columns of their own. What is missing stays as the page has it, or reads "not run".
-`real_other_within` is made of the rows of real_other as the page then has them. Differences from offline are paired, over all rows at 300 ms (ChunkFormer's
-320) and 1 s (960 ms) of a corpus together (`score compare`).
+`real_other_within` is made of the rows of real_other as the page then has them. Differences from
+offline are paired, over all rows at 300 ms (ChunkFormer's 320) and 1 s (960 ms) of a corpus
+together (`score compare`).
 """
 
 from __future__ import annotations
