@@ -20,7 +20,6 @@ from experiments.tables import (
     paper_rows,
     read,
     with_interval,
-    write,
 )
 from streaming_asr.score.results import Result
 
@@ -67,11 +66,11 @@ def method_rows(
     return read_rows(output / "mini", system, name) | read_rows(output / name, system)
 
 
-def table(rows: Rows, systems: Sequence[str], paper: str | None) -> str:
+def table(rows: Rows, systems: Sequence[str], paper: str) -> str:
     """Both splits. The first of `systems` has a row for every chunk, the others where they were
     measured. paper: the name that WhisperRT's table I gives the method, whose base model stands
     beside the first."""
-    printed = printed_rates(paper) if paper else {}
+    printed = printed_rates(paper)
     parts = [caption(rows.values()), LEGEND]
     for split in SPLITS:
         lines = []
@@ -79,14 +78,13 @@ def table(rows: Rows, systems: Sequence[str], paper: str | None) -> str:
             for name in _shown(rows, systems, chunk, split):
                 beside = printed.get((chunk, split), NONE) if name == systems[0] else NONE
                 cells = measures(rows.get((name, chunk, split)))
-                lines.append([name, duration(chunk), *cells, *([beside] if paper else [])])
-        header = ["system", "chunk", *COLUMNS, *(["paper, base"] if paper else [])]
+                lines.append([name, duration(chunk), *cells, beside])
+        header = ["system", "chunk", *COLUMNS, "paper, base"]
         parts += [f"mini `{split}`:", markdown(header, lines, n_text=2)]
-    if paper:
-        parts.append(
-            f"The last column is WhisperRT's table I for {paper} with Whisper base on LibriSpeech "
-            "test-clean or test-other: RWER / ARWER / WER."
-        )
+    parts.append(
+        f"The last column is WhisperRT's table I for {paper} with Whisper base on LibriSpeech "
+        "test-clean or test-other: RWER / ARWER / WER."
+    )
     return "\n\n".join(parts)
 
 
@@ -97,30 +95,6 @@ def _shown(rows: Rows, systems: Sequence[str], chunk: int, split: str) -> list[s
 def measures(cell: Result | None) -> list[str]:
     """The columns of one cell."""
     return [with_interval(cell, metric, digits) for metric, digits in METRICS]
-
-
-def write_page(
-    argv: Sequence[str] | None = None,
-    about: str | None = None,
-    *,
-    page: Path,
-    system: Callable[[Mapping[str, Any]], str],
-    systems: Sequence[str],
-    paper: str | None = None,
-    further: Callable[[Path, Rows], Mapping[str, str]] = lambda output, rows: {},
-) -> int:
-    """The command line of a method's tables; returns the exit status.
-
-    The page's folder has the method's name, and so has the block with `table`. further: the other
-    blocks, from the folder where `run` wrote and the method's rows.
-    """
-    name = page.parent.name
-
-    def blocks(output: Path) -> dict[str, str]:
-        rows = method_rows(output, name, system)
-        return {name: table(rows, systems, paper), **further(output, rows)}
-
-    return write(argv, about, page=page, blocks=blocks)
 
 
 def printed_rates(method: str) -> dict[tuple[int, str], str]:

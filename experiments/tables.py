@@ -227,6 +227,16 @@ def _rows(block: str) -> list[tuple[tuple[str, ...], list[tuple[str, str]], str]
     return found
 
 
+def block_of(page: str, name: str) -> str:
+    """What stands in a page's place of that name; empty where there is no such place."""
+    return page.partition(f"<!-- {name}:begin -->")[2].partition(f"<!-- {name}:end -->")[0].strip()
+
+
+def rows_of(block: str) -> list[dict[str, str]]:
+    """The rows of a block's tables, the cells by their headings."""
+    return [dict(cells) for key, cells, _ in _rows(block) if key]
+
+
 def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
     """Puts each block into `path`; what was not run stays as it stands there (`kept`).
 
@@ -254,12 +264,14 @@ def write(
     blocks: Callable[[Path], Mapping[str, str]],
     shared: str | None = None,
     short: Callable[[Path], str] | None = None,
+    derived: Callable[[str], Mapping[str, str]] = lambda page: {},
     draw: Callable[[Path, Path], bool] = lambda output, folder: False,
 ) -> int:
     """The command line of an experiment's tables; returns the exit status.
 
     blocks: from the folder where `run` wrote, what stands in `page`. shared: the block that
     `--readme` writes into another file too, there as `short` has it; None: there is no such option.
+    derived: from the text of the page with these, the blocks that are made of other blocks.
     draw: from the same folder, the pictures into the page's; whether there was anything to draw.
     """
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
@@ -273,6 +285,7 @@ def write(
     def job() -> None:
         written = blocks(arguments.output)
         rewrite(arguments.here, written)
+        rewrite(arguments.here, derived(arguments.here.read_text(encoding="utf-8")))
         pictures = " and its picture" if draw(arguments.output, arguments.here.parent) else ""
         print(f"written: {arguments.here}{pictures}")
         if shared is not None and arguments.readme is not None:

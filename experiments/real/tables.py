@@ -2,13 +2,15 @@
 
     python -m experiments.real.tables [--output outputs] [--readme README.md]
 
-Reads <output>/real_other/*/metrics.json (LibriSpeech test-other), {real,real_u2,star,
+Reads <output>/real_other/*/metrics.json (LibriSpeech test-other), real_clean (dev-clean),
+real_native (Common Voice), real_other_base (test-other, base), {real,real_u2,star,
 chunkformer_stream} (prompts), real_voices, real_speechocean762, real_variants, real_detector,
 real_base and real_all, and rewrites the blocks of these names in this folder's results.md; with
 --readme also the block `real` of that file, of real_other a row for each method at 1 s, intervals
-in columns of their own. What is missing stays as the page has
-it, or reads "not run". Differences from offline are paired, over all rows at 300 ms (ChunkFormer's
-320) and 1 s (960 ms) of a corpus together (`score compare`).
+in columns of their own. What is missing stays as the page has it, or reads "not run".
+`real_other_within` is made of the rows of real_other as the page then has them. Differences from
+offline are paired, over all rows at 300 ms (ChunkFormer's 320) and 1 s (960 ms) of a corpus
+together (`score compare`).
 """
 
 from __future__ import annotations
@@ -21,11 +23,14 @@ from typing import Any
 from experiments.tables import (
     NONE,
     NOT_RUN,
+    NOTHING_RUN,
+    block_of,
     caption,
     duration,
     find,
     markdown,
     read,
+    rows_of,
     with_interval,
     write,
 )
@@ -81,6 +86,12 @@ ROWS = (
 MANY_VOICES = tuple(
     (system, chunk) for system, chunk in ROWS if chunk not in (100, 500) and system != DETECTOR
 )
+OTHER_VOICES = tuple((system, chunk) for system, chunk in MANY_VOICES if system != FIRST)
+OTHER_BASE = (
+    (OFFLINE, None),
+    (GREEDY, None),
+    *((system, 1000) for system in (WHISPERRT, NEVER, UFAL, HUSH)),
+)
 VARIANTS = (
     (OFFLINE, None),
     (GREEDY, None),
@@ -110,7 +121,7 @@ COLUMNS = {
     "CPU RTF": ("rtf_cpu", 2),
     "encoder GFLOP/s": ("encoder_gflops_per_s", 1),
 }
-WER, FINAL = "wer", "word_latency_committed_p50_ca_s"
+WER, FINAL = "WER %", "committed p50 s"
 WITHIN = {WER: (15, 20, 25), FINAL: (1.2, 1.5, 2.0)}
 COMPARED = ("over offline, beam 5, points", "differ", "p")
 COMPARED_MS = (300, 320, 960, 1000)
@@ -194,7 +205,9 @@ def blocks(output: Path) -> dict[str, str]:
     variants = read(output / "real_variants", output / "real")
     return {
         "real_other": table(read(output / "real_other"), MANY_VOICES),
-        "real_other_within": within(read(output / "real_other"), MANY_VOICES),
+        "real_clean": table(read(output / "real_clean"), OTHER_VOICES),
+        "real_native": table(read(output / "real_native"), OTHER_VOICES),
+        "real_other_base": table(read(output / "real_other_base"), OTHER_BASE),
         "real": table(prompts(output), ROWS),
         **{name: table(read(output / name), ROWS) for name in corpora},
         "real_variants": table(variants, VARIANTS),
@@ -204,34 +217,40 @@ def blocks(output: Path) -> dict[str, str]:
     }
 
 
-def within(cells: Sequence[Result], rows: Rows) -> str:
-    """Which row is soonest within so many errors, and which errs least within so much latency."""
-    found = [(system, chunk, cell(cells, system, chunk)) for system, chunk in rows]
-    there = [each for each in found if each[2] is not None and each[0] not in (OFFLINE, GREEDY)]
+def derived(page: str) -> dict[str, str]:
+    """The blocks of the page that are made of its other blocks."""
+    return {"real_other_within": within(block_of(page, "real_other"))}
+
+
+def within(block: str) -> str:
+    """Which row of a table is soonest within so many errors, and which errs least within so much
+    latency.
+
+    It takes the table as printed, since no folder of outputs holds all of its rows."""
+    rows = [
+        {WER: _number(row[WER]), FINAL: _number(row[FINAL]), "row": row}
+        for row in rows_of(block)
+        if row["system"] not in (OFFLINE, GREEDY) and not {row[WER], row[FINAL]} & {NOT_RUN, NONE}
+    ]
+    if not rows:
+        return NOTHING_RUN
     lines = []
     for limited, other in ((WER, FINAL), (FINAL, WER)):
         for limit in WITHIN[limited]:
-            inside = [each for each in there if each[2].metrics[limited] <= limit]
-            system, chunk, best = min(
-                inside,
-                key=lambda each: (each[2].metrics[other], each[2].metrics[limited]),
-                default=(NONE, 0, None),
-            )
+            inside = [each for each in rows if each[limited] <= limit]
+            best = min(inside, key=lambda each: (each[other], each[limited]), default=None)
+            shown = ("system", "chunk", WER, FINAL)
+            words = "{:g} % of the words wrong" if limited == WER else "final after {:g} s"
             lines.append(
-                [
-                    f"{limit:g} % of the words wrong"
-                    if limited == WER
-                    else f"final after {limit:g} s",
-                    system,
-                    NONE if best is None else duration(chunk),
-                    *(
-                        with_interval(best, metric, digits) if best else NONE
-                        for metric, digits in ((WER, 1), (FINAL, 2))
-                    ),
-                ]
+                [words.format(limit), *(best["row"][name] if best else NONE for name in shown)]
             )
-    header = ["at most", "best", "chunk", "WER %", "committed p50 s"]
-    return _under_caption([each for *_, each in there], header, lines)
+    header = ["at most", "best", "chunk", WER, FINAL]
+    return f"{block.partition(chr(10))[0]}\n\n{markdown(header, lines, 2)}"
+
+
+def _number(figure: str) -> float:
+    """A figure without its interval."""
+    return float(figure.partition(" ")[0])
 
 
 def base(output: Path) -> str:
@@ -283,7 +302,9 @@ def _in_columns(found: Result | None) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return write(argv, __doc__, page=PAGE, blocks=blocks, shared="real", short=short)
+    return write(
+        argv, __doc__, page=PAGE, blocks=blocks, shared="real", short=short, derived=derived
+    )
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ PARTS = {
     "clean-10-150": ("clean-10", 15),
     "clean-dev-100": ("clean-dev", 10),
     "cv-dev-2": ("cv-dev", 2),
+    "cv-native-2": ("cv-native", 2),
 }
 """Lists that are so many utterances of each speaker of another, those with the smallest hashes."""
 

@@ -82,6 +82,7 @@ def ids_of(tmp_path: Path, *ids: str) -> Path:
         ("clean-10", "test", 665, 10, 81.9),
         ("clean-10-150", "test", 150, 10, 21.6),
         ("cv-native", "test", 433, 81, 40.3),
+        ("cv-native-2", "test", 124, 81, 11.8),
         ("clean-dev", "dev", 648, 10, 82.0),
         ("cv-dev", "dev", 433, 60, 40.5),
     ],

@@ -1,4 +1,4 @@
-"""The tables of the ufal and simul_whisper experiments, from finished cells."""
+"""The tables of UFAL and Simul-Whisper on mini, from finished cells."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from table_cells import empty_page, figures, labelled, row
 
 from experiments import rows
-from experiments.simul_whisper import tables as simul_whisper
-from experiments.ufal import tables as ufal
+from experiments.mini import tables
+from experiments.tables import block_of
 from streaming_asr.chunking import parse_duration
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import compose_raw
@@ -59,13 +59,18 @@ MEASURED = {
 }
 
 
+def written(output: Path, name: str) -> str:
+    """The block of mini's page, of these results."""
+    page = empty_page(tables.PAGE, output)
+    assert tables.main(["--output", str(output), "--here", str(page)]) == 0
+    return block_of(page.read_text(), name)
+
+
 def test_ufal_stands_beside_the_paper_and_its_compat_form_beside_ufal(tmp_path: Path) -> None:
     finished(tmp_path / "mini", "a", {"name": "ufal", "compat": False}, "clean", 20.0)
     finished(tmp_path / "mini", "c", {"name": "star"}, "other", 20.0)  # another method's
     finished(tmp_path / "ufal", "b", {"name": "ufal", "compat": True}, "clean", 21.0)
-    page = empty_page(Path(ufal.__file__).parent / "README.md", tmp_path)
-    assert ufal.main(["--output", str(tmp_path), "--here", str(page)]) == 0
-    clean, other = Path(page).read_text().split("mini `other`:")
+    clean, other = written(tmp_path, "ufal").split("mini `other`:")
     assert row(clean, "UFAL", "300 ms") == MEASURED | {"paper, base": (8.21, 9.56, 7.6)}
     assert row(clean, "UFAL compat", "300 ms")["WER"] == (21.0, 18.0, 25.0)
     assert "60 recordings in a cell; intervals over 12 speakers." in clean
@@ -84,7 +89,7 @@ def test_ufal_stands_beside_the_paper_and_its_compat_form_beside_ufal(tmp_path: 
     ],
 )
 def test_simul_whisper_is_named_by_its_truncation(method: dict[str, Any], name: str) -> None:
-    assert simul_whisper.system(method) == name
+    assert tables.simul_whisper(method) == name
 
 
 def test_simul_whisper_and_its_thresholds(tmp_path: Path) -> None:
@@ -92,13 +97,10 @@ def test_simul_whisper_and_its_thresholds(tmp_path: Path) -> None:
     finished(tmp_path / "simul_whisper", "a", own, "other", 20.0)
     dev = own | {"frame_threshold": 12}
     finished(tmp_path / "simul_whisper_thresholds", "b", dev, "dev", 20.0)
-    page = empty_page(Path(simul_whisper.__file__).parent / "README.md", tmp_path)
-    assert simul_whisper.main(["--output", str(tmp_path), "--here", str(page)]) == 0
-    text = page.read_text()
-    _, other = text.split("mini `other`:")
+    _, other = written(tmp_path, "simul_whisper").split("mini `other`:")
     printed = {"paper, base": (24.27, 27.85, 23.46)}
     assert row(other, "Simul-Whisper, cif", "300 ms") == MEASURED | printed
-    _, thresholds = text.split("## Thresholds on dev")
+    thresholds = written(tmp_path, "thresholds")
     assert row(thresholds, "12") == MEASURED
     assert set(figures(thresholds, "4")) == {"not run"}
 

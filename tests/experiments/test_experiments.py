@@ -6,10 +6,12 @@ import functools
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from table_cells import empty_page, figures, row
 
+from experiments.mini import tables as mini_tables
 from experiments.mini.fingerprint import RECORD, cells
 from experiments.tables import (
     duration,
@@ -89,9 +91,11 @@ def finished(
     beam: int = 0,
     cache: bool = False,
     n_failed: int = 0,
+    model: str = "mini",
+    **settings: Any,
 ) -> None:
     """A finished cell: its metrics.json as `run` writes it, as far as the tables read it."""
-    own = {"name": method, "weights": weights, "beam": beam, "decoder_cache": cache}
+    own = {"name": method, "weights": weights, "beam": beam, "decoder_cache": cache} | settings
     metrics = {
         "wer": wer,
         "rwer": wer + 1,
@@ -107,14 +111,21 @@ def finished(
     document = {
         "schema": 1,
         "metrics_version": 1,
-        "config": {"method": own, "chunk": chunk, "data": {"split": split}, "batch": 1},
+        "config": {
+            "method": own,
+            "chunk": chunk,
+            "data": {"split": split},
+            "batch": 1,
+            "model": {"name": model},
+        },
         "machine": {"cpu": "a processor"},
         "n_utterances": 60,
         "n_failed": n_failed,
         "metrics": metrics,
     }
     rest = f"data.split={split},method.weights={Path(weights or 'none').name},beam={beam}"
-    folder = output / experiment / f"method={method},chunk={chunk},{rest},cache={cache}"
+    name = f"method={method},chunk={chunk},{rest},cache={cache},model={model}"
+    folder = output / experiment / name
     folder.mkdir(parents=True)
     (folder / "metrics.json").write_text(json.dumps(document))
 
@@ -133,8 +144,8 @@ def test_table_1_is_written_from_the_results_and_says_where_whisperrt_loses(tmp_
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.5, weights="/a/300ms")
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.0, weights="/a/300ms", beam=3)
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 40.0)
-    own = page(tmp_path, "table1", "table2", "table3", "fig6", "table5")
-    assert tables.main(["--output", str(tmp_path), "--here", str(own)]) == 0
+    own = page(tmp_path, "table1", "table3", "fig6", "ufal", "simul_whisper", "thresholds")
+    assert mini_tables.main(["--output", str(tmp_path), "--here", str(own)]) == 0
 
     filled = own.read_text()
     assert filled.startswith("# before\n<!-- table1:begin -->\n") and filled.endswith("after\n")
@@ -162,7 +173,6 @@ def test_table_1_is_written_from_the_results_and_says_where_whisperrt_loses(tmp_
     beam = row(clean, "WhisperRT beam 3", "300 ms", "300ms")
     assert beam["stable p50 / p90"] == (0.25, None)
     assert beam["paper, base"] == (7.53, 8.12, 6.55)
-    assert "<!-- table5:begin -->\nold\n<!-- table5:end -->" in filled  # it was not measured here
 
 
 def test_table_3_sets_the_random_adapter_beside_the_one_of_this_chunk_alone(tmp_path: Path) -> None:
@@ -190,7 +200,8 @@ def test_figure_6_sets_the_kept_cache_beside_the_exact_one(tmp_path: Path) -> No
                 tmp_path, "fig6", "whisperrt", "300ms", "clean", wer, beam=beam, cache=cache,
                 weights="/a/300ms", n_failed=int(cache),
             )  # fmt: skip
-    text = tables.fig6(read(tmp_path / "fig6"))
+    finished(tmp_path, "fig6", "whisperrt", "300ms", "other", 1.0, weights="/a/300ms")
+    text = tables.fig6(read(tmp_path / "fig6"), split="clean")
     assert "2 recordings failed; they count as empty." in text
     assert figures(text, "greedy") == [5.0, 6.0, 0.05, 0.05]
     assert figures(text, "beam 7") == [4.5, 9.0, 0.05, 0.05]
@@ -211,11 +222,42 @@ def test_table_5_has_rows_for_what_was_not_run(tmp_path: Path) -> None:
     assert figures(text, "WhisperRT", "3") == [90.0, 0.3, 0.094]
 
 
-def test_the_page_of_the_experiment_has_a_place_for_every_table(tmp_path: Path) -> None:
+def test_table_1_of_real_whisper_takes_each_model_from_the_sweeps_that_have_it(
+    tmp_path: Path,
+) -> None:
+    add = partial(finished, tmp_path, method="whisperrt", split="test-clean", beam=3)
+    add("table1_other", chunk="40ms", wer=9.0, weights="/a/any_chunk", model="tiny.en")
+    add("real_other", chunk="1s", wer=8.0, weights="/a/any_chunk", model="tiny.en")
+    add("real_other", chunk="300ms", wer=99.0, weights="none", model="tiny.en")  # the mask alone
+    add("real_other_base", chunk="1s", wer=7.0, weights="/a/any_chunk", model="base")
+    add("table1_other", method="offline", chunk="300ms", wer=3.0, beam=5, model="base")
+    add = partial(add, method="simul_whisper", beam=0, model="base")
+    add("table1_other", chunk="300ms", wer=20.0, truncation="never")
+    add("table1_other", chunk="1s", wer=1.0, truncation="always")
+    text = tables.blocks(tmp_path)["table1_other"]
+    fast = row(text, "tiny.en", "WhisperRT, beam 3", "40 ms")
+    assert [fast[name] for name in ("RWER", "ARWER", "WER", "ARWER grid")] == [10, 11, 9, 39]
+    assert (fast["CPU RTF"], fast["paper, base"]) == (0.05, None)  # theirs is no tiny.en
+    assert row(text, "tiny.en", "WhisperRT, beam 3", "1000 ms")["WER"] == 8.0
+    assert row(text, "tiny.en", "WhisperRT, beam 3", "300 ms")["WER"] == "not run"
+    base = row(text, "base", "WhisperRT, beam 3", "1000 ms")
+    assert (base["WER"], base["paper, base"]) == (7.0, None)
+    detector = "Simul-Whisper, no detector"
+    assert row(text, "base", detector, "300 ms")["WER"] == 20.0
+    assert row(text, "base", detector, "300 ms")["paper, base"] == (24.27, 27.85, 23.46)
+    assert row(text, "base", detector, "1000 ms")["WER"] == "not run"
+    assert row(text, "base", "UFAL", "300 ms")["paper, base"] == (16.78, 18.06, 15.45)
+    assert row(text, "base", "offline, beam 5", "whole")["WER"] == 3.0
+    assert "12.40" in text  # the paper's offline base
+
+
+def test_the_pages_have_a_place_for_every_table(tmp_path: Path) -> None:
     own = empty_page(tables.HERE / "README.md", tmp_path)
     assert tables.main(["--output", str(tmp_path / "none"), "--here", str(own)]) == 0
-    text = own.read_text()
-    clean = text.split("mini `other`:")[0]
+    assert own.read_text().count("Not run yet.") == 3  # table 5 stays as it was measured
+    mini = empty_page(mini_tables.PAGE, tmp_path)
+    assert mini_tables.main(["--output", str(tmp_path / "none"), "--here", str(mini)]) == 0
+    clean = mini.read_text().split("mini `other`:")[0]
     assert row(clean, "WhisperRT beam 3", "40 ms")["paper, base"] == (10.57, 11.44, 9.04)
     assert row(clean, "WhisperRT greedy", "40 ms")["WER"] == "not run"
 
