@@ -171,6 +171,9 @@ class _Job:
         with _Shown(f"{file}:\n" if self.many else "") as shown:
             told = transcript(self.method, samples, file, self.config, grow, journal)
             shown.end(told)
+        if not told.words and samples.any():  # an empty text alone would look like a failure
+            remedy = "" if self.config.gate == "none" else "; gate=none hears what is no speech too"
+            _say(f"{file}: no word was heard{remedy}")
         took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
         method = CommandLine(self.overrides).get("method")
         _say(f"{file}: {took}, {method}, {self.config.model.name}, chunk={self.config.chunk}")
