@@ -2,11 +2,15 @@
 
     python -m experiments.real.training_set --speech outputs/real/speech/manifest.jsonl \\
         --speechocean762 mispeech/speechocean762 --alignments FOLDER... --out outputs/real/train
+        [--sound MANIFEST...]
 
 OUT/shards: the clips of --speech whose voices are not held out, and where it is named the train
 speakers of speechocean762. Word times stand in the manifests or in --alignments, which
 `python -m streaming_asr.align` leaves. Texts are cleaned of what is not spoken; those without
 capitals, or in capitals alone, become sentences.
+
+OUT/sound, with --sound: all these, timed or not, and the recordings of --sound, which need no text:
+what an encoder learns from (`recipe.target.learn=encoder`).
 """
 
 from __future__ import annotations
@@ -111,6 +115,7 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--speech", type=Path, nargs="+", required=True, help="manifests")
     parser.add_argument("--speechocean762", help="folder, or name on the hub")
     parser.add_argument("--alignments", type=Path, nargs="+", default=[], help="word times")
+    parser.add_argument("--sound", type=Path, nargs="+", default=[], help="manifests, text or not")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(argv)
     train = TrainingSet(given.speech, given.speechocean762, given.alignments)
@@ -120,6 +125,10 @@ def program(argv: Sequence[str] | None = None) -> None:
         f"{written} utterances in shards; left out: {without} without word times, {long} of more "
         "than 30 s"
     )
+    if given.sound:
+        heard = TrainingSet([*given.speech, *given.sound], given.speechocean762, given.alignments)
+        written, _, long = write_shards(heard, given.out / "sound", max_s=30, timed=False)
+        print(f"{written} utterances in the shards of sound; left out: {long} of more than 30 s")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,12 @@ def of_readers(folder: Path) -> Iterator[Row]:
         yield {"audio_filepath": file, "text": "", "speaker": file.stem.partition("-")[0]}
 
 
+def of_sound(folder: Path) -> Iterator[Row]:
+    """Recordings of which neither text nor speaker is known: for sound alone."""
+    for file in sorted(folder.rglob("*.wav")):
+        yield {"audio_filepath": file, "text": ""}
+
+
 @dataclass(frozen=True)
 class Source:
     """Speech of `repositories`, each owner/name@commit:path; `rows` reads what git fetched."""
@@ -99,6 +105,22 @@ SOURCES = {
         ),
         of_readers,
         "CC BY 4.0",
+    ),
+    "librispeech_train_4": Source(
+        (
+            "Jenny-Smolensky/LibriSpeechFilesParser@ffd91057493367281266af400119f64ab4cd81ab:"
+            "sample_data_libriSpeech/audio",
+        ),
+        of_readers,
+        "CC BY 4.0",
+    ),
+    "clean_speech": Source(
+        (
+            "haroitman/nsnet_implementation@9335f8a8069f737e37b31fe980f8097dd39495fc:"
+            "CleanSpeech_training",
+        ),
+        of_sound,
+        "CC BY 4.0 (Edinburgh's 56 speakers) and ODbL 1.0 (PTDB-TUG)",
     ),
 }
 

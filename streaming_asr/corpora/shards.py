@@ -98,12 +98,13 @@ def read_timed_shards(folder: Path) -> list[Item]:
 
 
 def write_shards(
-    utterances: Iterable[Utterance], folder: Path, *, max_s: float
+    utterances: Iterable[Utterance], folder: Path, *, max_s: float, timed: bool = True
 ) -> tuple[int, int, int]:
-    """Write shards of the utterances with word times of at most `max_s`, without those that a
-    frozen list holds (`lists.without_listed`).
+    """Write shards of the utterances of at most `max_s`, without those that a frozen list holds
+    (`lists.without_listed`).
 
-    Returns how many were written, how many had no word times, how many were too long. Raises
+    timed: only of those with word times; the others are for what learns from sound alone. Returns
+    how many were written, how many were left out for want of times, how many were too long. Raises
     UserError where `folder` holds shards already, or none could be written.
     """
     if any(Path(folder).glob("shard-*")):
@@ -125,7 +126,7 @@ def write_shards(
         n_shards, offset = n_shards + 1, 0
 
     for utterance in without_listed(utterances):
-        if not utterance.words:
+        if timed and not utterance.words:
             n_without += 1
             continue
         if utterance.duration_s > max_s:
@@ -140,7 +141,7 @@ def write_shards(
             "text": utterance.text,
             "speaker": utterance.speaker or "",
             **({"language": utterance.language} if utterance.language else {}),
-            "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in utterance.words],
+            "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in utterance.words or ()],
         }
         pieces.append(samples)
         lines.append(json.dumps(row, ensure_ascii=False))

@@ -71,6 +71,24 @@ def test_held_out_voices_and_dev_speakers_are_not_trained_on(tmp_path):
     assert items[-1].text == "So it is."
 
 
+def test_sound_has_what_has_no_times_or_no_text_too(tmp_path, capsys):
+    speech = clips(tmp_path / "speech", "manifest.jsonl", ["a", "b"]) / "manifest.jsonl"
+    rows = [json.loads(line) for line in speech.read_text().splitlines()]
+    rows[1]["words"] = None
+    speech.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sound = clips(tmp_path / "sound", "train.jsonl", ["174", "c"]) / "train.jsonl"
+    rows = [json.loads(line) for line in sound.read_text().splitlines()]
+    rows = [{**row, "text": "", "words": None} for row in rows]
+    rows[0]["id"] = "174-50561-0000"  # of a test reader
+    sound.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = ["--speech", str(speech), "--sound", str(sound), "--out", str(tmp_path / "out")]
+    program(given)
+    assert [item.speaker for item in read_shards(tmp_path / "out" / "shards")] == ["a"]
+    heard = read_shards(tmp_path / "out" / "sound")
+    assert [(item.speaker, len(item.words)) for item in heard] == [("a", 3), ("b", 0), ("c", 0)]
+    assert "3 utterances in the shards of sound" in capsys.readouterr().out
+
+
 def test_texts_are_cleaned_and_what_no_model_can_have_said_is_left_out(tmp_path, capsys):
     folder = clips(tmp_path / "speech", "manifest.jsonl", ["a", "b", "c", "d"])
     manifest = folder / "manifest.jsonl"

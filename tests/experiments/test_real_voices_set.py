@@ -36,6 +36,7 @@ def hosted(tmp_path, monkeypatch):
     host = tmp_path / "host"
     for name, path in (
         ("common_voice", "en"), ("common_voice_v1", "asr/data"), ("librispeech_train_251", "audio"),
+        ("librispeech_train_4", "audio"), ("clean_speech", "clean"),
     ):  # fmt: skip
         root = host / "owner" / f"{name}.git" / path
         root.mkdir(parents=True)
@@ -50,6 +51,8 @@ def hosted(tmp_path, monkeypatch):
             line = "cv-valid-dev/sample-000000.mp3,be careful,1,0,,,us,"
             head = "filename,text,up_votes,down_votes,age,gender,accent,duration"
             (root / "cv-valid-dev.csv").write_text(f"{head}\n{line}\n")
+        elif name == "clean_speech":
+            sound(root / "clnsp1.wav")
         else:
             sound(root / "103-1240-0000.flac")
         work = host / "owner" / f"{name}.git"
@@ -73,6 +76,8 @@ def test_git_fetches_each_source_and_each_form_is_read(hosted, tmp_path, capsys)
         "common_voice": [("common_voice_en_1", "So it is.", speaker_hash(CLIENT))],
         "common_voice_v1": [("sample-000000", "be careful", None)],
         "librispeech_train_251": [("103-1240-0000", "", "103")],
+        "librispeech_train_4": [("103-1240-0000", "", "103")],
+        "clean_speech": [("clnsp1", "", None)],
     }
     assert found["librispeech_train_251"][0].duration_s == 0.5
     program(["--out", str(out)])  # again: nothing is written
