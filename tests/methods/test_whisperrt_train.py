@@ -506,6 +506,7 @@ def test_what_learns_alone_gets_gradients(recipe, learn, part):
     loss.backward()
     for name, parameter in recipe.peft.named_parameters():
         learns = "lora_" in name and part in name
+        assert parameter.requires_grad == learns, name  # not even where the teacher has spoken
         assert (parameter.grad is not None and parameter.grad.any()) == learns, name
 
 

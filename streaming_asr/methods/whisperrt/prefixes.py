@@ -7,7 +7,8 @@ let each see the frames of its prefix only. The logits equal those of one pass p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,9 +120,17 @@ class PrefixModel(nn.Module):
     def offline_frames(self, mel: Tensor) -> Tensor:
         """Return the offline model's encoder frames (B, context, d) of mel (B, n_mels, 2 *
         context)."""
-        # The network without its adapter, so that the teacher costs no memory of its own.
-        with self.whisper.disable_adapter():  # type: ignore[operator]
+        with self._offline():
             return encode_padded(self.whisper, mel)
+
+    @contextmanager
+    def _offline(self) -> Iterator[None]:
+        """The network without its adapter, so that the teacher costs no memory of its own."""
+        learns = [(p, p.requires_grad) for p in self.whisper.parameters()]
+        with self.whisper.disable_adapter():  # type: ignore[operator]
+            yield
+        for parameter, own in learns:  # peft lets the whole adapter learn again
+            parameter.requires_grad = own
 
     @property
     def vocabulary(self) -> Tensor:
@@ -138,7 +147,7 @@ class PrefixModel(nn.Module):
         """
         layers = self._base.model.decoder.layers
         attentions = [layer.encoder_attn for layer in layers]
-        with torch.no_grad(), self.whisper.disable_adapter():  # type: ignore[operator]
+        with torch.no_grad():
             weights = [w.weight.float() for a in attentions for w in (a.k_proj, a.v_proj)]
             read = torch.cat(weights)  # (2 * layers * d, d)
             variance = (frames.float() @ read.T).var(0).clamp(min=1e-6)
