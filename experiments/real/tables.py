@@ -103,6 +103,8 @@ SHORT = (
     *((system, 1000) for system in (WHISPERRT, BEAM, NEVER, UFAL, HUSH, U2, U2_LM, STAR)),
     (CHUNKFORMER, 960),
 )
+TRAINED_H = {WHISPERRT: 1.7, BEAM: 1.7, HUSH: 0.3, U2: 1.6, U2_LM: 1.6, STAR: 1.2, CHUNKFORMER: 1.3}
+"""Hours of one core that the weights of tiny.en learned, by the pages of their trainings."""
 SHORT_COLUMNS = {
     "word errors %": ("wer", 1, "95 % interval"),
     "final after s": ("word_latency_committed_p50_ca_s", 2, "95 % interval, s"),
@@ -284,9 +286,12 @@ def short(output: Path) -> str:
     baseline = GREEDY if cell(cells, OFFLINE, None) is None else OFFLINE
     rows = {system: cell(cells, system, chunk) for system, chunk in ((baseline, None), *SHORT)}
     header = [name for each, (_, _, own) in SHORT_COLUMNS.items() for name in (each, own) if name]
-    shown = [[system, *_in_columns(found)] for system, found in rows.items()]
+    shown = [
+        [system, str(TRAINED_H.get(system, NONE)), *_in_columns(found)]
+        for system, found in rows.items()
+    ]
     used = [found for found in rows.values() if found is not None]
-    return caption(used) + (f"\n\n{markdown(['method', *header], shown)}" if used else "")
+    return caption(used) + (f"\n\n{markdown(['method', 'trained, core hours', *header], shown)}" if used else "")
 
 
 def _in_columns(found: Result | None) -> list[str]:
