@@ -291,7 +291,8 @@ def short(output: Path) -> str:
         for system, found in rows.items()
     ]
     used = [found for found in rows.values() if found is not None]
-    return caption(used) + (f"\n\n{markdown(['method', 'trained, core hours', *header], shown)}" if used else "")
+    headings = ["method", "trained, core hours", *header]
+    return caption(used) + (f"\n\n{markdown(headings, shown)}" if used else "")
 
 
 def _in_columns(found: Result | None) -> list[str]:
