@@ -91,7 +91,7 @@ def test_the_short_table_has_each_method_once_and_its_intervals_in_columns(tmp_p
         "STAR, wait-3",
         "ChunkFormer, look-ahead 320 ms",
     ]
-    assert figures(text, "offline, beam 5")[0] == 0.0
+    assert row(text, "offline, beam 5")["word errors %"] == 0.0
     assert "| WhisperRT, beam 3 | 1.7 | 6.7 | 0.0–33.3 | " in text
     ufal = row(text, "UFAL")
     assert ufal["95 % interval"] == ufal["CPU s per s of audio"] == "not run"
