@@ -158,7 +158,9 @@ def test_the_readme_has_the_figures_of_the_page() -> None:
     lines = [line for line in block.splitlines() if line.startswith("| ")][2:]
     assert len(lines) == 10
     for line in lines:
-        system, errors, interval, final, *_ = (part.strip() for part in line.strip("|").split("|"))
+        system, _, errors, interval, final, *_ = (
+            part.strip() for part in line.strip("|").split("|")
+        )
         chunk = {"offline": "whole", "ChunkFo": "960 ms"}.get(system[:7], "1000 ms")
         start = f"| {system} | {chunk} | {errors} [{interval.replace('–', ', ')}] |"
         (there,) = [each for each in measured.splitlines() if each.startswith(start)]
