@@ -158,7 +158,10 @@ def mended(decoder: type, faults: Collection[str], n_prompt: int) -> type:
 
 
 def state_of(whisper: Whisper, adapter: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Weights and adapter by their names; the low-rank factors stand there the other way round."""
+    """Weights and adapter by their names; the low-rank factors stand there the other way round.
+
+    Theirs adapts the attention alone: what ours changes in feed-forward layers is added to them.
+    """
     state = {}
     for name, value in parity.openai_state(whisper.model).items():
         if "attn." in name:
@@ -166,6 +169,12 @@ def state_of(whisper: Whisper, adapter: dict[str, torch.Tensor]) -> dict[str, to
         state[name] = value
     for name, value in adapter.items():
         ours = parity.openai_names(name.removeprefix("base_model.model."))
+        if ".mlp." in ours:
+            if ".lora_A." in ours:
+                other = adapter[name.replace(".lora_A.", ".lora_B.")]
+                weight = ours.replace(".lora_A.", ".")
+                state[weight] = state[weight] + other.float() @ value.float()
+            continue
         state[ours.replace(".lora_", ".lora_layer.lora_").removesuffix(".weight")] = value.T.float()
     return state
 
