@@ -9,8 +9,8 @@ real_base and real_all, and rewrites the blocks of these names in this folder's 
 --readme also the block `real` of that file, of real_other a row for each method at 1 s, intervals
 in columns of their own. What is missing stays as the page has it, or reads "not run".
 `real_other_within` is made of the rows of real_other as the page then has them. Differences from
-offline are paired, over all rows at 300 ms (ChunkFormer's 320) and 1 s (960 ms) of a corpus
-together (`score compare`).
+offline are paired (`score compare`); of the tables of many voices p is corrected over all rows that
+the page then has.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from experiments.tables import (
     with_interval,
     write,
 )
+from streaming_asr.metrics.intervals import holm
 from streaming_asr.score.compare import compare, read_runs
 from streaming_asr.score.compare import table as differences
 from streaming_asr.score.results import Result
@@ -125,7 +126,9 @@ COLUMNS = {
 }
 WER, FINAL = "WER %", "committed p50 s"
 WITHIN = {WER: (15, 20, 25), FINAL: (1.2, 1.5, 2.0)}
-COMPARED = ("over offline, beam 5, points", "differ", "p")
+ALONE, HOLM = "p alone", "p"
+COMPARED = ("over offline, beam 5, points", "differ", ALONE, HOLM)
+COMPARED_BLOCKS = ("real_other", "real_clean", "real_native", "real_other_base")
 COMPARED_MS = (300, 320, 960, 1000)
 
 LANGUAGES = ("en", "fr", "es", "it", "ru")
@@ -143,9 +146,9 @@ def cell(cells: Sequence[Result], system: str, chunk: int | None) -> Result | No
     return next((each for each in found if each is not None), None)
 
 
-def over_offline(cells: Sequence[Result], rows: Rows) -> dict[Path, tuple[str, str, str]]:
+def over_offline(cells: Sequence[Result], rows: Rows) -> dict[Path, tuple[str, ...]]:
     """By folder of a cell: its WER minus that of offline with beam 5, in points with the interval,
-    in how many of the clusters the two differ, and p by Holm."""
+    in how many of the clusters the two differ, its p alone and by Holm over these cells."""
     offline = cell(cells, OFFLINE, None)
     found = [cell(cells, system, chunk) for system, chunk in rows if chunk in COMPARED_MS]
     others = list(dict.fromkeys(each.folder for each in found if each is not None))
@@ -157,11 +160,16 @@ def over_offline(cells: Sequence[Result], rows: Rows) -> dict[Path, tuple[str, s
         each.run.folder: (
             f"{row['difference']:+.1f}" + _bounds(row["interval"]),
             str(row["n_differ"]),
-            NONE if row["p_holm"] is None else f"{row['p_holm']:.4f}",
+            NONE if row["p_value"] is None else f"{row['p_value']:.5f}",
+            _shown(row["p_holm"]),
         )
         for each, row in zip(comparisons, wers, strict=True)
         if "difference" in row
     }
+
+
+def _shown(p_value: float | None) -> str:
+    return NONE if p_value is None else f"{p_value:.4f}"
 
 
 def _bounds(interval: Sequence[float] | None) -> str:
@@ -220,8 +228,23 @@ def blocks(output: Path) -> dict[str, str]:
 
 
 def derived(page: str) -> dict[str, str]:
-    """The blocks of the page that are made of its other blocks."""
-    return {"real_other_within": within(block_of(page, "real_other"))}
+    """The blocks of the page that are made of its blocks."""
+    many = {name: block_of(page, name) for name in COMPARED_BLOCKS}
+    corrected = {name: by_holm(block) for name, block in many.items()}
+    return corrected | {"real_other_within": within(corrected["real_other"])}
+
+
+def by_holm(block: str) -> str:
+    """The table with p corrected over all its rows, measured together or not."""
+    rows = rows_of(block)
+    tested = [row for row in rows if row[ALONE] != NOT_RUN and row[COMPARED[0]] != NONE]
+    alone = [None if row[ALONE] == NONE else float(row[ALONE]) for row in tested]
+    for row, p_value in zip(tested, holm(alone), strict=True):
+        row[HOLM] = _shown(p_value)
+    if not tested:
+        return block
+    lines = [list(row.values()) for row in rows]
+    return f"{block.partition(chr(10))[0]}\n\n{markdown(list(rows[0]), lines, 2)}"
 
 
 def within(block: str) -> str:

@@ -13,7 +13,7 @@ from report_cells import write_cell
 from table_cells import empty_page, figures, row
 
 from experiments.real import tables
-from experiments.real.tables import ROWS, blocks, short, within
+from experiments.real.tables import ROWS, blocks, by_holm, short, within
 from experiments.tables import read
 
 SAID = "cats eat fresh fish now"
@@ -196,3 +196,18 @@ def test_the_page_has_a_place_for_each_table(tmp_path: Path) -> None:
     given = ["--output", str(tmp_path / "none"), "--here", str(page)]
     assert tables.main(given) == 0
     assert page.read_text().count("Not run yet.") == 12
+
+
+def test_p_is_corrected_over_all_rows_of_the_page_measured_together_or_not() -> None:
+    over, heading = "over offline, beam 5, points", ["system", "chunk"]
+    alone = {"a": "0.01000", "b": "0.04000", "c": "0.03000", "d": "–", "e": "not run"}
+    rows = [
+        f"| {name} | 1 s | {'not run' if p == 'not run' else '+1.0'} | {p} | 0.5 |"
+        for name, p in alone.items()
+    ]
+    header = "| " + " | ".join([*heading, over, "p alone", "p"]) + " |"
+    offline = "| offline, beam 5 | whole | – | – | – |"
+    block = "\n".join(["Measured.", "", header, "| --- | --- | ---: | ---: | ---: |", offline, *rows])
+    shown = [line.rpartition("| ")[2].strip(" |") for line in by_holm(block).splitlines()[4:]]
+    # four were tested, one of them without a p: 4 x 0.01, 3 x 0.03, and never falling
+    assert shown == ["–", "0.0400", "0.0900", "0.0900", "–", "0.5"]
