@@ -228,9 +228,8 @@ def transcript(
 ) -> Transcript:
     """Return what `method` hears; `show` is called after every step with what is there.
 
-    A word that the method does not time begins where the one before ended and ends with the audio
-    heard when it became final. journal: what an earlier command heard, and where each step is
-    noted. Raises UserError for a method that fails.
+    Words that the method does not time get theirs by `add_timed`. journal: what an earlier command
+    heard, and where each step is noted. Raises UserError for a method that fails.
     """
     language = None if config.language == "detect" else config.language
     told = Transcript(str(file), len(samples) / SAMPLE_RATE, language=language)
@@ -251,7 +250,7 @@ def transcript(
             new = [_later(word, at_s) for word in update.committed]
             if new and n == n_kept > 0:  # it was the first word of its stream
                 new[0] = replace(new[0], text=spaced(new[0].text, told.language))
-            add_timed(told.words, update.retracted, new, told.heard_s)
+            n = add_timed(told.words, update.retracted, new, told.heard_s)
             if journal is not None and (update.committed or update.retracted):
                 journal.write(told.words, n)
             if update.language not in (None, told.language):

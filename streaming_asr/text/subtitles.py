@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, groupby, pairwise
 
 from streaming_asr.method import Word, revise
 
@@ -31,16 +31,34 @@ class Segment:
     text: str
 
 
-def add_timed(words: list[Word], retracted: int, committed: Iterable[Word], heard_s: float) -> None:
-    """Revise `words` by a step that ends at `heard_s` of audio, and give times to those without.
+def add_timed(words: list[Word], retracted: int, committed: Iterable[Word], heard_s: float) -> int:
+    """Revise `words` by a step that ends at `heard_s` of audio, give times to those without, and
+    return how many in front stand as they stood.
 
-    Such a word begins where the one before ended and ends with the audio heard.
+    Words without times share, by their letters, what was heard since the one before them. Where
+    nothing was, as in the flush after the last chunk, they share that one's time with it.
     """
     revise(words, retracted, ())
-    for word in committed:
-        if word.start is None or word.end is None:
-            word = replace(word, start=words[-1].end if words else 0.0, end=heard_s)
-        words.append(word)
+    n_same = len(words)
+    for is_timed, group in groupby(committed, lambda word: None not in (word.start, word.end)):
+        found = list(group)
+        if not is_timed:
+            begin = (words[-1].end or 0.0) if words else 0.0
+            if words and heard_s <= begin:
+                found.insert(0, words.pop())
+                n_same = min(n_same, len(words))
+                begin = found[0].start or 0.0
+            found = _sharing(found, begin, max(begin, heard_s))
+        words += found
+    return n_same
+
+
+def _sharing(words: Sequence[Word], begin: float, end: float) -> list[Word]:
+    """Return the words with the time from `begin` to `end` shared among them by their letters."""
+    letters = list(accumulate((len(word.text) for word in words), initial=0))
+    cuts = [begin + (end - begin) * n / letters[-1] for n in letters[:-1]] + [end]
+    pairs = zip(words, pairwise(cuts), strict=True)
+    return [replace(word, start=a, end=b) for word, (a, b) in pairs]
 
 
 def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segment]:

@@ -22,7 +22,7 @@ from streaming_asr.live import command as live
 from streaming_asr.method import Update, Word
 from streaming_asr.run import command as run
 from streaming_asr.run import obtain as get
-from streaming_asr.text.subtitles import Segment, cues, lines, srt, vtt
+from streaming_asr.text.subtitles import Segment, add_timed, cues, lines, srt, vtt
 from streaming_asr.utterance import TimedWord
 
 MINI = ("model=mini", "chunk=1s")
@@ -133,8 +133,8 @@ def test_a_method_that_fails_or_takes_words_back_is_told_right(talk: Path) -> No
     fails = False
     told = transcribe.transcript(Wavering(), samples, talk, config)
     assert told.text == "one two"
-    # Without times of its own a word lasts from the one before to the step that made it final.
-    assert [(w.start, w.end) for w in told.words] == [(0.0, 1.0), (1.0, 3.0)]
+    # " one" and " tow" share the first second; " two" has what was heard from there on.
+    assert [(w.start, w.end) for w in told.words] == [(0.0, 0.5), (0.5, 3.0)]
     fails = True
     with pytest.raises(UserError, match=r"talk.m4a: RuntimeError: no memory for this"):
         transcribe.transcript(Wavering(), samples, talk, config)
@@ -218,6 +218,17 @@ def test_a_long_cue_has_two_lines_the_lower_one_the_longer(text: str, shown: lis
     assert lines(text).splitlines() == shown
     assert srt([Segment(0, 1, text)]).splitlines()[2:] == shown
     assert vtt([Segment(0, 1, text)]).splitlines()[3:] == shown
+
+
+def test_words_without_times_share_what_was_heard_and_none_lasts_no_time() -> None:
+    words: list[Word] = []
+    assert add_timed(words, 0, [Word(" a"), Word(" cat's")], 4.0) == 0
+    assert [(w.start, w.end) for w in words] == [(0.0, 1.0), (1.0, 4.0)]  # 2 and 6 letters
+    # the flush after the last chunk hears nothing more: its words share the last one's time
+    assert add_timed(words, 0, [Word(" meows"), Word(" here.")], 4.0) == 1
+    assert [(w.start, w.end) for w in words] == [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0)]
+    assert add_timed(words, 1, [Word(" then", 4.5, 5.0)], 5.0) == 3
+    assert (words[-1].start, words[-1].end) == (4.5, 5.0)  # the method's own
 
 
 def test_subtitles_are_written_as_srt_and_vtt() -> None:
