@@ -41,9 +41,14 @@ def draw(folder: Path | str, out: Path) -> Path:
     if out.suffix not in SUFFIXES:
         raise UserError(f"--figure {out}: the suffix is {', '.join(SUFFIXES)}")
     cells = read_results(folder)
-    splits = list(dict.fromkeys(cell.split for cell in cells if _is_drawable(cell)))
-    if not splits:
+    if not any(map(_is_drawable, cells)):
         raise UserError(f"--figure {out}: no run under {folder} has its numbers")
+    return draw_cells(cells, out)
+
+
+def draw_cells(cells: Sequence[Result], out: Path) -> Path:
+    """Draw these results, of which one at least has its numbers, into `out`."""
+    splits = list(dict.fromkeys(cell.split for cell in cells if _is_drawable(cell)))
 
     import matplotlib
     from matplotlib.figure import Figure

@@ -8,13 +8,14 @@ chunkformer_stream} (prompts), real_voices, real_speechocean762, real_variants, 
 real_base and real_all, and rewrites the blocks of these names in this folder's results.md; with
 --readme also the block `real` of that file, of real_other a row for each method at 1 s, intervals
 in columns of their own. What is missing stays as the page has it, or reads "not run".
-`real_other_within` is made of the rows of real_other as the page then has them. Differences from
-offline are paired (`score compare`); of the tables of many voices p is corrected over all rows that
-the page then has.
+`real_other_within` and pareto_other.svg are made of the rows of real_other as the page then has
+them. Differences from offline are paired (`score compare`); of the tables of many voices p is
+corrected over all rows that the page then has.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -278,6 +279,47 @@ def _number(figure: str) -> float:
     return float(figure.partition(" ")[0])
 
 
+def cells_of(block: str) -> list[Result]:
+    """The rows of a table as printed, each as a cell with what a picture shows of it."""
+    found = []
+    for row in rows_of(block):
+        shown = {COLUMNS[name][0]: row[name] for name in (WER, FINAL)}
+        if set(shown.values()) & {NOT_RUN, NONE}:
+            continue
+        bounds = {name: _FIGURE.findall(figure)[1:] for name, figure in shown.items()}
+        found.append(
+            Result(
+                folder=Path(row["system"], row["chunk"]),
+                name=f"{row['system']} {row['chunk']}",
+                method=SYSTEMS[row["system"]][0]["method"],
+                variant=row["system"].partition(", ")[2],
+                chunk_s=None if row["chunk"] == "whole" else _number(row["chunk"]) / 1000,
+                split="",
+                metrics={name: _number(figure) for name, figure in shown.items()},
+                document={
+                    "intervals": {
+                        "metrics": {name: list(map(float, each)) for name, each in bounds.items()}
+                    }
+                },
+            )
+        )
+    return found
+
+
+_FIGURE = re.compile(r"-?[0-9.]+")
+
+
+def picture(output: Path, folder: Path) -> bool:
+    """Draws the page's table of test-other; whether there was a row to draw."""
+    cells = cells_of(block_of((folder / PAGE.name).read_text(encoding="utf-8"), "real_other"))
+    if not cells:
+        return False
+    from experiments.figures.draw import draw_cells
+
+    draw_cells(cells, folder / "pareto_other.svg")
+    return True
+
+
 def base(output: Path) -> str:
     """Whisper base on prompts of each language at 1 s."""
     systems = {name: BASE if name != "en" else BASE_ENGLISH for name in LANGUAGES}
@@ -332,7 +374,14 @@ def _in_columns(found: Result | None) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     return write(
-        argv, __doc__, page=PAGE, blocks=blocks, shared="real", short=short, derived=derived
+        argv,
+        __doc__,
+        page=PAGE,
+        blocks=blocks,
+        shared="real",
+        short=short,
+        derived=derived,
+        draw=picture,
     )
 
 

@@ -13,7 +13,7 @@ from report_cells import write_cell
 from table_cells import empty_page, figures, row
 
 from experiments.real import tables
-from experiments.real.tables import ROWS, blocks, by_holm, short, within
+from experiments.real.tables import ROWS, blocks, by_holm, cells_of, short, within
 from experiments.tables import read
 
 SAID = "cats eat fresh fish now"
@@ -211,3 +211,21 @@ def test_p_is_corrected_over_all_rows_of_the_page_measured_together_or_not() -> 
     shown = [line.rpartition("| ")[2].strip(" |") for line in by_holm(block).splitlines()[4:]]
     # four were tested, one of them without a p: 4 x 0.01, 3 x 0.03, and never falling
     assert shown == ["–", "0.0400", "0.0900", "0.0900", "–", "0.5"]
+
+
+def test_the_picture_is_made_of_the_rows_that_the_page_has() -> None:
+    lines = (
+        "Measured.",
+        "",
+        "| system | chunk | WER % | committed p50 s |",
+        "| --- | --- | ---: | ---: |",
+        "| offline, beam 5 | whole | 12.5 [8.4, 18.4] | 4.93 [4.54, 5.56] |",
+        "| WhisperRT, beam 3 | 300 ms | 22.9 [17.0, 32.7] | -1.24 |",
+        "| UFAL | 300 ms | not run | not run |",
+    )
+    offline, beam = cells_of("\n".join(lines))
+    assert (offline.label, offline.chunk) == ("offline beam 5", "whole")
+    assert offline.intervals["wer"] == (8.4, 18.4)
+    assert (beam.label, beam.chunk) == ("whisperrt beam 3", "300 ms")
+    assert beam.metrics == {"wer": 22.9, "word_latency_committed_p50_ca_s": -1.24}
+    assert "word_latency_committed_p50_ca_s" not in beam.intervals
