@@ -207,7 +207,8 @@ def test_p_is_corrected_over_all_rows_of_the_page_measured_together_or_not() -> 
     ]
     header = "| " + " | ".join([*heading, over, "p alone", "p"]) + " |"
     offline = "| offline, beam 5 | whole | – | – | – |"
-    block = "\n".join(["Measured.", "", header, "| --- | --- | ---: | ---: | ---: |", offline, *rows])
+    rule = "| --- | --- | ---: | ---: | ---: |"
+    block = "\n".join(["Measured.", "", header, rule, offline, *rows])
     shown = [line.rpartition("| ")[2].strip(" |") for line in by_holm(block).splitlines()[4:]]
     # four were tested, one of them without a p: 4 x 0.01, 3 x 0.03, and never falling
     assert shown == ["–", "0.0400", "0.0900", "0.0900", "–", "0.5"]

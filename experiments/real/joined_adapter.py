@@ -1,0 +1,82 @@
+"""One LoRA adapter of two: the encoder of the first, the decoder of the second.
+
+    python -m experiments.real.joined_adapter --encoder FOLDER --decoder FOLDER --rank 16
+        --out FOLDER
+
+So a training of the decoder begins with what an earlier one knew, behind a new encoder. Matrices
+of a higher rank are cut to the best approximation of their product (by its singular values), those
+of a lower one are filled up with zeros. Where the second adapter has no matrices, as in
+feed-forward layers that it left alone, the first one's stand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from streaming_asr.errors import UserError, check_range
+from streaming_asr.terminal import exit_status
+from streaming_asr.whisper.adapters import WEIGHTS_FILE
+from streaming_asr.whisper.tensors import save_half, weights_at
+
+CONFIG_FILE = "adapter_config.json"
+Pair = tuple[Tensor, Tensor]
+
+
+def of_rank(pair: Pair, rank: int) -> Pair:
+    """A (r, in) and B (out, r), whose product B A is the change of a layer, at another rank."""
+    a, b = (each.float() for each in pair)
+    if len(a) <= rank:
+        room = rank - len(a)
+        pad = torch.nn.functional.pad
+        return pad(a, (0, 0, 0, room)), pad(b, (0, room))
+    u, s, v = torch.linalg.svd(b @ a, full_matrices=False)
+    root = s[:rank].sqrt()
+    return root[:, None] * v[:rank], u[:, :rank] * root
+
+
+def joined(encoder: Path, decoder: Path, rank: int) -> dict[str, Tensor]:
+    """The weights of both at `rank`, by name. Raises UserError where there is no adapter, and for
+    one that scales its change."""
+    check_range(1, rank=rank)
+    found: dict[str, Tensor] = {}
+    for folder in (encoder, decoder):
+        weights = weights_at(folder, WEIGHTS_FILE, "an adapter", "give a folder that train wrote")
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        if config["lora_alpha"] != config["r"]:
+            raise UserError(f"{folder}: lora_alpha is not r; this joins adapters of scale 1 alone")
+        for name, a in weights.items():
+            if "lora_A" not in name or (folder == decoder and ".model.encoder." in name):
+                continue
+            other = name.replace("lora_A", "lora_B")
+            found[name], found[other] = of_rank((a, weights[other]), rank)
+    return found
+
+
+def program(argv: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--encoder", type=Path, required=True, help="folder of an adapter")
+    parser.add_argument("--decoder", type=Path, required=True, help="folder of an adapter")
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args(argv)
+    weights = joined(given.encoder, given.decoder, given.rank)
+    given.out.mkdir(parents=True, exist_ok=True)
+    save_half(weights, given.out / WEIGHTS_FILE)
+    shutil.copy(given.encoder / CONFIG_FILE, given.out)
+    config = json.loads((given.out / CONFIG_FILE).read_text(encoding="utf-8"))
+    config |= {"r": given.rank, "lora_alpha": given.rank}
+    (given.out / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    print(f"written: {given.out}, {len(weights) // 2} layers at rank {given.rank}")
+
+
+if __name__ == "__main__":
+    sys.exit(exit_status(program))
