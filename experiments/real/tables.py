@@ -279,6 +279,9 @@ def _number(figure: str) -> float:
     return float(figure.partition(" ")[0])
 
 
+_FIGURE = re.compile(r"-?[0-9.]+")
+
+
 def cells_of(block: str) -> list[Result]:
     """The rows of a table as printed, each as a cell with what a picture shows of it."""
     found = []
@@ -304,9 +307,6 @@ def cells_of(block: str) -> list[Result]:
             )
         )
     return found
-
-
-_FIGURE = re.compile(r"-?[0-9.]+")
 
 
 def picture(output: Path, folder: Path) -> bool:

@@ -55,7 +55,7 @@ def add_timed(words: list[Word], retracted: int, committed: Iterable[Word], hear
 
 def _sharing(words: Sequence[Word], begin: float, end: float) -> list[Word]:
     """Return the words with the time from `begin` to `end` shared among them by their letters."""
-    letters = list(accumulate((len(word.text) for word in words), initial=0))
+    letters = list(accumulate((len(word.text) or 1 for word in words), initial=0))
     cuts = [begin + (end - begin) * n / letters[-1] for n in letters[:-1]] + [end]
     pairs = zip(words, pairwise(cuts), strict=True)
     return [replace(word, start=a, end=b) for word, (a, b) in pairs]
