@@ -217,16 +217,17 @@ class Decoder:
 def times_vocabulary(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Return the product (..., vocabulary) of x (..., d) with weight (vocabulary, d).
 
-    Where MKL runs on a processor that is not Intel's it is a view of `weight x^T`, one row as two:
-    2 to 7 rows take about half the time of `x weight^T`. Intel's kernels read the weights once
-    for up to 3 rows of the latter and take twice as long for the former (docs/bench.md).
+    Where MKL runs on a processor that is not Intel's, up to 11 rows are a view of `weight x^T`, one
+    row as two: 2 to 7 rows take about half the time of `x weight^T`. Intel's kernels read the
+    weights once for up to 3 rows of the latter and take twice as long for the former
+    (docs/bench.md).
     The processor decides and no clock, so that a machine says the same each time.
     """
     by_mkl = torch.backends.mkl.is_available() and x.device.type == "cpu"
-    if is_intel() or not by_mkl or x.dtype != torch.float32:
-        return of_rows(lambda rows: F.linear(rows, weight), x)
     rows = x.flatten(0, -2)
     n = len(rows)
+    if is_intel() or not by_mkl or x.dtype != torch.float32 or n >= 12:
+        return of_rows(lambda rows: F.linear(rows, weight), x)
     two_or_more = torch.cat([rows, rows]) if n == 1 else rows
     return torch.mm(weight, two_or_more.t()).t()[:n].unflatten(0, x.shape[:-1])
 

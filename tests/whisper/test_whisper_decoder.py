@@ -237,4 +237,5 @@ def test_mkl_gets_the_vocabulary_first_where_the_processor_is_not_intels(monkeyp
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     said = times_vocabulary(torch.randn(n, 4), torch.randn(6, 4))
     assert said.shape == (n, 6) and said.stride(-1) == max(n, 2)
+    assert times_vocabulary(torch.randn(12, 4), torch.randn(6, 4)).is_contiguous()
     assert times_vocabulary(torch.randn(n, 4).half(), torch.randn(6, 4).half()).is_contiguous()
