@@ -81,7 +81,9 @@ def in_slices(ends: Sequence[int], device: torch.device | str = "cpu") -> Attend
     for first in range(0, len(until), SLICE):
         own = until[first : first + SLICE]
         stop = int(own[-1])
-        slices.append((first, first + len(own), stop, torch.arange(stop, device=device) < own[:, None]))
+        slices.append(
+            (first, first + len(own), stop, torch.arange(stop, device=device) < own[:, None])
+        )
 
     def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.cat(
