@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -264,7 +265,7 @@ class U2BranchRecipe(BlockRecipe):
 
 def _n_rows(units: list[int]) -> int:
     """Return the rows that CTC needs for classes: a blank stands between two that are alike."""
-    return len(units) + sum(a == b for a, b in zip(units, units[1:], strict=False))
+    return len(units) + sum(a == b for a, b in pairwise(units))
 
 
 def _time_masks(rng: random.Random, n_frames: int) -> list[tuple[int, int]]:
