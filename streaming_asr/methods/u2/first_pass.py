@@ -59,10 +59,16 @@ class Stream(Protocol):
 class FirstPass(Protocol):
     """A trained first pass and its Whisper."""
 
-    whisper: Whisper
-    tokenizer: CtcTokenizer | PieceTokenizer
-    stride: int
-    """Encoder frames in a row of log-probabilities."""
+    @property
+    def whisper(self) -> Whisper: ...
+
+    @property
+    def tokenizer(self) -> CtcTokenizer | PieceTokenizer: ...
+
+    @property
+    def stride(self) -> int:
+        """Return the encoder frames in a row of log-probabilities."""
+        ...
 
     def encode(self, parts: Sequence[Part]) -> list[Heard]:
         """Run the encoder over parts of several streams."""

@@ -77,9 +77,10 @@ class U2(SharedPasses, Chunked):
     (from that folder) or embedding (untrained, of `ctc_tokens` classes; default all text tokens).
     beam: prefixes of the first pass. lm: a language model of its classes (none, auto: beside the
     weights, or a folder), which ranks them too, with lm_weight times its log-probability and
-    lm_bonus for each token. rescore: how many of them the decoder scores, 0 for none. word_times: alignment
-    (cross-attention of the committed text, one more pass) or ctc (where the first pass emitted).
-    Times of endpoints: see `endpoint`; max_delay_s by default 12 s scaled to the context.
+    lm_bonus for each token. rescore: how many of them the decoder scores, 0 for none. word_times:
+    alignment (cross-attention of the committed text, one more pass) or ctc (where the first pass
+    emitted). Times of endpoints: see `endpoint`; max_delay_s by default 12 s scaled to the
+    context.
     With dtype=int8 head and branch are in 8 bits too. Raises UserError on settings out of range and
     where there is no head.
     """
@@ -118,11 +119,11 @@ class U2(SharedPasses, Chunked):
         ngram = load_ngram(self.lm, folder)
         placed = {"device": self.device, "dtype": self.dtype}
         if self.head == "trained" and folder is not None:
-            self._first = load_first_pass(self.model_path, folder, **placed)
+            self._first_pass = load_first_pass(self.model_path, folder, **placed)
         else:
             n_tokens = self.ctc_tokens
-            self._first = untrained_first_pass(self.model_path, folder, n_tokens, **placed)
-        self._whisper, self._tokenizer = self._first.whisper, self._first.tokenizer
+            self._first_pass = untrained_first_pass(self.model_path, folder, n_tokens, **placed)
+        self._whisper, self._tokenizer = self._first_pass.whisper, self._first_pass.tokenizer
         spellings = self._tokenizer.spellings()
         self._fusion = fusion_of(ngram, spellings, self.lm_weight, self.lm_bonus)
         self._decoder = Decoder(self._whisper)
@@ -154,7 +155,7 @@ class U2(SharedPasses, Chunked):
             cache=DecoderCache(self._decoder, rows=max(1, self.rescore)),
             mel=torch.zeros(shape, device=whisper.device),
             features=StreamingLogMel(whisper.n_mels, device=whisper.device),
-            first=self._first.start(),
+            first=self._first_pass.start(),
             search=PrefixBeamSearch(self._tokenizer.blank, self.beam, fusion=self._fusion),
             prompt=whisper.prompt(language),
             language=language,
@@ -199,15 +200,15 @@ class U2(SharedPasses, Chunked):
         with state.recorder.part("encode"):
             mel = mel_of_frames(state.mel, start, ends[-1])[None]
             part = state.encoder.part(mel, start, ends)
-        heard = yield Wanted("encode", self._first.encode, part)
+        heard = yield Wanted("encode", self._first_pass.encode, part)
         with state.recorder.part("encode"):
             self._decoder.append_frames(state.cache, heard.frames, start)
             log_probs = state.first.advance(heard.states, start, ends)
-        flops = block_flops(self._whisper.config, start, ends) + self._first.flops(start, ends)
+        flops = block_flops(self._whisper.config, start, ends) + self._first_pass.flops(start, ends)
         state.encoded(ends, flops)
         with state.recorder.part("decode"):
             state.search.advance(log_probs)
-            blank = log_probs[:, self._tokenizer.blank].repeat_interleave(self._first.stride)
+            blank = log_probs[:, self._tokenizer.blank].repeat_interleave(self._first_pass.stride)
             state.silent_run = self._rules.silent_run(blank, state.silent_run)
 
     # ---- second pass ------------------------------------------------------------------------
