@@ -180,6 +180,14 @@ def load_first_pass(
     return BranchPass(whisper, branch, load_pieces(folder), int8=int8)
 
 
+def tokenizer_of(folder: str | Path, whisper: Whisper) -> CtcTokenizer | PieceTokenizer:
+    """Return the classes of the head or branch in `folder`, no branch's weights loaded. Raises
+    UserError where there is neither."""
+    if is_branch(folder):
+        return PieceTokenizer(whisper, load_pieces(folder), STRIDE)
+    return CtcTokenizer(whisper, load_head(folder, whisper).out_features - 1)
+
+
 def untrained_first_pass(
     model_path: str, folder: str | Path | None, n_tokens: int | None, *, device: str, dtype: str
 ) -> FirstPass:
