@@ -110,6 +110,16 @@ def test_utterances_that_may_be_slowed_down_must_fit_the_context_then(recipe) ->
         recipe(augment={"speed": 1.0, "speed_range": [0.01, 1.0]})
 
 
+def test_the_recipe_s_windows_hold_all_of_each_utterance_that_they_have_the_text_of(recipe) -> None:
+    made = recipe(several=1.0, late_start=0.0, augment=None)
+    lengths = {item.text: item.n_samples for item in made.items}
+    assert len(lengths) == len(made.items)
+    windows = made.windows(made.rng("test"), 30)
+    assert max(len(window.texts) for window in windows) > 1
+    for window in windows:
+        assert sum(lengths[text] for text in window.texts) <= len(window.audio)
+
+
 def window_of(corpus, names, seed=0, **options) -> Window:
     import random
 
