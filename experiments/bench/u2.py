@@ -90,7 +90,7 @@ def measure(folder: str, ctc_tokens: int, seconds: int, repeats: int) -> Stream:
 
     whole_ms = cpu_ms(encode)
     with torch.inference_mode():
-        log_probs = method._head(whole[0]).log_softmax(-1)
+        log_probs = method._first_pass.head(whole[0]).log_softmax(-1)
     return Stream(
         search_ms=_medians(searches),
         plain_ms=plain_ms[1:],

@@ -6,9 +6,10 @@
 
 OUT is a folder that method.lm takes: lm.arpa.xz and lm.json, which names the sources. The texts are
 addresses on the State of the Union since 1900, example sentences of WordNet and those of the speech
-that the trainings hear, in the classes of --weights' head. Left out are sentences that are kept for
-tests, speakers and texts of the frozen lists, and what is said in --dev. Kaldingram counts,
-smooths (Kneser-Ney) and prunes: pip install 'streaming-asr[lm]'.
+that the trainings hear, in the classes of --weights, a folder with a CTC head or branch; a branch's
+are of plain letters, so that sentences with digits are no lines of its model. Left out are
+sentences that are kept for tests, speakers and texts of the frozen lists, and what is said in
+--dev. Kaldingram counts, smooths (Kneser-Ney) and prunes: pip install 'streaming-asr[lm]'.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from streaming_asr.corpora.lists import held_by
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.files import HERE, beside, write_text
-from streaming_asr.methods.u2.head import load_head
+from streaming_asr.methods.u2.first_pass import tokenizer_of
+from streaming_asr.methods.u2.pieces import PieceTokenizer, has_digits
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.run.obtain import table
 from streaming_asr.terminal import exit_status
@@ -100,6 +102,13 @@ def spoken(manifests: Sequence[Path], human: str | None, texts: Texts) -> Iterat
         yield from texts.of("speechocean762", "free, also commercially (OpenSLR 101)", heard)
 
 
+def in_classes(tokenizer: CtcTokenizer | PieceTokenizer, sentences: Iterable[str]) -> Iterator[str]:
+    """Yield the numbers of the classes that spell each sentence; pieces spell no digits."""
+    for sentence in sentences:
+        if not (isinstance(tokenizer, PieceTokenizer) and has_digits(sentence)):
+            yield " ".join(map(str, tokenizer.encode(f" {sentence}")))
+
+
 def ngrams(lines: Iterable[str], n_classes: int, order: int, threshold: float, arpa: Path) -> None:
     """Write the model of `lines`, each the numbers of its classes, to `arpa`.
 
@@ -131,7 +140,9 @@ def _kaldingram(*arguments: str) -> None:
 def program(argv: Sequence[str] | None = None) -> None:
     """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--weights", type=Path, default=WEIGHTS, help="a folder with a CTC head")
+    parser.add_argument(
+        "--weights", type=Path, default=WEIGHTS, help="a folder with a head or branch"
+    )
     parser.add_argument("--model", default="tiny.en", choices=("tiny.en", "base"))
     parser.add_argument("--speech", type=Path, nargs="+", default=[], help="manifests")
     parser.add_argument("--speechocean762", help="folder, or name on the hub")
@@ -144,8 +155,8 @@ def program(argv: Sequence[str] | None = None) -> None:
     check_range(0, threshold=given.threshold)
     apart = [utterance.text for manifest in given.dev for utterance in read_manifest(manifest)]
     whisper = load_whisper(table()[given.model]().folder)
-    n_classes = load_head(given.weights, whisper).out_features - 1
-    tokenizer = CtcTokenizer(whisper, n_classes)
+    tokenizer = tokenizer_of(given.weights, whisper)
+    n_classes = tokenizer.n_tokens
     texts = Texts(apart)
     sentences = [
         *written(cache_root(), texts),
@@ -157,7 +168,7 @@ def program(argv: Sequence[str] | None = None) -> None:
                 **row
             )
         )
-    lines = (" ".join(map(str, tokenizer.encode(f" {one}"))) for one in sentences)
+    lines = in_classes(tokenizer, sentences)
     given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         arpa = Path(folder) / "lm.arpa"

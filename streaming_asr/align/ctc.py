@@ -133,7 +133,7 @@ def emitter(
             "or a folder that `python -m streaming_asr.train method=u2` left"
         )
     folder = Path(path).expanduser()
-    if (folder / "ctc_head.safetensors").is_file():
+    if (folder / "ctc_head.safetensors").is_file() or (folder / "branch.json").is_file():
         return U2Head(folder, model_path, device, dtype)
     return TransformersCtc(str(folder) if is_local(path) else path, device, dtype, target_lang)
 
@@ -194,30 +194,25 @@ class TransformersCtc:
 
 
 class U2Head:
-    """The CTC head that training U2 put on Whisper's causal encoder."""
+    """The CTC head or branch that training U2 put on Whisper's causal encoder."""
 
     CHUNK_FRAMES = 50
     """1 s, the longest chunk that its training draws."""
     space: int | None = None
 
     def __init__(self, folder: Path, model_path: str, device: str, dtype: str) -> None:
-        from streaming_asr.methods.u2.head import load_head, load_trained
-        from streaming_asr.methods.u2.tokenizer import CtcTokenizer
+        from streaming_asr.methods.u2.first_pass import load_first_pass
 
-        self._whisper = load_trained(model_path, folder, device=device, dtype=dtype)
-        head = load_head(folder, self._whisper)
-        self._head = head.to(self._whisper.device, self._whisper.model.dtype).requires_grad_(False)
-        self._tokenizer = CtcTokenizer(self._whisper, head.out_features - 1)
-        self.blank = self._tokenizer.blank
+        self._first = load_first_pass(model_path, folder, device=device, dtype=dtype)
+        self.blank = self._first.tokenizer.blank
 
     def log_probs(self, samples: Samples) -> tuple[NDArray[np.float32], float]:
         import torch
 
-        from streaming_asr.whisper.encoder import encode_masked
         from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
         from streaming_asr.whisper.masks import whole_block_ends
 
-        whisper, chunk = self._whisper, self.CHUNK_FRAMES
+        whisper, chunk = self._first.whisper, self.CHUNK_FRAMES
         n_frames = -(-len(samples) // FRAME_SAMPLES)
         if n_frames > whisper.context_frames:
             raise UserError(
@@ -225,12 +220,11 @@ class U2Head:
                 "cut it into shorter utterances"
             )
         ends = whole_block_ends(n_frames, chunk, chunk, whisper.context_frames)
-        audio = torch.from_numpy(samples).to(whisper.device)[None]
-        with torch.inference_mode():
-            mel = log_mel(audio, whisper.n_mels, block_ends=ends).to(whisper.model.dtype)
-            frames = encode_masked(whisper.model, mel, ends=ends)[0, :n_frames]
-            logits = self._head(frames).float()
-        return logits.log_softmax(-1).cpu().numpy(), FRAME_S
+        audio = torch.from_numpy(samples).to(whisper.device)
+        mel = log_mel(audio, whisper.n_mels, block_ends=ends).to(whisper.model.dtype)
+        stride = self._first.stride
+        rows = self._first.log_probs(mel, ends)[: -(-n_frames // stride)]
+        return rows.cpu().numpy(), FRAME_S * stride
 
     def spell(self, word: str) -> list[int]:
-        return self._tokenizer.encode(" " + word)
+        return self._first.tokenizer.encode(" " + word)

@@ -176,6 +176,7 @@ class BlockRecipe(CorpusRecipe):
     language: str | None  # of all; None: of each its own by the shards, else the model's default
 
     lead_s: ClassVar[float] = 0.5  # of a late start: at most so long before the second word
+    whole: ClassVar[bool] = False  # no utterance is cut by the context's edge
     whisper: Whisper = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -222,6 +223,7 @@ class BlockRecipe(CorpusRecipe):
             crop_start=0.0,
             timestamps=0.0,
             prompt=0.0,
+            whole=self.whole,
         )
         options = augmented(plain, self.augment)
         late = {"late_start": self.late_start, "lead_s": self.lead_s}

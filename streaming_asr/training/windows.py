@@ -35,6 +35,8 @@ class Window:
     timestamps: bool
     cut_end: bool  # the audio stops in the middle of its last utterance
     language: str | None = None
+    texts: tuple[str, ...] = ()  # of its utterances, as they are written
+    timed: bool = True  # each of them has word times
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class WindowOptions:
     silences: Sequence[str] = ("zeros",)  # what it holds: a draw from `SILENCES`
     empty_s: tuple[float, float] | None = None  # of an empty window, of `silences`; see `_empty`
     clips: tuple[int, int] = (2, 4)  # in a window of several
+    whole: bool = False  # an utterance that would run over the context's edge is left out
 
 
 SILENCES = ("zeros", "room", "noise")  # room: the clip's own background; noise: faint pink or hum
@@ -112,18 +115,20 @@ def draw_window(
     n_wanted = rng.randint(*options.clips) if rng.random() < options.several else 1
     speed = rng.uniform(*options.speed_range) if rng.random() < options.speed else 1.0
     item, n = anchor, 0
+    items: list[Item] = []
     clip = np.zeros(0, np.float32)  # the last one heard
     limit = int(options.context_s * SAMPLE_RATE)
     for index in range(n_wanted):
         samples = _at_speed(item.samples(), speed)
         if index and n + len(samples) > limit:
             # let the last utterance run over the context's edge half of the time, as speech does
-            if rng.random() < 0.5:
+            if options.whole or rng.random() < 0.5:
                 break
             samples = samples[: limit - n]
         offset = n / SAMPLE_RATE
         words += [(w, s / speed + offset, e / speed + offset, index) for w, s, e in item.words]
         pieces.append(samples)
+        items.append(item)
         n, clip = n + len(samples), samples
         if index + 1 == n_wanted or n >= limit:
             break
@@ -167,6 +172,8 @@ def draw_window(
         rng.random() < options.timestamps,
         cut_end,
         anchor.language,
+        tuple(item.text for item in items),
+        all(item.words for item in items),
     )
 
 
@@ -182,19 +189,21 @@ def complete_window(
     """Draw a window whose words are all complete, for the training of causal models.
 
     A share `late_start` of them begins between two words, at most `lead_s` before the second, as a
-    stream's next window may."""
+    stream's next window may; where each utterance has word times."""
     anchor = items[rng.randrange(len(items))]
     window = draw_window(rng, anchor, voices[anchor.voice], options)
     audio, words = window.audio, window.words
     if window.cut_end:
         last = len(audio) / SAMPLE_RATE - 1e-6
         words = [word for word in words if word[2] < last]
-    if len(words) > 1 and rng.random() < late_start:
+    texts = window.texts
+    if len(words) > 1 and window.timed and rng.random() < late_start:
         k = rng.randrange(1, len(words))
         start = max(words[k - 1][2], words[k][1] - rng.uniform(0.0, lead_s))
         audio = audio[int(start * SAMPLE_RATE) :]
         words = [(w, max(0.0, s - start), e - start, u) for w, s, e, u in words[k:]]
-    return Window(audio, words, "", False, False, anchor.language)
+        texts = (" ".join(word for word, *_ in words),)
+    return Window(audio, words, "", False, False, anchor.language, texts, window.timed)
 
 
 def _at_speed(samples: np.ndarray, speed: float) -> np.ndarray:
@@ -300,12 +309,17 @@ def length_buckets(
 
 
 def place(
-    labels: np.ndarray, units: Sequence[int], sizes: Sequence[int], start: float, end: float
+    labels: np.ndarray,
+    units: Sequence[int],
+    sizes: Sequence[int],
+    start: float,
+    end: float,
+    frame_s: float = 0.02,
 ) -> None:
     """Write `units` into the frames of [start, end) seconds, in proportion to their sizes.
 
-    labels: (frames,) of 20 ms, changed in place."""
+    labels: (frames,) of `frame_s` each, changed in place."""
     edges = start + (end - start) * np.cumsum([0, *sizes]) / sum(sizes)
-    bounds = np.round(edges / 0.02).astype(int)
+    bounds = np.round(edges / frame_s).astype(int)
     for unit, a, b in zip(units, bounds[:-1], bounds[1:], strict=True):
         labels[a : max(b, a + 1)] = unit

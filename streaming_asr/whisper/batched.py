@@ -53,7 +53,7 @@ def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[
     if mels[0].device.type != "cpu":
         return _encode_padded(model, mels, ends)
     parts = [
-        Part(part_of(model, mel[None]).frames, _in_slices(e))
+        Part(part_of(model, mel[None]).frames, in_slices(e))
         for mel, e in zip(mels, ends, strict=True)
     ]
     return pad_sequence([rows[0] for rows in encode_parts(model, parts)], batch_first=True)
@@ -70,18 +70,20 @@ def _encode_padded(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[i
     return encode(model, mel, frames < until[:, None, :, None])
 
 
-def _in_slices(ends: Sequence[int]) -> Attend:
+def in_slices(ends: Sequence[int], device: torch.device | str = "cpu") -> Attend:
     """Return how the frames of a window with blocks at `ends` attend, some queries at a time.
 
     A slice of queries meets the keys up to the end of its last block alone. In bfloat16 the plain
     products are twice as fast with their gradients as torch's fused attention on a CPU.
     """
-    until = visible_until(ends)
+    until = visible_until(ends, device)
     slices = []
     for first in range(0, len(until), SLICE):
         own = until[first : first + SLICE]
         stop = int(own[-1])
-        slices.append((first, first + len(own), stop, torch.arange(stop) < own[:, None]))
+        slices.append(
+            (first, first + len(own), stop, torch.arange(stop, device=device) < own[:, None])
+        )
 
     def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.cat(

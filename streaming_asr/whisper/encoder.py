@@ -14,7 +14,7 @@ looped here. Dropout is not applied. Shapes: mel (batch, n_mels, mel frames), fr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -124,19 +124,39 @@ def part_of(model: Any, mel: torch.Tensor, mask: torch.Tensor | None = None) -> 
 
 
 def encode_parts(model: Any, parts: Sequence[Part]) -> list[torch.Tensor]:
-    """Run the layers and the last norm over all parts in one pass: (batch, n, d) of each.
+    """Run the layers and the last norm over all parts in one pass: (batch, n, d) of each."""
+    encoder = encoder_of(model)
+    return [encoder.layer_norm(x) for x in run_layers(encoder.layers, parts)]
+
+
+def encode_tapped(
+    model: Any, parts: Sequence[Part], n_below: int
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return for each part what `encode_parts` does, and the states behind the first `n_below`
+    layers: (batch, n, d) each."""
+    encoder = encoder_of(model)
+    states = run_layers(encoder.layers[:n_below], parts)
+    above = [replace(part, frames=x) for part, x in zip(parts, states, strict=True)]
+    frames = run_layers(encoder.layers[n_below:], above, first=n_below)
+    return [(encoder.layer_norm(x), own) for x, own in zip(frames, states, strict=True)]
+
+
+def run_layers(
+    layers: Sequence[Any], parts: Sequence[Part], *, first: int = 0
+) -> list[torch.Tensor]:
+    """Run encoder layers over all parts in one pass: the states (batch, n, d) of each.
 
     The frames of all parts go through the linear layers as one, and each part attends by itself.
     So parts of unlike lengths and places share a pass without padding; an attention call for each
     part and layer is what that costs. A part's numbers are those it has alone, but for the order in
     which a product's sums are taken. In int8 the parts go one by one, see `whisper.quantise`.
+    first: the number by which `attend` knows the first of the layers.
     """
-    encoder = encoder_of(model)
-    if len(parts) > 1 and is_quantised(encoder.layers[0]):
-        return [encode_parts(model, [part])[0] for part in parts]
+    if len(parts) > 1 and any(is_quantised(layer) for layer in layers):
+        return [run_layers(layers, [part], first=first)[0] for part in parts]
     shapes = [part.frames.shape[:2] for part in parts]
     x = pack([part.frames for part in parts])
-    for i, layer in enumerate(encoder.layers):
+    for i, layer in enumerate(layers, first):
         attention = layer.self_attn
         n_heads = attention.num_heads
         h = layer.self_attn_layer_norm(x)
@@ -150,7 +170,7 @@ def encode_parts(model: Any, parts: Sequence[Part]) -> list[torch.Tensor]:
         ]
         x = x + attention.out_proj(pack(heard))
         x = x + feed_forward(layer, x)
-    return unpack(encoder.layer_norm(x), shapes)
+    return unpack(x, shapes)
 
 
 def encode_masked(model: Any, mel: torch.Tensor, *, ends: Sequence[int]) -> torch.Tensor:
@@ -175,20 +195,45 @@ def encode_padded(model: Any, mel: torch.Tensor) -> torch.Tensor:
     return encode(model, mel)
 
 
-class StreamingEncoder:
-    """Keys and values of a stream, and the pass that appends blocks to them.
+class KeyValues:
+    """Keys and values of a stream in some layers.
 
     `keys[l]`, `values[l]`: (1, heads, context, d / heads), allocated once.
     """
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        layers, weight = encoder_of(model).layers, encoder_of(model).embed_positions.weight
+    def __init__(self, layers: Sequence[Any], weight: torch.Tensor) -> None:
+        """weight: the encoder's positions (context, d), of the type and on the device wanted."""
         n_heads = layers[0].self_attn.num_heads
         context_frames, d = weight.shape
         shape = (1, n_heads, context_frames, d // n_heads)
         self.keys = [weight.new_empty(shape) for _ in layers]
         self.values = [weight.new_empty(shape) for _ in layers]
+
+    def attend(self, start: int, ends: Sequence[int]) -> Attend:
+        """Return how frames start..ends[-1] in blocks that end at `ends` attend, their keys and
+        values kept."""
+        stop, mask = ends[-1], None
+        if len(ends) > 1:
+            device = self.keys[0].device
+            mask = mask_from_ends([start, *ends] if start else ends, device)[start:]
+
+        def attend(i: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            keys, values = self.keys[i], self.values[i]
+            # Written before they are read: a block sees itself whole.
+            keys[:, :, start:stop], values[:, :, start:stop] = k, v
+            keys, values = keys[:, :, :stop], values[:, :, :stop]
+            return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+
+        return attend
+
+
+class StreamingEncoder(KeyValues):
+    """Keys and values of a stream, and the pass that appends blocks to them."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        encoder = encoder_of(model)
+        super().__init__(encoder.layers, encoder.embed_positions.weight)
 
     @torch.inference_mode()
     def part(self, mel: torch.Tensor, start: int, ends: Sequence[int]) -> Part:
@@ -199,17 +244,6 @@ class StreamingEncoder:
         nothing is padded but the left edge of the window.
         """
         encoder = encoder_of(self._model)
-        stop = ends[-1]
         x = _convolve(encoder, mel.to(encoder.conv1.weight.dtype), at_start=start == 0)
-        mask = None
-        if len(ends) > 1:
-            mask = mask_from_ends([start, *ends] if start else ends, mel.device)[start:]
-
-        def attend(i: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            keys, values = self.keys[i], self.values[i]
-            # Written before they are read: a block sees itself whole.
-            keys[:, :, start:stop], values[:, :, start:stop] = k, v
-            keys, values = keys[:, :, :stop], values[:, :, :stop]
-            return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
-
-        return Part(x + encoder.embed_positions.weight[start:stop], attend)
+        positions = encoder.embed_positions.weight[start : ends[-1]]
+        return Part(x + positions, self.attend(start, ends))

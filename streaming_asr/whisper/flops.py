@@ -19,12 +19,17 @@ def encoder_flops(config: Any, n_frames: int, n_keys: int | None = None) -> floa
     if n_frames <= 0:
         return 0.0
     keys = n_frames if n_keys is None else n_keys
-    d, ff = config.d_model, config.encoder_ffn_dim
+    d = config.d_model
     # A block in mid-stream needs one more output of the first convolution than two per frame.
     conv1_frames = 2 * n_frames + (1 if keys > n_frames else 0)
     conv = 2 * 3 * config.num_mel_bins * d * conv1_frames + 2 * 3 * d * d * n_frames
-    layer = 2 * n_frames * (4 * d * d + 2 * d * ff) + 4 * n_frames * keys * d
-    return float(conv + config.encoder_layers * layer)
+    return float(conv + config.encoder_layers * layer_flops(config, n_frames, keys))
+
+
+def layer_flops(config: Any, n_frames: int, n_keys: int) -> float:
+    """Return the FLOPs of one encoder layer over `n_frames` frames that attend to `n_keys`."""
+    d, ff = config.d_model, config.encoder_ffn_dim
+    return float(2 * n_frames * (4 * d * d + 2 * d * ff) + 4 * n_frames * n_keys * d)
 
 
 def block_flops(config: Any, start: int, ends: Sequence[int]) -> float:

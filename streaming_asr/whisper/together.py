@@ -27,11 +27,11 @@ class Wanted(NamedTuple):
 
     what: str
     """`encode` or `decode`, under which the time is reported; `run` is the same for each."""
-    run: Callable[[Sequence[Any]], list[torch.Tensor]]
+    run: Callable[[Sequence[Any]], Sequence[Any]]
     part: Any
 
 
-Passes: TypeAlias = Generator[Wanted, torch.Tensor, Result]
+Passes: TypeAlias = Generator[Wanted, Any, Result]
 
 
 def run_together(steps: Sequence[Passes[Result]], recorder: Recorder) -> list[Result]:

@@ -106,7 +106,7 @@ def test_the_imported_folder_runs_and_an_output_layer_of_its_own_is_kept(whisper
     assert torch.equal(inside.proj_out.weight, weights["decoder.output_layer.weight"])
     assert torch.equal(inside.get_input_embeddings().weight, weights["decoder.embed.0.weight"])
     assert torch.equal(inside.model.encoder.conv1.weight, weights["encoder.embed.conv.0.weight"])
-    assert method._head.out_features == 271
+    assert method._first_pass.head.out_features == 271
     assert method.step(method.start(), noise(1.5), last=True).partial == ()
 
 

@@ -389,7 +389,7 @@ def test_the_first_pass_of_a_stream_is_that_of_one_masked_pass() -> None:
     mel = log_mel(torch.from_numpy(audio[: 105 * 320 + 200]), 80, block_ends=ends)
     with torch.no_grad():
         hidden = encode_masked(method._whisper.model, mel[None], ends=ends)[0]
-        log_probs = method._head(hidden).log_softmax(-1)
+        log_probs = method._first_pass.head(hidden).log_softmax(-1)
     search = PrefixBeamSearch(method._tokenizer.blank, 10)
     search.advance(log_probs)
     wanted, found = search.hypotheses(), state.search.hypotheses()
@@ -406,7 +406,10 @@ def test_int8_keeps_the_frames_near_and_the_words_of_the_beeps(beeper) -> None:
     assert small._whisper.model.model.decoder.layers[0].fc1.weight().dtype == torch.qint8
     mel = log_mel(torch.from_numpy(noise(1.0)), 80)[None]
     with torch.inference_mode():
-        a, b = (m._head(encode(m._whisper.model, mel)).log_softmax(-1) for m in (whole, small))
+        a, b = (
+            m._first_pass.head(encode(m._whisper.model, mel)).log_softmax(-1)
+            for m in (whole, small)
+        )
     assert float((a - b).abs().max()) > 0
     assert float((a - b).abs().mean()) < 0.1 * float(a.abs().mean())
     which = [3, 1, 4, 1, 5]

@@ -84,7 +84,7 @@ def test_ufal_decodes_in_8_bits_on_torch() -> None:
 
 def test_u2s_head_is_in_8_bits_too() -> None:
     method = new_method("u2", str(tiny_folder()), head="embedding", dtype="int8")
-    assert method._head.weight().dtype == torch.qint8
+    assert method._first_pass.head.weight().dtype == torch.qint8
 
 
 def test_star_keeps_its_own_layers() -> None:

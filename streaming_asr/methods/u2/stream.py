@@ -1,9 +1,9 @@
 """U2-Whisper: Whisper made streaming by two passes over a causal encoder (Zhou et al. 2025).
 
 Per chunk: log-mel of the new samples, the block-causal encoder on the new frames (exact: every
-frame once, no padding at chunk borders), the CTC head and a step of its prefix beam search, whose
-best text is shown as partial. Where a segment ends (see `endpoint`) the decoder scores the best
-texts again in one pass, and the winner is committed.
+frame once, no padding at chunk borders), the CTC head or branch and a step of its prefix beam
+search, whose best text is shown as partial. Where a segment ends (see `endpoint`) the decoder
+scores the best texts again in one pass, and the winner is committed.
 
 No audio is lost between segments. After a pause the next window begins in the pause. A segment
 that has grown too long is cut as all methods cut windows: after a word that ended a while ago; what
@@ -14,25 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
-from torch import nn
 
 from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.u2.ctc import PrefixBeamSearch
 from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
-from streaming_asr.methods.u2.head import embedding_head, load_head, load_trained
+from streaming_asr.methods.u2.first_pass import Stream, load_first_pass, untrained_first_pass
 from streaming_asr.methods.u2.rescoring import rescore
-from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import StreamingEncoder, encode_parts
+from streaming_asr.whisper.encoder import StreamingEncoder
 from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
 from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.ngram import fusion_of, load_ngram
-from streaming_asr.whisper.quantise import quantise
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.settings import Chunked, trained
 from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
@@ -56,6 +52,7 @@ class StreamState(BlockWindow):
 
     encoder: StreamingEncoder
     cache: DecoderCache
+    first: Stream
     search: PrefixBeamSearch
     prompt: list[int]
 
@@ -76,15 +73,16 @@ class StreamState(BlockWindow):
 class U2(SharedPasses, Chunked):
     """The method. Weights and settings; a stream's own things are in its `StreamState`.
 
-    weights: a folder with a CTC head and what else was trained. head: trained (from that folder)
-    or embedding (untrained, of `ctc_tokens` classes; default all text tokens). beam: prefixes of
-    the first pass. lm: a language model of the head's classes (none, auto: beside the weights, or
-    a folder), which ranks them too, with lm_weight times its log-probability and lm_bonus for each
-    token. rescore: how many of them the decoder scores, 0 for none. word_times: alignment
-    (cross-attention of the committed text, one more pass) or ctc (where the first pass emitted).
-    Times of endpoints: see `endpoint`; max_delay_s by default 12 s scaled to the context.
-    With dtype=int8 the head is in 8 bits too. Raises UserError on settings out of range and where
-    there is no head.
+    weights: a folder with a CTC head and what else was trained, or with a CTC branch. head: trained
+    (from that folder) or embedding (untrained, of `ctc_tokens` classes; default all text tokens).
+    beam: prefixes of the first pass. lm: a language model of its classes (none, auto: beside the
+    weights, or a folder), which ranks them too, with lm_weight times its log-probability and
+    lm_bonus for each token. rescore: how many of them the decoder scores, 0 for none. word_times:
+    alignment (cross-attention of the committed text, one more pass) or ctc (where the first pass
+    emitted). Times of endpoints: see `endpoint`; max_delay_s by default 12 s scaled to the
+    context.
+    With dtype=int8 head and branch are in 8 bits too. Raises UserError on settings out of range and
+    where there is no head.
     """
 
     weights: str | None
@@ -111,7 +109,7 @@ class U2(SharedPasses, Chunked):
         check_range(1, beam=self.beam)
         check_range(0, self.beam, rescore=self.rescore)
         super().__post_init__()
-        folder, ctc_tokens = trained(self.weights), self.ctc_tokens
+        folder = trained(self.weights)
         if self.head == "trained" and folder is None:
             raise UserError(
                 "method.weights=none: U2 needs a CTC head trained for this model; train one with "
@@ -119,20 +117,15 @@ class U2(SharedPasses, Chunked):
                 "or try the method untrained with method.head=embedding"
             )
         ngram = load_ngram(self.lm, folder)
-        self._whisper = load_trained(self.model_path, folder, device=self.device, dtype=self.dtype)
+        placed = {"device": self.device, "dtype": self.dtype}
         if self.head == "trained" and folder is not None:
-            layer = load_head(folder, self._whisper)
-            ctc_tokens = layer.out_features - 1
-        self._tokenizer = CtcTokenizer(self._whisper, ctc_tokens)
+            self._first_pass = load_first_pass(self.model_path, folder, **placed)
+        else:
+            n_tokens = self.ctc_tokens
+            self._first_pass = untrained_first_pass(self.model_path, folder, n_tokens, **placed)
+        self._whisper, self._tokenizer = self._first_pass.whisper, self._first_pass.tokenizer
         spellings = self._tokenizer.spellings()
         self._fusion = fusion_of(ngram, spellings, self.lm_weight, self.lm_bonus)
-        if self.head == "embedding":
-            layer = embedding_head(self._whisper, self._tokenizer.n_tokens)
-        layer = layer.to(self._whisper.device, self._whisper.model.dtype).requires_grad_(False)
-        head = nn.Sequential(layer)
-        if self.dtype == "int8":
-            quantise(head)
-        self._head = head[0]
         self._decoder = Decoder(self._whisper)
         longest = max(self._chunk_frames, self._first_frames)
         self._rules = EndpointRules.of(
@@ -162,6 +155,7 @@ class U2(SharedPasses, Chunked):
             cache=DecoderCache(self._decoder, rows=max(1, self.rescore)),
             mel=torch.zeros(shape, device=whisper.device),
             features=StreamingLogMel(whisper.n_mels, device=whisper.device),
+            first=self._first_pass.start(),
             search=PrefixBeamSearch(self._tokenizer.blank, self.beam, fusion=self._fusion),
             prompt=whisper.prompt(language),
             language=language,
@@ -193,7 +187,7 @@ class U2(SharedPasses, Chunked):
                 committed += self._commit(state, self._second_pass(state))
                 state.move_window(state.position)
         with state.recorder.part("policy"):
-            tokens = state.search.best_tokens()
+            tokens = self._tokenizer.written(state.search.best_tokens())
             words = self._whisper.detokenizer.words(tokens, language=state.language)
             partial = state.emitter.shown(word.text for word in words)
         return Update(tuple(committed), partial, endpoint=closed)
@@ -206,14 +200,15 @@ class U2(SharedPasses, Chunked):
         with state.recorder.part("encode"):
             mel = mel_of_frames(state.mel, start, ends[-1])[None]
             part = state.encoder.part(mel, start, ends)
-        hidden = yield Wanted("encode", partial(encode_parts, self._whisper.model), part)
+        heard = yield Wanted("encode", self._first_pass.encode, part)
         with state.recorder.part("encode"):
-            self._decoder.append_frames(state.cache, hidden, start)
-        state.encoded(ends, block_flops(self._whisper.config, start, ends))
-        with state.recorder.part("decode"), torch.inference_mode():
-            log_probs = self._head(hidden[0]).float().log_softmax(-1)
+            self._decoder.append_frames(state.cache, heard.frames, start)
+            log_probs = state.first.advance(heard.states, start, ends)
+        flops = block_flops(self._whisper.config, start, ends) + self._first_pass.flops(start, ends)
+        state.encoded(ends, flops)
+        with state.recorder.part("decode"):
             state.search.advance(log_probs)
-            blank = log_probs[:, self._tokenizer.blank]
+            blank = log_probs[:, self._tokenizer.blank].repeat_interleave(self._first_pass.stride)
             state.silent_run = self._rules.silent_run(blank, state.silent_run)
 
     # ---- second pass ------------------------------------------------------------------------
@@ -238,7 +233,8 @@ class U2(SharedPasses, Chunked):
         return committed
 
     def _second_pass(self, state: StreamState) -> list[SegmentWord]:
-        """Return the words of the open segment, chosen by both passes."""
+        """Return the words of the open segment, chosen by both passes; nothing is added to it."""
+        state.search.advance(state.first.flush())
         hypotheses = state.search.hypotheses(max(1, self.rescore))
         candidates = [self._tokenizer.retokenise(hypothesis) for hypothesis in hypotheses]
         best, log_probs = candidates[0], None

@@ -83,6 +83,10 @@ class CtcTokenizer:
         ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
         return ids
 
+    def written(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """Return decoder tokens that spell what classes do: they themselves."""
+        return tuple(ids)
+
     def retokenise(self, hypothesis: CtcHypothesis) -> Candidate:
         """Return the hypothesis in the decoder's tokens, with its score and times."""
         if self.single:

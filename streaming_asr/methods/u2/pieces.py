@@ -1,0 +1,151 @@
+"""Classes of a CTC branch of its own: uncased pieces of words, and the way to the decoder's tokens.
+
+The pieces are a byte-pair encoding of letters a to z and the apostrophe, learned from the training
+texts. A piece that begins a word starts with a space. The last class, behind all pieces, is the
+blank. One row of the branch covers `stride` encoder frames of 20 ms.
+
+The decoder knows texts as they are written: a hypothesis is given to it as a sentence, with its
+first letter and the word I as capitals, and each of its tokens lies where its letters were heard.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.files import beside
+from streaming_asr.methods.u2.ctc import CtcHypothesis
+from streaming_asr.methods.u2.tokenizer import Candidate
+from streaming_asr.whisper.load import Whisper
+
+TOKENIZER_FILE = "tokenizer.json"
+ALPHABET = "abcdefghijklmnopqrstuvwxyz'"
+BEGINS = "▁"  # how tokenizers' Metaspace writes the space before a word
+
+
+def plain(text: str) -> str:
+    """Return the words of a text in letters a to z, an apostrophe inside a word kept, one space
+    between two; accents are dropped and all else parts words."""
+    small = unicodedata.normalize("NFKD", text.lower().replace("’", "'"))
+    letters = "".join(c for c in small if not unicodedata.combining(c))
+    inside = re.sub(r"(?<![a-z])'|'(?![a-z])", " ", letters)
+    return " ".join(re.sub(r"[^a-z']", " ", inside).split())
+
+
+def has_digits(text: str) -> bool:
+    """Return whether a text has digits, of which nobody knows how they are said."""
+    return any(c.isdigit() for c in text)
+
+
+def learn_pieces(texts: Iterable[str], n_pieces: int) -> Any:
+    """Return a tokenizer of at most `n_pieces` pieces, learned from the plain form of the texts;
+    the same for the same texts in any order."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.Metaspace(replacement=BEGINS, prepend_scheme="always")
+    trainer = trainers.BpeTrainer(
+        vocab_size=n_pieces, initial_alphabet=[BEGINS, *ALPHABET], show_progress=False
+    )
+    made.train_from_iterator(sorted(map(plain, texts)), trainer)
+    return made
+
+
+def load_pieces(folder: str | Path) -> Any:
+    """Return the tokenizer in `folder`. Raises UserError where there is none or it spells other
+    than plain text."""
+    from tokenizers import Tokenizer
+
+    path = Path(folder) / TOKENIZER_FILE
+    remedy = "copy all files of the branch from where it was trained"
+    if not path.is_file():
+        raise UserError(f"{path}: no such file, and a CTC branch has its pieces there; {remedy}")
+    try:
+        found = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # tokenizers raises Exception itself
+        raise UserError(f"{path}: not a tokenizer ({error}); {remedy}") from error
+    known = found.get_vocab()
+    if sorted(known.values()) != list(range(len(known))) or any(
+        set(piece) - {BEGINS, *ALPHABET} for piece in known
+    ):
+        raise UserError(f"{path}: not a tokenizer of letters a to z alone; {remedy}")
+    return found
+
+
+class PieceTokenizer:
+    """Text -> pieces -> decoder tokens, as `CtcTokenizer` has it for Whisper's own tokens."""
+
+    def __init__(self, whisper: Whisper, pieces: Any, stride: int) -> None:
+        """pieces: a tokenizer of `learn_pieces`. stride: encoder frames in a row of the branch."""
+        self._whisper = whisper
+        self._bpe = pieces
+        self._stride = stride
+        self.n_tokens: int = pieces.get_vocab_size()
+        self.blank = self.n_tokens
+        ids = range(self.n_tokens)
+        self._spelling = [pieces.id_to_token(i).replace(BEGINS, " ") for i in ids]
+
+    def save(self, folder: Path) -> None:
+        """Write the pieces beside the weights of the branch."""
+        with beside(folder / TOKENIZER_FILE) as scratch:
+            self._bpe.save(str(scratch))
+
+    def spellings(self) -> list[bytes]:
+        """Return the bytes that each class stands for, the blank left out."""
+        return [spelling.encode() for spelling in self._spelling]
+
+    def encode(self, text: str) -> list[int]:
+        """Return the classes that spell the plain form of `text`; none where it has no letters."""
+        said = plain(text)
+        ids: list[int] = self._bpe.encode(said, add_special_tokens=False).ids if said else []
+        return ids
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the plain text that classes spell, a space before each word."""
+        return "".join(self._spell(ids)[0])
+
+    def written(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """Return the decoder's tokens of the text that classes spell, as a sentence begins."""
+        return tuple(self._whisper.text_tokens(as_sentence(self.text(ids))))
+
+    def retokenise(self, hypothesis: CtcHypothesis) -> Candidate:
+        """Return the hypothesis in the decoder's tokens, with its score, and its times in frames of
+        20 ms."""
+        letters, owners = self._spell(hypothesis.tokens)
+        tokens = tuple(self._whisper.text_tokens(as_sentence("".join(letters))))
+        spans, at = [], 0
+        for token in tokens:
+            # Every letter is one byte.
+            mine = owners[at : at + len(self._whisper.detokenizer.token_bytes(token))]
+            first, end = hypothesis.spans[mine[0]][0], hypothesis.spans[mine[-1]][1]
+            spans.append((first * self._stride, end * self._stride))
+            at += len(mine)
+        return Candidate(tokens, tuple(spans), hypothesis.score)
+
+    def _spell(self, ids: Sequence[int]) -> tuple[list[str], list[int]]:
+        """Return the text's characters and for each the index of the class it came from: one space
+        before each word, none at the end."""
+        letters: list[str] = []
+        owners: list[int] = []
+        for index, token in enumerate(ids):
+            for letter in self._spelling[token]:
+                if not letters and letter != " ":
+                    letters, owners = [" "], [index]  # a text that begins within a word
+                if letter != " " or letters[-1:] != [" "]:
+                    letters.append(letter)
+                    owners.append(index)
+        while letters[-1:] == [" "]:
+            letters.pop()
+            owners.pop()
+        return letters, owners
+
+
+def as_sentence(text: str) -> str:
+    """Return a plain text with its first letter and every I as capitals, as long as before."""
+    said = re.sub(r"\bi\b", "I", text)
+    first = len(said) - len(said.lstrip(" '"))
+    return said[:first] + said[first : first + 1].upper() + said[first + 1 :]

@@ -1,0 +1,436 @@
+"""U2's CTC branch: chunks equal to one pass, its pieces, its folder, and streams of the method."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import contract
+import numpy as np
+import pytest
+import torch
+from branches import TEXTS, random_adapter, random_branch
+from contract import CHECKS, Setting
+from tiny import noise, tiny_folder
+
+from experiments.real.language_model import in_classes
+from streaming_asr.align.ctc import U2Head
+from streaming_asr.config.build import new_method
+from streaming_asr.errors import UserError
+from streaming_asr.methods.u2.branch import Branch, in_pairs
+from streaming_asr.methods.u2.branch_files import is_branch, read_branch, sha256_of
+from streaming_asr.methods.u2.ctc import CtcHypothesis, PrefixBeamSearch
+from streaming_asr.methods.u2.first_pass import load_first_pass, tokenizer_of
+from streaming_asr.methods.u2.pieces import (
+    PieceTokenizer,
+    as_sentence,
+    has_digits,
+    learn_pieces,
+    load_pieces,
+    plain,
+)
+from streaming_asr.whisper.encoder import StreamingEncoder, encode, encode_tapped, part_of
+from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.flops import block_flops, encoder_flops
+from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.masks import block_ends
+from streaming_asr.whisper.ngram import vocabulary_hash
+
+MODEL = {"context_frames": 400}
+
+
+@pytest.fixture(scope="module")
+def model() -> str:
+    return str(tiny_folder(**MODEL))
+
+
+@pytest.fixture(scope="module")
+def adapter(model, tmp_path_factory) -> Path:
+    return random_adapter(model, tmp_path_factory.mktemp("adapter"))
+
+
+@pytest.fixture(scope="module")
+def folder(model, adapter, tmp_path_factory) -> Path:
+    return random_branch(model, adapter, tmp_path_factory.mktemp("branch"))
+
+
+@pytest.fixture(scope="module")
+def whisper(model):
+    return load_whisper(model)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(whisper) -> PieceTokenizer:
+    return PieceTokenizer(whisper, learn_pieces(TEXTS, 60), 2)
+
+
+# -- the network --------------------------------------------------------------------------------
+
+
+def heard_in_chunks(first, mel, ends) -> torch.Tensor:
+    """Return the rows of a stream that is given the blocks one after the other."""
+    stream, encoder = first.start(), StreamingEncoder(first.whisper.model)
+    rows = []
+    for start, end in zip([0, *ends], ends, strict=False):
+        own = mel[None, :, max(0, 2 * start - 2) : 2 * end + 1]
+        (heard,) = first.encode([encoder.part(own, start, [end])])
+        rows.append(stream.advance(heard.states, start, [end]))
+    return torch.cat([*rows, stream.flush()])
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 15, 50])
+@pytest.mark.parametrize("n_frames", [150, 181])
+def test_chunks_of_any_length_give_the_rows_of_one_pass(model, folder, chunk, n_frames) -> None:
+    first = load_first_pass(model, folder)
+    ends = block_ends(n_frames, chunk, 2 * chunk)
+    mel = log_mel(torch.from_numpy(noise(n_frames / 50 + 0.1)), 80, block_ends=ends)
+    mel = mel[:, : 2 * n_frames + 1]
+    whole = first.log_probs(mel, ends)
+    assert whole.shape == (-(-n_frames // 2), first.tokenizer.n_tokens + 1)
+    found = heard_in_chunks(first, mel, ends)
+    assert found.shape == whole.shape
+    assert torch.allclose(found, whole, atol=2e-4)
+    # The rows say something of what is heard, and hear a chunk's end.
+    assert float(whole.exp().std(0).max()) > 0.05
+    other = first.log_probs(mel, block_ends(n_frames, 2 * chunk + 3, 2 * chunk + 3))
+    assert not torch.allclose(other, whole, atol=1e-2)
+
+
+def test_a_frame_waits_for_its_partner_and_at_the_end_stands_twice() -> None:
+    frames = torch.arange(6.0).reshape(1, 3, 2)
+    assert in_pairs(frames).tolist() == [[[0, 1, 2, 3], [4, 5, 4, 5]]]
+    assert in_pairs(frames[:, :2]).tolist() == [[[0, 1, 2, 3]]]
+
+
+def test_a_new_window_forgets_the_frame_that_waits(model, folder) -> None:
+    first = load_first_pass(model, folder)
+    states = torch.randn(1, 5, 32, generator=torch.Generator().manual_seed(0))
+    stream = first.start()
+    fresh = stream.advance(states, 0, [5])
+    assert len(fresh) == 2  # the fifth waits
+    assert torch.equal(stream.advance(states, 0, [5]), fresh)
+    assert len(stream.advance(states[:, :1], 5, [6])) == 1
+    assert len(stream.flush()) == 0
+    stream.advance(states, 0, [5])
+    assert len(stream.flush()) == 1 and len(stream.flush()) == 0
+
+
+def test_the_decoder_hears_the_adapted_encoder_untouched(model, adapter, folder) -> None:
+    first = load_first_pass(model, folder)
+    adapted, plain_one = load_whisper(model, adapter=adapter), load_whisper(model)
+    mel = log_mel(torch.from_numpy(noise(1.0)), 80)[None]
+    with torch.inference_mode():
+        (heard,) = first.encode([part_of(first.whisper.model, mel)])
+        assert torch.equal(heard.frames, encode(adapted.model, mel))
+        assert not torch.allclose(heard.frames, encode(plain_one.model, mel), atol=1e-2)
+        below = encode_tapped(adapted.model, [part_of(adapted.model, mel)], 1)[0][1]
+    assert torch.equal(heard.states, below)
+
+
+def test_before_it_learns_the_branch_is_the_layers_that_it_copies(model, adapter) -> None:
+    whisper = load_whisper(model, adapter=adapter)
+    branch = Branch(whisper, 1, 4, 10)
+    mel = log_mel(torch.from_numpy(noise(1.0)), 80)[None]
+    part = part_of(whisper.model, mel)
+    branch.eval()
+    with torch.no_grad():
+        frames, states = encode_tapped(whisper.model, [part], branch.n_below)[0]
+        wanted = branch.spell(in_pairs(frames))[0]
+        (found,) = branch([type(part)(states, part.attend)])
+        assert torch.allclose(found, wanted, atol=1e-5)
+        branch.layers[0].fc1.parametrizations.weight[0].lora_B.fill_(0.1)
+        (changed,) = branch([type(part)(states, part.attend)])
+        branch.merge()
+        (merged,) = branch([type(part)(states, part.attend)])
+    assert not torch.allclose(changed, wanted, atol=1e-3)
+    assert torch.allclose(merged, changed, atol=1e-5)
+
+
+def test_its_layers_are_counted(model, folder) -> None:
+    first = load_first_pass(model, folder)
+    config = first.whisper.config
+    d, ff = config.d_model, config.encoder_ffn_dim
+    blocks = [(0, 30), (30, 45)]
+    layer = sum(
+        2 * (b - a) * (4 * d * d + 2 * d * ff) + 4 * (b - a) * b * d for a, b in blocks
+    )  # one layer, then pairs of 2 d to d
+    assert first.flops(0, [30, 45]) == pytest.approx(layer + 2 * 45 / 2 * 2 * d * d)
+    method = new_method("u2", model, weights=str(folder))
+    state = method.start(recorder=(counted := Counts()))
+    method.step(state, noise(0.7), last=False)
+    assert counted.flops == block_flops(config, 0, [30]) + first.flops(0, [30])
+    assert counted.flops > encoder_flops(config, 30)
+
+
+class Counts:
+    """A recorder that adds up the encoder's operations."""
+
+    flops = 0.0
+
+    def part(self, name):
+        from contextlib import nullcontext
+
+        return nullcontext()
+
+    def count(self, *, encoder_flops=0.0, **others) -> None:
+        self.flops += encoder_flops
+
+
+# -- pieces -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Don’t say 'hello', U.S. café-bar!", "don't say hello u s cafe bar"),
+        ("the dogs' rock 'n' roll", "the dogs rock n roll"),
+        ("$12.50 — 不过", ""),
+        ("  ", ""),
+    ],
+)
+def test_the_plain_form_has_letters_and_apostrophes_within_words(text, wanted) -> None:
+    assert plain(text) == wanted
+
+
+def test_digits_are_found_in_any_script() -> None:
+    assert has_digits("room 3") and has_digits("٣") and not has_digits("three")
+
+
+def test_the_pieces_follow_from_the_texts_whatever_their_order() -> None:
+    one, other = learn_pieces(TEXTS, 80), learn_pieces(TEXTS[::-1], 80)
+    assert one.to_str() == other.to_str()
+    assert 30 < one.get_vocab_size() <= 80
+    assert learn_pieces([], 80).get_vocab_size() == 28  # the letters, apostrophe and space
+
+
+def test_pieces_spell_any_plain_text_and_bytes_begin_words_with_a_space(tokenizer) -> None:
+    for text in (*TEXTS, "Zyx qwv", "a'b"):
+        ids = tokenizer.encode(text)
+        assert tokenizer.text(ids) == " " + plain(text)
+        assert b"".join(tokenizer.spellings()[i] for i in ids).decode() == " " + plain(text)
+    assert tokenizer.encode(" the") == tokenizer.encode("the") and tokenizer.encode("12") == []
+    assert b" the" in tokenizer.spellings() and tokenizer.blank == tokenizer.n_tokens
+    assert len(tokenizer.spellings()) == tokenizer.n_tokens
+
+
+def test_a_hypothesis_reaches_the_decoder_as_a_sentence(tokenizer, whisper) -> None:
+    assert as_sentence(" i'm here and i said it") == " I'm here and I said it"
+    assert as_sentence(" 'tis i") == " 'Tis I" and as_sentence("") == ""
+    ids = tokenizer.encode("the fox and i")
+    written = tokenizer.written(ids)
+    assert whisper.tokenizer.decode(list(written)) == " The fox and I"
+
+
+def test_tokens_lie_where_their_letters_were_heard_in_frames_of_20_ms(tokenizer, whisper) -> None:
+    letters = {c: tokenizer._bpe.token_to_id(c) for c in ("▁", "t", "h", "e", "i")}
+    ids = tuple(letters[c] for c in ("▁", "t", "h", "e", "▁", "i"))
+    spans = tuple((10 * k, 10 * k + 3) for k in range(6))
+    found = tokenizer.retokenise(CtcHypothesis(ids, -2.5, spans))
+    assert whisper.tokenizer.decode(list(found.tokens)) == " The I" and found.ctc_score == -2.5
+    at = 0
+    for token, (start, end) in zip(found.tokens, found.spans, strict=True):
+        n = len(whisper.detokenizer.token_bytes(token))
+        assert (start, end) == (2 * 10 * at, 2 * (10 * (at + n - 1) + 3))
+        at += n
+    assert at == 6
+    # Spaces that follow one another are one, and none stands at the end; a first one is added.
+    odd = tuple(letters[c] for c in ("t", "▁", "▁", "i", "▁"))
+    found = tokenizer.retokenise(CtcHypothesis(odd, 0.0, spans[:5]))
+    assert whisper.tokenizer.decode(list(found.tokens)) == " T I"
+    assert found.spans[0][0] == 0 and found.spans[-1][1] == 2 * 33
+    assert tokenizer.retokenise(CtcHypothesis((), 0.0, ())).tokens == ()
+
+
+def test_a_language_model_s_lines_are_in_pieces_without_sentences_with_digits(
+    folder, whisper
+) -> None:
+    tokenizer = tokenizer_of(folder, whisper)
+    lines = list(in_classes(tokenizer, ["The FOX.", "She had 3 foxes."]))
+    assert lines == [" ".join(map(str, tokenizer.encode("the fox")))]
+    assert vocabulary_hash(tokenizer.spellings()) == vocabulary_hash(
+        [tokenizer._bpe.id_to_token(i).replace("▁", " ").encode() for i in range(60)]
+    )
+
+
+# -- the folder ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied(folder, tmp_path) -> Path:
+    """A copy of the branch in the place that weights of the package have."""
+    place = tmp_path / "weights" / "u2" / "any_chunk"
+    shutil.copytree(folder, place)
+    return place
+
+
+def refused(model, folder) -> str:
+    with pytest.raises(UserError) as refusal:
+        new_method("u2", model, weights=str(folder))
+    return str(refusal.value)
+
+
+def test_a_branch_without_its_adapter_takes_the_one_of_whisperrt_if_it_is_that(
+    model, adapter, copied
+) -> None:
+    with_it = load_first_pass(model, copied)
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (copied / name).unlink()
+    answer = refused(model, copied)
+    assert "is neither there nor in" in answer and "put the adapter's two files" in answer
+    beside = copied.parents[1] / "whisperrt" / "any_chunk"
+    shutil.copytree(adapter, beside)
+    assert read_branch(copied, model)[1] == beside
+    mel = log_mel(torch.from_numpy(noise(1.0)), 80)
+    ends = [30, mel.shape[1] // 2]
+    found = load_first_pass(model, copied).log_probs(mel, ends)
+    assert torch.equal(found, with_it.log_probs(mel, ends))
+    shutil.rmtree(beside)
+    random_adapter(model, beside, seed=3)
+    answer = refused(model, copied)
+    assert sha256_of(beside)[:12] in answer and sha256_of(adapter)[:12] in answer
+
+
+@pytest.mark.parametrize(
+    ("change", "answer"),
+    [
+        ({"classes": 99}, "tokenizer.json has 60 pieces, the branch 99 classes"),
+        ({"width": 384}, "a branch for frames of 384 numbers, but those of model"),
+        ({"stride": 3}, "tells no shape that a branch can have"),
+        ({"layers": 0}, "tells no shape that a branch can have"),
+        ({"layers": "two"}, "tells no shape that a branch can have"),
+        ({"layers": 9}, "a branch of 9 encoder layers, but this model has 2"),
+        ({"rank": 8}, "has the shape (4, 32), and branch.json asks for (8, 32)"),
+        ({"rank": 0}, "has the shape none"),
+        ({"adapter": "0" * 64}, "was trained behind those with 000000000000"),
+        ({"rank": None}, "does not tell the shape of a branch"),
+    ],
+)
+def test_a_card_that_does_not_fit_is_refused(model, copied, change, answer) -> None:
+    told = json.loads((copied / "branch.json").read_text())
+    told = {key: value for key, value in (told | change).items() if value is not None}
+    (copied / "branch.json").write_text(json.dumps(told))
+    assert answer in refused(model, copied)
+
+
+def test_what_can_be_refused_before_weights_load_is(model, copied, monkeypatch) -> None:
+    from streaming_asr.methods.u2 import first_pass
+
+    monkeypatch.setattr(first_pass, "load_whisper", None)
+    (copied / "tokenizer.json").write_text("{}")
+    assert "not a tokenizer" in refused(model, copied)
+    (copied / "tokenizer.json").unlink()
+    assert "tokenizer.json: no such file" in refused(model, copied)
+    (copied / "branch.json").unlink()
+    assert is_branch(copied) and "branch.json: no such file" in refused(model, copied)
+
+
+def test_a_tokenizer_of_other_letters_is_refused(whisper, copied) -> None:
+    shutil.copy(Path(tiny_folder(**MODEL)) / "tokenizer.json", copied / "tokenizer.json")
+    with pytest.raises(UserError, match="not a tokenizer of letters a to z alone"):
+        load_pieces(copied)
+
+
+def test_a_file_without_weights_is_refused(model, copied) -> None:
+    (copied / "branch.safetensors").write_bytes(b"nothing")
+    assert "not a file of tensors" in refused(model, copied)
+    (copied / "branch.safetensors").unlink()
+    assert "branch.safetensors: no such file" in refused(model, copied)
+
+
+def test_a_branch_has_no_head_of_embeddings(model, folder) -> None:
+    with pytest.raises(UserError, match="which has no head of embeddings"):
+        new_method("u2", model, weights=str(folder), head="embedding")
+
+
+def test_whole_layers_are_saved_where_there_is_no_rank(model, adapter, tmp_path) -> None:
+    random_branch(model, adapter, tmp_path, rank=0)
+    first = load_first_pass(model, tmp_path)
+    mel = log_mel(torch.from_numpy(noise(1.0)), 80)
+    assert first.log_probs(mel, [mel.shape[1] // 2]).isfinite().all()
+    assert not any(p.requires_grad for p in first.branch.parameters())
+
+
+# -- streams ------------------------------------------------------------------------------------
+
+
+def test_a_stream_s_first_pass_is_that_of_one_pass_and_times_are_in_frames_of_20_ms(
+    model, folder
+) -> None:
+    settings = {"weights": str(folder), "max_delay_s": 6.0, "trailing_silence_s": 6.0}
+    settings |= {"chunk_s": 0.3, "first_chunk_s": 0.6}
+    method = new_method("u2", model, **settings)
+    audio = noise(2.42)
+    state = method.start()
+    for a in range(0, len(audio), 1111):
+        method.step(state, audio[a : a + 1111], last=False)
+    assert state.position == 120 and state.window_start == 0
+    mel = log_mel(torch.from_numpy(audio[: 120 * 320 + 200]), 80, block_ends=state.block_ends)
+    log_probs = method._first_pass.log_probs(mel, state.block_ends)
+    search = PrefixBeamSearch(method._tokenizer.blank, 10)
+    search.advance(log_probs)
+    wanted, found = search.hypotheses(), state.search.hypotheses()
+    assert wanted[0].tokens and found[0].tokens == wanted[0].tokens
+    assert [h.score for h in found] == pytest.approx([h.score for h in wanted], abs=1e-2)
+    blank = log_probs[:, method._tokenizer.blank].exp()
+    threshold = 0.99 * float(blank[-3:].min())  # so that three rows are silent at least
+    silent = (blank > threshold).tolist()
+    assert not all(silent)
+    method = new_method("u2", model, blank_threshold=threshold, **settings)
+    state = method.start()
+    method.step(state, audio, last=False)
+    assert state.position == 120 and state.silent_run == 2 * silent[::-1].index(False) >= 6
+
+
+def test_int8_keeps_the_rows_near_and_shares_no_pass(model, folder) -> None:
+    whole, small = (load_first_pass(model, folder, dtype=d) for d in ("float32", "int8"))
+    assert small.branch.layers[0].fc1.weight().dtype == torch.qint8
+    assert small.branch.head.weight().dtype == torch.qint8
+    mel = log_mel(torch.from_numpy(noise(1.02)), 80)
+    ends = [30, mel.shape[1] // 2]
+    a, b = (first.log_probs(mel, ends) for first in (whole, small))
+    assert 0 < float((a - b).abs().mean()) < 0.15 * float(a.abs().mean())
+    method = new_method("u2", model, weights=str(folder), dtype="int8")
+    method.step(method.start(), noise(2.0), last=True)
+
+
+def test_the_aligner_takes_a_branch(model, folder) -> None:
+    head = U2Head(folder, model, "cpu", "float32")
+    log_probs, row_s = head.log_probs(noise(1.02))
+    assert row_s == pytest.approx(0.04) and log_probs.shape == (26, 61)
+    assert np.allclose(np.exp(log_probs).sum(-1), 1, atol=1e-4)
+    assert head.spell("Fox") == head._first.tokenizer.encode("fox")
+
+
+@functools.cache
+def on_mini():
+    """The method with a random branch on mini, on speech."""
+    from streaming_asr.config.build import build
+    from streaming_asr.config.settle import compose
+    from streaming_asr.corpora import Mini
+
+    asked = ["method=u2", "model=mini", "data=mini", "chunk=300ms", "tracker=none"]
+    config = compose(asked)
+    rt = Path(config.method.weights).parents[1] / "whisperrt" / "any_chunk"
+    place = Path(tempfile.mkdtemp(prefix="branch-"))
+    random_branch(config.model.path, rt, place, rank=8, layers=2)
+    config.method.weights = str(place)
+    first, second = (u.load() for u in Mini("clean", limit=2).utterances())
+    heard = first[: 3 * 16_000], second[: 17 * 1600]
+    return build(config.method), Setting(4800, 9600, *heard)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_a_branch_on_mini_keeps_the_contract(check) -> None:
+    check(*on_mini())
+
+
+def test_the_contract_was_kept_by_streams_that_say_something() -> None:
+    method, setting = on_mini()
+    assert type(method._first_pass).__name__ == "BranchPass"
+    said = [
+        word for update in contract.run(method, setting.audio, setting) for word in update.committed
+    ]
+    assert len(said) > 2
