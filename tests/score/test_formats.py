@@ -387,6 +387,7 @@ def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path: Path) 
         (simuleval.read, '{"prediction": "a"', "line 1: not JSON"),
         (simuleval.read, "[1]", "not an object"),
         (simulstream.read, json.dumps(_chunk(1.0, ["a"], [])), "no `metadata` line before it"),
+        (simulstream.read, json.dumps(_chunk(1.0, ["a"], []) | {"id": None}), "line 1: no `id`"),
         (lines.read, "INFO loading model", "is not `emission_ms beg_ms end_ms text`"),
     ],
 )

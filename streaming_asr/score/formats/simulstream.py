@@ -136,6 +136,8 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
                     f"turns into text; write words, or SentencePiece tokens ({BLANK})."
                 )
             chunks_of.setdefault(names[row.id], []).append(row)
+        elif row != Row():  # neither a chunk nor a line that tells something else
+            raise UserError(f"{where}: no `id`; whose tokens are these?")
     tells_commits = all(
         row.committed_tokens is not None
         for name, rows in chunks_of.items()
