@@ -44,9 +44,9 @@ def text_rows(path: Path) -> Iterator[tuple[str, str]]:
 
 def json_row(line: str, where: str) -> dict[str, Any]:
     """Return the JSON object of a line. Raises UserError, which begins with `where`, for a line
-    that is none; NaN and Infinity, which JSON lacks, become strings."""
+    that is none, also for one with NaN or Infinity, which JSON lacks."""
     try:
-        row = json.loads(line, parse_constant=str)
+        row = json.loads(line, parse_constant=_no_constant)
         if "\\u" in line:  # half of a UTF-16 pair is JSON, but no text
             json.dumps(row, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -57,6 +57,10 @@ def json_row(line: str, where: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
     return row
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

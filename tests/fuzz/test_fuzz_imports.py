@@ -30,9 +30,8 @@ from foreign_logs import (
     talks,
 )
 from fuzzing import assert_finite, breaking, cases, edited, lines, run, spoiled, watched
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft7Validator
 
 from streaming_asr.corpora.manifest import SCHEMA as MANIFEST_SCHEMA
 from streaming_asr.events.log import EventWriter, UtteranceLog
@@ -232,9 +231,6 @@ def test_a_manifest_that_breaks_its_schema_is_refused(
         rows = foreign_logs.manifest(given_)
         at = data.draw(st.integers(0, len(rows) - 1))
         rows[at] = data.draw(breaking(rows[at], MANIFEST_SCHEMA))
-        # NaN and its like are read as texts, which is what some fields hold.
-        as_read = json.loads(json.dumps(rows[at]), parse_constant=str)
-        assume(not Draft7Validator(MANIFEST_SCHEMA).is_valid(as_read))
         (place / "m.jsonl").write_bytes(lines(rows))
         content = lines(foreign_logs.simulstream(given_))
         status, said, _ = imported(place, "simulstream", content, "--manifest", place / "m.jsonl")

@@ -385,6 +385,7 @@ def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path: Path) 
         ),
         (simuleval.read, '{"prediction": "/a.wav"}', "missing required field `delays`"),
         (simuleval.read, '{"prediction": "a"', "line 1: not JSON"),
+        (simuleval.read, '{"prediction": NaN, "delays": [1, 2, 3]}', "line 1: not JSON (NaN is"),
         (simuleval.read, "[1]", "not an object"),
         (simulstream.read, json.dumps(_chunk(1.0, ["a"], [])), "no `metadata` line before it"),
         (simulstream.read, json.dumps(_chunk(1.0, ["a"], []) | {"id": None}), "line 1: no `id`"),
