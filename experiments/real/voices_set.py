@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streaming_asr.corpora.alignments import UNKNOWN, read_textgrid
 from streaming_asr.corpora.audio import duration_s
 from streaming_asr.corpora.common_voice import is_split, rows
 from streaming_asr.corpora.lists import speaker_hash
@@ -59,9 +60,19 @@ def of_first_version(folder: Path) -> Iterator[Row]:
 
 
 def of_readers(folder: Path) -> Iterator[Row]:
-    """LibriSpeech's recordings, named reader-chapter-number, without their texts."""
+    """LibriSpeech's recordings, named reader-chapter-number.
+
+    Text and word times are those of a TextGrid of the same name; without one, or where it does not
+    know a word, there are none.
+    """
+    aligned = {grid.stem: grid for grid in folder.rglob("*.TextGrid")}
     for file in sorted(folder.rglob("*.flac")):
-        yield {"audio_filepath": file, "text": "", "speaker": file.stem.partition("-")[0]}
+        words = read_textgrid(aligned[file.stem]) if file.stem in aligned else []
+        if any(word in UNKNOWN for word, _, _ in words):
+            words = []
+        row = {"audio_filepath": file, "text": " ".join(word for word, _, _ in words)}
+        timed = {"words": words} if words else {}
+        yield {**row, **timed, "speaker": file.stem.partition("-")[0]}
 
 
 def of_sound(folder: Path) -> Iterator[Row]:
@@ -109,7 +120,7 @@ SOURCES = {
     "librispeech_train_4": Source(
         (
             "Jenny-Smolensky/LibriSpeechFilesParser@ffd91057493367281266af400119f64ab4cd81ab:"
-            "sample_data_libriSpeech/audio",
+            "sample_data_libriSpeech",
         ),
         of_readers,
         "CC BY 4.0",

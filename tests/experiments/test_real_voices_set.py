@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import soundfile
+from corpora_layouts import text_grid
 
 from experiments.real.voices_set import SOURCES, program
 from streaming_asr.corpora.lists import speaker_hash
@@ -55,6 +56,11 @@ def hosted(tmp_path, monkeypatch):
             sound(root / "clnsp1.wav")
         else:
             sound(root / "103-1240-0000.flac")
+            if name == "librispeech_train_4":
+                sound(root / "103-1240-0001.flac")
+                for i, second in enumerate(("upon", "<unk>")):
+                    words = [("once", 0.0, 0.2), (second, 0.2, 0.5)]
+                    text_grid(root / f"103-1240-000{i}.TextGrid", words, 0.5)
         work = host / "owner" / f"{name}.git"
         git(work, "init", "--quiet")
         git(work, "add", ".")
@@ -76,10 +82,14 @@ def test_git_fetches_each_source_and_each_form_is_read(hosted, tmp_path, capsys)
         "common_voice": [("common_voice_en_1", "So it is.", speaker_hash(CLIENT))],
         "common_voice_v1": [("sample-000000", "be careful", None)],
         "librispeech_train_251": [("103-1240-0000", "", "103")],
-        "librispeech_train_4": [("103-1240-0000", "", "103")],
+        "librispeech_train_4": [
+            ("103-1240-0000", "once upon", "103"),
+            ("103-1240-0001", "", "103"),
+        ],
         "clean_speech": [("clnsp1", "", None)],
     }
     assert found["librispeech_train_251"][0].duration_s == 0.5
+    assert found["librispeech_train_4"][0].words == (("once", 0.0, 0.2), ("upon", 0.2, 0.5))
     program(["--out", str(out)])  # again: nothing is written
     assert "written" not in capsys.readouterr().out
 
