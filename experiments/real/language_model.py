@@ -5,9 +5,10 @@
         --dev outputs/real/dev/dev.jsonl outputs/real/readers.jsonl --out outputs/real/lm
 
 OUT is a folder that method.lm takes: lm.arpa.xz and lm.json, which names the sources. The texts are
-addresses on the State of the Union since 1900, example sentences of WordNet and those of the speech
-that the trainings hear, in the classes of --weights, a folder with a CTC head or branch; a branch's
-are of plain letters, so that sentences with digits are no lines of its model. Left out are
+addresses on the State of the Union since 1900, example sentences of WordNet, eleven books of before
+1914 and those of the speech that the trainings hear, in the classes of --weights, a folder with a
+CTC head or branch; a branch's are of plain letters, so that sentences with digits are no lines of
+its model. git fetches the books; where it cannot, --books names a folder with them. Left out are
 sentences that are kept for tests, speakers and texts of the frozen lists, and what is said in
 --dev. Kaldingram counts, smooths (Kneser-Ney) and prunes: pip install 'streaming-asr[lm]'.
 """
@@ -32,6 +33,7 @@ from experiments.real.training_set import TrainingSet
 from experiments.real.voices_set import SOURCES
 from streaming_asr.corpora.lists import held_by
 from streaming_asr.corpora.manifest import read_manifest
+from streaming_asr.corpora.obtain import clone
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.files import HERE, beside, write_text
 from streaming_asr.methods.u2.first_pass import tokenizer_of
@@ -45,8 +47,16 @@ from streaming_asr.whisper.ngram import CARD_FILE, MODEL_FILE, vocabulary_hash
 FIRST_YEAR = 1900  # older addresses are written as nobody speaks
 WEIGHTS = HERE / "data/weights/tiny.en/u2/any_chunk"
 LICENCES = {name: source.licence for name, source in SOURCES.items()}
+BOOKS = "teropa/nlp@f89bc5a15b516208de1cfe2abe9692b7ed9a43e2:resources/corpora/gutenberg"
+"""Novels and stories of NLTK's selection of Project Gutenberg, as text."""
+PROSE = (
+    *("austen-emma", "austen-persuasion", "austen-sense", "bryant-stories", "burgess-busterbrown"),
+    *("carroll-alice", "chesterton-ball", "chesterton-brown", "chesterton-thursday"),
+    *("edgeworth-parents", "melville-moby_dick"),
+)
 KALDINGRAM = "kaldingram.cli"
 NUMBER = re.compile(r"-?\d+\.\d+")
+TITLE = re.compile(r"\b(Mr|Mrs|Dr|St)\.")
 END = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -89,6 +99,31 @@ def written(root: Path, texts: Texts) -> Iterator[str]:
     yield from texts.of(name, ADDRESSES.licence, for_training(late))
     of_wordnet = for_training(examples(obtain(WORDNET, root)))
     yield from texts.of(f"examples of WordNet ({WORDNET})", WORDNET.licence, of_wordnet)
+
+
+def obtain_books(root: Path) -> Path:
+    """Return the folder of the books, cloned below `root`. Raises UserError where git cannot."""
+    place = root / "books"
+    path = BOOKS.rpartition(":")[2]
+    if not place.is_dir():
+        with beside(place) as scratch:
+            instead = "give a folder with " + ", ".join(f"{name}.txt" for name in PROSE)
+            clone(BOOKS, [f"/{path}/{name}.txt" for name in PROSE], scratch, "books", instead)
+    return place / path
+
+
+def of_books(folder: Path) -> Iterator[str]:
+    """Yield the sentences of the books, without headings. Raises UserError where one is missing."""
+    for name in PROSE:
+        file = folder / f"{name}.txt"
+        if not file.is_file():
+            raise UserError(f"{file}: no such file; give the folder of the books with --books")
+        text = file.read_text("utf-8", errors="replace").replace("--", " ")
+        text = TITLE.sub(r"\1", text)  # their full stops end no sentence
+        for paragraph in re.split(r"\n\s*\n", text):
+            for sentence in END.split(" ".join(paragraph.split())):
+                if sentence[-1:] in tuple(".!?\"'") and not sentence.isupper():
+                    yield sentence
 
 
 def spoken(manifests: Sequence[Path], human: str | None, texts: Texts) -> Iterator[str]:
@@ -146,6 +181,7 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default="tiny.en", choices=("tiny.en", "base"))
     parser.add_argument("--speech", type=Path, nargs="+", default=[], help="manifests")
     parser.add_argument("--speechocean762", help="folder, or name on the hub")
+    parser.add_argument("--books", type=Path, help="a folder with the books")
     parser.add_argument("--dev", type=Path, nargs="+", required=True, help="manifests")
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--threshold", type=float, default=3e-7, help="of pruning; 0: all is kept")
@@ -158,8 +194,10 @@ def program(argv: Sequence[str] | None = None) -> None:
     tokenizer = tokenizer_of(given.weights, whisper)
     n_classes = tokenizer.n_tokens
     texts = Texts(apart)
+    books = given.books or obtain_books(cache_root())
     sentences = [
         *written(cache_root(), texts),
+        *texts.of(f"books of Project Gutenberg ({BOOKS})", "public domain", of_books(books)),
         *spoken(given.speech, given.speechocean762, texts),
     ]
     for row in texts.rows:

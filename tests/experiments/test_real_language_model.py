@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.real import language_model
-from experiments.real.language_model import Texts, ngrams
+from experiments.real.language_model import PROSE, Texts, ngrams, of_books
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.ngram import load_ngram
 
@@ -28,6 +28,17 @@ def test_each_sentence_is_taken_once_and_none_of_dev() -> None:
         {"name": "two", "licence": "free", "sentences": 1, "left_out": 1},
         {"name": "three", "licence": "free", "sentences": 0, "left_out": 2},
     ]
+
+
+def test_books_give_sentences_without_headings(tmp_path: Path) -> None:
+    for name in PROSE:
+        (tmp_path / f"{name}.txt").write_text("")
+    text = '[A Book 1816]\n\nCHAPTER I.\n\nI\n\nSo it\nwas--and is. "Yes?" Mr. Low\nasked.'
+    (tmp_path / "austen-emma.txt").write_text(text)
+    assert list(of_books(tmp_path)) == ["So it was and is.", '"Yes?" Mr Low asked.']
+    (tmp_path / "carroll-alice.txt").unlink()
+    with pytest.raises(UserError, match=r"carroll-alice\.txt[\s\S]*--books"):
+        list(of_books(tmp_path))
 
 
 def model_of(lines: list[str], folder: Path, threshold: float = 0.0):
