@@ -46,7 +46,11 @@ from streaming_asr.whisper.ngram import CARD_FILE, MODEL_FILE, vocabulary_hash
 
 FIRST_YEAR = 1900  # older addresses are written as nobody speaks
 WEIGHTS = HERE / "data/weights/tiny.en/u2/any_chunk"
-LICENCES = {name: source.licence for name, source in SOURCES.items()}
+SPEECHOCEAN762 = "speechocean762"
+LICENCES = {
+    **{name: source.licence for name, source in SOURCES.items()},
+    SPEECHOCEAN762: "free, also commercially (OpenSLR 101)",
+}
 BOOKS = "teropa/nlp@f89bc5a15b516208de1cfe2abe9692b7ed9a43e2:resources/corpora/gutenberg"
 """Novels and stories of NLTK's selection of Project Gutenberg, as text."""
 PROSE = (
@@ -134,7 +138,7 @@ def spoken(manifests: Sequence[Path], human: str | None, texts: Texts) -> Iterat
         yield from texts.of(name, LICENCES.get(name, "as its corpus has it"), heard)
     if human is not None:
         heard = (utterance.text for utterance in TrainingSet([], human, []))
-        yield from texts.of("speechocean762", "free, also commercially (OpenSLR 101)", heard)
+        yield from texts.of(SPEECHOCEAN762, LICENCES[SPEECHOCEAN762], heard)
 
 
 def in_classes(tokenizer: CtcTokenizer | PieceTokenizer, sentences: Iterable[str]) -> Iterator[str]:
