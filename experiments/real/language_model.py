@@ -33,7 +33,7 @@ from experiments.real.training_set import TrainingSet
 from experiments.real.voices_set import SOURCES
 from streaming_asr.corpora.lists import held_by
 from streaming_asr.corpora.manifest import read_manifest
-from streaming_asr.corpora.obtain import clone
+from streaming_asr.corpora.obtain import clone_once
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.files import HERE, beside, write_text
 from streaming_asr.methods.u2.first_pass import tokenizer_of
@@ -109,10 +109,8 @@ def obtain_books(root: Path) -> Path:
     """Return the folder of the books, cloned below `root`. Raises UserError where git cannot."""
     place = root / "books"
     path = BOOKS.rpartition(":")[2]
-    if not place.is_dir():
-        with beside(place) as scratch:
-            instead = "give a folder with " + ", ".join(f"{name}.txt" for name in PROSE)
-            clone(BOOKS, [f"/{path}/{name}.txt" for name in PROSE], scratch, "books", instead)
+    wanted = [f"/{path}/{name}.txt" for name in PROSE]
+    clone_once(BOOKS, wanted, place, "books", "name a folder with them with --books")
     return place / path
 
 

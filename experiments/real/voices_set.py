@@ -25,10 +25,10 @@ from streaming_asr.corpora.audio import duration_s
 from streaming_asr.corpora.common_voice import is_split, rows
 from streaming_asr.corpora.lists import speaker_hash
 from streaming_asr.corpora.manifest import read_manifest
-from streaming_asr.corpora.obtain import clone
+from streaming_asr.corpora.obtain import clone_once
 from streaming_asr.corpora.rows import text_lines, text_rows
 from streaming_asr.errors import UserError
-from streaming_asr.files import beside, write_text
+from streaming_asr.files import write_text
 from streaming_asr.terminal import exit_status
 
 MANIFESTS = ("train.jsonl", "manifest.jsonl")
@@ -83,7 +83,8 @@ def of_sound(folder: Path) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Source:
-    """Speech of `repositories`, each owner/name@commit:path; `rows` reads what git fetched."""
+    """Speech of `repositories`, each owner/name@commit:path, where git's * may stand in the path;
+    `rows` reads what git fetched."""
 
     repositories: Sequence[str]
     rows: Callable[[Path], Iterator[Row]]
@@ -120,7 +121,7 @@ SOURCES = {
     "librispeech_train_4": Source(
         (
             "Jenny-Smolensky/LibriSpeechFilesParser@ffd91057493367281266af400119f64ab4cd81ab:"
-            "sample_data_libriSpeech",
+            "sample_data_libriSpeech/a*",  # audio and alignment, a third of what lies there
         ),
         of_readers,
         "CC BY 4.0",
@@ -141,11 +142,9 @@ def fetched(name: str, folder: Path) -> Iterator[Row]:
     source = SOURCES[name]
     for i, repository in enumerate(source.repositories):
         place = folder / str(i)
-        if not place.is_dir():
-            with beside(place) as scratch:
-                instead = f"copy the speech with a manifest to FOLDER/{name} and give --from FOLDER"
-                path = repository.rpartition(":")[2]
-                clone(repository, [f"/{path}/"], scratch, name, instead)
+        instead = f"copy the speech with a manifest to FOLDER/{name} and give --from FOLDER"
+        path = repository.rpartition(":")[2]
+        clone_once(repository, [f"/{path}/"], place, name, instead)
         yield from source.rows(place)
 
 

@@ -22,7 +22,7 @@ from streaming_asr.corpora.common_voice import is_split, rows
 from streaming_asr.corpora.lists import SpeechList, place_of, speech_list, text_hash
 from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
-from streaming_asr.files import kept
+from streaming_asr.files import beside, kept
 
 HOST = "https://github.com/"
 MANIFEST = "manifest.jsonl"
@@ -78,6 +78,13 @@ def _clone(source: str, folder: Path, listed: SpeechList) -> None:
     names = [*(f"{name}.*" for name in listed.rows), *TEXTS]
     wanted = [f"/{path}"] if path.endswith(".tsv") else [f"/{path}/**/{name}" for name in names]
     clone(source, wanted, folder, listed.name, _instead(listed))
+
+
+def clone_once(source: str, wanted: Sequence[str], place: Path, name: str, instead: str) -> None:
+    """As `clone`, into `place`, which appears when it is whole; does nothing where it is there."""
+    if not place.is_dir():
+        with beside(place) as scratch:
+            clone(source, wanted, scratch, name, instead)
 
 
 def clone(source: str, wanted: Sequence[str], folder: Path, name: str, instead: str) -> None:
