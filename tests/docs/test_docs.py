@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,21 @@ def commands(page: Path) -> list[tuple[str, str]]:
     make, a module, or `streaming_asr NAME`, which stands for `streaming-asr NAME` too."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    lines = [line for block in blocks for line in expanded(block)]
     lines += re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE) + re.findall(r"`([^`\n]+)`", text)
     found = (START.fullmatch(re.sub(r" +#.*", "", line).removesuffix("; done")) for line in lines)
     return [named(match[1].removeprefix("python -m "), match[2]) for match in found if match]
+
+
+def expanded(block: str) -> Iterator[str]:
+    """Yield the lines of a block with what earlier ones of the form name="..." set."""
+    given: dict[str, str] = {}
+    for line in map(str.strip, block.splitlines()):
+        full = re.sub(r"\$(\w+)", lambda name: given.get(name[1], name[0]), line)
+        if is_set := re.fullmatch(r'(\w+)="(.*)"', full):
+            given[is_set[1]] = is_set[2]
+        else:
+            yield full
 
 
 def named(program: str, arguments: str) -> tuple[str, str]:

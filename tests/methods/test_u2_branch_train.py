@@ -304,6 +304,19 @@ def test_a_run_of_both_losses_ends_in_a_method_that_runs_and_goes_on_from_there(
     assert after.tokenizer.n_tokens == made.tokenizer.n_tokens and after.model.branch.rank == 4
     for name, value in weights(made).items():
         assert torch.allclose(weights(after)[name], value, atol=1e-3), name
+    whole = recipe(start=str(final), branch_rank=0)
+    assert whole.model.training and {n for n in weights(whole) if ".layers." in n} == {
+        f"branch.{n}" for n, _ in whole.model.branch.named_parameters() if "layers." in n
+    }
+    batch = batch_of(after)
+    after.model.eval()
+    whole.model.eval()
+    with torch.no_grad():
+        pairs = zip(after.model(batch), whole.model(batch), strict=True)
+        assert all(torch.allclose(one, other, atol=1e-4) for one, other in pairs)
+    train(whole, tmp_path / "two", 2)
+    assert json.loads((tmp_path / "two" / "final" / "branch.json").read_text())["rank"] == 0
+    load_first_pass(str(tiny_folder()), tmp_path / "two" / "final")
 
 
 def test_a_run_that_was_killed_goes_on_to_the_same_weights(recipe, tmp_path) -> None:

@@ -69,9 +69,10 @@ class U2BranchRecipe(BlockRecipe):
     """`train method=u2 recipe=u2_branch`: one run, in which the branch alone learns.
 
     start: the folder of a WhisperRT adapter of this model, or of a branch to go on from, whose
-    layers, rank and pieces then are taken. branch_layers: so many of the encoder's last layers are
-    copied. branch_rank: of what the copies learn; 0: they learn whole. pieces: classes at most, the
-    blank left out. frames_share: of the minutes in which the frame loss is learned too.
+    layers and pieces then are taken, and its rank where branch_rank is not 0. branch_layers: so
+    many of the encoder's last layers are copied. branch_rank: of what the copies learn; 0: they
+    learn whole. pieces: classes at most, the blank left out. frames_share: of the minutes in which
+    the frame loss is learned too.
     Raises UserError where the corpus is missing or nothing of it can be learned, a setting is out
     of range, or `start` is something else.
     """
@@ -118,6 +119,9 @@ class U2BranchRecipe(BlockRecipe):
         torch.manual_seed(self.seed)
         if card is not None:
             branch = load_branch(begun, card, self.whisper)
+            if not self.branch_rank:
+                branch.merge()
+                branch.requires_grad_(True).train()
         else:
             n_layers = self.whisper.config.encoder_layers
             check_range(1, n_layers, branch_layers=self.branch_layers)
