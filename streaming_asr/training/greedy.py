@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from streaming_asr.whisper.guard import even, unsupported
 from streaming_asr.whisper.load import Whisper
 
 
@@ -15,7 +16,8 @@ def greedy(
     whisper: Whisper, encoded: Tensor, prompt: Sequence[int], max_tokens: int
 ) -> list[list[int]]:
     """Return the text tokens of encoder output, (B, T, d), without prompt, timestamps and
-    <|endoftext|>."""
+    <|endoftext|>; a text ends before its first copy that no speech supports (`whisper/guard.py`),
+    as one loop would decide the score of all."""
     from transformers import DynamicCache, EncoderDecoderCache
 
     decoder = whisper.model.model.decoder
@@ -35,5 +37,9 @@ def greedy(
         for row, token in enumerate(best.tolist()):
             if not ended[row] and token < whisper.eot:
                 texts[row].append(token)
+                own = texts[row]
+                if copy := unsupported(own, even(len(own), encoded.shape[1])):
+                    del own[-copy.n_tokens :]
+                    ended[row] = True
         tokens = best[:, None]
     return texts

@@ -16,8 +16,11 @@ from streaming_asr.errors import UserError
 from streaming_asr.methods.hush_word.padding import FILE_NAME, load_hush
 from streaming_asr.methods.hush_word.train import Example, HushWordRecipe, HushWords
 from streaming_asr.models.hash import weights_hash
+from streaming_asr.training.greedy import greedy
 from streaming_asr.training.loop import FitConfig, fit
+from streaming_asr.whisper.encoder import encode as encode_frames
 from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.guard import even, unsupported
 from streaming_asr.whisper.load import load_whisper
 
 FOLDER = tiny_folder()
@@ -84,6 +87,33 @@ def test_words_do_not_touch_each_other():
         alone([example(whisper)]).sum().backward()
         assert torch.allclose(alone.tails.grad[0], together.tails.grad[i], atol=1e-6)
         assert float(together.tails[i].detach().abs().max()) <= float(bounds[i])
+
+
+def test_the_end_weighs_as_much_as_it_is_told():
+    whisper = load_whisper(FOLDER)
+    tails = 0.02 * torch.rand(1, 8000, generator=torch.Generator().manual_seed(2))
+    one, two, six = (
+        float(
+            HushWords(whisper, tails.clone(), torch.tensor([0.02]), weight)(
+                [example(whisper)]
+            ).detach()
+        )
+        for weight in (1.0, 2.0, 6.0)
+    )
+    end = 8 * two - 7 * one  # 6 tokens of text: one = (text + end) / 7, two = (text + 2 end) / 8
+    assert six == pytest.approx((7 * one + 5 * end) / 12, rel=1e-4)
+
+
+def test_dev_is_heard_without_loops(monkeypatch):
+    whisper = load_whisper(FOLDER)
+    mel = log_mel(torch.from_numpy(noise(2.0, seed=1))[None], whisper.n_mels)
+    hidden = encode_frames(whisper.model, mel)
+    (text,) = greedy(whisper, hidden, whisper.prompt(), 40)
+    n_frames = hidden.shape[1]
+    assert not any(unsupported(text[:n], even(n, n_frames)) for n in range(1, len(text) + 1))
+    monkeypatch.setattr("streaming_asr.training.greedy.unsupported", lambda *_: None)
+    (looping,) = greedy(whisper, hidden, whisper.prompt(), 40)
+    assert looping[: len(text)] == text and len(looping) > len(text)
 
 
 def test_batches_depend_on_seed_step_and_rank_alone(corpus):

@@ -7,7 +7,8 @@ a few of the best evaluations. What the paper does not say is chosen here:
 Several clamps are trained side by side, on the same clips, as rows of one batch; word error rate on
 dev chooses among them. A loud tail would move the floor of Whisper's log-mel, hence the clamp.
 A share of the clips is cut anywhere, as the buffer of a stream is; `crop_end=0` leaves it out.
-Prompts hold <|notimestamps|>, as they do when the method runs.
+Prompts hold <|notimestamps|>, as they do when the method runs. <|endoftext|> may weigh more than a
+token of text (`end_weight`), as the word can teach little else; dev is heard with the guard.
 The word begins as even noise of 0.02 at most (at the log-mel's level: of its usual range).
 """
 
@@ -57,11 +58,15 @@ class HushWords(nn.Module):
 
     bounds: Tensor
 
-    def __init__(self, whisper: Whisper, tails: Tensor, bounds: Tensor) -> None:
-        """Take tails (words, n) samples or (words, n_mels, 2 frames), and bounds (words,)."""
+    def __init__(
+        self, whisper: Whisper, tails: Tensor, bounds: Tensor, end_weight: float = 1.0
+    ) -> None:
+        """Take tails (words, n) samples or (words, n_mels, 2 frames), bounds (words,), and what
+        <|endoftext|> weighs beside a token of text."""
         super().__init__()
         self.tails = nn.Parameter(tails)
         self.register_buffer("bounds", bounds.reshape(-1, *[1] * (tails.ndim - 1)))
+        self._end_weight = end_weight
         self._whisper = [whisper]  # a list hides it: its weights are not this module's
 
     @torch.no_grad()
@@ -85,7 +90,9 @@ class HushWords(nn.Module):
         first = example.n_prompt - 1
         logits = model.proj_out(out.last_hidden_state[:, first:])
         labels = tokens[first + 1 :].expand(rows, -1)
-        return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(-1)
+        losses = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+        weights = torch.where(labels == self._whisper[0].eot, self._end_weight, 1.0)
+        return (losses * weights).sum(-1) / weights.sum(-1)
 
 
 def encode(whisper: Whisper, audio: Tensor, tails: Tensor) -> Tensor:
@@ -115,6 +122,7 @@ class HushWordRecipe(CorpusRecipe):
     crop_end: float  # share of the clips that end anywhere
     several: float
     prompt: float
+    end_weight: float  # of <|endoftext|> in the loss, beside 1 of a token of text
     model: HushWords = field(init=False, repr=False)
 
     @property
@@ -131,7 +139,7 @@ class HushWordRecipe(CorpusRecipe):
                 "clamps=[none]"
             )
         check_range(1, batch=self.batch, average=self.average)
-        check_range(0, above=True, length_s=self.length_s)
+        check_range(0, above=True, length_s=self.length_s, end_weight=self.end_weight)
         super().__post_init__()
         self.whisper = load_whisper(self.model_path)
         context_s = self.whisper.context_s - self.length_s
@@ -149,7 +157,8 @@ class HushWordRecipe(CorpusRecipe):
         )
         self.options = augmented(plain, self.augment)
         self.bounds = [None if bound == float("inf") else bound for bound in bounds]
-        self.model = HushWords(self.whisper, self._initial(), torch.tensor(bounds))
+        limits = torch.tensor(bounds)
+        self.model = HushWords(self.whisper, self._initial(), limits, self.end_weight)
         self._best: list[list[tuple[float, Tensor]]] = [[] for _ in bounds]
         """For each clamp its best evaluations: WER and word. A resumed training begins anew."""
         self._chosen = 0
@@ -265,7 +274,7 @@ class HushWordRecipe(CorpusRecipe):
         self.write_card(
             folder,
             "hush_word",
-            "level length_s batch average crop_end several prompt",
+            "level length_s batch average crop_end several prompt end_weight",
             base=self.model_path,
             model=published_name(self.model_path),
             clamps=[_name(bound) for bound in self.bounds],
