@@ -33,7 +33,7 @@ def choose() -> list[str]:
     except UserError as error:
         _say(f"the prompts cannot be had here ({error}); this run takes the package's voices.")
         return [f"model={REAL}", "data=voices", "limit=20"]
-    return [f"model={REAL}", "data=prompts", "limit=40"]
+    return [f"model={REAL}", "data=prompts", "data.split=dev", "limit=40"]
 
 
 def _say(sentence: str) -> None:
@@ -49,6 +49,9 @@ def _demo(argv: list[str]) -> int:
     from streaming_asr.run import command as run
 
     line = CommandLine(argv)
-    line.default(**dict(setting.split("=") for setting in (*OVERRIDES, *choose())))
+    settings = dict(setting.split("=") for setting in (*OVERRIDES, *choose()))
+    if line.get("data") not in (None, settings["data"]):
+        settings.pop("data.split", None)  # of our corpus, not of the one that was asked for
+    line.default(**settings)
     print(f"python -m streaming_asr.run {' '.join(line.settings)}", flush=True)
     return run.main(line.argv)

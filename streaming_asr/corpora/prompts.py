@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streaming_asr.corpora import Manifest, hash_of
+from streaming_asr.corpora import Manifest, choose, hash_of
 from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError
 from streaming_asr.files import cache_root, kept
@@ -36,6 +36,8 @@ from streaming_asr.utterance import Utterance
 LANGUAGES = ("en", "es", "fr", "it", "ru")
 VERSION = "1.6.1-1"
 MIN_WORDS = 3
+N_TEST = 60  # clips of the protocol, experiments/real/protocol.md
+PARTS = ("all", "test", "dev")
 N_BYTES = 90_000_000  # while it is made
 SOUNDS = Path("usr/share/asterisk/sounds")
 MANIFEST, SOURCE, COPYRIGHT = "prompts.jsonl", "source.json", "copyright"
@@ -218,22 +220,42 @@ def licence(copyright_file: Path, language: str) -> str:
 
 @dataclass(kw_only=True, eq=False)
 class Prompts(Manifest):
-    """The prompts of one language, obtained on first use."""
+    """The prompts of one language, obtained on first use.
+
+    language: one of `LANGUAGES`; None and `detect` take English.
+    split: test, the clips that `limit=60` chooses of all; dev, the others; all. In results the
+    language stands before test and dev, and in the place of all.
+    """
 
     path: Path = field(default=Path(), init=False)
+    split: str = "all"
     language: str | None = None
-    """One of `LANGUAGES`; None and `detect` take English."""
 
     def __post_init__(self) -> None:
-        self.split = "en" if self.language in (None, "detect") else str(self.language)
-        packages(self.split)
-        self.path = place_of(self.split) / MANIFEST
+        self._spoken = "en" if self.language in (None, "detect") else str(self.language)
+        packages(self._spoken)
+        self._part = self.split
+        if self._part not in PARTS:
+            raise UserError(
+                f"data.split={self._part}: the prompts have {', '.join(PARTS)}; choose one of "
+                "them, and the language as in language=fr"
+            )
+        self.split = self._spoken if self._part == "all" else f"{self._spoken}-{self._part}"
+        self.path = place_of(self._spoken) / MANIFEST
         self.name = self.name or "prompts"
         super().__post_init__()
 
     def scan(self) -> Iterator[Utterance | UserError]:
         self._folder()
-        yield from super().scan()
+        if self._part == "all":
+            yield from super().scan()
+            return
+        found = list(super().scan())
+        whole = [each for each in found if isinstance(each, Utterance)]
+        test = {utterance.id for utterance in choose(whole, N_TEST)}
+        for each in found:
+            if isinstance(each, UserError) or (each.id in test) == (self._part == "test"):
+                yield each
 
     def data_hash(self) -> str:
         """Return the hash of what was read of the packages, and of named alignments."""
@@ -242,7 +264,7 @@ class Prompts(Manifest):
 
     def licence(self) -> str:
         """Return licence and attribution, as the package states them."""
-        return licence(self._folder() / COPYRIGHT, self.split)
+        return licence(self._folder() / COPYRIGHT, self._spoken)
 
     def _folder(self) -> Path:
-        return fetch_prompts(self.split)
+        return fetch_prompts(self._spoken)

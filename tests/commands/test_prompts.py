@@ -139,6 +139,20 @@ def test_prompts_are_fetched_once_and_read_as_a_corpus(home: Path) -> None:
     assert len((home / "asked").read_text().splitlines()) == 1
 
 
+def test_test_and_dev_are_all_of_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts, "N_TEST", 2)
+    whole = build(compose_raw(["data=prompts"]).data)
+    test = build(compose_raw(["data=prompts", "data.split=test"]).data)
+    dev = build(compose_raw(["data=prompts", "data.split=dev"]).data)
+    of_test, of_dev = ([u.id for u in part.utterances()] for part in (test, dev))
+    assert of_test == [u.id for u in whole.utterances(2)]  # those of limit=2
+    assert len(of_dev) == 1
+    assert sorted(of_test + of_dev) == sorted(u.id for u in whole.utterances())
+    assert (test.split, dev.split, dev.path) == ("en-test", "en-dev", whole.path)
+    with pytest.raises(UserError, match="split=train: the prompts have all, test, dev"):
+        build(compose_raw(["data=prompts", "data.split=train"]).data)
+
+
 def test_another_recording_changes_the_hash_of_the_data(home: Path) -> None:
     first = build(compose_raw(["data=prompts"]).data).data_hash()
     voice = home / "tree/usr/share/asterisk/sounds/en_US_f_Speaker"
