@@ -36,8 +36,8 @@ from streaming_asr.utterance import Utterance
 LANGUAGES = ("en", "es", "fr", "it", "ru")
 VERSION = "1.6.1-1"
 MIN_WORDS = 3
-N_TEST = 60  # clips of the protocol, experiments/real/protocol.md
-PARTS = ("all", "test", "dev")
+N_TEST = 60  # clips, the protocol's (experiments/real/protocol.md)
+SPLITS = ("all", "test", "dev")
 N_BYTES = 90_000_000  # while it is made
 SOUNDS = Path("usr/share/asterisk/sounds")
 MANIFEST, SOURCE, COPYRIGHT = "prompts.jsonl", "source.json", "copyright"
@@ -223,8 +223,8 @@ class Prompts(Manifest):
     """The prompts of one language, obtained on first use.
 
     language: one of `LANGUAGES`; None and `detect` take English.
-    split: test, the clips that `limit=60` chooses of all; dev, the others; all. In results the
-    language stands before test and dev, and in the place of all.
+    split: test, the clips that `limit=60` chooses of all; dev, the others; all. Results call them
+    en-test, en-dev and en, by the language.
     """
 
     path: Path = field(default=Path(), init=False)
@@ -235,9 +235,9 @@ class Prompts(Manifest):
         self._spoken = "en" if self.language in (None, "detect") else str(self.language)
         packages(self._spoken)
         self._part = self.split
-        if self._part not in PARTS:
+        if self._part not in SPLITS:
             raise UserError(
-                f"data.split={self._part}: the prompts have {', '.join(PARTS)}; choose one of "
+                f"data.split={self._part}: the prompts have {', '.join(SPLITS)}; choose one of "
                 "them, and the language as in language=fr"
             )
         self.split = self._spoken if self._part == "all" else f"{self._spoken}-{self._part}"
