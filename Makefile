@@ -11,10 +11,10 @@ WORKERS ?= 2
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all fuzz check docs bench mini debug sweep report slurm clean
+.PHONY: help run test test-all test-slow fuzz check docs bench mini debug sweep report slurm clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -39,6 +39,9 @@ test: $(VENV)/.installed-dev  ## the tests but the slow ones; within 5 minutes o
 
 test-all: $(VENV)/.installed-dev  ## all: kills, fuzz (500 inputs), trainings, docs, browser, Slurm
 	$(PYTEST)
+
+test-slow: $(VENV)/.installed-dev  ## those that `make test` leaves out; stops at the first that fails
+	$(PYTEST) -m slow -x
 
 # Another seed draws others; each test prints how many it drew and how they ended.
 FUZZ_FACTOR ?= 10

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from drawn_logs import BREAKS, logs, ok_with_an_error
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from places import ROOT
 
@@ -17,7 +17,14 @@ from streaming_asr.events.invariants import INVARIANTS, broken
 from streaming_asr.events.log import EventWriter, Step, UtteranceLog, read_log
 from streaming_asr.utterance import TimedWord
 
-drawn = settings(max_examples=20, derandomize=True, deadline=None, database=None)
+drawn = settings(
+    max_examples=20,
+    derandomize=True,
+    database=None,
+    # A machine may be slow, and busy.
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 def read_back(log: UtteranceLog, folder: Path) -> UtteranceLog:
