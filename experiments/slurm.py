@@ -74,7 +74,7 @@ def main() -> int:
             f"no Slurm to start here (missing: {', '.join(missing) or 'root'}); as root: apt-get "
             "install --no-install-recommends slurmctld slurmd slurm-client munge"
         )
-    # A shell without job control ignores it in what runs in its background, and so would the sweep.
+    # A script's shell starts its background with SIGINT ignored, and the sweep would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder, cluster(Path(folder)):
         work = Path(folder) / "work"
