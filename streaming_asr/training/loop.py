@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.files import beside, write_text
+from streaming_asr.training.ahead import DrawnAhead
 from streaming_asr.training.cache import BatchCache
 
 Log = Callable[[Mapping[str, float], int], None]
@@ -45,7 +46,8 @@ class FitConfig:
     last share of progress, which errs less than the last step does (averaging of iterates, Polyak
     and Juditsky, 1992).
     With `cached_batches` it goes through so many batches again and again, their features kept in
-    `out/features` (`training.cache`)."""
+    `out/features` (`training.cache`). With `workers` so many processes draw the batches ahead
+    (`training.ahead`)."""
 
     out: str
     max_steps: int
@@ -69,6 +71,7 @@ class FitConfig:
     evaluate_every: int = 500
     checkpoint_minutes: float = 5.0
     cached_batches: int | None = None  # of each rank; null: new windows without end
+    workers: int = 0  # of each rank, for a GPU; 0: the rank draws its own batches
     recipe: Mapping[str, Any] = field(default_factory=dict)  # its settings, kept by a resumed run
 
 
@@ -160,6 +163,12 @@ def _check(config: FitConfig) -> None:
     check_one_of(("adamw", "muon"), optimizer=config.optimizer)
     check_range(1, patience=config.patience, cached_batches=config.cached_batches)
     check_range(0, 0.99, average=config.average)
+    check_range(0, workers=config.workers)
+    if config.workers and config.cached_batches is not None:
+        raise UserError(
+            f"workers={config.workers}, cached_batches={config.cached_batches}: batches are kept or "
+            "drawn ahead, not both; leave one of them out"
+        )
 
 
 class _Training:
@@ -212,12 +221,16 @@ class _Training:
         self.model, *self.wrapped = self.accelerator.prepare(self.recipe.model, *self.optimizers)
         # not before: accelerate loads the optimizers' states anew
         self.groups = [group for each in self.optimizers for group in each.param_groups]
-        self.cache = None
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        self.source: BatchCache | DrawnAhead | None = None
         if self.config.cached_batches is not None:
-            rank = self.accelerator.process_index
             n_batches, folder = self.config.cached_batches, self.out / "features"
-            self.cache = BatchCache(self.recipe, n_batches, folder, rank)
-        self.draw = self.recipe.draw if self.cache is None else self.cache.draw
+            self.source = BatchCache(self.recipe, n_batches, folder, rank)
+        elif self.config.workers:
+            first = self.n_steps * self.config.accumulate
+            workers = self.config.workers
+            self.source = DrawnAhead(self.recipe, workers, first, rank=rank, world=world)
+        self.draw = self.recipe.draw if self.source is None else self.source.draw
         self.started = time.monotonic() - self.spent_s
         self.saved_at = time.monotonic()
         self.recipe.model.train()
@@ -398,8 +411,8 @@ class _Training:
 
     def finish(self, keep: str) -> dict[str, float]:
         """Leave `out/final`; return the figures of `out/<keep>`."""
-        if self.cache is not None:
-            self.cache.clear()
+        if self.source is not None:
+            self.source.clear()
         trained = self.n_steps > self.restored_at
         if self.accelerator.is_main_process and (trained or not (self.out / "final").exists()):
             self._save("final")
@@ -433,7 +446,7 @@ def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
     """Raise UserError where a checkpoint is of other settings; the limits may be raised, and more
     or fewer of its last steps averaged."""
     free = {"max_steps", "max_minutes", "patience", "out"}
-    free |= {"log_every", "evaluate_every", "checkpoint_minutes", "average", "recipe"}
+    free |= {"log_every", "evaluate_every", "checkpoint_minutes", "average", "recipe", "workers"}
     now = {key: value for key, value in asdict(config).items() if key not in free}
     before = {key: saved.get(key) for key in now}
     if saved.get("recipe"):

@@ -1,0 +1,59 @@
+"""Batches drawn ahead by processes of their own.
+
+A GPU takes a step faster than one process draws its batch: cuts, rooms and features are computed on
+the CPU. With `fit.workers=n` so many processes draw the next batches meanwhile; they are the same.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterable
+from itertools import count
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset
+
+
+class DrawnAhead:
+    """The batches of `recipe` from step `first` on, each asked for once and in turn.
+
+    `progress` of a batch is that of the step at which it was begun, a few before its own. Errors of
+    `recipe.draw` are raised by the `draw` of the batch."""
+
+    def __init__(self, recipe: Any, workers: int, first: int, *, rank: int, world: int) -> None:
+        fork = multiprocessing.get_context("fork")  # a recipe need not be one that pickles
+        self._progress = fork.Value("d", 0.0)
+        loader = DataLoader(
+            _Steps(recipe, rank, world, self._progress),
+            batch_size=None,
+            sampler=_From(first),
+            num_workers=workers,
+            multiprocessing_context=fork,
+        )
+        self._batches = iter(loader)
+
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Any:
+        """Return the next batch, as `Recipe.draw` does."""
+        self._progress.value = progress
+        return next(self._batches)
+
+    def clear(self) -> None:
+        """End the processes."""
+        del self._batches
+
+
+class _Steps(Dataset[Any]):
+    def __init__(self, recipe: Any, rank: int, world: int, progress: Any) -> None:
+        self._recipe, self._rank, self._world, self._progress = recipe, rank, world, progress
+
+    def __getitem__(self, step: int) -> Any:
+        progress = self._progress.value
+        return self._recipe.draw(step, rank=self._rank, world=self._world, progress=progress)
+
+
+class _From(Iterable[int]):
+    def __init__(self, first: int) -> None:
+        self._first = first
+
+    def __iter__(self) -> Any:
+        return count(self._first)
