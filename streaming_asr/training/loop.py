@@ -219,6 +219,8 @@ class _Training:
                 ) from error
         self.restored_at = self.n_steps
         self.model, *self.wrapped = self.accelerator.prepare(self.recipe.model, *self.optimizers)
+        # prepare has moved the parameters to a GPU; where none are averaged there are no means
+        self.means = [m.to(p.device) for m, p in zip(self.means, self.trainable, strict=False)]
         # not before: accelerate loads the optimizers' states anew
         self.groups = [group for each in self.optimizers for group in each.param_groups]
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
