@@ -166,8 +166,8 @@ def _check(config: FitConfig) -> None:
     check_range(0, workers=config.workers)
     if config.workers and config.cached_batches is not None:
         raise UserError(
-            f"workers={config.workers}, cached_batches={config.cached_batches}: batches are kept or "
-            "drawn ahead, not both; leave one of them out"
+            f"workers={config.workers}, cached_batches={config.cached_batches}: batches are kept "
+            "or drawn ahead, not both; leave one of them out"
         )
 
 

@@ -1,4 +1,4 @@
-"""Batches drawn ahead: the same weights as without, from a checkpoint too, and errors that arrive."""
+"""Batches drawn ahead: the same weights as without, from a checkpoint too; errors arrive."""
 
 from __future__ import annotations
 
