@@ -46,3 +46,9 @@ def settings(out, **changes):
 
 def weights(folder):
     return torch.load(Path(folder) / "model.pt")
+
+
+def same(one, other):
+    """Whether two trainings left the same weights."""
+    ours, theirs = weights(one / "final"), weights(other / "final")
+    return all(torch.equal(ours[name], theirs[name]) for name in ours | theirs)

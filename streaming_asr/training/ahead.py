@@ -7,7 +7,6 @@ the CPU. With `fit.workers=n` so many processes draw the next batches meanwhile;
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
@@ -26,7 +25,7 @@ class DrawnAhead:
         loader = DataLoader(
             _Steps(recipe, rank, world, self._progress),
             batch_size=None,
-            sampler=_From(first),
+            sampler=count(first),
             num_workers=workers,
             multiprocessing_context=fork,
         )
@@ -49,11 +48,3 @@ class _Steps(Dataset[Any]):
     def __getitem__(self, step: int) -> Any:
         progress = self._progress.value
         return self._recipe.draw(step, rank=self._rank, world=self._world, progress=progress)
-
-
-class _From(Iterable[int]):
-    def __init__(self, first: int) -> None:
-        self._first = first
-
-    def __iter__(self) -> Any:
-        return count(self._first)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import torch
-from line import Line, settings, weights
+from line import Line, same, settings
 
 from streaming_asr.errors import UserError
 from streaming_asr.training.ahead import DrawnAhead
 from streaming_asr.training.loop import fit
-
-
-def same(one: Path, other: Path) -> bool:
-    ours, theirs = weights(one / "final"), weights(other / "final")
-    return all(torch.equal(ours[name], theirs[name]) for name in ours | theirs)
 
 
 def test_a_training_with_workers_learns_the_same(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from line import Line, settings, weights
+from line import Line, same, settings
 from recipes import settings_of
 from tiny import tiny_folder
 from toy_corpus import toy_corpus
@@ -25,11 +25,6 @@ class InTurn(Line):
 
     def draw(self, step, **place):
         return super().draw(step % 3, **place)
-
-
-def same(one: Path, other: Path) -> bool:
-    ours, theirs = weights(one / "final"), weights(other / "final")
-    return all(torch.equal(ours[name], theirs[name]) for name in ours | theirs)
 
 
 def test_a_cached_training_learns_the_same_and_draws_each_batch_once(tmp_path):
