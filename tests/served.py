@@ -44,7 +44,7 @@ def served(
     """The service of a running server; `service.address` is http://... cells: of real methods."""
     header = HEADER | {"config": HEADER["config"] | (config or {})}
     methods = methods or {"ticker": BatchedTicker(), "slow": Ticker(lag=3)}
-    wanted = Settings(**settings)
+    wanted = Settings(**{"idle_s": HANG_S} | settings)
     listening = bound(replace(wanted, port=0))
     wanted = replace(wanted, port=listening.getsockname()[1])
     cells = cells or [
