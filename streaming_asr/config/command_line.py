@@ -10,7 +10,7 @@ from streaming_asr.errors import UserError
 
 MULTIRUN = ("-m", "--multirun")
 # What dev says serves voices that no training heard, best first (docs/choosing.md).
-ON_TINY_EN = ("hush_word", "simul_whisper")
+IN_ENGLISH = ("hush_word", "simul_whisper")  # where the package has a hush word
 ELSEWHERE = ("simul_whisper", "ufal")  # which need no weights of their own
 CONFIG_DIR = ("-cd", "--config-dir")
 # Options that Hydra answers.
@@ -83,7 +83,9 @@ class CommandLine:
     def default_methods(self, n: int) -> None:
         """Where no method is given, add `n` that serve any voice, in chunks of 1 s."""
         if self.get("method") is None:
-            names = ON_TINY_EN if self.get("model") in (None, "tiny.en") else ELSEWHERE
+            model, language = self.get("model"), self.get("language")
+            has_word = model in (None, "tiny.en") or (model, language) == ("base", "en")
+            names = IN_ENGLISH if has_word else ELSEWHERE
             self.default(method=",".join(names[:n]), chunk="1s")
 
 

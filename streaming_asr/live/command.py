@@ -10,7 +10,8 @@
                      what each method wrote, and no errors are counted
   align=auto|none    whether words get times at the end
   session=FOLDER     of `serve keep_audio=true`: hear nothing, give what was said there its times
-  method=NAMES       default hush_word on tiny.en, simul_whisper on others, in chunks of 1 s
+  method=NAMES       default hush_word on tiny.en, and on base with language=en;
+                     simul_whisper on others; in chunks of 1 s
   gate=speech|none   speech alone is heard, or all
   language=detect    or a code as de; default: a model of many languages detects it
   other settings     those of `run`: model (default tiny.en), chunk, language, method.beam, ...

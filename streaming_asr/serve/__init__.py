@@ -14,7 +14,8 @@
   idle_s=60             a session or an upload in which nothing comes for so long is ended
   max_queued_s=20       of audio that waits; from there on nothing more is read from that client
   keep_audio=false      true: keep what is heard beside the logs, from which words get their times
-  method=NAMES          default hush_word on tiny.en, simul_whisper on others, in chunks of 1 s
+  method=NAMES          default hush_word on tiny.en, and on base with language=en;
+                        simul_whisper on others; in chunks of 1 s
   gate=speech           none: what is no speech is heard as well
   language=detect       or a code as de, for clients that name none; default: as for `live`
   other settings        those of `run`: model (default tiny.en), chunk, method.beam, ...

@@ -193,6 +193,25 @@ def test_an_experiment_file_is_a_sweep_of_its_own_name(tmp_path: Path) -> None:
     assert one == "1s"
 
 
+@pytest.mark.parametrize(
+    ("settings", "method"),
+    [
+        ([], "hush_word,simul_whisper"),
+        (["model=tiny.en"], "hush_word,simul_whisper"),
+        (["model=base", "language=en"], "hush_word,simul_whisper"),
+        (["model=base"], "simul_whisper,ufal"),
+        (["model=base", "language=fr"], "simul_whisper,ufal"),
+        (["model=small", "language=en"], "simul_whisper,ufal"),
+    ],
+)
+def test_without_a_method_the_hush_word_comes_first_where_the_package_has_one_for_the_language(
+    settings: list[str], method: str
+) -> None:
+    line = CommandLine(settings)
+    line.default_methods(2)
+    assert (line.get("method"), line.get("chunk")) == (method, "1s")
+
+
 def test_the_planned_folders_are_those_that_are_written(tmp_path: Path) -> None:
     command = arguments(tmp_path, "experiment=grid", "limit=1", "chunk=100ms")
     planned = plan(CommandLine(command)).cells
