@@ -10,8 +10,8 @@ from streaming_asr.errors import UserError
 
 MULTIRUN = ("-m", "--multirun")
 # What dev says serves voices that no training heard, best first (docs/choosing.md).
-IN_ENGLISH = ("hush_word", "simul_whisper")  # where the package has a hush word
-ELSEWHERE = ("simul_whisper", "ufal")  # which need no weights of their own
+WITH_HUSH_WORD = ("hush_word", "simul_whisper")  # where the package's knows the language
+WITHOUT = ("simul_whisper", "ufal")  # which need no weights of their own
 CONFIG_DIR = ("-cd", "--config-dir")
 # Options that Hydra answers.
 HYDRAS = ("help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun", "info",
@@ -85,7 +85,7 @@ class CommandLine:
         if self.get("method") is None:
             model, language = self.get("model"), self.get("language")
             has_word = model in (None, "tiny.en") or (model, language) == ("base", "en")
-            names = IN_ENGLISH if has_word else ELSEWHERE
+            names = WITH_HUSH_WORD if has_word else WITHOUT
             self.default(method=",".join(names[:n]), chunk="1s")
 
 

@@ -198,6 +198,12 @@ def test_the_page_has_a_place_for_each_table(tmp_path: Path) -> None:
     assert page.read_text().count("Not run yet.") == 12
 
 
+def test_where_nothing_has_run_the_page_stays_as_it_is(tmp_path: Path) -> None:
+    page = Path(shutil.copy(tables.PAGE, tmp_path))
+    assert tables.main(["--output", str(tmp_path / "none"), "--here", str(page)]) == 0
+    assert page.read_text() == tables.PAGE.read_text()
+
+
 def test_p_is_corrected_over_all_rows_of_the_page_measured_together_or_not() -> None:
     over, heading = "over offline, beam 5, points", ["system", "chunk"]
     alone = {"a": "0.01000", "b": "0.04000", "c": "0.03000", "d": "–", "e": "not run"}
