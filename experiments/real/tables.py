@@ -9,8 +9,8 @@ real_base and real_all, and rewrites the blocks of these names in this folder's 
 --readme also the block `real` of that file, of real_other a row for each method at 1 s, intervals
 in columns of their own. What is missing stays as the page has it, or reads "not run".
 `real_other_within` and pareto_other.svg are made of the rows of real_other as the page then has
-them. Differences from offline are paired (`score compare`); of the tables of many voices p is
-corrected over all rows that the page then has.
+them. Differences from offline are paired (`score compare`); of the tables of many voices, voices
+and speechocean762 p is corrected over all rows that the page then has.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ WER, FINAL = "WER %", "committed p50 s"
 WITHIN = {WER: (15, 20, 25), FINAL: (1.2, 1.5, 2.0)}
 ALONE, HOLM = "p alone", "p"
 COMPARED = ("over offline, beam 5, points", "differ", ALONE, HOLM)
-COMPARED_BLOCKS = ("real_other", "real_clean", "real_native", "real_other_base")
+CORPORA = ("real_clean", "real_native", "real_voices", "real_speechocean762")
+COMPARED_BLOCKS = ("real_other", *CORPORA, "real_other_base")
 COMPARED_MS = (300, 320, 960, 1000)
 
 LANGUAGES = ("en", "fr", "es", "it", "ru")
@@ -212,15 +213,12 @@ def prompts(output: Path) -> list[Result]:
 
 def blocks(output: Path) -> dict[str, str]:
     """The tables of the page, by the names of their places."""
-    corpora = ("real_voices", "real_speechocean762")
     variants = read(output / "real_variants", output / "real")
     return {
         "real_other": table(read(output / "real_other"), MANY_VOICES),
-        "real_clean": table(read(output / "real_clean"), OTHER_VOICES),
-        "real_native": table(read(output / "real_native"), OTHER_VOICES),
+        **{name: table(read(output / name), OTHER_VOICES) for name in CORPORA},
         "real_other_base": table(read(output / "real_other_base"), OTHER_BASE),
         "real": table(prompts(output), ROWS),
-        **{name: table(read(output / name), ROWS) for name in corpora},
         "real_variants": table(variants, VARIANTS),
         "real_detector": table(read(output / "real_detector"), DETECTORS, compared=False),
         "real_base": base(output),
