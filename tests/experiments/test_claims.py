@@ -43,6 +43,12 @@ PAGE = """\
 """
 
 
+def test_a_row_that_names_its_p_alone_has_that_and_not_the_intervals() -> None:
+    named = PAGE.replace("a less b |", "a less b; p = 0.0020 alone |")
+    first = [next(iter(differences(page).values())) for page in (named, PAGE)]
+    assert first == [("1", pytest.approx(0.004)), ("1", pytest.approx(0.1))]  # the second of three
+
+
 def test_claims_are_counted_by_the_verdict_they_begin_with(tmp_path: Path) -> None:
     page = tmp_path / "paper" / "README.md"
     page.parent.mkdir()

@@ -11,6 +11,9 @@ from streaming_asr.errors import UserError
 from streaming_asr.training.ahead import DrawnAhead
 from streaming_asr.training.loop import fit
 
+# Of one core PyTorch says that two processes are many.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
 
 def test_a_training_with_workers_learns_the_same(tmp_path):
     fit(Line(), settings(tmp_path / "alone"))
