@@ -9,8 +9,8 @@ real_base and real_all, and rewrites the blocks of these names in this folder's 
 --readme also the block `real` of that file, of real_other a row for each method at 1 s, intervals
 in columns of their own. What is missing stays as the page has it, or reads "not run".
 `real_other_within` and pareto_other.svg are made of the rows of real_other as the page then has
-them. Differences from offline are paired (`score compare`); in all of these tables but that of the
-variants p is corrected over all rows that the page then has.
+them. Differences from offline are paired (`score compare`); p is corrected over all rows that the
+page then has, but for the variants.
 """
 
 from __future__ import annotations

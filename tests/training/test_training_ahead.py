@@ -11,7 +11,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.training.ahead import DrawnAhead
 from streaming_asr.training.loop import fit
 
-# Of one core PyTorch says that two processes are many.
+# On one core PyTorch warns that two workers are too many.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
