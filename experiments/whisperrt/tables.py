@@ -2,7 +2,7 @@
 
     python -m experiments.whisperrt.tables [--output outputs]
 
-Reads <output>/{table1_other,real_other,real_other_base,fig6_other,table2}/*/metrics.json and
+Reads <output>/{table1_other,real_other,real_other_base,fig6_dev,table2}/*/metrics.json and
 <output>/table5/table5.json, and rewrites what stands between `<!-- NAME:begin -->` and
 `<!-- NAME:end -->` in this folder's README.md. What is missing stays as the page has it, or reads
 "not run"; without table5.json that table stays as it is. `experiments.mini.tables` has the tables
@@ -293,7 +293,7 @@ def blocks(output: Path) -> dict[str, str]:
     other = read(*(output / name for name in ("table1_other", "real_other", "real_other_base")))
     written = {
         "table1_other": table1_other(other),
-        "fig6_other": fig6(read(output / "fig6_other")),
+        "fig6_dev": fig6(read(output / "fig6_dev")),
         "table2": table2(read(output / "table2")),
     }
     fifth = output / "table5" / "table5.json"
