@@ -221,7 +221,9 @@ class Cif(Scored):
         n_fired = int(reached[-1]) if len(reached) else 0
         edges = torch.arange(n_fired + 1.0, device=alpha.device)[:, None]
         weights = torch.minimum(upper, edges + 1.0) - torch.maximum(lower, edges)
-        fires = [int((reached > i).nonzero()[0]) for i in range(n_fired)]
+        segments = torch.arange(n_fired, device=reached.device)
+        # one transfer from a GPU for all of them
+        fires: list[int] = torch.searchsorted(reached, segments, right=True).tolist()
         return weights.clamp(min=0.0), fires
 
     def compress(
