@@ -37,7 +37,7 @@ from experiments.tables import (
 )
 from streaming_asr.score.results import Result
 
-CHUNKS, SIDES = (16, 32, 64), (32, 64, 128)
+CHUNKS, SIDES = (16, 32, 64, 128, 256), (32, 64, 128)
 LENGTHS = {None: "one by one", 60: "a minute", 600: "ten minutes"}
 STREAM_MS, LOOK_AHEADS = (320, 480, 640, 960), (0, 4)
 SPEECH = {
