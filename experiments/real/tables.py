@@ -92,7 +92,8 @@ OTHER_VOICES = tuple((system, chunk) for system, chunk in MANY_VOICES if system 
 OTHER_BASE = (
     (OFFLINE, None),
     (GREEDY, None),
-    *((system, 1000) for system in (WHISPERRT, NEVER, UFAL, HUSH)),
+    *((system, 300) for system in (WHISPERRT, BEAM, NEVER, UFAL)),
+    *((system, 1000) for system in (WHISPERRT, BEAM, NEVER, UFAL, HUSH)),
 )
 VARIANTS = (
     (OFFLINE, None),
