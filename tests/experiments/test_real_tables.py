@@ -136,7 +136,8 @@ def test_other_readers_and_base_have_tables_of_their_own(tmp_path: Path) -> None
         assert row(text[name], "UFAL", "300 ms")["WER %"] == "not run"
     base = text["real_other_base"]
     assert row(base, "Simul-Whisper, no detector", "1000 ms")["over offline, beam 5, points"] == 0.0
-    assert "beam 3" not in base and "300 ms" not in base
+    assert row(base, "WhisperRT, beam 3", "1000 ms")["over offline, beam 5, points"] == 6.7
+    assert "U2" not in base and "STAR" not in base
 
 
 def test_an_interval_stands_behind_its_figure() -> None:
