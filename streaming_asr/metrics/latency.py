@@ -16,7 +16,8 @@ import numpy as np
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from streaming_asr.metrics.trace import Trace, ratio
-from streaming_asr.text.normalise import common_prefix, light_key, light_words
+from streaming_asr.text.normalise import light_key, light_words
+from streaming_asr.text.tokens import common_prefix
 
 SEEN = ("shown", "stable", "committed")
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from streaming_asr.metrics.trace import Trace, mean, ratio
-from streaming_asr.text.normalise import Normaliser, common_prefix
+from streaming_asr.text.normalise import Normaliser
+from streaming_asr.text.tokens import common_prefix
 
 MIB = 2**20
 MARGIN_S = 0.5  # around each spoken word: what lies outside of all of them is non-speech

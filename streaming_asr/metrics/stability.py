@@ -11,7 +11,8 @@ from typing import NamedTuple
 from rapidfuzz.distance import LCSseq
 
 from streaming_asr.metrics.trace import Trace
-from streaming_asr.text.normalise import common_prefix, light_words
+from streaming_asr.text.normalise import light_words
+from streaming_asr.text.tokens import common_prefix
 
 
 class Flicker(NamedTuple):

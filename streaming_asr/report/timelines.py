@@ -13,7 +13,8 @@ from streaming_asr.metrics import Trace
 from streaming_asr.metrics.latency import WordTimes
 from streaming_asr.score.document import lines_of
 from streaming_asr.score.results import Result
-from streaming_asr.text.normalise import common_prefix, light_key
+from streaming_asr.text.normalise import light_key
+from streaming_asr.text.tokens import common_prefix
 
 MAX_DURATION_S = 600.0  # a longer recording is more rows than a reader can follow
 MAX_TIMELINES = 1200  # of a page, all runs together

@@ -8,20 +8,17 @@ light key instead, because Whisper's English normaliser is not prefix-monotone (
 
 from __future__ import annotations
 
-import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib.metadata import version
-from typing import Any
 
 from streaming_asr.errors import check_one_of
+from streaming_asr.text.tokens import UNSPACED
 
 NORMALISERS = ("whisper", "identity")
 ENGLISH = frozenset({"en", "english"})
-# Written without spaces: every letter counts as a word (Whisper paper, appendix C).
-UNSPACED = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 
 
 class Normaliser:
@@ -98,19 +95,6 @@ def light_key(word: str) -> str:
 def light_words(text: str) -> tuple[str, ...]:
     """Return the light keys of the tokens of `text`, without those of pure punctuation."""
     return tuple(key for word in text.split() if (key := light_key(word)))
-
-
-def pieces(text: str) -> tuple[str, ...]:
-    """Return `text` cut before each blank, blanks kept: " the cat" -> (" the", " cat")."""
-    return tuple(re.findall(r"\s*\S+", text))
-
-
-def common_prefix(a: Sequence[Any], b: Sequence[Any]) -> int:
-    """Return how many words (letters, tokens) `a` and `b` share from their start."""
-    if len(a) <= len(b) and a == b[: len(a)]:
-        return len(a)
-    shared = min(len(a), len(b))
-    return next((i for i in range(shared) if a[i] != b[i]), shared)
 
 
 def _is_edge(character: str) -> bool:

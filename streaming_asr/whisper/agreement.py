@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from streaming_asr.method import Word
-from streaming_asr.text.normalise import common_prefix
+from streaming_asr.text.tokens import common_prefix
 
 
 def key(text: str) -> str:

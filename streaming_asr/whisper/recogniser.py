@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from streaming_asr.method import Recorder, Samples, Word
-from streaming_asr.text.normalise import UNSPACED
+from streaming_asr.text.tokens import UNSPACED
 
 SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
 

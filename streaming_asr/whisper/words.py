@@ -15,7 +15,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import Word
-from streaming_asr.text.normalise import UNSPACED
+from streaming_asr.text.tokens import UNSPACED
 
 
 def refuse_other_than_english(language: str | None) -> None:

@@ -23,7 +23,7 @@ from streaming_asr.methods.remote.wire import (
     pcm16,
     said,
 )
-from streaming_asr.text.normalise import pieces
+from streaming_asr.text.tokens import pieces
 
 ROUNDING_S = 0.01  # of times on the wire
 

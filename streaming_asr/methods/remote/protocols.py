@@ -32,7 +32,7 @@ from streaming_asr.methods.remote.wire import (
     read,
     unreachable,
 )
-from streaming_asr.text.normalise import pieces
+from streaming_asr.text.tokens import pieces
 
 LINE = re.compile(r"(-?\d+) (-?\d+) ?(.*)")
 

@@ -34,7 +34,7 @@ from streaming_asr.methods.remote.wire import (
     read,
     said,
 )
-from streaming_asr.text.normalise import common_prefix, pieces
+from streaming_asr.text.tokens import common_prefix, pieces
 
 STEPS = "streaming_asr.steps"
 TRANSCRIPTION = "conversation.item.input_audio_transcription."

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streaming_asr.method import Word
-from streaming_asr.text.normalise import common_prefix
+from streaming_asr.text.tokens import common_prefix
 from streaming_asr.whisper.agreement import LocalAgreement
 from streaming_asr.whisper.online import OnlineBuffer, end_of
 

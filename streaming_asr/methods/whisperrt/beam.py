@@ -22,7 +22,7 @@ import torch
 
 from streaming_asr.method import Recorder
 from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
-from streaming_asr.text.normalise import common_prefix
+from streaming_asr.text.tokens import common_prefix
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.guard import no_guard
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from streaming_asr.method import Word
 from streaming_asr.methods.whisperrt.state import StreamState
-from streaming_asr.text.normalise import common_prefix
+from streaming_asr.text.tokens import common_prefix
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder
 from streaming_asr.whisper.load import Whisper

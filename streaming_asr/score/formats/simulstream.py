@@ -27,7 +27,7 @@ from streaming_asr.metrics import trace
 from streaming_asr.metrics.longform import Sentence, sentences
 from streaming_asr.metrics.table import CA, COMMITS, CU, DISPLAY, STEPS, known_of
 from streaming_asr.score.formats.foreign import Emission, ForeignRecording, typed_rows
-from streaming_asr.text.normalise import common_prefix
+from streaming_asr.text.tokens import common_prefix
 
 FILE = "metrics.jsonl"
 BLANK = "▁"  # SentencePiece's sign for the blank before a word

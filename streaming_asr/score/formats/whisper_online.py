@@ -19,7 +19,7 @@ from streaming_asr.events.log import Log
 from streaming_asr.metrics import clocks
 from streaming_asr.metrics.table import CA, COMMITS, CU, known_of
 from streaming_asr.score.formats.foreign import Emission, ForeignRecording
-from streaming_asr.text.normalise import pieces
+from streaming_asr.text.tokens import pieces
 
 LINE = re.compile(r"(\d+(?:\.\d+)?) (-?\d+) (-?\d+) ?(.*)")
 
