@@ -21,16 +21,9 @@ from streaming_asr.config.weights import find_weights, own_network, weights_fold
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
 from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
+from streaming_asr.text.languages import LANGUAGES
 
 MAX_CHUNK_MS = 30_000  # what Whisper hears at once
-# ISO 639 codes of Whisper's languages; the large models from v3 on know yue too.
-_CODES = (
-    "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th "
-    "ur hr bg lt la mi ml cy sk te fa lv bn sr az sl kn et mk br eu is hy ne mn bs kk sq sw gl mr "
-    "pa si km sn yo so af oc ka be tg sd gu am yi lo uz fo ht ps tk nn mt sa lb my bo tl mg as tt "
-    "haw ln ha ba jw su yue"
-)
-LANGUAGES = frozenset(_CODES.split())
 NATURAL = ("prompts", "speechocean762", "voices")  # corpora that mini cannot hear
 
 

@@ -15,13 +15,14 @@ from omegaconf import OmegaConf
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streaming_asr.cells.folder import EVENTS
-from streaming_asr.config.settle import LANGUAGES, check_known
+from streaming_asr.config.settle import check_known
 from streaming_asr.errors import UserError
 from streaming_asr.live.cells import Cell
 from streaming_asr.live.worker import Worker
 from streaming_asr.machine import give_back_memory
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.serve.settings import Settings
+from streaming_asr.text.languages import LANGUAGES
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 10.0)
 IDLE_S = 2.0
