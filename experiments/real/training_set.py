@@ -25,7 +25,7 @@ from pathlib import Path
 from experiments.real.speech import held_out
 from experiments.real.spoken_text import spoken
 from streaming_asr.corpora.alignments import Alignments, with_words
-from streaming_asr.corpora.lists import without_listed
+from streaming_asr.corpora.lists import OF_READER, without_listed
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.corpora.shards import write_shards
 from streaming_asr.corpora.speechocean762 import Speechocean762
@@ -69,12 +69,15 @@ def ready(utterance: Utterance) -> Utterance:
 
 @dataclass
 class TrainingSet:
-    """The speech of several sources, in turn; `rows` says what was taken of each."""
+    """The speech of several sources, in turn; `rows` says what was taken of each.
+
+    Of LibriSpeech's recordings of one id, which several sources may hold, the first is taken."""
 
     manifests: Sequence[Path]
     human: str | None  # speechocean762's folder or name on the hub
     alignments: Sequence[Path]
     rows: list[str] = field(default_factory=list)
+    _readings: set[str] = field(default_factory=set)
 
     def __iter__(self) -> Iterator[Utterance]:
         times = [Alignments(path) for path in self.alignments]
@@ -88,9 +91,12 @@ class TrainingSet:
     def _source(
         self, name: str, utterances: Iterable[Utterance], times: Sequence[Alignments]
     ) -> Iterator[Utterance]:
-        taken, bad, seconds = 0, 0, 0.0
+        taken, bad, seconds, again = 0, 0, 0.0, 0
         speakers = set()
         for utterance in without_listed(utterances):
+            if utterance.id in self._readings:
+                again += 1
+                continue
             if utterance.words is None:
                 known = next((each for each in times if each.of(utterance)), None)
                 utterance = with_words(utterance, known) if known else utterance
@@ -101,11 +107,13 @@ class TrainingSet:
             if utterance.words:
                 taken, seconds = taken + 1, seconds + utterance.duration_s
                 speakers.add(utterance.speaker)
+            if OF_READER.fullmatch(utterance.id):  # another corpus's id may name other recordings
+                self._readings.add(utterance.id)
             yield utterance
         self.rows.append(
             f"{name}: {taken} utterances with word times, {seconds / 3600:.2f} h of sound, "
             f"{len(speakers - {None})} speakers; left out: {bad} with a word above "
-            f"{LONGEST_WORD_S:g} s"
+            f"{LONGEST_WORD_S:g} s" + (f", {again} that an earlier source holds" if again else "")
         )
 
 

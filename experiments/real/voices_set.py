@@ -26,7 +26,7 @@ from streaming_asr.corpora.common_voice import is_split, rows
 from streaming_asr.corpora.lists import speaker_hash
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.corpora.obtain import clone_once
-from streaming_asr.corpora.rows import text_lines, text_rows
+from streaming_asr.corpora.rows import text_lines, text_of, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.terminal import exit_status
@@ -62,15 +62,18 @@ def of_first_version(folder: Path) -> Iterator[Row]:
 def of_readers(folder: Path) -> Iterator[Row]:
     """LibriSpeech's recordings, named reader-chapter-number.
 
-    Text and word times are those of a TextGrid of the same name; without one, or where it does not
-    know a word, there are none.
+    Text and word times are those of a TextGrid of the same name. Without one, or where it does not
+    know a word, there are no times, and the text is that of the chapter's `.trans.txt`, if any.
     """
     aligned = {grid.stem: grid for grid in folder.rglob("*.TextGrid")}
+    lines = (line for file in folder.rglob("*.trans.txt") for line in text_lines(file))
+    texts = {name: text for name, _, text in (line.strip().partition(" ") for line in lines)}
     for file in sorted(folder.rglob("*.flac")):
         words = read_textgrid(aligned[file.stem]) if file.stem in aligned else []
         if any(word in UNKNOWN for word, _, _ in words):
             words = []
-        row = {"audio_filepath": file, "text": " ".join(word for word, _, _ in words)}
+        text = " ".join(word for word, _, _ in words) or texts.get(file.stem, "")
+        row = {"audio_filepath": file, "text": text}
         timed = {"words": words} if words else {}
         yield {**row, **timed, "speaker": file.stem.partition("-")[0]}
 
@@ -81,10 +84,53 @@ def of_sound(folder: Path) -> Iterator[Row]:
         yield {"audio_filepath": file, "text": ""}
 
 
+def of_one_voice(folder: Path) -> Iterator[Row]:
+    """Recordings of one speaker, each next to a `.txt` of the same name with its text."""
+    for file in sorted(folder.rglob("*.wav")):
+        text = file.with_suffix(".txt")
+        if text.is_file():
+            yield {"audio_filepath": file, "text": text_of(text).strip(), "speaker": "cathy"}
+
+
+def of_lj(folder: Path) -> Iterator[Row]:
+    """LJSpeech's recordings in `wavs`, with the text of the table next to it that writes numbers
+    and abbreviations as words: `id|as printed|as read`."""
+    for table in sorted(folder.rglob("*.csv")):
+        lines = (line.split("|") for line in text_lines(table))
+        read = {cells[0]: cells[-1].strip() for cells in lines}
+        for file in sorted((table.parent / "wavs").glob("*.wav")):
+            if file.stem in read:
+                yield {"audio_filepath": file, "text": read[file.stem], "speaker": "LJ"}
+
+
+SAID_OF = {"Names": "Name", "Numbers": "Number", "Addresses": "Address"}
+"""Folders of the alphanumeric recordings, and the column that has what the speaker got to read."""
+
+
+def of_alphanumeric(folder: Path) -> Iterator[Row]:
+    """Names spelled by their letters, telephone numbers and addresses.
+
+    The table has what was to be read, not which words were spoken (`48` may be two digits), so it
+    stands in the field `said`, and `text` is empty.
+    """
+    for table in sorted(folder.rglob("metadata.csv")):
+        for row in csv.DictReader(text_lines(table)):
+            kind = Path(row["file_name"]).parent.name
+            speaker = row["Response_ID"]
+            yield {
+                "id": f"{kind}_{speaker}",
+                "audio_filepath": table.parent / row["file_name"],
+                "text": "",
+                "said": row[SAID_OF[kind]],
+                "speaker": speaker,
+                "native_language": row["Native Language"],
+            }
+
+
 @dataclass(frozen=True)
 class Source:
-    """Speech of `repositories`, each owner/name@commit:path, where git's * may stand in the path;
-    `rows` reads what git fetched."""
+    """Speech of `repositories`, each owner/name@commit:path, a folder or a file in
+    whose path git's * may stand; `rows` reads what git fetched."""
 
     repositories: Sequence[str]
     rows: Callable[[Path], Iterator[Row]]
@@ -134,6 +180,35 @@ SOURCES = {
         of_sound,
         "CC BY 4.0 (Edinburgh's 56 speakers) and ODbL 1.0 (PTDB-TUG)",
     ),
+    "librispeech_train_clean_5": Source(
+        (
+            "zhangrui0712/Voice-Age@c13f844098b754edb9c60b8deb1aa586bc461d8a:"
+            "LibriSpeech/train-clean-5",
+        ),
+        of_readers,
+        "CC BY 4.0",
+    ),
+    "cathy": Source(
+        ("rhasspy/dataset-voice-cathy@c51cb971036a127359b43c621f26ca5081eab13e:data",),
+        of_one_voice,
+        "CC0",
+    ),
+    "ljspeech_part": Source(
+        (
+            "PrernaSocity/lj_speech_dataset_part_1@328134a60409b5d1060f411fde6fa0eb20b22150:"
+            "LJSpeech-1.1",
+            "PhilippMatthes/dc_tts@5f20e75b5c454b22f9f7dcaa2f7282bada93c1eb:LJSpeech-1.1",
+        ),
+        of_lj,
+        "public domain",
+    ),
+    "alphanumeric": Source(
+        (
+            "Sakshee5/alphanumeric-audio-dataset@6c9a38ed7e590a45410fdc33a548005a30f03552:*data*",
+        ),  # audio_data and metadata.csv
+        of_alphanumeric,
+        "MIT",
+    ),
 }
 
 
@@ -144,7 +219,7 @@ def fetched(name: str, folder: Path) -> Iterator[Row]:
         place = folder / str(i)
         instead = f"copy the speech with a manifest to FOLDER/{name} and give --from FOLDER"
         path = repository.rpartition(":")[2]
-        clone_once(repository, [f"/{path}/"], place, name, instead)
+        clone_once(repository, [f"/{path}"], place, name, instead)
         yield from source.rows(place)
 
 
@@ -168,17 +243,26 @@ def copied(name: str, folder: Path) -> Iterator[Row]:
 
 
 def write(found: Iterator[Row], manifest: Path) -> tuple[int, int]:
-    """Writes the rows whose recordings are there; returns their number and that of the others."""
-    lines, missing = [], 0
+    """Writes the rows whose recordings are there; returns their number and that of the others.
+
+    A recording that cannot be read is named on standard error and counts among the others. Of rows
+    with the same id, as two repositories of one corpus may hold, the first is written.
+    """
+    lines: dict[str, str] = {}
+    missing = 0
     for row in found:
         file = row["audio_filepath"].absolute()
-        if not file.is_file():
+        length_s = duration_s(file)
+        if not length_s:
             missing += 1
+            if file.is_file():
+                print(f"left out: {file}: not readable as audio", file=sys.stderr)
             continue
-        told = {"id": file.stem, "duration": round(duration_s(file), 3), "language": "en"}
-        lines.append(json.dumps({**told, **row, "audio_filepath": str(file)}, ensure_ascii=False))
+        read = {"id": file.stem, "duration": round(length_s, 3), "language": "en"}
+        line = {**read, **row, "audio_filepath": str(file)}
+        lines.setdefault(line["id"], json.dumps(line, ensure_ascii=False))
     manifest.parent.mkdir(parents=True, exist_ok=True)
-    write_text(manifest, "".join(f"{line}\n" for line in lines))
+    write_text(manifest, "".join(f"{line}\n" for line in lines.values()))
     return len(lines), missing
 
 
@@ -199,7 +283,7 @@ def program(argv: Sequence[str] | None = None) -> None:
                 else copied(name, given.folder)
             )
             n, missing = write(found, manifest)
-            print(f"  {n} written, {missing} have no recording there")
+            print(f"  {n} written, {missing} have no recording there that can be read")
         utterances = read_manifest(manifest)
         hours = sum(each.duration_s for each in utterances) / 3600
         speakers = len({each.speaker for each in utterances} - {None})

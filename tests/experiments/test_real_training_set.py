@@ -89,6 +89,29 @@ def test_sound_has_what_has_no_times_or_no_text_too(tmp_path, capsys):
     assert "3 utterances in the shards of sound" in capsys.readouterr().out
 
 
+def test_a_reading_that_two_sources_hold_is_taken_once_and_none_of_a_test_reader(tmp_path, capsys):
+    manifests = []
+    for name in ("first", "second"):
+        folder = clips(tmp_path / name, "train.jsonl", ["19", "174", "x"])
+        manifests.append(folder / "train.jsonl")
+        rows = [json.loads(line) for line in manifests[-1].read_text().splitlines()]
+        # 174 is a test reader; an id of another form may name another recording
+        for row, key in zip(rows, ("19-198-0000", "174-50561-0000", "sample-000000"), strict=True):
+            row |= {"id": key, "text": f"{name} it is", "words": [[name, 0.5, 1.0]]}
+        manifests[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = ["--speech", *map(str, manifests), "--out", str(tmp_path / "out")]
+    program(given)
+    items = read_shards(tmp_path / "out" / "shards")
+    assert [(item.id, item.words[0][0]) for item in items] == [
+        ("19-198-0000", "First."),
+        ("sample-000000", "First."),
+        ("sample-000000", "Second."),
+    ]
+    printed = capsys.readouterr()
+    assert "1 that an earlier source holds" in printed.out
+    assert "left out: 1 utterances that the test list" in printed.err and "174" in printed.err
+
+
 def test_texts_are_cleaned_and_what_no_model_can_have_said_is_left_out(tmp_path, capsys):
     folder = clips(tmp_path / "speech", "manifest.jsonl", ["a", "b", "c", "d"])
     manifest = folder / "manifest.jsonl"

@@ -38,8 +38,11 @@ def hosted(tmp_path, monkeypatch):
     for name, path in (
         ("common_voice", "en"), ("common_voice_v1", "asr/data"), ("librispeech_train_251", "audio"),
         ("librispeech_train_4", "audio"), ("clean_speech", "clean"),
+        ("librispeech_train_clean_5", "LibriSpeech/train-clean-5"), ("cathy", "data"),
+        ("ljspeech_part", "LJSpeech-1.1"), ("alphanumeric", "*data*"),
     ):  # fmt: skip
-        root = host / "owner" / f"{name}.git" / path
+        held_at = path if "*" not in path else "audio_data"
+        root = host / "owner" / f"{name}.git" / held_at
         root.mkdir(parents=True)
         if name == "common_voice":
             sound(root / "clips" / "common_voice_en_1.mp3")
@@ -54,6 +57,31 @@ def hosted(tmp_path, monkeypatch):
             (root / "cv-valid-dev.csv").write_text(f"{head}\n{line}\n")
         elif name == "clean_speech":
             sound(root / "clnsp1.wav")
+        elif name == "librispeech_train_clean_5":
+            chapter = root / "1088" / "134315"
+            for i in range(2):  # the first with a text
+                sound(chapter / f"1088-134315-000{i}.flac")
+            (chapter / "1088-134315.trans.txt").write_text("1088-134315-0000 AS YOU KNOW\n")
+        elif name == "cathy":
+            for take in ("arctic_a0001_1", "arctic_a0002_2"):  # the first with a text
+                soundfile.write(root / f"{take}.wav", np.zeros((24_000, 2)), 48_000)
+            (root / "arctic_a0001_1.txt").write_text("Author of the danger trail.\n")
+        elif name == "ljspeech_part":
+            sound(root / "wavs" / "LJ001-0001.wav")
+            lines = ["LJ001-0001|in 1455,|in fourteen fifty-five,", "LJ001-0002|so|so"]
+            (root / "metadata.csv").write_text("\n".join(lines) + "\n")
+        elif name == "alphanumeric":
+            for kind in ("Names", "Numbers", "Addresses"):
+                sound(root / kind / "R_1.wav")
+            (root / "Addresses" / "R_1.wav").write_text("no audio")
+            head = "Response_ID,file_name,Native Language,Name,Number,Address"
+            lines = [
+                f"R_1,audio_data/{kind}/R_1.wav,Marathi,Saffron Robles,8885112931,48 Ridge Road 407"
+                for kind in ("Names", "Numbers", "Addresses")
+            ]
+            (root.parent / "metadata.csv").write_text("\n".join([head, *lines]) + "\n")
+            (root.parent / "code").mkdir()
+            (root.parent / "code" / "x.py").write_text("")  # not fetched
         else:
             sound(root / "103-1240-0000.flac")
             if name == "librispeech_train_4":
@@ -66,7 +94,8 @@ def hosted(tmp_path, monkeypatch):
         git(work, "add", ".")
         git(work, "commit", "--quiet", "-m", "speech")
         source = f"owner/{name}@{git(work, 'rev-parse', 'HEAD')}:{path}"
-        monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], repositories=(source,)))
+        n = 2 if name == "ljspeech_part" else 1  # two repositories hold the same recording
+        monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], repositories=(source,) * n))
     config = tmp_path / "gitconfig"
     config.write_text(f'[url "file://{host}/"]\n    insteadOf = {HOST}\n')
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
@@ -75,8 +104,9 @@ def hosted(tmp_path, monkeypatch):
 def test_git_fetches_each_source_and_each_form_is_read(hosted, tmp_path, capsys):
     out = tmp_path / "out"
     program(["--out", str(out)])
-    told = capsys.readouterr().out
-    assert "CC BY 4.0" in told and "1 written, 1 have no recording there" in told
+    printed = capsys.readouterr()
+    assert "CC BY 4.0" in printed.out and "1 written, 1 have no recording there" in printed.out
+    assert "left out: " in printed.err and "Addresses/R_1.wav" in printed.err
     found = {name: read_manifest(out / name / "train.jsonl") for name in SOURCES}
     assert {name: [(u.id, u.text, u.speaker) for u in each] for name, each in found.items()} == {
         "common_voice": [("common_voice_en_1", "So it is.", speaker_hash(CLIENT))],
@@ -87,7 +117,19 @@ def test_git_fetches_each_source_and_each_form_is_read(hosted, tmp_path, capsys)
             ("103-1240-0001", "", "103"),
         ],
         "clean_speech": [("clnsp1", "", None)],
+        "librispeech_train_clean_5": [
+            ("1088-134315-0000", "AS YOU KNOW", "1088"),
+            ("1088-134315-0001", "", "1088"),
+        ],
+        "cathy": [("arctic_a0001_1", "Author of the danger trail.", "cathy")],
+        "ljspeech_part": [("LJ001-0001", "in fourteen fifty-five,", "LJ")],
+        "alphanumeric": [("Names_R_1", "", "R_1"), ("Numbers_R_1", "", "R_1")],
     }
+    (cathy,) = found["cathy"]  # two channels at 48 kHz
+    assert cathy.duration_s == 0.5 and cathy.load().shape == (8000,)
+    rows = (out / "alphanumeric" / "train.jsonl").read_text().splitlines()
+    assert [json.loads(row)["said"] for row in rows] == ["Saffron Robles", "8885112931"]
+    assert not list(out.glob("alphanumeric/source/0/code"))
     assert found["librispeech_train_251"][0].duration_s == 0.5
     assert found["librispeech_train_4"][0].words == (("once", 0.0, 0.2), ("upon", 0.2, 0.5))
     program(["--out", str(out)])  # again: nothing is written
