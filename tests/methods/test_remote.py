@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from fakes import FailsOn, Ticker, utterance
 from places import HANG_S
-from remote_fakes import Answered, heard, lines, remote, text, websocket
+from remote_fakes import CHUNK, Answered, heard, lines, remote, text, websocket
 from served import served
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection
@@ -222,6 +223,82 @@ def test_an_end_that_never_comes_is_waited_for_as_long_as_told(tmp_path: Path) -
         finally:
             over.set()
     assert said.status == "failed" and "no end of the text within 0.3 s" in str(said.error)
+
+
+def talks_on(connection: ServerConnection) -> None:
+    """Send one change after another once audio has come, until the client leaves."""
+    end = time.monotonic() + HANG_S
+    with suppress(ConnectionClosed):
+        while isinstance(connection.recv(), str):
+            pass
+        while time.monotonic() < end:
+            connection.send(json.dumps({"new": " a"}))
+            time.sleep(0.01)
+
+
+def test_a_server_that_never_stops_talking_is_given_up_after_the_same_time(tmp_path: Path) -> None:
+    with websocket(talks_on) as url:
+        method = remote(url, "simulstream", patience_s=0.3)
+        said = heard(tmp_path, method, seconds=0.3)
+        assert said.status == "failed" and "no end of the text within 0.3 s" in str(said.error)
+        state = method.start()  # as `live` uses it, whose last step waits
+        method.step(state, np.zeros(CHUNK, np.float32), last=False)
+        with pytest.raises(UserError, match="no end of the text within 0.3 s"):
+            method.step(state, np.zeros(CHUNK, np.float32), last=True)
+
+
+class Counted(threading.Condition):
+    """Counts its waits."""
+
+    n = 0
+
+    def wait_for(self, *args: Any, **settings: Any) -> Any:
+        self.n += 1
+        return super().wait_for(*args, **settings)
+
+
+def test_the_last_step_waits_once_whatever_comes_before_the_end(tmp_path: Path) -> None:
+    def handler(connection: ServerConnection) -> None:
+        with suppress(ConnectionClosed):
+            for message in connection:
+                if isinstance(message, str) and "end_of_stream" in message:
+                    connection.send(json.dumps({"new": " a"}))
+                    time.sleep(0.2)  # in which a loop that does not wait makes many rounds
+                    connection.send(json.dumps({"end_of_processing": True}))
+
+    with websocket(handler) as url:
+        method = remote(url, "simulstream")
+        state = method.start()
+        method.step(state, np.zeros(CHUNK, np.float32), last=False)
+        state.changed = waits = Counted()
+        update = method.step(state, np.zeros(CHUNK, np.float32), last=True)
+    assert [word.text for word in update.committed] == [" a"]
+    assert waits.n == 1
+
+
+@pytest.mark.slow
+def test_a_server_that_reads_nothing_breaks_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wire, "SEND_S", 0.2)
+    monkeypatch.setattr(wire, "CLOSE_S", 0.2)
+
+    def send_on(method: Remote) -> None:
+        state = method.start()
+        for _ in range(200):  # 100 MB, which no buffers hold
+            method.step(state, np.zeros(250_000, np.float32), last=False)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(UserError, match="the connection broke"):
+            send_on(remote(url, "whisper_online"))
+    over = threading.Event()
+    with websocket(lambda connection: (over.wait(HANG_S), None)[1]) as url:
+        try:
+            with pytest.raises(UserError, match="the connection broke"):
+                send_on(remote(url, "simulstream"))
+        finally:
+            over.set()
 
 
 STEPS = {"type": realtime.STEPS, "delta": " a", "partial": "", "retracted": 0}

@@ -92,6 +92,7 @@ class WhisperOnline:
             raise unreachable(url, error) from error
         # The timeout was for connecting; a server may be silent as long as the speaker is.
         self._socket.settimeout(None)
+        wire.limit_sending(self._socket)
 
     def send(self, samples: Samples) -> None:
         self._socket.sendall(pcm16(samples))

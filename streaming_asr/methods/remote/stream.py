@@ -7,10 +7,12 @@ the network included. What happens inside the server cannot be told.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,6 +54,7 @@ class RemoteState:
     is_turn_over: bool = False  # the server said so, and no words have come since
     silence_s: float = 0.0  # sent after the recording
     silence_due_s: float = 0.0  # when the next piece of it is, by the clock
+    deadline_s: float = math.inf  # when the wait for the end of the text is over, by the clock
     n_sent: int = 0  # samples
     done: bool = False  # no more text comes
 
@@ -127,7 +130,7 @@ class Remote:
         if last:
             self.end(state)
             while not state.done:
-                self.wait(state, self._patience_s)
+                self._wait(state, lambda: state.done, self._patience_s)
             state.wire.close()
         with state.changed:
             if state.error is not None:
@@ -160,17 +163,26 @@ class Remote:
     # -- by the clock on the wall: `method.Paced` ---------------------------------------------
 
     def wait(self, state: RemoteState, seconds: float) -> bool:
-        """Return True once something has come, False after `seconds`."""
+        """Return True once something has come, False after `seconds`.
+
+        Once the server knows that the audio has ended, `patience_s` is the most that all waits take
+        together, whatever comes meanwhile: then the stream is done, with an error.
+        """
+        return self._wait(state, lambda: bool(state.untold) or state.done, seconds)
+
+    def _wait(self, state: RemoteState, is_over: Callable[[], bool], seconds: float) -> bool:
         if state.ended and not state.hung_up:
-            return self._wait_in_silence(state)
+            seconds = min(seconds, self._play_silence(state))
         with state.changed:
-            came = state.changed.wait_for(lambda: state.untold or state.done, seconds)
-            if not came and state.ended and seconds >= self._patience_s:
+            left_s = state.deadline_s - time.monotonic()
+            came = state.changed.wait_for(is_over, max(0.0, min(seconds, left_s)))
+            if not state.done and time.monotonic() >= state.deadline_s:
                 state.done = True
-                state.error = UserError(
-                    f"{self._url}: no end of the text within {self._patience_s:g} s of the audio's"
+                state.error = state.error or UserError(
+                    f"{self._url}: no end of the text within {self._patience_s:g} s of the "
+                    "audio's; give a larger method.patience_s"
                 )
-            return bool(came)
+            return bool(came) or state.done
 
     def end(self, state: RemoteState) -> float:
         """Say that no more audio comes, once; return how long the end of the text is waited for."""
@@ -182,16 +194,17 @@ class Remote:
     def _hang_up(self, state: RemoteState) -> None:
         if not state.hung_up:
             state.hung_up = True
+            state.deadline_s = time.monotonic() + self._patience_s
             try:
                 state.wire.end()
             except Exception as error:
                 state.error = state.error or error
                 state.done = True
 
-    def _wait_in_silence(self, state: RemoteState) -> bool:
-        """Return True once something has come, else False after a piece of silence was played.
+    def _play_silence(self, state: RemoteState) -> float:
+        """Send the next piece of silence if it is due; return the seconds until the one after it.
 
-        Once the turn is over or patience is, the server is told that the audio has ended.
+        Once the turn is over or patience is, the server learns that the audio has ended.
         """
         if state.is_turn_over or state.silence_s >= self._patience_s:
             self._hang_up(state)
@@ -202,9 +215,7 @@ class Remote:
                 state.wire.send(np.zeros(round(SILENCE_S * SAMPLE_RATE), np.float32))
             except Exception as error:
                 state.error, state.done = state.error or error, True
-        left_s = 0.0 if state.hung_up else max(0.0, state.silence_due_s - time.monotonic())
-        with state.changed:
-            return bool(state.changed.wait_for(lambda: state.untold or state.done, left_s))
+        return 0.0 if state.hung_up else max(0.0, state.silence_due_s - time.monotonic())
 
     def is_done(self, state: RemoteState) -> bool:
         """Return whether all of the text has come and been told."""

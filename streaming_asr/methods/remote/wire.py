@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -15,6 +18,7 @@ from streaming_asr.method import Samples
 
 CONNECT_S = 10.0
 CLOSE_S = 2.0
+SEND_S = 10.0  # that a server may leave what is sent unread, once no buffer takes more
 MOST_BYTES = 1_000_000  # of a message: an hour of text has a tenth of it
 BACK_S = 1.0  # a server's times may overlap by so much
 T = TypeVar("T")
@@ -68,9 +72,20 @@ def connected(url: str, **settings: Any) -> tuple[Any, ExitStack]:
     closing = ExitStack()
     try:
         made = connect(url, open_timeout=CONNECT_S, close_timeout=CLOSE_S, **fixed, **settings)
+        limit_sending(made.socket)
         return closing.enter_context(made), closing
     except (OSError, InvalidHandshake, TimeoutError) as error:
         raise unreachable(url, error) from error
+
+
+def limit_sending(connection: socket.socket) -> None:
+    """Let a send of a blocking socket fail after SEND_S in which the server reads nothing.
+
+    Python's own timeout would also end reading, and a server may be silent for long.
+    """
+    if sys.platform != "win32":  # where the option has another form
+        seconds = struct.pack("ll", int(SEND_S), round(SEND_S % 1 * 1_000_000))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
 
 
 def unreachable(url: str, error: Exception) -> UserError:
