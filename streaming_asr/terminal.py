@@ -9,14 +9,15 @@ import signal
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streaming_asr.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
 
 BAD_INPUT = 2  # the exit status
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -38,19 +39,123 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def console(width: int = 100) -> Console:
-    """Return a console, at least `width` columns wide where the output is no terminal."""
+    """Return a console as wide as the terminal; where the output is none, as wide as $COLUMNS says,
+    and `width` columns without it."""
     from rich.console import Console
 
     # Rich would cut a pipe or a file at 80.
     made = Console()
-    return made if made.is_terminal else Console(width=max(made.width, width))
+    return made if made.is_terminal or "COLUMNS" in os.environ else Console(width=width)
 
 
-def wrapped(text: str, indent: int = 0) -> str:
-    """Return one paragraph in lines of 80 letters, those after the first indented; a longer word,
-    such as a path, stays in one piece to be copied."""
-    return textwrap.fill(text, 80, subsequent_indent=" " * indent, break_long_words=False,
+def wrapped(text: str, indent: int = 0, width: int = 80) -> str:
+    """Return one paragraph in lines of `width` letters, those after the first indented; a longer
+    word, such as a path, stays in one piece to be copied."""
+    return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False,
                          break_on_hyphens=False)  # fmt: skip
+
+
+@dataclass
+class Grid:
+    """A table that rich prints no wider than its console, with lines that explain it below.
+
+    heads, rows: texts, row by row. left: the columns of words, which wrap where there is little
+    room; the others are numbers, which never do. spare: columns that are left out where there is no
+    room, the first of them first. What is too wide even so becomes several tables, each with the
+    columns of words. legend: what a column means, told where the column is. styles: rich's, one a
+    row.
+    """
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: Collection[int] = (0,)
+    title: str = ""
+    spare: Sequence[int] = ()
+    legend: Mapping[int, str] = field(default_factory=dict)
+    styles: Sequence[str | None] = ()
+
+    GAP: ClassVar[int] = 2  # between two columns
+    NAME: ClassVar[int] = 28  # of words, as most names have
+    LEAST: ClassVar[int] = 12  # of a column of words, where it is longer
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        from rich.text import Text
+
+        widths = [max(map(self._width, self._cells(at))) for at in range(len(self.heads))]
+        numbers = [at for at in range(len(self.heads)) if at not in self.left]
+        needed = sum(widths[at] + self.GAP for at in numbers if at not in self.spare)
+        words = self._words(options.max_width - needed)
+        room = options.max_width - sum(width + self.GAP for width in words.values()) + self.GAP
+        # A spare column is worth less than a name in one line.
+        wishes = sum(min(widths[at], self.NAME) - width for at, width in words.items())
+        for at in self.spare:
+            if sum(widths[k] + self.GAP for k in numbers) > room - max(wishes, 0):
+                numbers.remove(at)
+        parts: list[list[int]] = [[]]
+        for at in numbers:
+            if parts[-1] and sum(widths[k] + self.GAP for k in [*parts[-1], at]) > room:
+                parts.append([])
+            parts[-1].append(at)
+        if self.title:
+            yield Text(self.title, style="italic")
+        for part in parts:
+            # What the numbers leave is shared by the words, as each lacks some.
+            free = max(room - sum(widths[k] + self.GAP for k in part), 0)
+            lacks = {at: widths[at] - width for at, width in words.items()}
+            share = min(free / max(sum(lacks.values()), 1), 1)
+            wider = {at: width + int(lacks[at] * share) for at, width in words.items()}
+            yield self._table(sorted([*words, *part]), widths, wider)
+        if self.legend:
+            told = [text for at, text in self.legend.items() if at in [*words, *numbers]]
+            yield Text(wrapped(f"{'. '.join(told)}.", width=options.max_width))
+
+    def _cells(self, at: int) -> list[str]:
+        return [self.heads[at], *(row[at] for row in self.rows)]
+
+    @staticmethod
+    def _width(text: str) -> int:
+        from rich.cells import cell_len
+
+        return max(map(cell_len, text.split("\n")))
+
+    def _words(self, room: int) -> dict[int, int]:
+        """Return the least width of each column of words: no word is broken where there is room for
+        all of them, and else the longest are."""
+        longest = {
+            at: max(self._width(text.replace(" ", "\n")) for text in self._cells(at))
+            for at in self.left
+        }
+        most = max(longest.values(), default=0)
+        while most > self.LEAST and sum(min(n, most) + self.GAP for n in longest.values()) > room:
+            most -= 1
+        return {at: min(n, most) for at, n in longest.items()}
+
+    def _table(
+        self, columns: Sequence[int], widths: Sequence[int], words: Mapping[int, int]
+    ) -> RenderableType:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        made = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
+        for at in columns:
+            made.add_column(
+                Text(self.heads[at]),
+                justify="left" if at in self.left else "right",
+                width=words.get(at, widths[at]),
+                overflow="fold",
+                no_wrap=at not in self.left,
+            )
+        for k, row in enumerate(self.rows):
+            # Text, not str: a cell's name may hold what rich reads as markup.
+            style = self.styles[k] if self.styles else None
+            made.add_row(*(Text(row[at]) for at in columns), style=style)
+        return made
+
+
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], **how: Any) -> None:
+    """Print a table; `how`: the settings of `Grid`."""
+    console().print(Grid(heads, rows, **how), crop=False)
 
 
 def shown(value: float | None, digits: int = 3) -> str:

@@ -20,7 +20,7 @@ from streaming_asr.files import write_text
 from streaming_asr.score.results import Result, read_results
 from streaming_asr.score.retime import recordings_of
 from streaming_asr.score.streams import Served, capacity, serve
-from streaming_asr.terminal import command_parser, console, exit_status
+from streaming_asr.terminal import command_parser, exit_status, show_table
 
 EXAMPLE = """\
 Measure twice on a quiet machine, then ask; the table gives the least and most of the two:
@@ -131,27 +131,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _capacity(arguments: argparse.Namespace) -> None:
     rows, refused = measure(arguments.folders)
-    show(HEADS, [row.texts() for row in rows], left=(0, 1, 3))
+    show_table(HEADS, [row.texts() for row in rows], left=(0, 1, 3))
     for machine in dict.fromkeys(row.place.machine for row in rows):
         print(f"measured on {machine}; streams served one by one, lag p95 of the fewest")
     for reason in refused:
         print(f"left out: {reason}")
     write_table(HEADS, [row.texts() for row in rows], arguments.table)
-
-
-def show(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> None:
-    """Print a table; `left`: the columns that hold words."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
-    for at, (head, *cells) in enumerate(zip(heads, *rows, strict=True)):
-        longest = max(len(word) for text in (head, *cells) for word in text.split())  # stays whole
-        grid.add_column(head, justify="left" if at in left else "right", min_width=longest)
-    for row in rows:
-        grid.add_row(*map(Text, row))
-    console().print(grid)
 
 
 def write_table(

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streaming_asr.chunking import parse_duration
-from streaming_asr.commands.capacity import show, write_table
+from streaming_asr.commands.capacity import write_table
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import SLIP_S, EventWriter, read_log
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.metrics import traces
 from streaming_asr.metrics.latency import summary, timed
 from streaming_asr.simulate.feeds import simulate
-from streaming_asr.terminal import shown, with_settings
+from streaming_asr.terminal import show_table, shown, with_settings
 from streaming_asr.utterance import Utterance
 
 ABOUT = """\
@@ -83,7 +83,7 @@ def _load(given: list[str]) -> None:
         rows.append(row)
         told = f"; first error: {row.errors[0]}" if row.errors else ""
         print(f"{row.n} streams: lag p95 {shown(row.p95, 2)} s{told}", flush=True)
-    show(HEADS, [row.texts() for row in rows])
+    show_table(HEADS, [row.texts() for row in rows], left=())
     within = [row.n for row in rows if row.is_within(budget_s)]
     most = f"{max(within)} streams" if within else "not one stream"
     print(f"{most} within a lag p95 of {budget_s:g} s without an error, of those tried")

@@ -17,7 +17,7 @@ from streaming_asr.files import give_json
 from streaming_asr.report import budget
 from streaming_asr.report.page import build
 from streaming_asr.score.results import read_results
-from streaming_asr.score.table import print_table, table
+from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table, sort_key, table
 from streaming_asr.terminal import add_json, command_parser, exit_status
 
 __all__ = ["build", "main", "table"]
@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="also name the best run within it: commit_p90=1s rtf=0.3 wer=10; where no run is, the "
         "exit status is 1",
     )
-    parser.add_argument("--wide", action="store_true", help="show more columns than fit into 80")
+    parser.add_argument("--wide", action="store_true", help=WIDE_HELP)
+    parser.add_argument("--sort", metavar="METRIC", help=SORT_HELP)
     add_json(parser)
     return exit_status(lambda: _report(parser, argv))
 
@@ -46,6 +47,7 @@ def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
     """Show the table and write the page; return 1 where no run is within the budget."""
     arguments = parser.parse_args(argv)
     limits = budget.parse_budget(arguments.budget or ())  # before anything is written
+    sort_key(arguments.sort)
     results = read_results(arguments.folder)
     page = build(arguments.folder, arguments.out)
     answer = budget.verdict(results, limits) if limits else []
@@ -53,7 +55,7 @@ def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
         runs = [result.row() for result in results]
         give_json({"runs": runs, "budget": answer, "report": str(page)}, arguments.json)
     if arguments.json != "-":
-        print_table(arguments.folder, wide=arguments.wide)
+        print_table(arguments.folder, wide=arguments.wide, sort=arguments.sort)
         # print, not rich: rich would break a long path over lines
         print(f"report: {page}", *answer, sep="\n")
     return 0 if not limits or budget.is_met(results, limits) else 1

@@ -20,8 +20,8 @@ from streaming_asr.metrics.table import beside_wer, with_wer
 from streaming_asr.score import compare, exchange, longform, retime
 from streaming_asr.score.folder import find_cells, score_folder
 from streaming_asr.score.results import drawn_over, lost, read_results
-from streaming_asr.score.table import print_table
-from streaming_asr.terminal import add_json, command_parser, console, exit_status
+from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table, sort_key
+from streaming_asr.terminal import add_json, command_parser, exit_status, show_table, wrapped
 from streaming_asr.text.normalise import NORMALISERS
 
 # `score NAME ...`: its `main(arguments) -> exit status`, and what it does. What it raises as
@@ -70,8 +70,9 @@ def _score(argv: Sequence[str]) -> int:
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--metrics", metavar="NAMES", help="columns of the table, comma-separated")
     shown.add_argument("--all", action="store_true", help="show every metric")
-    shown.add_argument("--wide", action="store_true", help="show more columns than fit into 80")
+    shown.add_argument("--wide", action="store_true", help=WIDE_HELP)
     shown.add_argument("--list", action="store_true", help="list the metrics and stop")
+    parser.add_argument("--sort", metavar="METRIC", help=SORT_HELP)
     add_json(parser)
     parser.add_argument(
         "--normaliser", choices=NORMALISERS, help="of error rates; default: that of the run"
@@ -82,6 +83,7 @@ def _score(argv: Sequence[str]) -> int:
         return 0
     if arguments.folder is None:
         raise UserError("no folder given; give a folder of results, such as outputs/default")
+    sort_key(arguments.sort)  # before anything is written
     names = tuple(METRICS) if arguments.all else _names(arguments.metrics or "")
     results: dict[Path, dict[str, Any]] = {}
     refused = []
@@ -98,7 +100,7 @@ def _score(argv: Sequence[str]) -> int:
     if arguments.json == "-":
         pass
     elif results and not names:
-        print_table(arguments.folder, wide=arguments.wide)
+        print_table(arguments.folder, wide=arguments.wide, sort=arguments.sort)
         _print_remarks(results)
     elif results:
         _print_results(results, names)
@@ -117,22 +119,28 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str]) -> None:
-    from rich.table import Table
-    from rich.text import Text
+    """Print the metrics that were asked for, the best run by the first of them on top."""
+    first = METRICS[names[0]]
+    sign = -1 if first.better == "higher" else 1
+
+    def place(folder: Path) -> tuple[bool, float]:
+        value = results[folder]["metrics"][first.name]
+        return value is None, sign * (value or 0)
 
     rows = [["cell", "n", *map(_header, names)]]
     short = short_names(list(map(str, results)))
-    for folder, result in results.items():
-        values = [_with_interval(result, name) for name in names]
-        rows.append([short[str(folder)], str(result["n_utterances"]), *values])
+    for folder in sorted(results, key=place):
+        values = [_with_interval(results[folder], name) for name in names]
+        rows.append([short[str(folder)], str(results[folder]["n_utterances"]), *values])
     if len(names) > 8 and len(results) <= 4:  # too wide: one metric per row
         rows = [list(column) for column in zip(*rows, strict=True)]
-    table = Table()
-    for at, heading in enumerate(rows[0]):
-        table.add_column(Text(heading), justify="right" if at else "left", overflow="fold")
-    for row in rows[1:]:
-        table.add_row(*map(Text, row))
-    console(140).print(table)
+    show_table(rows[0], rows[1:])
+    directions = {METRICS[name].better for name in names} - {None}
+    if len(directions) == 1:
+        print(f"{directions.pop()} is better; score --list says what each is")
+    elif directions:
+        higher = [name for name in names if METRICS[name].better == "higher"]
+        print(wrapped(f"lower is better, except of {', '.join(higher)}; score --list says more"))
     _print_remarks(results)
 
 
@@ -155,22 +163,15 @@ def _with_interval(result: Mapping[str, Any], name: str) -> str:
 
 def print_definitions() -> None:
     """Print every metric with unit, direction, definition and source."""
-    from rich.table import Table
-
-    table = Table()
-    for title in ("metric", "unit", "better", "definition", "source"):
-        table.add_column(title, overflow="fold")
-    for metric in METRICS.values():
-        table.add_row(
-            metric.name, metric.unit, metric.better or "", metric.definition, metric.source
-        )
-    console().print(table)
+    heads = ("metric", "unit", "better", "definition", "source")
+    rows = [(m.name, m.unit, m.better or "", m.definition, m.source) for m in METRICS.values()]
+    show_table(heads, rows, left=range(len(heads)))
 
 
 def _header(name: str) -> str:
     unit = METRICS[name].unit
     words = name.replace("_", " ")  # a heading breaks between words
-    return f"{words}\n[{unit}]" if unit else words
+    return f"{words}\n{unit}" if unit else words
 
 
 def _number(value: float | None) -> str:

@@ -28,7 +28,7 @@ from streaming_asr.score.limits import Limit, parse_limits, with_unit
 from streaming_asr.score.results import lost
 from streaming_asr.score.sample import LATENCY, Sample, difference
 from streaming_asr.score.task import differing, task_of_log, title
-from streaming_asr.terminal import add_json, command_parser, console
+from streaming_asr.terminal import add_json, command_parser, show_table
 from streaming_asr.text.normalise import NORMALISERS
 
 EPILOG = f"""\
@@ -302,21 +302,13 @@ def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 
 def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
     names = [run.name for each in comparisons for run in (each.run, each.baseline)]
     short = short_names(names)
     baselines = {each.baseline.name for each in comparisons}
     for name in dict.fromkeys(row["metric"] for row in rows):
         metric = METRICS[name]
-        shown = Table(title=Text(f"{name} ({metric.unit})"), box=SIMPLE_HEAD, title_justify="left")
-        shown.add_column("run", overflow="fold")
-        if len(baselines) > 1:
-            shown.add_column("minus", overflow="fold")
-        for heading in ("difference", "95 % interval", "p (Holm)", "differ"):
-            shown.add_column(heading, justify="right", no_wrap=True)
+        heads = ["run", *(["minus"] if len(baselines) > 1 else [])]
+        lines = []
         for row in (row for row in rows if row["metric"] == name):
             texts = [short[row[key]] for key in ("run", "baseline")[: min(len(baselines), 2)]]
             if "difference" in row:
@@ -329,8 +321,10 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
                 ]
             else:
                 texts += ["–"] * 4
-            shown.add_row(*map(Text, texts))
-        console().print(shown)
+            lines.append(texts)
+        left = range(len(heads))
+        heads += ["difference", "95 % interval", "p (Holm)", "differ"]
+        show_table(heads, lines, left=left, title=f"{name} ({metric.unit})")
     if len(baselines) == 1:
         print(f"baseline: {short[baselines.pop()]}")
     for task in dict.fromkeys(title(each.run.task) for each in comparisons):

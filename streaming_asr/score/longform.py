@@ -24,7 +24,7 @@ from streaming_asr.metrics.longform import (
 )
 from streaming_asr.metrics.table import CLOCKS, known_of
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.terminal import command_parser, console, shown
+from streaming_asr.terminal import command_parser, show_table, shown
 
 RESULT = "longform.json"
 LAGGING = {"stream_laal": stream_laal, "long_yaal": long_yaal}
@@ -123,19 +123,16 @@ def _lags(traces: Sequence[Trace], clock: str, every_s: float) -> list[dict[str,
 
 
 def _print(cell: Path, result: dict[str, Any]) -> None:
-    from rich.table import Table
-
     laal = [f"{clock} {shown(result[f'stream_laal_{clock}_ms'], 0)} ms" for clock in CLOCKS]
     rates = [shown(rate["wer"], 2) for rate in result["wer"]]
     print(f"{cell}: {result['n_sentences']} sentences; StreamLAAL {', '.join(laal)}")
     print(f"WER every {result['wer_every_s']:g} s: {' '.join(rates)} %")
-    table = Table()
-    for title in ("from [s]", "words", "lag cu [s]", "p90", "lag ca [s]", "p90"):
-        table.add_column(title.replace("[", r"\["), justify="right")
-    rows = [result[f"lag_{clock}"] for clock in CLOCKS]
-    for i, some in enumerate(rows[0] or rows[1] or ()):
-        cells = [
-            shown(row[i][key], 2) if row else "–" for row in rows for key in ("mean_s", "p90_s")
+    heads = ("from s", "words", "lag cu s", "p90 cu s", "lag ca s", "p90 ca s")
+    lags = [result[f"lag_{clock}"] for clock in CLOCKS]
+    rows = []
+    for i, some in enumerate(lags[0] or lags[1] or ()):
+        values = [
+            shown(lag[i][key], 2) if lag else "–" for lag in lags for key in ("mean_s", "p90_s")
         ]
-        table.add_row(f"{some['start_s']:g}", str(some["n_words"]), *cells)
-    console().print(table)
+        rows.append([f"{some['start_s']:g}", str(some["n_words"]), *values])
+    show_table(heads, rows, left=())

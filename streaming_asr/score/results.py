@@ -11,6 +11,7 @@ from typing import Any
 
 from streaming_asr.cells import folder as folders
 from streaming_asr.cells.pieces import unfinished
+from streaming_asr.config.weights import training_of
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.files import check_name
@@ -23,6 +24,7 @@ BUSY = (
     "RTF are too high; run again when it is quiet"
 )
 BUSY_RATIO = 1.5
+LITTLE_MIN = 600.0  # minutes of training, of which the authors' networks had days
 # What lies beside a metrics.json of this program.
 OURS = (folders.EVENTS, folders.UTTERANCES, folders.FAILED, folders.SAVED, folders.PIECES)
 SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
@@ -268,6 +270,8 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
         and settings.get(key, "unknown") == value
         and metrics
     ]
+    if metrics and (little := _little_training(config)) is not None:
+        doubts.append(little)
     wall, cpu = metrics.get("rtf_total"), metrics.get("rtf_cpu")
     if wall and cpu and config.get("device", "cpu") == "cpu" and wall > BUSY_RATIO * cpu:
         doubts.append(BUSY)
@@ -279,6 +283,26 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
             "sample rate, and at whether the weights fit the method"
         )
     return doubts
+
+
+def _little_training(config: Mapping[str, Any]) -> str | None:
+    """Return what to say of a run whose trained weights learned for less than `LITTLE_MIN`; None of
+    others and of the toy mini, which is nothing but that."""
+    settings, model = config.get("method"), config.get("model")
+    weights = settings.get("weights") if isinstance(settings, Mapping) else None
+    is_toy = isinstance(model, Mapping) and model.get("name") == "mini"
+    training = training_of(Path(weights)) if isinstance(weights, str) and not is_toy else {}
+    reached = training.get("reached")
+    if not isinstance(reached, Mapping):
+        return None
+    minutes = [reached.get(key) for key in ("minutes", "encoder_minutes")]
+    spent = sum(value for value in minutes if isinstance(value, int | float))
+    if not 0 < spent < LITTLE_MIN:
+        return None
+    return (
+        f"its weights were trained for {spent:.0f} minutes of one core: the row shows that little "
+        "training, not what the method can reach"
+    )
 
 
 def _marked(results: list[Result]) -> list[Result]:

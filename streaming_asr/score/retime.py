@@ -22,7 +22,7 @@ from streaming_asr.metrics.clocks import Times, compute_times, median_trace
 from streaming_asr.metrics.table import CA, STEPS, known_of
 from streaming_asr.score import streams
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.terminal import add_json, command_parser, console, shown
+from streaming_asr.terminal import add_json, command_parser, show_table, shown
 
 SHOWN = (
     "arwer_grid_ca",
@@ -185,21 +185,16 @@ def _with(traces: Sequence[Trace], times: Sequence[Times], slowdown: float) -> l
 
 
 def _print(retimed: Retimed) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    grid = Table(box=SIMPLE_HEAD)
-    grid.add_column("metric", no_wrap=True)
-    traces = [f"{retimed.n_traces} traces"] if retimed.n_traces > 1 else []
-    for heading in ("measured", f"retimed x {retimed.slowdown:g}", *traces):
-        grid.add_column(heading, justify="right", no_wrap=True)
+    heads = ["metric", "measured", f"retimed x {retimed.slowdown:g}"]
+    heads += [f"{retimed.n_traces} traces"] if retimed.n_traces > 1 else []
+    rows = []
     for name in SHOWN:
         row = [name, shown(retimed.measured[name]), shown(retimed.retimed[name])]
-        if traces:
+        if retimed.n_traces > 1:
             span = retimed.range(name)
             row.append("–" if span is None else f"{span[0]:.3f} to {span[1]:.3f}")
-        grid.add_row(*row)
-    console().print(grid)
+        rows.append(row)
+    show_table(heads, rows)
     room = retimed.retimed["headroom"]
     if room is not None and room < 1:
         print(f"this machine does not keep up: it would have to be {1 / room:.1f} times faster")

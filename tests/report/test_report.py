@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_cells import embedded, tone, write_cell, write_grid, write_unjudged
+from report_cells import embedded, tone, write_cell, write_grid, write_three, write_unjudged
 
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Step, UtteranceLog
@@ -25,12 +25,12 @@ from streaming_asr.score.results import Result, read_results
 # -- the cells and the terminal's table ------------------------------------------------------
 
 
-def rendered(folder: Path, *, wide: bool = False) -> str:
+def rendered(folder: Path, *, wide: bool = False, sort: str | None = None, width: int = 80) -> str:
     from rich.console import Console
 
-    console = Console(width=80)
+    console = Console(width=width)
     with console.capture() as captured:
-        console.print(table(folder, wide=wide), crop=False)
+        console.print(table(folder, wide=wide, sort=sort), crop=False)
     return captured.get()
 
 
@@ -59,11 +59,64 @@ def test_a_row_is_called_by_what_differs_and_no_word_or_path_of_it_is_cut(tmp_pa
     text = rendered(tmp_path)
     lines = text.splitlines()
     assert lines[0].strip() == "truncation=never"
-    assert [line.split()[0] for line in lines[4:8]] == [
-        "simul_whisper", "last_frame_threshold=4", "star", "ufal",
-    ]  # fmt: skip
+    first_words = [line.split()[0] for line in lines]
+    assert {"simul_whisper", "last_frame_threshold=4", "star", "ufal"} <= set(first_words)
+    assert first_words.index("star") > first_words.index("ufal")  # what failed is last
     assert f" {path}:" in text.replace("\n", " ")
     assert max(len(line) for line in lines if path not in line) <= 80
+
+
+def test_the_best_run_is_first_and_marked_and_another_metric_can_be_chosen(tmp_path: Path) -> None:
+    root = write_three(tmp_path / "three")
+    by_wer, by_latency = (rendered(root), rendered(root, sort="commit_p50"))
+    assert first_column(by_wer) == ["star *", "ufal", "whisperrt"]
+    assert first_column(by_latency) == ["whisperrt *", "ufal", "star"]
+    assert "* the streaming run that is best by WER. Lower is better, except coverage." in by_wer
+    assert "best by commit p50 s" in " ".join(by_latency.split())
+    assert "computing per second of audio" in " ".join(by_wer.split())
+    with pytest.raises(UserError, match="--sort comit: no such metric; did you mean commit_"):
+        rendered(root, sort="comit")
+    assert main([str(root), "--sort", "were"]) == 2
+    assert not (root / "report.html").exists()
+
+
+def first_column(text: str) -> list[str]:
+    """The names in the rows of a table, whose chunk follows them."""
+    rows = (re.match(r"(\S.*?) +\d+ ms ", line) for line in text.splitlines())
+    return [row[1] for row in rows if row]
+
+
+def test_a_wider_screen_has_more_columns_and_none_is_passed(tmp_path: Path) -> None:
+    grid = write_grid(tmp_path / "grid")
+    n_columns = []
+    for width in (40, 60, 80, 100, 120):
+        lines = rendered(grid, width=width).splitlines()
+        assert max(map(len, lines)) <= max(width, 80)
+        table_ends = next(at for at, line in enumerate(lines) if line.startswith("* the"))
+        assert max(map(len, lines[:table_ends])) <= width
+        n_columns.append(lines[1].split().index("data") + len(lines[1].split()))
+    assert n_columns == sorted(n_columns) and n_columns[2] < n_columns[4]
+    assert "erasure" in rendered(grid, width=120) and "erasure" in rendered(grid, wide=True)
+
+
+def test_a_run_whose_weights_learned_little_says_so(tmp_path: Path) -> None:
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    cell = write_cell(tmp_path / "method=chunkformer,chunk=300ms")
+    path = cell / "metrics.json"
+    document = json.loads(path.read_text())
+    document["config"]["method"]["weights"] = str(weights)
+    path.write_text(json.dumps(document))
+    for reached, told in (
+        ({"minutes": 75}, "trained for 75 minutes"),
+        ({"minutes": 24, "encoder_minutes": 27}, "trained for 51 minutes"),
+        ({"minutes": 6000}, None),
+        ({"steps": 3}, None),
+    ):
+        (weights / "training.json").write_text(json.dumps({"reached": reached}))
+        notes = read_results(tmp_path)[0].notes
+        assert (told is not None) == any("trained for" in note for note in notes)
+        assert told is None or told in " ".join(rendered(tmp_path).split())
 
 
 def test_json_has_every_number_and_nothing_else_is_printed(

@@ -1,0 +1,68 @@
+"""The table that all commands print: no wider than the screen, no number cut, nothing lost."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from streaming_asr.terminal import Grid
+
+WORDS = st.text("abc_=xyz19", min_size=1, max_size=40)
+NAMES = st.lists(WORDS, min_size=1, max_size=4).map(" ".join)
+
+
+def lines_of(grid: Grid, width: int) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(grid, crop=False)
+    return captured.get().splitlines()
+
+
+@st.composite
+def grids(draw: st.DrawFn) -> Grid:
+    n_left, n_right = draw(st.integers(1, 2)), draw(st.integers(1, 9))
+    n = n_left + n_right
+    number = st.floats(-999, 999).map("{:.3f}".format)
+    rows = [
+        [*(draw(NAMES) for _ in range(n_left)), *(draw(number) for _ in range(n_right))]
+        for _ in range(draw(st.integers(1, 4)))
+    ]
+    heads = [f"h{at}" for at in range(n)]
+    return Grid(heads, rows, left=range(n_left))
+
+
+@given(grids(), st.sampled_from([40, 60, 80, 120]))
+def test_a_table_is_no_wider_than_the_screen_and_loses_nothing(grid: Grid, width: int) -> None:
+    lines = lines_of(grid, width)
+    assert max(map(len, lines)) <= width
+    words = " ".join(lines).split()
+    names = "".join(re.split("  +", line)[0].replace(" ", "") for line in lines)
+    for row in grid.rows:
+        assert all(text in words for at, text in enumerate(row) if at not in grid.left)
+        assert row[0].replace(" ", "") in names  # folded at most
+
+
+def test_what_is_too_wide_becomes_several_tables_with_the_names_in_each() -> None:
+    heads = ["run", *(f"metric{k}" for k in range(8))]
+    rows = [["ufal", *["123.456"] * 8], ["star", *["0.5"] * 8]]
+    lines = lines_of(Grid(heads, rows), 40)
+    assert sum(line.startswith("ufal") for line in lines) == 2
+    assert [head for line in lines for head in line.split() if head.startswith("metric")] == [
+        f"metric{k}" for k in range(8)
+    ]
+
+
+def test_a_spare_column_is_there_where_a_name_need_not_break_for_it() -> None:
+    rows = [["a method with a name", "1.0", "2.0"]]
+    grid = Grid(["method", "WER", "CER"], rows, spare=[2], legend={0: "L", 1: "W", 2: "C"})
+    assert lines_of(grid, 40)[-1] == "L. W. C."
+    narrow = lines_of(grid, 27)
+    assert narrow[-1] == "L. W." and "CER" not in narrow[0]
+    assert any(line.startswith("a method with a name") for line in narrow)
+
+
+def test_markup_in_a_cell_is_text() -> None:
+    assert "[bold]x" in "".join(lines_of(Grid(["a", "b"], [["[bold]x", "1"]]), 40))
