@@ -69,6 +69,16 @@ def check_file(path: str | Path) -> None:
         raise UserError(f"{path}: is a pipe or a device; save what it gives to a file, name that")
 
 
+def json_of(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; {} where there is none that can be read."""
+    try:
+        check_file(path)
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (UserError, OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def check_name(path: Path) -> None:
     """Raise UserError for a name that no text and no page can hold."""
     try:

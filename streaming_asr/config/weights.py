@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -15,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.chunking import duration_key, format_duration
 from streaming_asr.errors import MissingWeights, UserError
-from streaming_asr.files import check_file
+from streaming_asr.files import json_of
 from streaming_asr.models.hash import weights_hash
 
 
@@ -97,11 +96,7 @@ def find_weights(
 
 def training_of(weights: Path) -> dict[str, Any]:
     """Return the content of training.json in a folder of weights; {} where none can be read."""
-    try:
-        check_file(weights / "training.json")
-        return dict(json.loads((weights / "training.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return {}
+    return json_of(weights / "training.json")
 
 
 def scale_of(wanted: str | float, weights: str | Path | None, chunk_s: float) -> float:

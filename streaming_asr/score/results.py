@@ -11,10 +11,9 @@ from typing import Any
 
 from streaming_asr.cells import folder as folders
 from streaming_asr.cells.pieces import unfinished
-from streaming_asr.config.weights import training_of
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
-from streaming_asr.files import check_name
+from streaming_asr.files import check_name, json_of
 from streaming_asr.metrics.table import with_wer
 from streaming_asr.score.document import document_of, lines_of, saved_config
 
@@ -291,8 +290,8 @@ def _little_training(config: Mapping[str, Any]) -> str | None:
     settings, model = config.get("method"), config.get("model")
     weights = settings.get("weights") if isinstance(settings, Mapping) else None
     is_toy = isinstance(model, Mapping) and model.get("name") == "mini"
-    training = training_of(Path(weights)) if isinstance(weights, str) and not is_toy else {}
-    reached = training.get("reached")
+    known = isinstance(weights, str) and not is_toy
+    reached = json_of(Path(weights, "training.json")).get("reached") if known else None
     if not isinstance(reached, Mapping):
         return None
     minutes = [reached.get(key) for key in ("minutes", "encoder_minutes")]
