@@ -290,8 +290,9 @@ def _little_training(config: Mapping[str, Any]) -> str | None:
     settings, model = config.get("method"), config.get("model")
     weights = settings.get("weights") if isinstance(settings, Mapping) else None
     is_toy = isinstance(model, Mapping) and model.get("name") == "mini"
-    known = isinstance(weights, str) and not is_toy
-    reached = json_of(Path(weights, "training.json")).get("reached") if known else None
+    if is_toy or not isinstance(weights, str):
+        return None
+    reached = json_of(Path(weights, "training.json")).get("reached")
     if not isinstance(reached, Mapping):
         return None
     minutes = [reached.get(key) for key in ("minutes", "encoder_minutes")]
