@@ -18,7 +18,14 @@ PACKAGE = "streaming_asr"
 # The rooms whose code can change what a method answers. Scoring is none of them: it can be repeated
 # from the log, and METRICS_VERSION says when it must be. Nor is training: its result is hashed.
 ROOMS = ("methods", "models", "simulate", "whisper")
-FILES = ("chunking.py", "corpora/audio.py", "corpora/noise.py", "method.py")
+FILES = (
+    "chunking.py",
+    "corpora/audio.py",
+    "corpora/headers.py",
+    "corpora/media.py",
+    "corpora/noise.py",
+    "method.py",
+)
 SIMULATOR = ("simulate/feeds.py", "corpora/noise.py")  # behind every result, whatever the method
 
 # Settings that cannot change a result.

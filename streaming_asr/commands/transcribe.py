@@ -32,6 +32,7 @@ from streaming_asr.config.settle import compose
 from streaming_asr.config.weights import unheard
 from streaming_asr.corpora import Folder
 from streaming_asr.corpora.audio import doubts, load_audio
+from streaming_asr.corpora.headers import check_no_url, is_url
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
@@ -90,17 +91,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     for form in FORMATS:
         parser.add_argument(f"--{form}", action="store_true", help=f"also write FILE.{form}")
     parser.add_argument("--out", type=Path, default=Path(), help="the folder of these; default .")
+    about_track = "of a recording with several audio tracks, read track N from 1; default: its own"
+    parser.add_argument("--audio-track", type=_track_number, metavar="N", help=about_track)
     argv = list(sys.argv[1:] if argv is None else argv)
 
     def transcribe() -> int:
-        check_options(argv, (*FORMATS, "out", "help"))
+        check_options(argv, (*FORMATS, "out", "audio-track", "help"))
         return _transcribe(parser.parse_intermixed_args(argv))
 
     return exit_status(transcribe)
 
 
+def _track_number(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text} is no track; the first is 1")
+    return int(text)
+
+
 def _transcribe(given: argparse.Namespace) -> int:
-    names = [a for a in given.arguments if "=" not in a or Path(a).exists()]
+    names = [a for a in given.arguments if "=" not in a or is_url(a) or Path(a).exists()]
     if not names:
         raise UserError("no recording given; name a file or a folder, as in transcribe talk.m4a")
     if len(names) > 1 and Path(whole := " ".join(names)).exists():
@@ -118,7 +127,8 @@ def _transcribe(given: argparse.Namespace) -> int:
     line = CommandLine([*(a for a in given.arguments if a not in names), "tracker=none"])
     line.default_methods(1)
     line.default(gate="speech")
-    job = _Job(line.settings, forms, given.out, many=len(files) + len(failed) > 1)
+    many = len(files) + len(failed) > 1
+    job = _Job(line.settings, forms, given.out, many, given.audio_track)
     for file in files:
         try:
             job.transcribe(file)
@@ -135,12 +145,13 @@ def _transcribe(given: argparse.Namespace) -> int:
 
 @dataclass
 class _Job:
-    """What the recordings of a command share; `many`: each is told under its name."""
+    """What the recordings of a command share; `many`: each is reported under its name."""
 
     overrides: Sequence[str]
     forms: Sequence[str]
     out: Path
     many: bool
+    audio_track: int | None  # from 1; None is a recording's default
     config: DictConfig = field(init=False)
     method: Any = None
     samples: Samples | None = None
@@ -151,7 +162,7 @@ class _Job:
     def transcribe(self, file: Path) -> None:
         """Transcribe one recording and tell its text. Raises UserError."""
         self.samples = None
-        self.samples = samples = load_audio(file)
+        self.samples = samples = load_audio(file, audio_track=self.audio_track)
         if (doubt := doubts(samples)) is not None:
             _say(f"{file}: {doubt}")
         if self.method is None:  # nothing is obtained for recordings that cannot be read
@@ -211,6 +222,7 @@ def _files(names: Sequence[str]) -> tuple[list[Path], list[str]]:
     failed: list[str] = []
     for name in names:
         try:
+            check_no_url(name)
             files += Folder(Path(name)).files()
         except UserError as error:
             failed.append(str(error))

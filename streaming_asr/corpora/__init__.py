@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streaming_asr.corpora.audio import SUFFIXES, File, duration_s
+from streaming_asr.corpora.headers import check_no_url
 from streaming_asr.corpora.loader import Loader, choose
 from streaming_asr.corpora.manifest import audio_files, scan_manifest
 from streaming_asr.corpora.rows import text_of
@@ -109,6 +110,7 @@ class Folder(Loader):
         if self.path.is_file():
             return [self.path]
         if not self.path.is_dir():
+            check_no_url(self.path)
             check_file(self.path)
             raise UserError(
                 f"{self.path}: no such folder or file; give a recording or a folder of them."

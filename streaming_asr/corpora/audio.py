@@ -1,35 +1,42 @@
-"""Reads audio files: any rate, any number of channels, to 16 kHz mono float32.
+"""Reads recordings: any format, rate and number of channels, to 16 kHz mono float32.
 
-libsndfile reads the formats that recordings of corpora have, FFmpeg (PyAV) those of phones,
-browsers and cameras.
+libsndfile reads files whose header counts their samples (WAV, FLAC, Ogg and the like), so that
+their samples are exact. FFmpeg (PyAV) reads everything else, on the time line of a media player.
 """
 
 from __future__ import annotations
 
+import io
 import logging
-import mmap
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from math import gcd
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from streaming_asr.corpora.headers import (
+    SHORT_S,
+    check_recording,
+    is_chained_ogg,
+    is_counted,
+    wav_goes_on,
+    wav_parts,
+)
+from streaming_asr.corpora.media import Block, decoded, file_of, has_gap, length_s, unreadable
 from streaming_asr.errors import UserError
-from streaming_asr.files import check_file
 from streaming_asr.method import SAMPLE_RATE, Samples
 
-SOUNDFILE = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au")
-_FFMPEG = (
-    ".3g2 .3gp .aac .ac3 .amr .ape .avi .caf .flv .m4a .m4b .m4v .mka .mkv .mov .mp2 .mp4 .mpeg "
-    ".mpg .mts .oga .ogv .ts .weba .webm .wma .wmv .wv"
+_SUFFIXES = (
+    ".wav .flac .ogg .opus .mp3 .aiff .aif .au .3g2 .3gp .aac .ac3 .amr .ape .avi .caf .flv .m4a "
+    ".m4b .m4v .mka .mkv .mov .mp2 .mp4 .mpeg .mpg .mts .oga .ogv .ts .weba .webm .wma .wmv .wv"
 )
-CONTAINERS = tuple(_FFMPEG.split())
-SUFFIXES = SOUNDFILE + CONTAINERS
+SUFFIXES = tuple(_SUFFIXES.split())  # of recordings in a folder; a file may have any name
 # A lossy codec overshoots full scale a little; a file of integers stored as floats by a lot.
 MAX_PEAK = 2.0
 CANCELLED = 1e-3  # the mean of channels in antiphase has less of their power than this
@@ -39,148 +46,145 @@ PIECE_S = 60
 RATES_HZ = (2_000, 768_000)
 MAX_S = 24 * 3600.0
 MOST_S = 7 * MAX_S  # what a log can hold
-SHORT_S = 0.1  # so much less may be decoded than a header states
 UNKNOWN_SIZE = 2**31 - 512  # from here on a WAV header says "as long as it goes on"
 MAX_PHASES = 50_000  # of a resampler between two rates; more would take minutes and gigabytes
-# How a recording begins: a page that opens an Ogg stream, the first block of a FLAC.
-_BEGINS = re.compile(rb"OggS\x00\x02\x00{8}|fLaC[\x00\x80]\x00\x00\x22")
-# How an MP3 begins that states its length: a silent frame with its number of frames.
-_BEGINS_MP3 = re.compile(
-    rb"\xff[\xe2-\xff]..\x00{9,32}(?:Xing|Info)\x00\x00\x00[\x00-\x0f]", re.DOTALL
-)
-_CONTAINER = re.compile(rb"....ftyp|\x1aE\xdf\xa3", re.DOTALL)
-_GOES_ON = re.compile(rb"OggS\x00[\x00\x01]")  # a page of a stream that was opened
+UNKNOWN_SAMPLES = 2**62  # libsndfile gives 2^63 - 1 where a FLAC states none
 
 log = logging.getLogger(__name__)
 
 
-def load_audio(path: str | Path, start_s: float = 0.0, end_s: float | None = None) -> Samples:
+def load_audio(
+    path: str | Path,
+    start_s: float = 0.0,
+    end_s: float | None = None,
+    audio_track: int | None = None,
+) -> Samples:
     """Return the samples of `path`, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
 
     With times, only what lies between them is read. Channels are averaged; other rates are
-    resampled by a polyphase filter. Raises UserError where the file is missing, unreadable, cut
-    off, damaged or empty there, or holds values that are no audio.
+    resampled by a polyphase filter. audio_track: counted from 1; None is the default track. Raises
+    UserError where the file is missing, unreadable, cut off, damaged or empty there, or holds
+    values that are no audio.
     """
-    if _is_container(path):
-        whole = np.concatenate([*_decoded(path)] or [np.zeros(0, np.float32)])
-        first, last = (None if s is None else round(s * SAMPLE_RATE) for s in (start_s, end_s))
-        return to_mono_16k(whole[first:last, None], SAMPLE_RATE, path)
-    with _opened(path) as file:
-        rate = file.samplerate
+    with _counted(path, audio_track) as file:
+        if file is not None:
+            return _load_counted(file, path, start_s, end_s)
+    first, last = (None if s is None else round(s * SAMPLE_RATE) for s in (start_s, end_s))
+    pieces, n = [], 0
+    for piece in _resampled(decoded(path, audio_track), path):
+        pieces.append(piece)
+        n += len(piece)
+        if last is None and n > MAX_S * SAMPLE_RATE:
+            raise _too_long(path, "it lasts over", MAX_S)
+        if last is not None and n >= last:
+            break
+    samples = np.concatenate(pieces)[first:last]
+    if not len(samples):
+        raise _no_samples(path)
+    return samples
+
+
+def _load_counted(file: Any, path: str | Path, start_s: float, end_s: float | None) -> Samples:
+    rate = file.samplerate
+    with _reading(path):
         if end_s is None:
             _check_whole(file, path)
             if file.frames > MAX_S * rate:
-                raise UserError(
-                    f"{path}: its header states {file.frames / rate / 3600:.0f} h, "
-                    f"{MAX_S / 3600:.0f} h at most are read at once; export it again or cut it."
-                )
+                raise _too_long(path, "its header states", file.frames / rate)
         first = file.seek(min(round(start_s * rate), file.frames))
         last = file.frames if end_s is None else min(file.frames, round(end_s * rate))
         data = file.read(max(0, last - first), dtype="float32", always_2d=True)  # (n, channels)
-        _check_decoded(file, len(data), last - first, path)
+    if len(data) < last - first - SHORT_S * rate:
+        raise _damaged(file, first + len(data), path)
     return to_mono_16k(data, rate, path)
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[Any]:
+def _counted(path: str | Path, audio_track: int | None = None) -> Iterator[Any]:
+    """Yield libsndfile's view of a file whose header counts its samples, or None.
+
+    Samples of WAV, FLAC, Ogg and the like come from libsndfile and are the same on every machine.
+    The rest goes to FFmpeg: other formats, and files whose header counts something else.
+    """
+    check_recording(path)
+    with ExitStack() as stack:
+        file = None
+        if audio_track in (None, 1) and is_counted(path):
+            raw = stack.enter_context(
+                Path(path).open("rb", buffering=0)
+            )  # without its name, which may be wrong
+            with suppress(Exception):
+                file = stack.enter_context(_soundfile(raw))
+        if file is not None and _is_exact(file) and not (file.format == "OGG" and has_gap(path)):
+            _check_rate(file.samplerate, path)
+            yield file
+        else:
+            yield None
+
+
+def _soundfile(source: IO[bytes]) -> Any:
     import soundfile
 
-    check_file(path)
-    try:
-        with soundfile.SoundFile(str(path)) as file:
-            rate = file.samplerate
-            if (
-                not RATES_HZ[0] <= rate <= RATES_HZ[1]
-                or rate // gcd(rate, SAMPLE_RATE) > MAX_PHASES
-            ):
-                raise UserError(
-                    f"{path}: its header states {rate} Hz, which must be from {RATES_HZ[0]} to "
-                    f"{RATES_HZ[1]} and, above {MAX_PHASES}, share a large factor with 16000; "
-                    "export the audio again, for instance at 48000 Hz."
-                )
-            _check_one(path, file.format)
-            if file.format == "MP3" and _length_is_a_guess(path, file.frames / file.samplerate):
-                raise UserError(
-                    f"{path}: is an MP3 of variable bit rate that states no length, so its end "
-                    f"would be lost; convert it: ffmpeg -i {Path(path).name} {Path(path).stem}.flac"
-                )
-            yield file
-    except (soundfile.SoundFileError, OSError) as error:
-        raise _unreadable(path, error) from error
+    descriptor = source if isinstance(source, io.BytesIO) else source.fileno()
+    return soundfile.SoundFile(descriptor, closefd=False)
 
 
-def _unreadable(path: str | Path, why: object) -> UserError:
-    if not Path(path).is_file():
-        return UserError(f"{path}: no such audio file; correct the path.")
-    if "does not exist" in str(why):  # what libsndfile says of an .mp3 that is none
-        why = "its content is of no audio format that is known"
-    return UserError(f"{path}: not readable as audio ({why}); record or export it again")
+def _is_exact(file: Any) -> bool:
+    """Return whether libsndfile knows the number of samples. Of an MP3 it may guess; a FLAC from a
+    pipe states none; codecs that cannot seek, as GSM, are left to FFmpeg."""
+    return file.format != "MP3" and file.seekable() and 0 <= file.frames < UNKNOWN_SAMPLES
 
 
-def _check_one(path: str | Path, kind: str) -> None:
-    """Raise UserError where recordings stand one after the other in an Ogg, a FLAC or an MP3, of
-    which the first alone would be read."""
-    if kind not in ("OGG", "FLAC", "MP3"):
-        return
-    begins = _BEGINS_MP3 if kind == "MP3" else _BEGINS
-    with Path(path).open("rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as held:
-        # Streams that sound at once are all opened before the first of them goes on.
-        opened = (_GOES_ON if kind == "OGG" else begins).search(held)
-        if opened is not None and begins.search(held, opened.end()) is not None:
-            raise UserError(
-                f"{path}: holds several recordings one after another, of which only the first "
-                "would be heard; convert each by itself, or join them: "
-                f"ffmpeg -i {Path(path).name} {Path(path).stem}.wav"
-            )
-
-
-def _is_container(path: str | Path) -> bool:
-    """Return whether FFmpeg is to read a file: an MP4 or a WebM under another name, too."""
-    if Path(path).suffix.lower() not in CONTAINERS and Path(path).is_file():
-        with suppress(OSError), Path(path).open("rb") as raw:
-            return bool(_CONTAINER.match(raw.read(8)))
-    return Path(path).suffix.lower() in CONTAINERS
-
-
-def _decoded(path: str | Path) -> Iterator[Samples]:
-    """Yield a container's first audio track, (n,) mono 16 kHz at a time. Raises UserError."""
-    import av
-
-    check_file(path)
-    try:
-        if Path(path).suffix.lower() == ".oga":
-            _check_one(path, "OGG")
-        with av.open(str(path)) as container:
-            if not container.streams.audio:
-                raise UserError(f"{path}: holds no audio track; give a recording with sound")
-            track = container.streams.audio[0]
-            stated_s = _length_s(container)
-            # Where there are other tracks, they may be a little longer.
-            short_s = SHORT_S if len(container.streams) == 1 else 0.5
-            resampler, n = Resampler(), 0
-            # FFmpeg's resampler, since frames come in pieces: its filter goes on over their edges.
-            for frame in container.decode(track):
-                samples = resampler.of_frame(frame)
-                n += len(samples)
-                yield samples
-            rest = resampler.of_frame(None)
-            yield rest
-    except (av.FFmpegError, OSError) as error:
-        raise _unreadable(path, error.strerror) from error
-    found_s = (n + len(rest)) / SAMPLE_RATE
-    if found_s < stated_s - short_s:
+def _check_rate(rate: int, path: str | Path) -> None:
+    if not RATES_HZ[0] <= rate <= RATES_HZ[1] or rate // gcd(rate, SAMPLE_RATE) > MAX_PHASES:
         raise UserError(
-            f"{path}: is cut off or damaged: {found_s:.2f} of {stated_s:.2f} s can be decoded; "
-            "copy or export it again."
+            f"{path}: its header states {rate} Hz, which must be from {RATES_HZ[0]} to "
+            f"{RATES_HZ[1]} and, above {MAX_PHASES}, share a large factor with 16000; "
+            "export the audio again, for instance at 48000 Hz."
         )
 
 
-def _length_s(container: Any) -> float:
-    """Return the length of a container's first audio track; 0.0 where it states none."""
-    track = container.streams.audio[0]
-    if track.duration:
-        return float(track.duration * track.time_base)
-    return (container.duration or 0) / 1e6
+@contextmanager
+def _reading(path: str | Path) -> Iterator[None]:
+    """Turn what libsndfile raises into a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise unreadable(path, error) from error
+
+
+def _damaged(file: Any, n: int, path: str | Path) -> UserError:
+    stated_s = file.frames / file.samplerate
+    return UserError(
+        f"{path}: is damaged: {n / file.samplerate:.2f} of {stated_s:.2f} s can be decoded; copy "
+        "or export it again."
+    )
+
+
+def _too_long(path: str | Path, begin: str, length_s: float) -> UserError:
+    return UserError(
+        f"{path}: {begin} {length_s / 3600:.0f} h, {MAX_S / 3600:.0f} h at most are read at once; "
+        "export it again or cut it."
+    )
+
+
+def _no_samples(name: str | Path) -> UserError:
+    return UserError(f"{name}: holds 0 samples; an utterance needs audio: remove or replace it.")
+
+
+def _check_whole(file: Any, path: str | Path) -> None:
+    """Raise UserError for a file that ends before its header says."""
+    # libsndfile corrects the sizes of a header silently and reports it in its log only.
+    sizes = re.findall(
+        r"(?:RIFF|FORM|data|SSND|Data Size) *: (\d+) \(should be (\d+)\)", file.extra_info
+    )
+    if any(int(there) < int(stated) < UNKNOWN_SIZE for stated, there in sizes):
+        raise UserError(
+            f"{path}: is cut off: it ends after {file.frames / file.samplerate:.2f} s, in the "
+            "middle of what its header announces; copy or export it again."
+        )
 
 
 class Resampler:
@@ -207,63 +211,11 @@ class Resampler:
         return self.of_frame(frame)
 
 
-def _check_whole(file: Any, path: str | Path) -> None:
-    """Raise UserError for a file that ends before its header or its last Ogg page says."""
-    # libsndfile repairs the sizes of a header in silence, and tells only its log.
-    sizes = re.findall(
-        r"(?:RIFF|FORM|data|SSND|Data Size) *: (\d+) \(should be (\d+)\)", file.extra_info
-    )
-    off = any(int(there) < int(stated) < UNKNOWN_SIZE for stated, there in sizes)
-    if file.format == "OGG":
-        with Path(path).open("rb") as raw:
-            raw.seek(max(0, Path(path).stat().st_size - 2**16 - 2**9))  # longer than any page
-            end = raw.read()
-        page = end[end.rfind(b"OggS") :]
-        lacing = page[27 : 27 + page[26]] if len(page) > 26 else b""
-        off = len(page) < 27 + len(lacing) + sum(lacing) or not lacing
-        if not off and not page[5] & 4:
-            log.warning("%s: has no last Ogg page; it may be cut off", path)
-    if off:
-        raise UserError(
-            f"{path}: is cut off: it ends after {file.frames / file.samplerate:.2f} s, in the "
-            "middle of what its header announces; copy or export it again."
-        )
-
-
-def _length_is_a_guess(path: str | Path, stated_s: float) -> bool:
-    """Return whether an MP3 whose header counts no frames is longer than `stated_s`.
-
-    libsndfile then takes its size over the bit rate of the first frame for the length, and stops
-    there: the end of a recording of variable bit rate would be lost.
-    """
-    import av
-
-    with Path(path).open("rb") as raw:
-        begin = raw.read(2**16)
-    if re.search(rb"(Xing|Info)...[\x01\x03\x05\x07\x09\x0b\x0d\x0f]|VBRI", begin, re.DOTALL):
-        return False
-    try:
-        with av.open(str(path)) as container:
-            track = container.streams.audio[0]
-            ticks = sum(packet.duration or 0 for packet in container.demux(track))
-            return ticks * float(track.time_base or 0) > stated_s + SHORT_S
-    except (av.FFmpegError, IndexError):  # the decoder that reads it says what is wrong
-        return False
-
-
-def _check_decoded(file: Any, n: int, stated: int, path: str | Path) -> None:
-    if n < stated - SHORT_S * file.samplerate:
-        raise UserError(
-            f"{path}: is damaged: {n / file.samplerate:.2f} of {stated / file.samplerate:.2f} s "
-            "can be decoded; copy or export it again."
-        )
-
-
 class Reader:
     """The samples of a file in turn, of which a minute or two are in memory."""
 
-    def __init__(self, path: str | Path) -> None:
-        self._pieces = _pieces(path)
+    def __init__(self, path: str | Path, audio_track: int | None = None) -> None:
+        self._pieces = _pieces(path, audio_track)
         self._held: Samples = np.zeros(0, dtype=np.float32)
 
     def read(self, n: int) -> Samples:
@@ -277,38 +229,56 @@ class Reader:
         return joined[:n]
 
 
-def _pieces(path: str | Path) -> Iterator[Samples]:
+def _pieces(path: str | Path, audio_track: int | None) -> Iterator[Samples]:
+    """Yield the samples of `load_audio` a minute at a time."""
+    with _counted(path, audio_track) as file:
+        blocks = decoded(path, audio_track) if file is None else _counted_blocks(file, path)
+        yield from _resampled(blocks, path)
+
+
+def _counted_blocks(file: Any, path: str | Path) -> Iterator[Block]:
+    _check_whole(file, path)
+    n, data = 0, None
+    while data is None or len(data):
+        with _reading(path):
+            data = file.read(PIECE_S * file.samplerate, dtype="float32", always_2d=True)
+        n += len(data)
+        yield Block(data, file.samplerate)
+    if n < file.frames - SHORT_S * file.samplerate:
+        raise _damaged(file, n, path)
+
+
+def _resampled(blocks: Iterable[Block], path: str | Path) -> Iterator[Samples]:
+    """Yield blocks as mono 16 kHz; a recording may change its rate and channels midway."""
+    for (rate, _), run in groupby(blocks, key=lambda block: (block.rate, block.data.shape[1])):
+        _check_rate(rate, path)
+        yield from _of_one_rate((block.data for block in run), rate, path)
+
+
+def _of_one_rate(
+    data: Iterator[np.ndarray[Any, Any]], rate: int, path: str | Path
+) -> Iterator[Samples]:
     """Yield a minute at a time. Each is resampled with a second on either side of it, more than the
     filter reaches: whole seconds, which are whole numbers of samples at both rates."""
-    if _is_container(path):
-        yield from (to_mono_16k(d[:, None], SAMPLE_RATE, path) for d in _decoded(path) if len(d))
-        return
-    with _opened(path) as file:
-        rate = file.samplerate
-        _check_whole(file, path)
-        data = _next(file, (PIECE_S + 1) * rate, path)
-        begin = 0
-        while True:
-            more = _next(file, PIECE_S * rate, path)
-            samples = to_mono_16k(data, rate, path)
-            yield samples[begin : len(samples) - SAMPLE_RATE if len(more) else None]
-            if not len(more):
-                return
-            data, begin = np.concatenate([data[-2 * rate :], more]), SAMPLE_RATE
-
-
-def _next(file: Any, n: int, path: str | Path) -> np.ndarray[Any, Any]:
-    """Return the next `n` samples, (n, channels), fewer at the end. Raises UserError for a hole."""
-    data: np.ndarray[Any, Any] = file.read(n, dtype="float32", always_2d=True)
-    if len(data) < n:
-        _check_decoded(file, file.tell(), file.frames, path)
-    return data
+    parts: list[np.ndarray[Any, Any]] = []
+    n, begin = 0, 0
+    for part in data:
+        parts.append(part)
+        n += len(part)
+        while n > (PIECE_S + 2) * rate:
+            joined = np.concatenate(parts)
+            size = (PIECE_S + 2) * rate
+            samples = to_mono_16k(joined[:size], rate, path)
+            yield samples[begin:-SAMPLE_RATE]
+            rest = joined[size - 2 * rate :]
+            parts, n, begin = [rest], len(rest), SAMPLE_RATE
+    yield to_mono_16k(np.concatenate(parts), rate, path)[begin:]
 
 
 def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samples:
     """Return `data`, (n, channels) at `rate` Hz, as checked mono 16 kHz; errors tell `name`."""
     if data.size == 0:
-        raise UserError(f"{name}: holds 0 samples; an utterance needs audio: remove or replace it.")
+        raise _no_samples(name)
     peak = float(np.max(np.abs(data)))  # NaN and infinity survive the maximum
     if not np.isfinite(peak):
         raise UserError(f"{name}: holds NaN or infinite samples; export the audio again.")
@@ -355,23 +325,17 @@ def duration_s(path: str | Path | IO[bytes]) -> float:
 
     Not an error here: listing a corpus should not fail for one bad file, loading that file does.
     """
-    import soundfile
-
     if isinstance(path, str | Path) and not os.path.isfile(path):
         return 0.0
-    if isinstance(path, str | Path) and _is_container(path):
-        import av
-
-        try:
-            with av.open(str(path)) as container:
-                return _stated(_length_s(container) if container.streams.audio else 0.0)
-        except (av.FFmpegError, OSError, UnicodeEncodeError):
+    with suppress(Exception), file_of(path) as source:
+        if len(wav_parts(source)) > 1 or wav_goes_on(source) or is_chained_ogg(source):
             return 0.0
-    try:
-        info = soundfile.info(str(path) if isinstance(path, Path) else path)
-    except (soundfile.SoundFileError, OSError, UnicodeEncodeError):
-        return 0.0
-    return _stated(float(info.frames / info.samplerate))
+        source.seek(0)
+        with suppress(Exception), _soundfile(source) as file:
+            if _is_exact(file):
+                return _stated(float(file.frames / file.samplerate))
+        return _stated(length_s(source))
+    return 0.0
 
 
 def _stated(length_s: float) -> float:

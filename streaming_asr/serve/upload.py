@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.background import BackgroundTask
@@ -18,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import Message, Receive
 
-from streaming_asr.corpora.audio import SUFFIXES, Reader, duration_s
+from streaming_asr.corpora.audio import Reader, duration_s
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.live.cells import Cell, timed_words
 from streaming_asr.method import SAMPLE_RATE, Samples, display_text
@@ -213,8 +212,8 @@ def _decoded(file: UploadFile, most_s: int) -> Samples:
 
     Raises Refused where it is none, or longer.
     """
-    suffix, most = Path(file.filename or "").suffix.lower(), most_s * SAMPLE_RATE
-    with tempfile.NamedTemporaryFile(suffix=suffix if suffix in SUFFIXES else ".wav") as copy:
+    most = most_s * SAMPLE_RATE
+    with tempfile.NamedTemporaryFile() as copy:  # the content tells the format, not the name
         while piece := file.file.read(2**20):
             copy.write(piece)
         copy.flush()
