@@ -246,15 +246,18 @@ def _silence(
 def _room_tone(clip: np.ndarray, n: int, seed: int) -> np.ndarray:
     """Return (n,) float32 of noise with the spectrum and the level of the quietest 0.2 s of
     `clip`."""
+    from scipy.fft import irfft, next_fast_len, rfft
+
     size = min(len(clip), SAMPLE_RATE // 5)
     if size < 2 or n < 1:
         return np.zeros(n, np.float32)
     starts = range(0, len(clip) - size + 1, max(1, size // 2))
     quietest = min((clip[at : at + size] for at in starts), key=lambda part: float(part @ part))
     heard = np.abs(np.fft.rfft(quietest * np.hanning(size)))
-    noise = np.fft.rfft(np.random.default_rng(seed).standard_normal(n))
+    n_drawn = next_fast_len(n, real=True)  # any length of noise will do, and this transforms fast
+    noise = rfft(np.random.default_rng(seed).standard_normal(n_drawn, np.float32))
     noise *= np.interp(np.linspace(0, 1, len(noise)), np.linspace(0, 1, len(heard)), heard)
-    tone = np.fft.irfft(noise, n)
+    tone = irfft(noise, n_drawn)[:n]
     power = float(np.mean(np.square(quietest, dtype=np.float64)))
     own = max(float(np.mean(np.square(tone))), 1e-20)
     return (tone * (power / own) ** 0.5).astype(np.float32)
@@ -272,7 +275,7 @@ def _augment(
         level = (power / 10 ** (rng.uniform(*options.noise_snr_db) / 10)) ** 0.5
         audio = audio + np.float32(level) * noise
     if options.telephone and rng.random() < options.telephone:
-        audio = telephone_band(audio)
+        audio = telephone_band(audio, fast=True)
     gain = 10 ** (rng.uniform(*options.gain_db) / 20)
     return np.clip(audio * np.float32(gain), -1, 1).astype(np.float32)
 
