@@ -10,6 +10,7 @@ import multiprocessing
 from itertools import count
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -28,6 +29,7 @@ class DrawnAhead:
             sampler=count(first),
             num_workers=workers,
             multiprocessing_context=fork,
+            pin_memory=torch.cuda.is_available(),  # of what has `pin_memory`, as tensors do
         )
         self._batches = iter(loader)
 

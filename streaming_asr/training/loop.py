@@ -69,7 +69,7 @@ class FitConfig:
     seed: int = 0
     log_every: int = 50
     evaluate_every: int = 500
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: float = 1.0
     cached_batches: int | None = None  # of each rank; null: new windows without end
     workers: int = 0  # of each rank, for a GPU; 0: the rank draws its own batches
     recipe: Mapping[str, Any] = field(default_factory=dict)  # its settings, kept by a resumed run
@@ -82,11 +82,12 @@ class Recipe(Protocol):
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Any: ...
 
-    def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, Mapping[str, float | Tensor]]:
         """Return the loss, a scalar, and figures. `model` is `self.model` wrapped: call this one,
         or gradients are not averaged.
 
-        The figures beside the loss are logged; `weight` among them, not logged, says of how many
+        The figures beside the loss are logged; a scalar tensor is read only when they are, so that
+        a GPU need not be waited for in each step; `weight` among them, not logged, says of how many
         (tokens, frames) the loss is the mean, so that ranks and accumulated parts with unequal
         shares together take the step of one batch. Without it they count alike."""
         ...
@@ -198,8 +199,10 @@ class _Training:
         self.best, self.best_figures = math.inf, dict[str, float]()
         self.n_stale = 0
         """Evaluations in a row without a better score."""
-        self.sums: dict[str, float] = {}
+        self.sums: dict[str, float | Tensor] = {}
         """Of each figure, over the `n_summed` steps since the last row of the curve."""
+        self.unchecked: list[tuple[int, Tensor]] = []
+        """Steps and losses that nobody has looked at yet."""
         self.n_summed = 0
 
     # -- 1. restore -----------------------------------------------------------------------------
@@ -270,9 +273,10 @@ class _Training:
     def progress(self) -> float:
         """Return the share done of the nearer limit, by one clock for all ranks, or they would
         disagree about the last step."""
-        clock = torch.tensor([time.monotonic() - self.started], dtype=torch.float64)
-        clock = self.accelerator.reduce(clock.to(self.accelerator.device).float(), "mean")
-        self.minutes = float(clock) / 60
+        self.minutes = (time.monotonic() - self.started) / 60
+        if self.accelerator.num_processes > 1:
+            clock = torch.tensor([self.minutes], device=self.accelerator.device)
+            self.minutes = float(self.accelerator.reduce(clock, "mean"))
         return max(self.n_steps / self.config.max_steps, self.minutes / self.config.max_minutes)
 
     def out_of_patience(self) -> bool:
@@ -294,20 +298,18 @@ class _Training:
                 world=accelerator.num_processes,
                 progress=progress,
             )
-            loss, logs = self.recipe.loss(self.model, batch)
-            logs = {"loss": float(loss.detach()), **logs}
-            if not math.isfinite(logs["loss"]):
-                raise UserError(
-                    f"step {self.n_steps + 1}: the loss is {logs['loss']}; the last checkpoint is "
-                    "from before. Begin anew under another entry= with a lower recipe.fit.lr or "
-                    "grad_clip, and without mixed_precision"
-                )
-            share = logs.pop("weight", 1.0)
+            loss, figures = self.recipe.loss(self.model, batch)
+            logs = {"loss": loss.detach(), **figures}
+            self.unchecked.append((self.n_steps + 1, loss.detach()))
+            if self.reads_at_once:
+                self.check_losses()
+            share = float(logs.pop("weight", 1.0))
             weight += share
             accelerator.backward(loss * share)
-        total = torch.tensor(weight, device=accelerator.device)
-        # over ranks, as the gradients are
-        total = accelerator.reduce(total, "mean").clamp(min=1e-8)
+        total: float | Tensor = max(weight, 1e-8)
+        if accelerator.num_processes > 1:  # over ranks, as the gradients are
+            summed = accelerator.reduce(torch.tensor(weight, device=accelerator.device), "mean")
+            total = summed.clamp(min=1e-8)
         for parameter in self.trainable:
             if parameter.grad is not None:
                 parameter.grad /= total
@@ -319,6 +321,25 @@ class _Training:
         for key, value in logs.items():
             self.sums[key] = self.sums.get(key, 0.0) + value
         self.n_summed += 1
+
+    @property
+    def reads_at_once(self) -> bool:
+        """Return whether a loss is looked at in its step: for a GPU the step would have to wait."""
+        return self.accelerator.device.type == "cpu"
+
+    def check_losses(self) -> None:
+        """Raise UserError where a loss since the last call is no number."""
+        if not self.unchecked:
+            return
+        losses = torch.stack([loss.float() for _, loss in self.unchecked]).tolist()
+        for (step, _), loss in zip(self.unchecked, losses, strict=True):
+            if not math.isfinite(loss):
+                raise UserError(
+                    f"step {step}: the loss is {loss}; the last checkpoint is from before. Begin "
+                    "anew under another entry= with a lower recipe.fit.lr or grad_clip, and "
+                    "without mixed_precision"
+                )
+        self.unchecked.clear()
 
     def average(self, progress: float) -> None:
         """Take the step's parameters into their means, where it is among the last steps."""
@@ -369,18 +390,21 @@ class _Training:
 
     def write(self, progress: float, evaluated: bool) -> None:
         """Write the curve's row, the best weights and the checkpoint, where they are due."""
+        row = evaluated or (self.n_steps % self.config.log_every == 0 and bool(self.sums))
+        late = time.monotonic() - self.saved_at > 60 * self.config.checkpoint_minutes
+        if row or late or self.ended:
+            self.check_losses()  # before anything is written
         if not self.accelerator.is_main_process:
             return
-        if evaluated or (self.n_steps % self.config.log_every == 0 and self.sums):
+        if row:
             self._write_row(progress, self.figures if evaluated else {})
         if evaluated and self.best_figures is self.figures:
             self._save("best")
-        late = time.monotonic() - self.saved_at > 60 * self.config.checkpoint_minutes
         if self.ended or late:
             self._write_checkpoint()
 
     def _write_row(self, progress: float, figures: Mapping[str, float]) -> None:
-        row = {key: value / self.n_summed for key, value in self.sums.items()}
+        row = {key: float(value) / self.n_summed for key, value in self.sums.items()}
         row |= {"lr": self.groups[0]["lr"], "minutes": self.minutes}
         row |= {f"dev/{key}": value for key, value in figures.items()}
         self.sums, self.n_summed = {}, 0

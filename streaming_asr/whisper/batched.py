@@ -62,10 +62,10 @@ def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[
 def _encode_padded(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> Tensor:
     """Return `encode_together` of windows that are padded first, one attention for all."""
     mel = pad_sequence([m.T for m in mels], batch_first=True).transpose(1, 2)
-    # 1, not 0: a frame of padding sees the first one, so that no softmax is empty.
-    until = pad_sequence(
-        [visible_until(e, mel.device) for e in ends], batch_first=True, padding_value=1
-    )
+    # 1, not 0: a frame of padding sees the first one, so that no softmax is empty. Made here, since
+    # a GPU would be waited for once a window.
+    until = pad_sequence([visible_until(e) for e in ends], batch_first=True, padding_value=1)
+    until = until.to(mel.device, non_blocking=True)
     frames = torch.arange(until.shape[1], device=mel.device)
     return encode(model, mel, frames < until[:, None, :, None])
 

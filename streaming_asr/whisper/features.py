@@ -126,6 +126,30 @@ def log_mel(
     return clamp_running(raw, mel_block_ends(block_ends, raw.shape[-1]))[0]
 
 
+def log_mel_windows(
+    audio: torch.Tensor, n_mels: int, ends: Sequence[Sequence[int]]
+) -> list[torch.Tensor]:
+    """Return `log_mel` with `block_ends` of each of many windows, (n_mels, 2 F_i + 1), in one pass.
+
+    audio: (batch, n), the windows with zeros, or with what follows their last block, behind them.
+    ends: for each window those of its blocks in encoder frames, the last one F_i. What a window's
+    frames see of the audio ends 200 samples behind its last block. A few operations do for all
+    blocks of all windows, where a GPU would wait for one call after the other.
+    """
+    n_frames = [2 * own[-1] + 1 for own in ends]
+    raw = log_mel_raw(audio, n_mels, max(n_frames))
+    # The frame at which the block of each frame ends, and with it the running maximum is known.
+    last = torch.zeros(len(ends), max(n_frames), dtype=torch.long)
+    for row, own, n in zip(last, ends, n_frames, strict=True):
+        stops = torch.tensor(mel_block_ends(own, n))
+        sizes = torch.diff(stops, prepend=stops.new_zeros(1))
+        row[:n] = (stops - 1).repeat_interleave(sizes)
+    loudest = raw.amax(dim=-2).cummax(dim=-1).values
+    floor = loudest.gather(-1, last.to(raw.device, non_blocking=True)) - 8.0
+    mel = (torch.maximum(raw, floor[:, None]) + 4.0) / 4.0
+    return [row[:, :n] for row, n in zip(mel, n_frames, strict=True)]
+
+
 class StreamingLogMel:
     """Log-mel of `batch` streams in phase; every push is one block of the running maximum."""
 

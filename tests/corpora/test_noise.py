@@ -128,7 +128,7 @@ def test_a_fast_telephone_is_the_other_within_rounding(n: int) -> None:
 
 
 def test_the_telephone_of_frozen_recordings_keeps_its_samples() -> None:
-    # data=trials and the dev set are made with it. The expected sum is the one over all frequencies.
+    # data=trials and the dev set are made with it; here it is the sum over all frequencies
     n = 401  # prime
     noise = np.random.default_rng(0).standard_normal(n).astype(np.float32)
     k = np.arange(n // 2 + 1)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from recipes import settings_of
 from safetensors.torch import load_file
 from tiny import noise, tiny_folder
@@ -18,7 +19,7 @@ from streaming_asr.corpora.manifest import write_manifest
 from streaming_asr.corpora.shards import by_voice, read_shards, write_shards
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.train import U2Recipe
-from streaming_asr.methods.whisperrt.prefixes import pack
+from streaming_asr.methods.whisperrt.prefixes import as_int16, pack
 from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.loop import FitConfig, fit
@@ -26,6 +27,7 @@ from streaming_asr.training.windows import Window
 from streaming_asr.utterance import TimedWord, Utterance
 from streaming_asr.whisper.batched import encode_together
 from streaming_asr.whisper.encoder import encode_masked
+from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 
 
@@ -52,7 +54,11 @@ def stir(recipe):
 
 
 def batch_of(recipe, step=0, rank=0):
-    return recipe.draw(step, rank=rank, world=1, progress=0.0)
+    return recipe.precompute(recipe.draw(step, rank=rank, world=1, progress=0.0))
+
+
+def packed(recipe, examples):
+    return recipe.precompute(pack(examples, recipe.whisper.eot))
 
 
 def equal_batches(a, b):
@@ -74,7 +80,7 @@ def test_all_prefixes_in_one_pass_equal_one_decoder_pass_per_prefix(recipe):
     base = recipe.peft.get_base_model()
     expected = []
     with torch.no_grad():
-        _, hidden = recipe.model(batch)
+        _, hidden, _ = recipe.model(batch)
         found = hidden @ recipe.model.vocabulary.T
         for window, (mel, ends) in enumerate(zip(batch.mels, batch.ends, strict=True)):
             encoded = encode_masked(recipe.peft, mel[None], ends=ends)
@@ -99,11 +105,86 @@ def test_a_prefix_of_the_fast_pass_equals_the_prefix_encoded_alone(recipe):
     )
     long = recipe._example(window, [30, 45, 60, 75, 90, 105, 120], [45])
     short = recipe._example(window, [30, 45], [45])
-    assert short.mel.shape[-1] == 91 and long.mel.shape[-1] == 241
-    assert torch.allclose(short.mel, long.mel[:, :91], atol=1e-6)
+    batches = [packed(recipe, [example]) for example in (long, short)]
+    (whole,), (part,) = (batch.mels for batch in batches)
+    assert part.shape[-1] == 91 and whole.shape[-1] == 241
+    assert torch.allclose(part, whole[:, :91], atol=1e-6)
     with torch.no_grad():
-        hidden = [recipe.model(pack([example], recipe.whisper.eot))[1] for example in (long, short)]
+        hidden = [recipe.model(batch)[1] for batch in batches]
     assert torch.allclose(*hidden, atol=1e-5)
+
+
+def test_features_of_a_batch_are_those_of_each_window_as_it_was_drawn(recipe):
+    recipe = recipe(distil="frames", augment=None)  # speech of the shards, int16
+    batch, windows = batch_of(recipe), recipe._windows(0, 0)
+    context = recipe.whisper.context_frames * 320
+    for mel, offline, ends, window in zip(
+        batch.mels, batch.offline, batch.ends, windows, strict=True
+    ):
+        torch.testing.assert_close(mel, recipe.mel(window.audio, ends), atol=1e-5, rtol=0)
+        whole = torch.zeros(context)
+        whole[: len(window.audio)] = torch.from_numpy(window.audio)
+        torch.testing.assert_close(offline, log_mel(whole, 80), atol=1e-5, rtol=0)
+
+
+def test_samples_of_16_bits_come_back_as_they_were_and_others_are_rounded():
+    exact = np.array([-32768, -1, 0, 1, 32767], np.int16)
+    assert as_int16(exact.astype(np.float32) / 32768).tolist() == exact.tolist()
+    assert as_int16(np.array([1.0, -1.0, 0.4 / 32768, 0.6 / 32768])).tolist() == [
+        32767,
+        -32768,
+        0,
+        1,
+    ]
+
+
+def test_a_batch_moves_and_is_pinned_as_a_whole(recipe, monkeypatch):
+    batch = recipe(distil="frames").draw(0, rank=0, world=1, progress=0.0)
+    featured = batch.with_features(80, 200, taught=True)
+    tensors = [v for v in vars(featured).values() if isinstance(v, torch.Tensor)] + featured.mels
+    assert len(tensors) == 9 + 3
+    moved = featured.to(torch.device("meta"))
+    everything = [v for v in vars(moved).values() if isinstance(v, torch.Tensor)] + moved.mels
+    assert {tensor.device.type for tensor in everything} == {"meta"}
+    pinned = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
+    featured.pin_memory()
+    assert {id(tensor) for tensor in pinned} == {id(tensor) for tensor in tensors}
+
+
+@pytest.mark.parametrize(
+    "options", [{"learn": "encoder"}, {"learn": "decoder"}, {"distil": "frames"}]
+)
+def test_a_step_needs_no_number_from_the_device(recipe, options, monkeypatch):
+    # The meta device has shapes and no numbers: what asks for one, so that a GPU would be waited
+    # for, raises there.
+    recipe = recipe(modules="all", **options)
+    batch = recipe.draw(0, rank=0, world=1, progress=0.0)
+    recipe.model.to("meta")
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # it knows no meta device
+    loss, logs = recipe.loss(recipe.model, batch)
+    loss.backward()
+    assert loss.device.type == "meta" and isinstance(logs["weight"], float)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        float(loss)
+
+
+def test_the_teacher_runs_in_the_precision_of_the_training(recipe, tmp_path):
+    recipe = recipe(learn="encoder")
+    recipe.evaluate = lambda: {"score": 1.0}
+    recipe.save = lambda folder: folder.mkdir()
+    seen = []
+    layer = recipe.peft.get_base_model().model.encoder.layers[0]
+    layer.fc1.register_forward_hook(lambda _, inputs, out: seen.append((out.shape, out.dtype)))
+    settings = {"max_steps": 1, "max_minutes": 1e6, "mixed_precision": "bf16"}
+    AcceleratorState._reset_state(True)  # one process has one precision
+    try:
+        fit(recipe, FitConfig(out=str(tmp_path), **settings))
+    finally:
+        AcceleratorState._reset_state(True)
+    context = recipe.whisper.context_frames
+    assert {dtype for _, dtype in seen} == {torch.bfloat16}
+    assert sum(shape[1] == context for shape, _ in seen) == 1  # the teacher's pass, of all windows
 
 
 def test_only_the_low_rank_matrices_of_all_attentions_are_trained(recipe):
@@ -441,24 +522,23 @@ def test_the_loss_of_a_batch_equals_that_of_its_windows_one_by_one(recipe):
 
     def loss(some):
         with torch.no_grad():
-            packed = pack(some, recipe.whisper.eot)
-            return recipe.loss(recipe.model, packed)[1]
+            return recipe.loss(recipe.model, pack(some, recipe.whisper.eot))[1]
 
     together, alone = loss(examples), [loss([example]) for example in examples]
     assert together["weight"] == sum(logs["weight"] for logs in alone)
     frames = [example.ends[-1] for example in examples]
-    apart = sum(logs["frames"] * n for logs, n in zip(alone, frames, strict=True))
-    assert together["frames"] == pytest.approx(apart / sum(frames), rel=1e-4)
+    apart = sum(float(logs["frames"]) * n for logs, n in zip(alone, frames, strict=True))
+    assert float(together["frames"]) == pytest.approx(apart / sum(frames), rel=1e-4)
 
 
 def test_a_teacher_that_hears_no_more_than_the_student_agrees_with_it(recipe):
     recipe = recipe(distil="frames")  # untrained: lora_B is zero
     context = recipe.whisper.context_frames
     window = Window(noise(context * 0.02, seed=3), [("fox", 0.1, 0.5, 0)], "", False, False)
-    batch = pack([recipe._example(window, [context], [context])], recipe.whisper.eot)
+    batch = packed(recipe, [recipe._example(window, [context], [context])])
     with torch.no_grad():
-        frames, _ = recipe.model(batch, decode_it=False)
-        offline = recipe.model.offline_frames(batch.offline)
+        frames, hidden, offline = recipe.model(batch, decode_it=False, taught=True)
+    assert hidden is None
     # the last frames have samples to their right in a stream, and none in the offline model; those
     # before see it through attention alone
     apart = (frames - offline).abs().amax(-1)[0]
@@ -489,7 +569,7 @@ def test_the_teachers_term_stands_beside_algorithm_3s_and_the_teacher_stands_sti
         loss, logs = recipe.loss(recipe.model, batch_of(recipe))
         recipe.distil = None
         bare, _ = recipe.loss(recipe.model, batch_of(recipe))
-    assert float(loss) == pytest.approx(float(bare) + 2 * logs["frames"])
+    assert float(loss) == pytest.approx(float(bare) + 2 * float(logs["frames"]))
     assert logs["frames"] > before["frames"]  # the student has moved away
 
 
@@ -508,6 +588,29 @@ def test_what_learns_alone_gets_gradients(recipe, learn, part):
         learns = "lora_" in name and part in name
         assert parameter.requires_grad == learns, name  # not even where the teacher has spoken
         assert (parameter.grad is not None and parameter.grad.any()) == learns, name
+
+
+def test_an_encoder_is_evaluated_by_its_distance_without_a_decoder(recipe, monkeypatch):
+    recipe = recipe(learn="encoder", n_dev=3, batch=2)
+    stir(recipe)
+    monkeypatch.setattr(recipe, "stream_dev", None)  # not called
+    figures = recipe.evaluate()
+    assert set(figures) == {"score", "distance_0.3s", "distance_1s"}
+    for chunk, first in ((15, 30), (50, 50)):
+        total, n = 0.0, 0
+        for utterance in recipe.dev:
+            audio = utterance.load()
+            ends = recipe.blocks(len(audio), chunk, first)
+            whole = torch.zeros(200 * 320)
+            whole[: len(audio)] = torch.from_numpy(audio)
+            with torch.no_grad():
+                mine = encode_masked(recipe.peft, recipe.mel(audio, ends)[None], ends=ends)[0]
+                wanted = recipe.prefixes.offline_frames(log_mel(whole, 80)[None])[0, : ends[-1]]
+            total += float(((mine - wanted) @ recipe.reading).square().sum())
+            n += ends[-1]
+        assert figures[f"distance_{chunk / 50:g}s"] == pytest.approx(total / n, rel=1e-3)
+    chunks = figures["distance_0.3s"], figures["distance_1s"]
+    assert figures["score"] == pytest.approx(sum(chunks) / 2)
 
 
 def test_an_encoder_learns_from_sound_alone_until_it_is_near_the_offline_one(corpus, tmp_path):

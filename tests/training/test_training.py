@@ -8,11 +8,11 @@ from collections import OrderedDict
 import pytest
 import torch
 from accelerate.state import AcceleratorState
-from line import Line, settings, weights
+from line import Line, same, settings, weights
 from torch import nn
 
 from streaming_asr.errors import UserError
-from streaming_asr.training.loop import FitConfig, fit, lr_factor
+from streaming_asr.training.loop import FitConfig, _Training, fit, lr_factor
 from streaming_asr.training.windows import length_buckets
 
 
@@ -321,6 +321,39 @@ def test_a_loss_that_is_no_number_ends_the_training_before_it_reaches_the_weight
         fit(recipe, settings(tmp_path, checkpoint_minutes=0.0))
     assert torch.load(tmp_path / "checkpoint.pt")["step"] == 5
     assert all(bool(p.isfinite().all()) for p in recipe.model.parameters())
+
+
+def test_a_gpu_is_asked_for_its_losses_before_anything_is_written(tmp_path, monkeypatch):
+    class Breaks(Line):
+        def loss(self, model, batch):
+            loss, logs = super().loss(model, batch)
+            return loss * (float("nan") if self.seen[-1] == 5 else 1.0), logs
+
+    monkeypatch.setattr(_Training, "reads_at_once", False)
+    recipe = Breaks()
+    with pytest.raises(UserError, match="step 6: the loss is nan"):
+        fit(recipe, settings(tmp_path, log_every=4))
+    assert len(recipe.seen) == 8  # the step of the next row of the curve
+    assert [row["step"] for row in curve(tmp_path)] == [4]
+    assert not {"checkpoint.pt", "best", "final"} & {file.name for file in tmp_path.iterdir()}
+
+    with pytest.raises(UserError, match="step 6"):  # a checkpoint after each step
+        fit(Breaks(), settings(tmp_path / "often", checkpoint_minutes=0.0))
+    assert torch.load(tmp_path / "often" / "checkpoint.pt")["step"] == 5
+
+
+def test_figures_may_be_tensors_and_read_the_same(tmp_path):
+    class Tensors(Line):
+        def loss(self, model, batch):
+            loss, logs = super().loss(model, batch)
+            return loss, {name: torch.tensor(value) for name, value in logs.items()}
+
+    fit(Line(), settings(tmp_path / "floats"))
+    fit(Tensors(), settings(tmp_path / "tensors"))
+    assert same(tmp_path / "floats", tmp_path / "tensors")
+    rows = [{k: v for k, v in row.items() if k != "minutes"} for row in curve(tmp_path / "floats")]
+    for row, other in zip(rows, curve(tmp_path / "tensors"), strict=True):
+        assert row == {name: value for name, value in other.items() if name != "minutes"}
 
 
 def test_time_ends_a_training_before_its_steps(tmp_path):

@@ -13,6 +13,7 @@ from streaming_asr.whisper.features import (
     clamp_running,
     log_mel,
     log_mel_raw,
+    log_mel_windows,
     mel_block_ends,
 )
 
@@ -84,3 +85,24 @@ def test_frames_of_a_batch_are_each_clamped_at_their_own_maximum():
     both = log_mel(audio, 80, block_ends=[10, 20])
     for row in range(2):
         torch.testing.assert_close(both[row], log_mel(audio[row], 80, block_ends=[10, 20]))
+
+
+@pytest.mark.parametrize("n_mels", [80, 128])
+def test_windows_in_one_pass_have_the_features_that_each_has_by_itself(n_mels):
+    blocks = [[5, 10, 12], [30, 45, 60, 75], [50], [10, 20]]
+    sizes = [
+        12 * 320 + 57,
+        70 * 320,
+        50 * 320 + 200,
+        150,
+    ]  # as long, shorter, a little longer, tiny
+    windows = [noise(size / 16_000 + 0.1, seed=i)[:size] for i, size in enumerate(sizes)]
+    windows[1][: 45 * 320] *= 1e-4  # a loud end: the maximum runs
+    audio = torch.zeros(len(windows), max(sizes))
+    for row, window in zip(audio, windows, strict=True):
+        row[: len(window)] = torch.from_numpy(window)
+    found = log_mel_windows(audio, n_mels, blocks)
+    for window, own, mel in zip(windows, blocks, found, strict=True):
+        expected = log_mel(torch.from_numpy(window), n_mels, block_ends=own)
+        assert mel.shape == expected.shape == (n_mels, 2 * own[-1] + 1)
+        torch.testing.assert_close(mel, expected, atol=1e-5, rtol=0)

@@ -7,53 +7,90 @@ let each see the frames of its prefix only. The logits equal those of one pass p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from streaming_asr.whisper.batched import decode, encode_together
 from streaming_asr.whisper.encoder import encode_padded
+from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel, log_mel_windows
 
 
 @dataclass(frozen=True)
 class Example:
     """One window and the prefixes of it to train on."""
 
-    mel: Tensor  # (n_mels, 2F + 1), clamped at the running maximum of the blocks below
+    audio: np.ndarray  # (n,) float32 in [-1, 1], the whole window
     ends: list[int]  # block ends in encoder frames, the last one F
     prompt: Sequence[int]  # the control tokens before the text, as many in each window
     prefixes: list[tuple[int, list[int]]]  # (frames heard, text tokens that have ended by then)
-    offline: Tensor | None = None  # (n_mels, 2 * context) of the whole window, for a teacher
 
 
 @dataclass(frozen=True)
 class Batch:
     """Windows, and per window the token rows of its prefixes packed end to end, (B, S) each.
 
-    For distillation also what the offline model hears: `offline`.
-    """
+    `audio` becomes `mels` and `offline` where the model is (`with_features`). The indices say what
+    a loss is taken of, so that nothing has to be counted on a GPU, which would wait for it."""
 
-    mels: list[Tensor]
+    audio: Tensor  # (B, n) int16, zeros behind each window
     ends: list[list[int]]
     tokens: Tensor
     labels: Tensor  # next token; -100 in the prompt, in padding, and where nothing is learned
     positions: Tensor  # position in its row
     rows: Tensor  # which row of the window
     heard: Tensor  # encoder frames this row may see
-    offline: Tensor | None = None  # (B, n_mels, 2 * context)
+    learned: Tensor  # (n,) places in B * S of the labels that are learned
+    known: Tensor  # (m,) places in B * F of the frames that are no padding
+    mels: list[Tensor] | None = None  # (n_mels, 2F + 1), clamped at the blocks' running maximum
+    offline: Tensor | None = None  # (B, n_mels, 2 * context) of the whole windows, for a teacher
 
     def to(self, device: torch.device) -> Batch:
-        names = ("tokens", "labels", "positions", "rows", "heard", "offline")
-        tensors = {name: getattr(self, name) for name in names}
-        moved: dict[str, Any] = {
-            name: None if tensor is None else tensor.to(device) for name, tensor in tensors.items()
-        }
-        return Batch([mel.to(device) for mel in self.mels], self.ends, **moved)
+        """Return the batch on `device`; from pinned memory the copies run beside other work."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> Batch:
+        """Return the batch in memory from which a GPU copies by itself; DataLoader calls it."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        changes: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                changes[name] = change(value)
+        if self.mels is not None:
+            changes["mels"] = [change(mel) for mel in self.mels]
+        return replace(self, **changes)
+
+    @torch.no_grad()
+    def with_features(self, n_mels: int, context: int, *, taught: bool) -> Batch:
+        """Return the batch with the features of its audio, `offline` only where `taught`.
+
+        context: encoder frames of the offline model."""
+        if self.mels is not None:
+            return self
+        audio = self.audio.float() / FULL_SCALE
+        offline = None
+        if taught:
+            n = context * FRAME_SAMPLES
+            offline = log_mel(F.pad(audio, (0, max(0, n - audio.shape[-1])))[:, :n], n_mels)
+        return replace(self, mels=log_mel_windows(audio, n_mels, self.ends), offline=offline)
+
+
+FULL_SCALE = 32768
+"""Of the shards' int16, so that speech which no augmentation has changed comes back as it was."""
+
+
+def as_int16(audio: np.ndarray) -> Tensor:
+    """Return samples in [-1, 1] as int16: a quarter of the bytes that features take."""
+    return torch.from_numpy((audio * FULL_SCALE).round().clip(-FULL_SCALE, FULL_SCALE - 1)).short()
 
 
 def pack(examples: Sequence[Example], eot: int, last: int | None = None) -> Batch:
@@ -84,11 +121,14 @@ def pack(examples: Sequence[Example], eot: int, last: int | None = None) -> Batc
         name: pad_sequence(values, batch_first=True, padding_value=padding[name])
         for name, values in columns.items()
     }
-    offline = [e.offline for e in examples if e.offline is not None]
+    ends = [example.ends for example in examples]
+    longest = max(own[-1] for own in ends)
+    known = [torch.arange(own[-1]) + i * longest for i, own in enumerate(ends)]
     return Batch(
-        [e.mel for e in examples],
-        [e.ends for e in examples],
-        offline=torch.stack(offline) if offline else None,
+        pad_sequence([as_int16(example.audio) for example in examples], batch_first=True),
+        ends,
+        learned=(padded["labels"] >= 0).flatten().nonzero()[:, 0],
+        known=torch.cat(known),
         **padded,
     )
 
@@ -100,21 +140,30 @@ class PrefixModel(nn.Module):
         super().__init__()
         self.whisper = whisper
 
-    def forward(self, batch: Batch, *, decode_it: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Return encoder frames (B, F, d), of which row b has ends[b][-1], and the decoder's hidden
-        states (n, d) of the positions that have a label, in the order of labels[labels >= 0]; None
-        without `decode_it`.
+    def forward(
+        self, batch: Batch, *, decode_it: bool = True, taught: bool = False
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return encoder frames (B, F, d), of which row b has ends[b][-1]; the decoder's hidden
+        states (n, d) at `batch.learned`, None without `decode_it`; and `offline_frames`, None where
+        it is not `taught`.
+
+        The teacher hears in here so that it runs in the precision of the training.
         """
+        assert batch.mels is not None
         z = encode_together(self.whisper, batch.mels, batch.ends)
+        offline = None
+        if taught:
+            assert batch.offline is not None
+            offline = self.offline_frames(batch.offline)
         if not decode_it:
-            return z, None
+            return z, None, offline
         n = batch.tokens.shape[1]
         causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
         # A token sees those before it in its own row alone; rows stand end to end.
         own_row = (batch.rows[:, None, :, None] == batch.rows[:, None, None, :]) & causal
         heard = torch.arange(z.shape[1], device=z.device) < batch.heard[:, None, :, None]
         hidden = decode(self._base, z, batch.tokens, batch.positions, own_row, heard)
-        return z, hidden[batch.labels >= 0]
+        return z, hidden.flatten(0, 1)[batch.learned], offline
 
     @torch.no_grad()
     def offline_frames(self, mel: Tensor) -> Tensor:

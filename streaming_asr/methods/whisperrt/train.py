@@ -47,13 +47,14 @@ from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, publi
 from streaming_asr.training.vocabulary import vocabulary_loss
 from streaming_asr.training.windows import Window, length_buckets
 from streaming_asr.whisper.adapters import MODULES, save_lora, with_lora
-from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
+from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.masks import block_ends
 from streaming_asr.whisper.window import FRAME_S
 
 RANDOM_CHUNK_FRAMES = range(5, 51, 5)  # 0.1 .. 1.0 s
 LEARN = {"all": "", "encoder": ".encoder.", "decoder": ".decoder."}  # in the names of what learns
+EVALUATED_S = 1.0  # chunks in which an encoder is evaluated next to those of `chunk_s`
 N_READ = 8  # windows whose frames say how much keys and values vary
 
 
@@ -131,8 +132,10 @@ class WhisperRTRecipe(BlockRecipe):
 
     def _reading(self) -> Tensor:
         """Return `PrefixModel.reading` of some windows of the corpus, (d, d)."""
-        heard = [self._offline_mel(window) for window in self.windows(self.rng("reading"), N_READ)]
-        frames = [self.prefixes.offline_frames(mel[None])[0] for mel in heard]
+        windows = self.windows(self.rng("reading"), N_READ)
+        batch = self.precompute(self._heard_of([window.audio for window in windows]))
+        assert batch.offline is not None
+        frames = [self.prefixes.offline_frames(mel[None])[0] for mel in batch.offline]
         return self.prefixes.reading(torch.cat(frames))
 
     # -- data -----------------------------------------------------------------------------------
@@ -194,16 +197,7 @@ class WhisperRTRecipe(BlockRecipe):
                 n = len(tokens)
             prefixes.append((heard, tokens[:n]))
         self.check_room(max(len(written) for _, written in prefixes))
-        mel = self.mel(window.audio, ends)
-        offline = self._offline_mel(window) if self.taught else None
-        return Example(mel, ends, prompt, prefixes, offline)
-
-    def _offline_mel(self, window: Window) -> Tensor:
-        """Return the features of the whole window as the offline model hears it, (n_mels, 2 *
-        context)."""
-        whole = np.zeros(self.whisper.context_frames * FRAME_SAMPLES, np.float32)
-        whole[: len(window.audio)] = window.audio
-        return log_mel(torch.from_numpy(whole), self.whisper.n_mels)
+        return Example(window.audio, ends, prompt, prefixes)
 
     def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
         """Return the text tokens and when each has ended, never before the one in front of it.
@@ -219,43 +213,81 @@ class WhisperRTRecipe(BlockRecipe):
 
     # -- training -------------------------------------------------------------------------------
 
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+    def precompute(self, batch: Batch) -> Batch:
+        """Return the batch with its features, made where it is."""
+        n_mels, context = self.whisper.n_mels, self.whisper.context_frames
+        return batch.with_features(n_mels, context, taught=self.taught)
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float | Tensor]]:
         """Return the mean cross-entropy of all rows' tokens and ends, and the teacher's term; of
         `learn: encoder` the teacher's alone."""
-        batch = batch.to(self.device)
-        frames, hidden = model(batch, decode_it=self.learn != "encoder")
-        logs = {"audio_s": sum(e[-1] for e in batch.ends) * FRAME_S}
+        batch = self.precompute(batch.to(self.device))
+        learns_words = self.learn != "encoder"
+        frames, hidden, offline = model(batch, decode_it=learns_words, taught=self.taught)
+        audio_s = sum(e[-1] for e in batch.ends) * FRAME_S
+        logs: dict[str, float | Tensor] = {"audio_s": audio_s}
         if hidden is None:
-            loss = self._distance(batch, frames)
-            return loss, logs | {"frames": float(loss.detach()), "weight": logs["audio_s"]}
-        labels = batch.labels[batch.labels >= 0]
+            loss = self._distance(batch, frames, offline)
+            return loss, logs | {"frames": loss.detach(), "weight": audio_s}
+        labels = batch.labels.flatten()[batch.learned]
         loss, likeliest = vocabulary_loss(hidden, self.prefixes.vocabulary, labels)
         right = (likeliest == labels).float()
-        ends = labels == self.whisper.eot
+        ends = (labels == self.whisper.eot).float()
         logs |= {
-            "token_accuracy": float(right.mean()),
-            "stop_accuracy": float(right[ends].mean()),
+            "token_accuracy": right.mean(),
+            "stop_accuracy": (right * ends).sum() / ends.sum(),
             "weight": float(len(labels)),
         }
         if self.distil is not None:
-            distance = self._distance(batch, frames)
+            distance = self._distance(batch, frames, offline)
             loss = loss + self.distil_weight * distance
-            logs["frames"] = float(distance.detach())
+            logs["frames"] = distance.detach()
         return loss, logs
 
-    def _distance(self, batch: Batch, frames: Tensor) -> Tensor:
+    def _distance(self, batch: Batch, frames: Tensor, offline: Tensor) -> Tensor:
         """Return how far frames (B, F, d) stand from the offline model's, a mean over frames: 1
         where keys and values differ by as much as they vary."""
-        assert batch.offline is not None and self.reading is not None
-        n = torch.tensor([ends[-1] for ends in batch.ends], device=frames.device)
-        known = torch.arange(frames.shape[1], device=frames.device) < n[:, None]
-        offline = self.prefixes.offline_frames(batch.offline)[:, : frames.shape[1]]
-        apart = frames[known].float() - offline[known].float()
+        assert self.reading is not None
+        apart = (frames.float() - offline[:, : frames.shape[1]].float()).flatten(0, 1)[batch.known]
         return (apart @ self.reading.to(apart)).square().sum(-1).mean()
 
     def evaluate(self) -> dict[str, float]:
-        """Return the WER in percent of greedy streaming on dev, the adapter as `save` leaves it."""
+        """Return the WER in percent of greedy streaming on dev, the adapter as `save` leaves it; of
+        `learn: encoder` the mean distance on dev, as no decoder has learned to read its frames."""
+        if self.learn == "encoder":
+            return self._dev_distance()
         return self.stream_dev("whisperrt")[0]
+
+    @torch.no_grad()
+    def _dev_distance(self) -> dict[str, float]:
+        """Return the distance on dev in chunks of `chunk_s` and `EVALUATED_S`, over all frames,
+        and their mean as the score."""
+        limit = self.whisper.context_frames * FRAME_SAMPLES
+        dev = [utterance.load()[:limit] for utterance in self.dev]
+        figures = {}
+        for chunk in sorted({self.chunk, round(EVALUATED_S / FRAME_S)}):
+            first = self.first_chunk if chunk == self.chunk else first_chunk_frames(chunk)
+            total, n_frames = 0.0, 0
+            for at in range(0, len(dev), self.batch):
+                heard = self._heard_of(dev[at : at + self.batch], chunk, first).to(self.device)
+                batch = self.precompute(heard)
+                frames, _, offline = self.prefixes(batch, decode_it=False, taught=True)
+                total += float(self._distance(batch, frames, offline)) * len(batch.known)
+                n_frames += len(batch.known)
+            figures[f"distance_{chunk * FRAME_S:g}s"] = total / n_frames
+        return {"score": sum(figures.values()) / len(figures), **figures}
+
+    def _heard_of(
+        self, audio: Sequence[np.ndarray], chunk: int | None = None, first: int | None = None
+    ) -> Batch:
+        """Return a batch of windows without text, in blocks of the recipe's chunks or others."""
+        chunk, first = chunk or self.chunk, first or self.first_chunk
+        prompt = self.prompt_of[None]
+        examples = []
+        for samples in audio:
+            ends = self.blocks(len(samples), chunk, first)
+            examples.append(Example(samples, ends, prompt, [(ends[-1], [])]))
+        return pack(examples, self.whisper.eot)
 
     def save(self, folder: Path) -> None:
         """Write a peft adapter in fp16, and training.json: how it came about."""
