@@ -117,7 +117,7 @@ def pack(examples: Sequence[Example], eot: int, last: int | None = None) -> Batc
             columns.setdefault(name, []).append(torch.tensor(values))
     # A padding position sees its like and the first frame, so that no softmax is empty.
     padding = {"tokens": eot, "labels": -100, "positions": 0, "rows": -1, "heard": 1}
-    padded = {
+    padded: dict[str, Any] = {
         name: pad_sequence(values, batch_first=True, padding_value=padding[name])
         for name, values in columns.items()
     }
