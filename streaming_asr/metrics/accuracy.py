@@ -14,6 +14,7 @@ from rapidfuzz.distance import Levenshtein
 
 from streaming_asr.metrics.trace import Trace, ratio
 from streaming_asr.text.normalise import Normaliser
+from streaming_asr.text.units import joined
 
 GRID_PER_S = 10  # arwer_grid looks at the screen every 100 ms
 
@@ -35,7 +36,7 @@ def total(counts: Sequence[Errors]) -> Errors:
 
 
 def count(reference: Sequence[str], hypothesis: Sequence[str]) -> Errors:
-    """Return the edit distance of two lists of words (or of two strings: of characters)."""
+    """Return the edit distance of two lists of units (or of two strings: of characters)."""
     return Errors(Levenshtein.distance(reference, hypothesis), len(reference))
 
 
@@ -45,13 +46,18 @@ def word_errors(trace: Trace, normalise: Normaliser) -> Errors:
 
 
 def character_errors(trace: Trace, normalise: Normaliser) -> Errors:
-    """Return the errors of characters and of the single spaces between words (as jiwer.cer)."""
-    return count(normalise(trace.reference), normalise(trace.hypothesis))
+    """Return the errors of characters and of the single spaces between words (as jiwer.cer); a
+    language without spaces has none."""
+    between = " " if trace.unit == "word" else ""
+    reference, hypothesis = (
+        between.join(normalise.words(text)) for text in (trace.reference, trace.hypothesis)
+    )
+    return count(reference, hypothesis)
 
 
 def formatted_word_errors(trace: Trace) -> Errors:
-    """Return the errors of whitespace tokens as written: case and punctuation must be right."""
-    return count(trace.reference.split(), trace.hypothesis.split())
+    """Return the errors of the language's units as written: case and punctuation must be right."""
+    return count(trace.units(trace.reference), trace.units(trace.hypothesis))
 
 
 def real_time_word_errors(
@@ -123,7 +129,7 @@ class AlignedWordErrors:
         key = (n_ended, text)
         if key not in self._counts:
             # The normaliser remembers its answers, and so the prefix at every display.
-            spoken = " ".join(word.text for word in self._words[:n_ended])
+            spoken = joined((word.text for word in self._words[:n_ended]), self._trace.unit)
             self._counts[key] = count(self._normalise.words(spoken), self._normalise.words(text))
         return self._counts[key]
 

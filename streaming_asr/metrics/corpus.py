@@ -135,7 +135,7 @@ def _lagging(traces: Sequence[Trace]) -> Figures:
 
 def _lagging_of(trace: Trace) -> Figures:
     figures: Figures = {}
-    n_words, duration_ms = len(trace.reference.split()), trace.duration_s * 1000.0
+    n_words, duration_ms = len(trace.units(trace.reference)), trace.duration_s * 1000.0
     for clock in CLOCKS:
         delays = latency.commit_delays_ms(trace, clock)
         of_tokens = latency.token_delays_ms(trace, clock)

@@ -1,8 +1,8 @@
 """When words appeared: first token, every word, the end, and the lagging family.
 
 Every time is asked on a clock: "cu" (step k happens when its audio is there, a_k) or "ca" (when
-its computation is done, f_k). Words are compared by the light key of
-`text.normalise`.
+its computation is done, f_k). Words are compared by the light key of `text.normalise`; in a language
+without spaces each character is one (`text.units`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from streaming_asr.metrics.trace import Trace, ratio
-from streaming_asr.text.normalise import light_key, light_words
+from streaming_asr.text.normalise import light_key
 from streaming_asr.text.tokens import common_prefix
 
 SEEN = ("shown", "stable", "committed")
@@ -39,10 +39,10 @@ class WordTimes:
     @classmethod
     def of(cls, trace: Trace) -> WordTimes:
         """Return the word times of a trace."""
-        final = light_words(trace.hypothesis)
+        final = trace.light(trace.hypothesis)
         shown, stable = [-1] * len(final), [-1] * len(final)
         for k, text in trace.displays:
-            held = _held(light_words(text), final)
+            held = _held(trace.light(text), final)
             for i, is_held in enumerate(held):
                 if not is_held:  # gone again: stable starts anew, shown stays the first time
                     stable[i] = -1
@@ -56,7 +56,7 @@ class WordTimes:
             if step.committed == before:
                 continue
             before = step.committed
-            now = common_prefix(light_words(step.committed), final)
+            now = common_prefix(trace.light(step.committed), final)
             committed[agreed:now] = [k] * max(now - agreed, 0)
             agreed = now
         # Where the partial text ran into the committed one, no display held the word as such.
@@ -146,9 +146,9 @@ def summary(latencies: Sequence[float]) -> dict[str, float | None]:
 
 
 def commit_steps(trace: Trace) -> list[int]:
-    """Return the step that committed each whitespace token of the final text.
+    """Return the step that committed each unit of the final text: whitespace token or character.
 
-    A token counts as committed since the step from which the committed text always held it in its
+    A unit counts as committed since the step from which the committed text always held it in its
     place, whatever its case and the punctuation at its edges: where a method takes a word back,
     the word that replaces it has the time of its own step.
     """
@@ -159,7 +159,7 @@ def commit_steps(trace: Trace) -> list[int]:
         if step.committed == text:
             continue
         text = step.committed
-        tokens = [light_key(token) or token for token in text.split()]
+        tokens = [light_key(token) or token for token in trace.units(text)]
         n_kept = common_prefix(before, tokens)
         steps[n_kept:] = [k] * (len(tokens) - n_kept)
         before = tokens
@@ -167,7 +167,7 @@ def commit_steps(trace: Trace) -> list[int]:
 
 
 def commit_delays_ms(trace: Trace, clock: str) -> list[float]:
-    """Return d_i, when each whitespace token of the final text was committed, in milliseconds."""
+    """Return d_i, when each unit of the final text was committed, in milliseconds."""
     times = trace.times(clock)
     return [times[k] * 1000.0 for k in commit_steps(trace)]
 

@@ -28,6 +28,7 @@ from streaming_asr.metrics.latency import (
 )
 from streaming_asr.metrics.trace import Trace, arrays, mean
 from streaming_asr.text.normalise import Normaliser
+from streaming_asr.text.units import Unit, joined, units
 
 PAUSE_S = 1.0  # a silence this long ends a sentence that has no closing mark
 # Words whose full stop closes no sentence.
@@ -61,7 +62,7 @@ def sentences(trace: Trace) -> list[Sentence]:
             and not (following is not None and following.text[:1].islower())
         )
         if following is None or closes or following.start - word.end >= PAUSE_S:
-            text = " ".join(part.text for part in words[first : i + 1])
+            text = joined((part.text for part in words[first : i + 1]), trace.unit)
             cut.append(Sentence(text, words[first].start, word.end))
             first = i + 1
     return cut
@@ -105,23 +106,28 @@ def long_yaal(
     return _over_sentences(traces, rules, sentence_yaal_ms)
 
 
-def sentence_laal_ms(sentence: Sentence, delays_ms: Sequence[float], end_s: float) -> float | None:
-    """Return LAAL of a sentence, whose tokens came at `delays_ms` from its own start."""
+def sentence_laal_ms(
+    sentence: Sentence, delays_ms: Sequence[float], end_s: float, unit: Unit = "word"
+) -> float | None:
+    """Return LAAL of a sentence, whose units came at `delays_ms` from its own start."""
     length_ms = (sentence.end_s - sentence.start_s) * 1000.0
-    return length_adaptive_average_lagging(delays_ms, len(sentence.text.split()), length_ms)
+    return length_adaptive_average_lagging(delays_ms, len(units(sentence.text, unit)), length_ms)
 
 
-def sentence_yaal_ms(sentence: Sentence, delays_ms: Sequence[float], end_s: float) -> float | None:
-    """Return YAAL of a sentence, whose tokens count until the recording's last sentence ends."""
+def sentence_yaal_ms(
+    sentence: Sentence, delays_ms: Sequence[float], end_s: float, unit: Unit = "word"
+) -> float | None:
+    """Return YAAL of a sentence, whose units count until the recording's last sentence ends."""
     length_ms = (sentence.end_s - sentence.start_s) * 1000.0
     end_ms = (end_s - sentence.start_s) * 1000.0
-    return yet_another_average_lagging(delays_ms, len(sentence.text.split()), length_ms, end_ms)
+    n_units = len(units(sentence.text, unit))
+    return yet_another_average_lagging(delays_ms, n_units, length_ms, end_ms)
 
 
 def _over_sentences(
     traces: Sequence[Trace],
     rules: Sequence[str],
-    lagging_ms: Callable[[Sentence, Sequence[float], float], float | None],
+    lagging_ms: Callable[[Sentence, Sequence[float], float, Unit], float | None],
 ) -> dict[str, float | None]:
     lags: dict[str, list[float]] = {rule: [] for rule in rules}
     for trace in traces:
@@ -130,8 +136,9 @@ def _over_sentences(
             continue
         # Cutting an hour takes seconds, and every figure and clock needs the same cuts.
         if "resegmented" not in trace.derived:
-            texts = [part.text for part in parts]
-            trace.derived["resegmented"] = resegment(trace.hypothesis.split(), texts)
+            # Its aligner cuts at blanks, so every unit is given as a word.
+            texts = [" ".join(trace.units(part.text)) for part in parts]
+            trace.derived["resegmented"] = resegment(trace.units(trace.hypothesis), texts)
         a, c = arrays(trace.steps)
         of_token = commit_steps(trace)
         end_s = max(part.end_s for part in parts)
@@ -139,7 +146,7 @@ def _over_sentences(
             times_ms = iter((clocks.RULES[rule](a, c) * 1000.0)[of_token].tolist())
             for part, n_tokens in zip(parts, trace.derived["resegmented"], strict=True):
                 own = [time_ms - part.start_s * 1000.0 for time_ms in islice(times_ms, n_tokens)]
-                if (lagging := lagging_ms(part, own, end_s)) is not None:
+                if (lagging := lagging_ms(part, own, end_s, trace.unit)) is not None:
                     lags[rule].append(lagging)
     return {rule: mean(values) for rule, values in lags.items()}
 

@@ -1,7 +1,8 @@
 """How much of what was displayed was taken away again.
 
-Displays are compared as raw words, never normalised: as written for the published figure, under
-the light key (without case and punctuation at the edges) for ours.
+Displays are compared as raw units of their language (words, or characters), never normalised: as
+written for the published figure, under the light key (without case and punctuation at the edges)
+for ours.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import NamedTuple
 from rapidfuzz.distance import LCSseq
 
 from streaming_asr.metrics.trace import Trace
-from streaming_asr.text.normalise import light_words
 from streaming_asr.text.tokens import common_prefix
 
 
@@ -21,7 +21,7 @@ class Flicker(NamedTuple):
     erased: int  # words behind the first difference of one display and the next, shown anew or not
     lost: int  # words of one display that the next does not hold
     final: int
-    erased_as_written: int  # as `erased`, but of whitespace tokens as they are written
+    erased_as_written: int  # as `erased`, but of units as they are written
     final_as_written: int
 
 
@@ -38,10 +38,10 @@ def flicker(trace: Trace) -> Flicker:
     before: tuple[str, ...] = ()
     written: list[str] = []
     for _, text in trace.displays:
-        tokens = text.split()
+        tokens = trace.units(text)
         erased_as_written += len(written) - common_prefix(written, tokens)
         written = tokens
-        words = light_words(text)
+        words = trace.light(text)
         n_kept = common_prefix(before, words)
         if n_kept < len(before):
             erased += len(before) - n_kept

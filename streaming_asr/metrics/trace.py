@@ -16,7 +16,8 @@ import numpy as np
 from streaming_asr.events.log import Log, Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, revise
 from streaming_asr.metrics import clocks
-from streaming_asr.text.normalise import Normaliser, normaliser
+from streaming_asr.text.normalise import Normaliser, default_kind, light_words, normaliser
+from streaming_asr.text.units import Unit, timed_units, unit_of, units
 from streaming_asr.utterance import TimedWord
 
 
@@ -57,7 +58,8 @@ class Trace:
     reference: str
     duration_s: float
     steps: tuple[TraceStep, ...]
-    words: tuple[TimedWord, ...] | None = None  # None where the corpus has no word times
+    # Of the reference, cut into the language's units; None where the corpus has no word times
+    words: tuple[TimedWord, ...] | None = None
     speaker: str | None = None
     language: str | None = None
     error: str | None = None  # why it failed; None where it did not
@@ -66,7 +68,7 @@ class Trace:
     lookahead_s: float = 0.0  # audio past a chunk's end that the method waits for
     memory_peak_bytes: int | None = None
     commit_violations: int = 0
-    normaliser: str = "whisper"  # of text.NORMALISERS
+    normaliser: str | None = None  # of text.NORMALISERS; None: that of the language
     # What metrics derive from this trace once and read again.
     derived: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
@@ -79,6 +81,19 @@ class Trace:
     def normalise(self) -> Normaliser:
         """The normaliser of this utterance's language, by which its words are compared."""
         return normaliser(self.language, self.normaliser)
+
+    @property
+    def unit(self) -> Unit:
+        """What latency and stability count in this utterance's language: words or characters."""
+        return unit_of(self.language)
+
+    def units(self, text: str) -> list[str]:
+        """Return the units of `text`, as they are written."""
+        return units(text, self.unit)
+
+    def light(self, text: str) -> tuple[str, ...]:
+        """Return the units of `text` under the light key."""
+        return light_words(text, self.unit)
 
     @cached_property
     def displays(self) -> tuple[tuple[int, str], ...]:
@@ -132,13 +147,16 @@ def lagged(steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
 
 
 def traces(log: Log, normaliser: str | None = None) -> list[Trace]:
-    """Return the trace of every utterance; `normaliser` is by default that of the log's run."""
-    kind = normaliser or (log.header.get("config") or {}).get("normaliser") or "whisper"
+    """Return the trace of every utterance; `normaliser` is by default that of the log's run, and
+    where that names none, the one for the log's languages."""
+    kind = normaliser or (log.header.get("config") or {}).get("normaliser")
+    kind = kind or default_kind({utterance.language for utterance in log.utterances})
     return [trace(utterance, kind) for utterance in log.utterances]
 
 
-def trace(log: UtteranceLog, normaliser: str = "whisper") -> Trace:
+def trace(log: UtteranceLog, normaliser: str | None = None) -> Trace:
     """Return the trace of one logged utterance; that of a failed one has no steps."""
+    unit = unit_of(log.language)
     steps: list[TraceStep] = []
     committed: list[str] = []
     # What a failed utterance said before it failed is not its result.
@@ -154,7 +172,9 @@ def trace(log: UtteranceLog, normaliser: str = "whisper") -> Trace:
         reference=log.text,
         duration_s=log.duration_s,
         steps=lagged(steps) if has_lag else queued(steps),
-        words=None if log.words is None else tuple(log.words),
+        words=None
+        if log.words is None
+        else tuple(TimedWord(*word) for word in timed_units(log.words, unit)),
         speaker=log.speaker,
         language=log.language,
         error=None if log.status == "ok" else log.error or "unknown error",

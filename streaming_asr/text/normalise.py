@@ -1,7 +1,9 @@
 """One text normaliser for every method, and the light key that latency and stability use.
 
 Error rates compare normalised words: Whisper's own normalisers (Radford et al. 2022, appendix C),
-whose name and version stand beside every score. Latency and stability compare raw words under a
+whose name and version stand beside every score. For languages other than English Whisper's drops
+the marks of Unicode, and with them the vowel signs of many scripts: "whisper_marks" is the same
+with marks. Latency and stability compare raw words under a
 light key instead, because Whisper's English normaliser is not prefix-monotone ("one oh" becomes
 10, "one oh one" becomes 101) and would manufacture flicker out of a text that only grows.
 """
@@ -10,15 +12,23 @@ from __future__ import annotations
 
 import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from importlib.metadata import version
 
 from streaming_asr.errors import check_one_of
-from streaming_asr.text.tokens import UNSPACED
+from streaming_asr.text.languages import language_code
+from streaming_asr.text.units import Unit, is_mark, unit_of, units
 
-NORMALISERS = ("whisper", "identity")
-ENGLISH = frozenset({"en", "english"})
+NORMALISERS = ("whisper", "whisper_marks", "identity")
+# Languages whose words hold marks that no composed letter has: vowel signs of scripts of South and
+# South-East Asia, vowel points of Arabic and Hebrew script, tones on dotted letters, and the dot
+# of the Turkish capital İ. Whisper's normaliser puts a blank in the place of each.
+MARKED = frozenset(
+    "ar as az bn bo ckb div dv dz fa gu he hi km kn ks ln lo mai ml mni mr my ne or ori ory pa ps"
+    " sa sd si ta te th tr ug ur yi yo".split()
+)
+TURKIC = frozenset({"az", "tr"})  # I and ı, İ and i are their pairs of capital and small letter
 
 
 class Normaliser:
@@ -50,52 +60,76 @@ class Normaliser:
         return " ".join(self.words(text))
 
 
-@cache  # so that one kind of one language is one object
-def normaliser(language: str | None, kind: str = "whisper") -> Normaliser:
-    """Return the normaliser of a language; a corpus that names no language is taken as English.
+def default_kind(languages: Iterable[str | None]) -> str:
+    """Return the kind of normaliser for a corpus in these languages where none is named."""
+    is_marked = any(language and language_code(language) in MARKED for language in languages)
+    return "whisper_marks" if is_marked else "whisper"
+
+
+def normaliser(language: str | None, kind: str | None = None) -> Normaliser:
+    """Return the normaliser of a language in any spelling; a corpus that names no language is taken
+    as English.
 
     With `kind` whisper, English gets Whisper's EnglishTextNormalizer, every other language its
-    BasicTextNormalizer. A missing package is an ImportError, never a silent second choice: scores
-    under two normalisers cannot be compared. With `kind` identity, words are whitespace tokens as
-    written. Raises UserError for another `kind`.
+    BasicTextNormalizer. whisper_marks is the same, with BasicTextNormalizer's preserve_marks; it
+    is also what None takes for the languages of MARKED. A missing package is an ImportError, never
+    a silent second choice: scores under two normalisers cannot be compared. With `kind` identity,
+    words are the language's units as written. Raises UserError for another `kind`.
     """
+    kind = kind or default_kind({language})
     check_one_of(NORMALISERS, normaliser=kind)
+    return _normaliser(language_code(language or "en"), kind)
+
+
+@cache  # so that one kind of one language is one object
+def _normaliser(code: str, kind: str) -> Normaliser:
+    unit = unit_of(code)
     if kind == "identity":
-        return Normaliser("identity", "1", lambda text: tuple(text.split()), keeps_case=True)
+        name = "identity" if unit == "word" else "identity(characters)"
+        return Normaliser(name, "1", lambda text: tuple(units(text, unit)), keeps_case=True)
     package_version = version("whisper-normalizer")
-    code = (language or "en").lower()
     with warnings.catch_warnings():  # Python 3.12 warns of an escape in the package's docstring
         warnings.simplefilter("ignore")
         from whisper_normalizer.basic import BasicTextNormalizer
-    if code in ENGLISH:
+    if code == "en":
         from streaming_asr.text.english import EnglishPieces
 
         return Normaliser(
             "whisper_normalizer.EnglishTextNormalizer", package_version, EnglishPieces()
         )
+    has_marks = kind == "whisper_marks"
+    basic = BasicTextNormalizer(split_letters=unit == "character", preserve_marks=has_marks)
+    options = ["split_letters"] * (unit == "character") + ["preserve_marks"] * has_marks
     name = "whisper_normalizer.BasicTextNormalizer"
-    if code in UNSPACED:
-        name += "(split_letters)"
-    basic = BasicTextNormalizer(split_letters=code in UNSPACED)
-    return Normaliser(name, package_version, lambda text: tuple(basic(text).split()))
+    if options:
+        name += f"({', '.join(options)})"
+    lower = _turkic_lower if has_marks and code in TURKIC else str.lower
+    return Normaliser(
+        name, package_version, lambda text: tuple(basic(lower(text)).split()), keeps_case=True
+    )
+
+
+def _turkic_lower(text: str) -> str:
+    return text.replace("I", "ı").replace("İ", "i").lower()
 
 
 @lru_cache(maxsize=65_536)
 def light_key(word: str) -> str:
     """Return `word` case-folded, without punctuation at its edges: '"Hello,' -> 'hello', '$4.50.'
-    -> '$4.50'. A percent sign is part of the number and stays. Pure punctuation gives ''."""
+    -> '$4.50'. A percent sign is part of the number and stays. Pure punctuation gives ''.
+
+    A letter with marks has one key, however it is composed.
+    """
+    if not word.isascii():
+        word = unicodedata.normalize("NFC", word)
     first, last = 0, len(word)
-    while first < last and _is_edge(word[first]):
+    while first < last and is_mark(word[first]):
         first += 1
-    while last > first and _is_edge(word[last - 1]):
+    while last > first and is_mark(word[last - 1]):
         last -= 1
     return word[first:last].casefold()
 
 
-def light_words(text: str) -> tuple[str, ...]:
-    """Return the light keys of the tokens of `text`, without those of pure punctuation."""
-    return tuple(key for word in text.split() if (key := light_key(word)))
-
-
-def _is_edge(character: str) -> bool:
-    return character != "%" and unicodedata.category(character).startswith("P")
+def light_words(text: str, unit: Unit = "word") -> tuple[str, ...]:
+    """Return the light keys of the units of `text`, without those of pure punctuation."""
+    return tuple(key for each in units(text, unit) if (key := light_key(each)))

@@ -1,0 +1,119 @@
+"""The unit of a language: what latency, stability and unnormalised error rates count.
+
+Most languages are counted in words, which blanks separate. Six are written without spaces, and
+their unit is the character. A character is a grapheme: a Thai letter and the vowel sign above it
+are one. A run of Latin letters in such a text counts as one, since it is one word: "Amy 今天" has
+three units. Every digit and every mark of punctuation counts, as in SimulEval's character unit.
+Every metric and every format of another tool cuts texts here.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+import regex
+
+from streaming_asr.text.languages import language_code
+from streaming_asr.text.tokens import UNSPACED, pieces
+
+Unit: TypeAlias = Literal["word", "character"]
+
+_LATIN = r"\p{Latin}[\p{Latin}\p{M}]*(?:['’\-][\p{Latin}\p{M}]+)*"
+_CHARACTERS = regex.compile(rf"{_LATIN}|\X")
+_STARTS_LATIN = regex.compile(r"\p{Latin}")
+_ENDS_LATIN = regex.compile(r"\p{Latin}\p{M}*\Z")
+_PIECES = regex.compile(rf"\s*(?:{_LATIN}|(?!\s)\X)")
+
+
+@lru_cache(maxsize=1024)
+def unit_of(language: str | None) -> Unit:
+    """Return the unit of a language in any spelling of its tag; None is taken as English."""
+    return "character" if language_code(language or "en") in UNSPACED else "word"
+
+
+def units(text: str, unit: Unit) -> list[str]:
+    """Return the words or the characters of `text`, without blanks and invisible signs."""
+    if unit == "word":
+        return text.split()
+    return [each for each in _CHARACTERS.findall(text) if not _is_blank(each)]
+
+
+def written_units(text: str, unit: Unit) -> list[str]:
+    """Return the units that are spoken, each with the punctuation next to it: what times stand for.
+
+    "Well - yes." gives "Well", "yes."; "「好」吧。" gives "「好」", "吧。".
+    """
+    parts: list[str] = []
+    opening = ""
+    for piece in units(text, unit):
+        if not is_punctuation(piece):
+            parts.append(opening + piece)
+            opening = ""
+        elif unit == "character" and parts and unicodedata.category(piece[0]) not in ("Ps", "Pi"):
+            parts[-1] += piece
+        elif unit == "character":
+            opening += piece
+    return parts
+
+
+def unit_pieces(text: str, unit: Unit) -> tuple[str, ...]:
+    """Return `text` cut before each unit, blanks kept: "Amy 今天" -> ("Amy", " 今", "天")."""
+    return pieces(text) if unit == "word" else tuple(_PIECES.findall(text))
+
+
+def joined(parts: Iterable[str], unit: Unit) -> str:
+    """Return the text of these units, with a blank between words, and in a language without spaces
+    between two runs of Latin letters only."""
+    if unit == "word":
+        return " ".join(parts)
+    some = [part for part in parts if part]
+    text = some[:1]
+    for before, part in pairwise(some):
+        is_latin = _ENDS_LATIN.search(before) and _STARTS_LATIN.match(part)
+        text.append(f" {part}" if is_latin else part)
+    return "".join(text)
+
+
+def timed_units(
+    words: Iterable[tuple[str, float, float]], unit: Unit
+) -> list[tuple[str, float, float]]:
+    """Return (word, start, end) as units: the characters of one word share its time equally.
+
+    A mark of punctuation takes no time: it begins and ends where the character before it ends.
+    """
+    if unit == "word":
+        return list(words)
+    return [each for word in words for each in _timed(*word)]
+
+
+def _timed(text: str, start: float, end: float) -> Iterator[tuple[str, float, float]]:
+    parts = units(text, "character")
+    n_spoken = sum(not is_punctuation(part) for part in parts)
+    if len(parts) < 2 or not n_spoken:
+        yield text, start, end
+        return
+    times = [start + (end - start) * i / n_spoken for i in range(n_spoken)] + [end]
+    i = 0
+    for part in parts:
+        begin = times[i]
+        i += not is_punctuation(part)
+        yield part, begin, times[i]
+
+
+def _is_blank(character: str) -> bool:
+    # Zero-width spaces separate words in some texts and are no character of them.
+    return all(each.isspace() or unicodedata.category(each) == "Cf" for each in character)
+
+
+def is_punctuation(part: str) -> bool:
+    """Return whether `part` has nothing but punctuation."""
+    return all(map(is_mark, part))
+
+
+def is_mark(character: str) -> bool:
+    """Return whether it is a mark of punctuation; a percent sign is part of its number."""
+    return character != "%" and unicodedata.category(character).startswith("P")
